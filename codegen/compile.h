@@ -1,0 +1,27 @@
+/// From a graph to a program: the one entrance of codegen.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "graph_ir/graph.h"
+#include "runtime/program.h"
+
+namespace fj {
+
+struct CompileOptions {
+  /// Target features; "" means the host. Tests force "x86-64", "x86-64-v3", "x86-64-v4".
+  std::string cpu;
+  int threads = 0;                 // 0: runtime's pool
+  bool float_conditions = false;   // collect IEEE conditions (NumPy)
+  bool strict_numerics = false;
+  bool dump_ir = false;            // keep LLVM IR and assembly in Program::text()
+};
+
+/// LLVM back end. Throws InternalError for a bug; every verified graph compiles.
+std::unique_ptr<Program> compile_llvm(const Graph& graph, const CompileOptions& options);
+
+/// The reference back end: each node by graph_ir's evaluator on row-major copies. Slow and plain.
+std::unique_ptr<Program> compile_reference(const Graph& graph, const CompileOptions& options);
+
+}  // namespace fj

@@ -1,0 +1,44 @@
+/// Ownership of Python objects as types: Ref<T> owns one reference, Borrowed<T> none.
+#pragma once
+
+#include <Python.h>
+
+#include <utility>
+
+namespace fj {
+
+template <class T = PyObject>
+class Ref {
+ public:
+  Ref() = default;
+  Ref(std::nullptr_t) {}
+  Ref(const Ref& other) : object_(other.object_) { Py_XINCREF(reinterpret_cast<PyObject*>(object_)); }
+  Ref(Ref&& other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
+  Ref& operator=(Ref other) noexcept {
+    std::swap(object_, other.object_);
+    return *this;
+  }
+  ~Ref() { Py_XDECREF(reinterpret_cast<PyObject*>(object_)); }
+
+  /// Takes over a new reference.
+  static Ref steal(T* object) {
+    Ref result;
+    result.object_ = object;
+    return result;
+  }
+  /// Adds a reference to a borrowed one.
+  static Ref borrow(T* object) {
+    Py_XINCREF(reinterpret_cast<PyObject*>(object));
+    return steal(object);
+  }
+  T* get() const { return object_; }
+  T* operator->() const { return object_; }
+  /// Gives the reference away.
+  T* release() { return std::exchange(object_, nullptr); }
+  explicit operator bool() const { return object_ != nullptr; }
+
+ private:
+  T* object_ = nullptr;
+};
+
+}  // namespace fj

@@ -1,0 +1,126 @@
+/// The graph: a list of nodes in SSA form, in execution order, explicit and monomorphic.
+///
+/// Operands of an operation agree in dtype and shape (ops.def says where they do not), so
+/// promotion and broadcasting are `cast` and `broadcast` nodes put there by the front ends.
+/// Values are pure. What a function does to memory is in three lists at the border:
+/// `outputs` (values returned), `writes` (input arrays whose contents change: committed after
+/// everything that can fail) and the layouts of inputs and outputs. Nodes with an `Effect` other
+/// than Pure keep their order.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "graph_ir/types.h"
+
+namespace fj {
+
+struct ValueId {
+  std::uint32_t index = UINT32_MAX;
+  bool valid() const { return index != UINT32_MAX; }
+  auto operator<=>(const ValueId&) const = default;
+};
+
+/// Operations: one enumerator per row of ops.def.
+enum class Op : std::uint16_t {
+#define FJ_OP(name, ...) name,
+#include "graph_ir/ops.def"
+};
+
+/// A scalar constant: exactly one alternative by the category of its dtype.
+using Scalar = std::variant<bool, std::int64_t, std::uint64_t, double, std::pair<double, double>>;
+
+using Attr = std::variant<bool, std::int64_t, double, std::string, DType, Scalar, std::vector<std::int64_t>, SymDim, Dims,
+                          std::vector<std::optional<Dims>>>;
+
+/// Named attributes in the order of the op's row; small, so a sorted vector of pairs.
+class Attrs {
+ public:
+  const Attr* find(std::string_view name) const;
+  template <class T>
+  const T& get(std::string_view name) const;  // FJ_CHECKs presence and alternative
+  void set(std::string name, Attr value);
+  const std::vector<std::pair<std::string, Attr>>& items() const { return items_; }
+  bool operator==(const Attrs&) const = default;
+
+ private:
+  std::vector<std::pair<std::string, Attr>> items_;
+};
+
+/// Where in the user's program a node came from.
+struct Location {
+  std::string file;  // as in co_filename; printed as its last component
+  int line = 0;
+  bool operator==(const Location&) const = default;
+};
+
+struct Node {
+  Op op;
+  std::vector<ValueId> operands;
+  Attrs attrs;
+  std::vector<ValueId> results;  // one, but for `extern`
+  Location location;
+};
+
+/// A run-time integer: bound from an input's size or an int argument by the caller (no definition),
+/// or computed from others at the start of a call.
+struct Symbol {
+  std::string name;  // "s0"
+  std::int64_t min = 0, max = INT64_MAX;
+  std::int64_t hint = 0;  // the value seen while tracing
+  struct Quotient { SymDim dividend, divisor; bool remainder; };  // floor division
+  std::optional<Quotient> definition;
+};
+
+struct Input {
+  ValueId value;
+  std::string name;
+  std::optional<Strides> strides;  // nullopt: contiguous
+};
+
+struct Output {
+  ValueId value;
+  std::optional<Strides> strides;  // the layout the returned array must have
+};
+
+/// After the program succeeded, the memory of `inputs[input]` holds `value`.
+struct Write {
+  int input;
+  ValueId value;
+};
+
+class Graph {
+ public:
+  std::string name = "f";
+  std::vector<Symbol> symbols;
+  std::vector<Input> inputs;
+  std::vector<Node> nodes;  // topological order
+  std::vector<Output> outputs;
+  std::vector<Write> writes;
+
+  ValueId new_value(Type type);
+  const Type& type(ValueId value) const;
+  std::size_t value_count() const { return types_.size(); }
+  SymbolId new_symbol(Symbol symbol);
+
+  /// Adds an input of the given type.
+  ValueId add_input(std::string name, Type type, std::optional<Strides> strides = std::nullopt);
+  /// Appends a node whose result types are inferred from the op's row (rules/). FJ_CHECKs the operands.
+  ValueId add(Op op, std::vector<ValueId> operands, Attrs attrs = {}, Location location = {});
+  /// `extern`: result types are given. See ops.def.
+  std::vector<ValueId> add_extern(std::vector<ValueId> operands, Attrs attrs, std::vector<Type> result_types,
+                                  Location location = {});
+
+ private:
+  std::vector<Type> types_;
+};
+
+std::string_view name(Op op);
+
+}  // namespace fj

@@ -1,0 +1,63 @@
+/// Where a value that came from outside was found, so that it can be fetched again on the next call.
+///
+/// Sources form a tree: `L.self._modules['fc1'].weight`. A Source is immutable, interned in its
+/// SourceTable, and evaluated over a FrameValues: the locals, cells and value stack at the
+/// start of a segment (for a call that has no frame yet: the bound arguments).
+#pragma once
+
+#include <Python.h>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "frame_hook/cpython/ref.h"
+
+namespace fj {
+
+/// What a segment starts from. Borrowed; entries may be null (unbound, NULL stack entries).
+struct FrameValues {
+  PyFunctionObject* function = nullptr;
+  std::span<PyObject* const> slots;  // co_nlocalsplus, then the value stack
+};
+
+enum class SourceKind : std::uint8_t {
+#define FJ_SOURCE(name, text) name,
+#include "guards/source.def"
+};
+
+class Source;
+/// Sources live as long as the segment that made them; identity is equality within one table.
+using SourceRef = const Source*;
+
+class Source {
+ public:
+  SourceKind kind;
+  SourceRef base = nullptr;   // null for roots
+  std::int64_t index = 0;     // slot, tuple/list index, closure cell index
+  Ref<PyObject> key;          // name or dict key; for Constant the object itself
+  std::int32_t id = 0;        // position in the table: bases come before what is built on them
+
+  std::string text() const;   // "L.x", "G.np", "L.self.weight", "L.xs[2]", "L.d['k']"
+};
+
+class SourceTable {
+ public:
+  SourceRef slot(int slot, std::string name);           // local, cell, free variable or stack entry
+  SourceRef global(PyObject* name);                     // function.__globals__[name]
+  SourceRef builtin(PyObject* name);                    // function.__builtins__[name]
+  SourceRef function();                                 // the function object itself
+  SourceRef constant(PyObject* object);                 // an object held alive by the segment
+  SourceRef make(SourceKind kind, SourceRef base, std::int64_t index = 0, PyObject* key = nullptr);
+
+  std::span<const std::unique_ptr<Source>> all() const { return sources_; }
+  /// New reference, or null without an error set when a step fails (missing key, wrong type).
+  Ref<PyObject> fetch(SourceRef source, const FrameValues& values) const;
+
+ private:
+  std::vector<std::unique_ptr<Source>> sources_;
+};
+
+}  // namespace fj

@@ -1,0 +1,76 @@
+/// Sizes as integer polynomials over run-time symbols: `4*s0*s1 + 2`.
+///
+/// A size is an int64 constant in static code; a size, a stride or an int argument that changed
+/// between calls is a symbol whose value arrives with each call. Polynomials are closed under
+/// + - *, which is all that strides and offsets need; quotients and remainders become symbols of
+/// their own, defined in the graph's symbol table (`Symbol::definition`), so equal text is equal
+/// value and comparison is structural: a canonical form with terms sorted by their symbols.
+/// Lives in runtime/base because the runtime evaluates sizes of buffers at each call.
+#pragma once
+
+#include <cstdint>
+#include <compare>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace fj {
+
+/// Index into a graph's symbol table; printed `s0`, `s1`, ...
+struct SymbolId {
+  std::uint32_t index;
+  auto operator<=>(const SymbolId&) const = default;
+};
+
+class SymDim {
+ public:
+  /// Product of symbols (sorted, with repetition) and its coefficient (never 0).
+  struct Term {
+    std::vector<SymbolId> symbols;  // empty for the constant term
+    std::int64_t coefficient;
+    bool operator==(const Term&) const = default;
+  };
+
+  SymDim() = default;  // 0
+  SymDim(std::int64_t constant);
+  SymDim(SymbolId symbol);
+
+  bool is_constant() const;
+  /// The value if constant.
+  std::optional<std::int64_t> constant() const;
+  /// Precondition: is_constant().
+  std::int64_t value() const;
+  const std::vector<Term>& terms() const { return terms_; }
+  std::vector<SymbolId> symbols() const;
+
+  /// Values of the symbols by index -> value of the expression. Wraps on overflow (callers check sizes).
+  std::int64_t evaluate(std::span<const std::int64_t> symbol_values) const;
+  /// Replaces symbols: `mapping(s)` for each.
+  SymDim substitute(const std::function<SymDim(SymbolId)>& mapping) const;
+
+  /// If `divisor` divides every term exactly (as polynomials), the quotient.
+  std::optional<SymDim> divide_exactly(const SymDim& divisor) const;
+
+  std::string text() const;  // "s0*64 + 1"
+
+  friend SymDim operator+(const SymDim& a, const SymDim& b);
+  friend SymDim operator-(const SymDim& a, const SymDim& b);
+  friend SymDim operator*(const SymDim& a, const SymDim& b);
+  bool operator==(const SymDim&) const = default;
+  std::size_t hash() const;
+
+ private:
+  std::vector<Term> terms_;  // sorted by symbols; no zero coefficients
+};
+
+using Dims = std::vector<SymDim>;
+
+/// Product of all sizes; 1 for rank 0.
+SymDim product(std::span<const SymDim> dims);
+/// Row-major strides, in elements.
+Dims contiguous_strides(std::span<const SymDim> shape);
+
+}  // namespace fj

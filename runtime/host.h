@@ -1,0 +1,41 @@
+/// What a running program asks of the array library whose arrays it works on: the interface between
+/// `runtime`, which knows no Python, and the front ends, which implement it. All calls are made
+/// with the GIL held, on the calling thread.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "runtime/base/dtype.h"
+
+namespace fj {
+
+/// An array of the user's library. `object` is owned by whoever holds the ArrayRef by convention of
+/// the call that made it (a PyObject* in practice); `data` points at the element with index 0.
+struct ArrayRef {
+  void* data = nullptr;
+  void* object = nullptr;
+};
+
+class Host {
+ public:
+  virtual ~Host() = default;
+
+  /// A new array with storage of its own, `strides` in elements. `output` is the index of the graph
+  /// output it is for, or -1 for an operand of an extern call: it decides the library (NumPy or torch).
+  /// Null object: failed, a Python error is set.
+  virtual ArrayRef allocate(int output, DType dtype, std::span<const std::int64_t> shape,
+                            std::span<const std::int64_t> strides) = 0;
+
+  /// Runs extern call `handle` on `operands`; fills `results` (new references). Checks the results'
+  /// dtype, sizes and strides against the expectation recorded with the handle. False: failed or
+  /// unexpected; the program is abandoned and the frame runs eagerly.
+  virtual bool call_extern(std::int64_t handle, std::span<const ArrayRef> operands,
+                           std::span<const std::int64_t> symbols, std::span<ArrayRef> results) = 0;
+
+  virtual void retain(void* object) = 0;
+  virtual void release(void* object) = 0;
+};
+
+}  // namespace fj

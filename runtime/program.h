@@ -1,0 +1,54 @@
+/// A compiled graph: an immutable list of steps over numbered buffers, run by any number of threads at
+/// once, each with an Activation of its own.
+///
+/// A program is a transaction: inputs are written only by its last steps (`commit`), after everything that
+/// can fail. `run` either does everything or leaves the inputs as they were and returns why.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/base/dtype.h"
+#include "runtime/base/sym_dim.h"
+#include "runtime/host.h"
+
+namespace fj {
+
+/// What kernels report; bits of one word per launch.
+enum KernelStatus : std::uint32_t {
+  kOk = 0,
+  kIndexOutOfRange = 1,
+  kIntegerDivisionByZero = 2,
+  kFloatDivide = 4,      // IEEE conditions: collected only for programs that ask (NumPy)
+  kFloatOverflow = 8,
+  kFloatUnderflow = 16,
+  kFloatInvalid = 32,
+  kHostFailed = 64,      // allocation or extern call failed
+  kInterrupted = 128,
+};
+
+/// Everything that differs between two calls of one program.
+struct Call {
+  Host* host = nullptr;
+  std::span<const ArrayRef> inputs;         // as graph inputs; borrowed
+  std::span<std::int64_t> symbols;          // values by SymbolId; derived ones are filled in by run()
+  std::span<ArrayRef> outputs;              // filled on success: new references
+  /// IEEE conditions (KernelStatus bits) that make the call fail, so that the library can report them.
+  std::uint32_t trapped = 0;
+};
+
+class Program {
+ public:
+  virtual ~Program() = default;
+  /// kOk, or the reasons of failure: then nothing visible has happened and `outputs` is untouched.
+  virtual std::uint32_t run(Call& call) const = 0;
+  /// Kernels launched by one run (for tests and explain).
+  virtual int kernel_count() const = 0;
+  /// One line per step, for explain and logs.
+  virtual std::string text() const = 0;
+};
+
+}  // namespace fj

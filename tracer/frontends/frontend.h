@@ -1,0 +1,44 @@
+/// What the callables of an array library mean: tables from real callables to graph builders.
+///
+/// A row of numpy.def or torch.def names a callable and a handler. Three outcomes: lowered (the handler adds nodes
+/// and returns a value), extern (torch functions without a row: `Tracer::extern_call`), or break (throws).
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "tracer/tracer.h"
+
+namespace fj {
+
+/// Arguments of one call as the user wrote them.
+struct Arguments {
+  std::vector<V> positional;
+  std::vector<std::pair<std::string, V>> keywords;
+};
+
+/// A handler may be called only with the arguments its library's function accepts; it throws BreakGraph
+/// (ErrorWhileTracing) where the library would raise.
+using Handler = V (*)(Tracer& tracer, const Arguments& arguments);
+
+/// The handler for a real callable (np.add, torch.sum, a method descriptor, F.gelu ...), or null. By identity.
+Handler find_handler(PyObject* callable);
+/// True for callables of an array library that have no row but may run as extern nodes (torch functions).
+bool is_extern_candidate(PyObject* callable);
+
+/// Operators and attributes of arrays, by the libraries' own dispatch rules.
+V array_binary(Tracer& tracer, int nb_op, const V& a, const V& b);       // either is an Array
+V array_compare(Tracer& tracer, int comparison, const V& a, const V& b);
+V array_unary(Tracer& tracer, int opcode, const V& a);                    // FJ_UNARY_NEGATIVE...
+V array_get_item(Tracer& tracer, const V& array, const V& key);
+void array_set_item(Tracer& tracer, const V& array, const V& key, const V& value);
+/// `.shape`, `.dtype`, `.T`, `.ndim`...; a BuiltinValue for methods; breaks if unknown.
+V array_attribute(Tracer& tracer, const V& array, std::string_view name);
+V array_method(Tracer& tracer, const V& array, std::string_view name, const Arguments& arguments);
+V array_length(Tracer& tracer, const V& array);
+std::vector<V> array_iterate(Tracer& tracer, const V& array);             // along axis 0, unrolled
+
+}  // namespace fj

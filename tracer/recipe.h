@@ -1,0 +1,71 @@
+/// How to build Python objects from a program's results: a flat list of register instructions, each making one object or
+/// performing one side effect. Run after the program has succeeded; objects first, then effects in program order.
+#pragma once
+
+#include <Python.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "frame_hook/cpython/ref.h"
+#include "guards/source.h"
+#include "runtime/base/sym_dim.h"
+#include "tracer/frontends/arrays/arrays.h"
+
+namespace fj {
+
+enum class RecipeOp : std::uint8_t {
+  // make: registers[target] =
+  FromSource,     // source
+  Constant,       // object
+  Output,         // program output `index` (a library array)
+  OutputScalar,   // program output `index` as NumPy scalar
+  View,           // view_of(register a, dtype, dims shape, strides, offset)
+  CrossView,      // array a as the other library's
+  Int,            // expression
+  Null,           // NULL
+  Tuple, List, Set, FrozenSet,  // args
+  Dict,           // args: key, value, key, value
+  NamedTuple,     // object: type; args
+  Slice,          // args: 3
+  Range,          // args: 3
+  Iter,           // iter(args[0])
+  Cell,           // args[0] or empty
+  Function,       // object: code; args: globals, defaults|-1, kwdefaults|-1, annotations|-1, closure tuple|-1, qualname
+  BoundMethod,    // args: function, self
+  Instance,       // object.__new__(object: type), no __init__
+  Exception,      // object: type; args
+  GetAttr,        // getattr(args[0], object)
+  Call,           // object(*args): pure constructors only
+  // effects
+  SetItems,       // list args[0][:] = args[1]
+  DictAssign,     // dict args[0]: clear, update(args[1])
+  SetAssign,
+  SetAttr,        // args[0].(object) = args[1], without Python code
+  DelAttr,
+  StoreGlobal,    // object: name; args: globals dict, value
+  SetCell,        // cell args[0] = args[1]
+  BumpVersion,    // tensor args[0], by `index`
+};
+
+struct RecipeStep {
+  RecipeOp op;
+  int target = -1;                 // register
+  std::vector<int> args;           // registers; -1: absent
+  SourceRef source = nullptr;
+  Ref<> object;
+  std::int64_t index = 0;
+  SymDim expression;               // Int; View's offset
+  Dims shape, strides;             // View
+  DType dtype = DType::F32;
+};
+
+struct Recipe {
+  std::vector<RecipeStep> steps;
+  int register_count = 0;
+  std::vector<int> slots;          // register of each local and stack entry after the segment; -1: NULL
+  std::vector<bool> keep;          // slot is unchanged: leave what is there
+  int result = -1;                 // Return
+};
+
+}  // namespace fj

@@ -1,0 +1,70 @@
+/// A segment: the compiled piece of a code object from one instruction in one abstract state to where it ends.
+///
+/// What the tracer returns and the frame hook runs: guards over the frame's values, a program, and a recipe that turns the
+/// program's results into Python objects: new locals and stack, side effects in order, the value returned.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "frame_hook/cpython/cpython.h"
+#include "graph_ir/graph.h"
+#include "guards/guard_set.h"
+#include "runtime/program.h"
+#include "tracer/recipe.h"
+
+namespace fj {
+
+enum class BreakReason : std::uint16_t {
+#define FJ_BREAK(number, name, what, remedy) name = number,
+#include "tracer/breaks.def"
+};
+
+struct Exit {
+  enum class Kind : std::uint8_t {
+    Return,    // the function returns recipe.result
+    Break,     // the frame stands at `instruction`, which the executor runs concretely
+    Loop,      // as Break, at the FOR_ITER or jump target of a loop that is not unrolled; not logged
+    Handover,  // nothing ahead is worth compiling: the frame goes to CPython at `instruction`
+  };
+  Kind kind = Kind::Return;
+  int instruction = 0;                 // index into FjCode::instrs
+  BreakReason reason{};
+  std::string detail;                  // "`if loss > best:` tests a f32[] tensor"
+  std::string file, function;          // where the user's code breaks (the inlined callee, if any)
+  int line = 0;
+};
+
+enum class SegmentStatus : std::uint8_t {
+  Done,       // `result` (Return), or the frame's new values
+  Eager,      // nothing happened: run this piece in CPython (a failed program, IEEE conditions to report, ...)
+};
+
+/// New contents of the frame after a segment, or the returned value.
+struct FrameUpdate {
+  std::vector<Ref<>> slots;            // all locals then the stack; null: unbound / NULL entry
+  Ref<> result;
+};
+
+class Segment {
+ public:
+  std::unique_ptr<GuardSet> guards;
+  std::shared_ptr<Graph> graph;                    // null if no array work
+  std::shared_ptr<const Program> program;
+  std::vector<SourceRef> inputs;                   // of the graph, in order
+  Recipe recipe;
+  Exit exit;
+  int start_instruction = 0;
+  bool covers_function = false;                    // starts at instruction 0 and returns: needs no frame
+  std::vector<Library> output_library;
+  std::uint32_t collects = 0;                      // KernelStatus bits the program can raise for NumPy
+  bool needs_gradient = false;                     // must not run compiled: see Exit / breaks.def Gradient
+  int nodes = 0;
+
+  /// Runs program and recipe. `bindings` are those of guards->holds on the same values.
+  SegmentStatus run(const FrameValues& values, const GuardBindings& bindings, FrameUpdate& update) const;
+};
+
+}  // namespace fj

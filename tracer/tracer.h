@@ -1,0 +1,118 @@
+/// The tracer: runs bytecode on symbolic values and returns a segment.
+///
+/// Tracing is deterministic and has no effect outside the tracer: side effects are logged, no array kernel runs. That makes
+/// rollback simple: a break found at step n (an outer instruction, a loop header, the creation of something that can't be
+/// live at an exit) throws, and the trace is run again with the order to stop before step n, where the exit is built.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "frame_hook/cpython/cpython.h"
+#include "tracer/segment.h"
+#include "tracer/value.h"
+
+namespace fj {
+
+/// Thrown anywhere in the tracer or a front end: this can't be captured.
+struct BreakGraph {
+  BreakReason reason;
+  std::string detail;
+};
+[[noreturn]] void break_graph(BreakReason reason, std::string detail = "");
+
+/// What failed guards of earlier segments at this place have taught: leaves to generalise from the start.
+struct Generalisations {
+  std::vector<std::string> sources;            // ints that become symbols, by Source::text()
+  std::vector<std::pair<std::string, int>> dimensions;  // sizes that become symbols: array source, axis
+  bool all_dynamic = false;
+  bool never_dynamic = false;
+};
+
+struct TraceRequest {
+  PyThreadState* thread = nullptr;
+  PyFunctionObject* function = nullptr;
+  const FjCode* code = nullptr;
+  int start_instruction = 0;
+  FrameValues values;
+  Generalisations generalise;
+  int instruction_limit = 200000;
+  int node_limit = 5000;
+};
+
+/// The front of the machinery the interpreter and the front ends share. One per trace run.
+class Tracer {
+ public:
+  Graph& graph();
+  GuardSet& guards();
+  SourceTable& sources();
+  Location location() const;                   // the user's line being traced
+
+  // ---- making values
+  V constant(Ref<> object);                    // no guard needed
+  V none();
+  V boolean(bool value);
+  V integer(std::int64_t value);
+  V integer(const SymDim& value);              // constant or SymInt
+  V real(double value);
+  V string(std::string_view text);
+  V tuple(std::vector<V> items);
+  V list(std::vector<V> items);
+  /// The one Value of a real object, wrapped lazily. Arrays become graph inputs when first used.
+  V wrap(PyObject* object, SourceRef source);
+
+  // ---- looking at values; each adds the guards it relies on and throws BreakGraph where it can't answer
+  /// The real object if the value is a constant known exactly (guards value or identity); null if it is not one.
+  PyObject* constant_object(const V& value);
+  bool is_none(const V& value);
+  std::optional<std::int64_t> constant_int(const V& value);    // bool and int; specialises a SymInt only if asked
+  std::optional<SymDim> int_expression(const V& value);        // int or SymInt (not bool)
+  std::optional<double> constant_float(const V& value);        // float only
+  bool truth(const V& value);                                  // breaks on arrays
+  PyTypeObject* type_of(const V& value);
+  /// Items of a tuple, list, torch.Size, range or other finite sequence.
+  std::vector<V> sequence_items(const V& value);
+  /// Decides `a (comparison) b` now, by constants or hints, and guards the answer. comparison: Py_LT...
+  bool decide(const SymDim& a, int comparison, const SymDim& b);
+
+  // ---- acting on values, as the interpreter's instructions do
+  V call(const V& callable, std::vector<V> positional, std::vector<std::pair<std::string, V>> keywords = {});
+  V get_attribute(const V& owner, std::string_view name);
+  V get_item(const V& container, const V& key);
+  V binary(int nb_op, const V& a, const V& b);                 // NB_ADD...; inplace forms too
+  V compare(int comparison, const V& a, const V& b);
+
+  // ---- arrays
+  /// Contents of an array as a graph value in its logical shape (view steps applied to the storage's current version).
+  ValueId read(const ArrayValue& array);
+  /// In-place: the array's elements become `value` (same dtype and shape); moves the storage to a new version.
+  void write(ArrayValue& array, ValueId value);
+  /// A new array made by an operation, contents `value`, with strides (default contiguous).
+  std::shared_ptr<ArrayValue> new_array(Library library, ValueId value, std::optional<Strides> strides = std::nullopt);
+  /// A view of `base` made by one more step.
+  std::shared_ptr<ArrayValue> new_view(const std::shared_ptr<ArrayValue>& base, ViewStep step, Dims shape, Strides strides,
+                                       SymDim offset);
+  /// A node that runs the library's own function: see extern_call in ops.def. `call` is executed with the operands put
+  /// in place of `Value`s of kind Array in the template.
+  std::vector<std::shared_ptr<ArrayValue>> extern_call(const V& callable, const std::vector<V>& positional,
+                                                       const std::vector<std::pair<std::string, V>>& keywords);
+  /// Some value in the graph needs a gradient and grad mode is on.
+  void mark_gradient();
+
+ private:
+  friend class TracerImpl;
+  class TracerImpl* impl_ = nullptr;
+};
+
+struct TraceResult {
+  std::unique_ptr<Segment> segment;            // never null
+  std::string internal_error;                  // set if the tracer itself failed: the segment is a Handover at its start
+};
+
+/// Traces from a live state. The program is not compiled yet.
+TraceResult trace(const TraceRequest& request);
+
+}  // namespace fj

@@ -1,0 +1,216 @@
+/// Symbolic values: what the tracer knows of each Python value, one class per kind of value.
+///
+/// A Value is identity as much as contents: one Python object is one Value however it is reached (the tracer
+/// keeps a map from real objects to Values), so `is`, aliasing and mutation come out right. A value that came from
+/// outside has a `source`; it is wrapped without looking at it, and the first look adds the guard.
+/// Values are only used by one tracer run and are reference-counted without atomics.
+#pragma once
+
+#include <Python.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "graph_ir/graph.h"
+#include "guards/source.h"
+#include "tracer/frontends/arrays/arrays.h"
+
+namespace fj {
+
+enum class ValueKind : std::uint8_t {
+  Object,      // a real object, known by identity and looked at through guards (modules, classes, instances, functions, ints, strs)
+  SymInt,      // a Python int known as an expression over symbols
+  Array,       // a fake array: numpy.ndarray, torch.Tensor, numpy scalar
+  Tuple,       // also torch.Size, namedtuple (type)
+  List,
+  Dict,
+  Set,
+  Slice,
+  Range,       // with symbolic bounds
+  Iterator,    // made in the trace: over a Tuple/List/Range/Dict view/zip/enumerate/map...
+  Function,    // made in the trace by MAKE_FUNCTION
+  BoundMethod,
+  Cell,
+  Instance,    // made in the trace: exceptions, user classes, context managers
+  Super,
+  Builtin,     // a method of a Value, not yet called: `xs.append`, `t.sum`
+  Null,        // a NULL stack entry / unbound slot
+};
+
+class Value {
+ public:
+  explicit Value(ValueKind kind) : kind(kind) {}
+  virtual ~Value() = default;
+  Value(const Value&) = delete;
+
+  const ValueKind kind;
+  SourceRef source = nullptr;   // null: made in the trace
+};
+
+/// Shared by reference: identity matters.
+using V = std::shared_ptr<Value>;
+
+/// A real Python object. Constants of the code and results of constant folding have no source and need no guard.
+class ObjectValue final : public Value {
+ public:
+  explicit ObjectValue(Ref<> object) : Value(ValueKind::Object), object(std::move(object)) {}
+  Ref<> object;
+  bool guarded_type = false, guarded_value = false;  // which guards the looks so far have added
+};
+
+class SymIntValue final : public Value {
+ public:
+  explicit SymIntValue(SymDim expression) : Value(ValueKind::SymInt), expression(std::move(expression)) {}
+  SymDim expression;
+};
+
+/// Memory shared by views: its contents as a graph value, replaced by each in-place operation.
+struct FakeStorage {
+  /// The array that owns the layout: contents are `contents` seen as an array of `shape` and `strides`.
+  DType dtype;
+  Dims shape;
+  Strides strides;
+  ValueId contents;             // current version
+  int version = 0;              // counts in-place operations (torch's _version advances by this)
+  int input = -1;               // index of the graph input it is, or -1: made in the trace
+  bool allocated_by_numpy = false;
+  std::weak_ptr<Value> owner;   // the array object that made it: base of returned views
+};
+
+/// One step from a storage's owner to a view, in graph operations that can be run in both directions.
+struct ViewStep {
+  Op op;                        // slice, transpose, reshape, broadcast
+  Attrs attrs;
+  Dims shape_before, shape_after;
+};
+
+class ArrayValue final : public Value {
+ public:
+  ArrayValue() : Value(ValueKind::Array) {}
+  Library library = Library::Numpy;
+  DType dtype = DType::F32;
+  Dims shape;
+  Strides strides;              // exactly eager's
+  SymDim offset = 0;            // elements from the storage owner's element 0
+  std::shared_ptr<FakeStorage> storage;
+  std::vector<ViewStep> view;   // from the storage owner to this; empty: the owner itself
+  bool is_view = false;
+  bool numpy_scalar = false;    // np.float64 and friends: immutable, rank 0
+  bool wrapped_number = false;  // torch: a 0-d tensor made from a Python number promotes weakly
+  bool parameter = false;
+  bool requires_grad = false;
+  bool writeable = true;
+  int rank() const { return int(shape.size()); }
+};
+
+/// Element sequence; `type` differs from tuple for torch.Size and namedtuples.
+class TupleValue final : public Value {
+ public:
+  TupleValue() : Value(ValueKind::Tuple) {}
+  std::vector<V> items;
+  Ref<> type;                   // null: tuple
+};
+
+class ListValue final : public Value {
+ public:
+  ListValue() : Value(ValueKind::List) {}
+  std::vector<V> items;
+  bool mutated = false;         // with a source: written back at the exit by slice assignment
+};
+
+/// Insertion-ordered; keys are constants (hashable real objects).
+class DictValue final : public Value {
+ public:
+  DictValue() : Value(ValueKind::Dict) {}
+  std::vector<std::pair<Ref<>, V>> items;
+  Ref<> type;                   // null: dict
+  bool mutated = false;
+};
+
+class SetValue final : public Value {
+ public:
+  SetValue() : Value(ValueKind::Set) {}
+  std::vector<Ref<>> items;
+  bool frozen = false, mutated = false;
+};
+
+class SliceValue final : public Value {
+ public:
+  SliceValue() : Value(ValueKind::Slice) {}
+  V start, stop, step;
+};
+
+class RangeValue final : public Value {
+ public:
+  RangeValue() : Value(ValueKind::Range) {}
+  SymDim start, stop;
+  std::int64_t step = 1;
+};
+
+class IteratorValue final : public Value {
+ public:
+  IteratorValue() : Value(ValueKind::Iterator) {}
+  /// Next element or null when exhausted.
+  std::function<V()> next;
+  /// Rebuilds the iterator at its current position at an exit; empty: may not be live there.
+  std::function<V()> remaining;  // a Tuple/List/Range whose iter() continues from here
+};
+
+class CellValue final : public Value {
+ public:
+  CellValue() : Value(ValueKind::Cell) {}
+  V contents;                   // null: empty
+  bool loaded = false;          // with a source: contents were fetched
+  bool mutated = false;
+};
+
+class FunctionValue final : public Value {
+ public:
+  FunctionValue() : Value(ValueKind::Function) {}
+  Ref<PyCodeObject> code;
+  Ref<> globals;
+  V defaults, kwdefaults, annotations;  // Tuple, Dict or null
+  std::vector<V> closure;               // Cells
+  Ref<> qualname;
+};
+
+class BoundMethodValue final : public Value {
+ public:
+  BoundMethodValue() : Value(ValueKind::BoundMethod) {}
+  V function, self;
+};
+
+class InstanceValue final : public Value {
+ public:
+  InstanceValue() : Value(ValueKind::Instance) {}
+  Ref<PyTypeObject> type;
+  std::vector<std::pair<Ref<>, V>> attributes;
+  std::vector<V> args;                   // exceptions
+};
+
+class SuperValue final : public Value {
+ public:
+  SuperValue() : Value(ValueKind::Super) {}
+  Ref<PyTypeObject> type;
+  V self;
+};
+
+/// `owner.name` where owner is a Value whose methods we implement (array, list, dict, str...).
+class BuiltinValue final : public Value {
+ public:
+  BuiltinValue() : Value(ValueKind::Builtin) {}
+  V owner;
+  std::string name;
+};
+
+template <class T>
+T* as(const V& value) {
+  return dynamic_cast<T*>(value.get());
+}
+
+}  // namespace fj
