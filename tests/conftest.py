@@ -1,0 +1,17 @@
+"""Tests import `harness` from this folder and the examples from theirs; every internal failure raises."""
+import pathlib
+import sys
+
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "examples"))
+
+
+@pytest.fixture(autouse=True)
+def fresh_caches():
+    import framejit
+
+    framejit.reset()
+    yield
+    framejit.reset()
