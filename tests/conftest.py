@@ -5,7 +5,8 @@ import sys
 import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
-sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "examples"))
+for folder in ("../examples", "fuzz"):
+    sys.path.insert(0, str(pathlib.Path(__file__).parent / folder))
 
 
 @pytest.fixture(autouse=True)

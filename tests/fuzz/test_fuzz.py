@@ -1,0 +1,12 @@
+"""A fixed part of the random programs of `./run fuzz`."""
+import pytest
+
+import fuzz
+from harness import both_libraries
+
+
+@both_libraries
+@pytest.mark.parametrize("block", range(8))
+def test_random_programs_do_what_eager_does(lib, block):
+    for seed in range(block * 10, block * 10 + 10):
+        fuzz.check(seed, lib.name)
