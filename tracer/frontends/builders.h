@@ -1,0 +1,129 @@
+/// Array semantics shared by the libraries: the vocabulary in which rows of numpy.def and torch.def are written.
+///
+/// Two levels. Functions on `ValueId` add graph nodes and know nothing of memory. Functions on `Array` make fake arrays:
+/// views of a storage, or new arrays whose strides are what the library's own allocation rule gives.
+/// Sizes are SymDim; a question about them that constants can't answer is put to Tracer::decide, which guards the answer.
+/// What the library would refuse (shapes that do not broadcast, an axis out of range) breaks with ErrorWhileTracing.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "tracer/frontends/library.h"
+
+namespace fj {
+
+using Axes = std::vector<std::int64_t>;
+
+// ---- breaks
+[[noreturn]] void refuse(const std::string& what);             // ErrorWhileTracing: the library raises here
+[[noreturn]] void unsupported(const std::string& what);        // UnsupportedOperation: the library runs it
+
+// ---- nodes
+ValueId emit(Tracer& tracer, Op op, std::vector<ValueId> operands, Attrs attrs = {});
+Type type_of(Tracer& tracer, ValueId value);
+inline DType dtype_of(Tracer& tracer, ValueId value) { return type_of(tracer, value).dtype; }
+inline Dims shape_of(Tracer& tracer, ValueId value) { return type_of(tracer, value).shape; }
+/// The constant in the alternative of Scalar that belongs to dtype's category (wraps / rounds as a C cast).
+Scalar scalar_of(DType dtype, double value);
+Scalar scalar_of(DType dtype, std::int64_t value);
+/// Rank-0 constants.
+ValueId constant(Tracer& tracer, DType dtype, Scalar value);
+ValueId constant(Tracer& tracer, DType dtype, double value);
+ValueId constant(Tracer& tracer, DType dtype, std::int64_t value);
+inline ValueId constant(Tracer& tracer, DType dtype, int value) { return constant(tracer, dtype, std::int64_t(value)); }
+/// A size as a rank-0 value of a dtype.
+ValueId size_value(Tracer& tracer, const SymDim& size, DType dtype);
+/// A constant with the dtype and shape of `x`.
+ValueId constant_like(Tracer& tracer, ValueId x, double value);
+ValueId full(Tracer& tracer, DType dtype, Scalar value, const Dims& shape);
+/// No node if the value has that dtype already.
+ValueId cast(Tracer& tracer, ValueId x, DType to);
+/// Right-aligned, as both libraries broadcast. No node if nothing changes; sizes that are only known equal by a
+/// guard are restated by a reshape. Breaks if x does not broadcast to shape.
+ValueId broadcast_to(Tracer& tracer, ValueId x, const Dims& shape);
+/// Broadcasts operands (all of one dtype, but for the condition of `where`) to their common shape and applies op.
+ValueId pointwise(Tracer& tracer, Op op, std::vector<ValueId> operands);
+ValueId reshape(Tracer& tracer, ValueId x, const Dims& shape);
+ValueId transpose(Tracer& tracer, ValueId x, const Axes& permutation);
+/// result index i reads start + i*step along axis.
+ValueId slice(Tracer& tracer, ValueId x, std::int64_t axis, const SymDim& start, const SymDim& size, std::int64_t step = 1);
+ValueId flip(Tracer& tracer, ValueId x, const Axes& axes);
+ValueId expand_axis(Tracer& tracer, ValueId x, std::int64_t axis);  // inserts a size-1 axis
+/// `op` is a reduce_* row; axes as from `axes_argument`. Empty axes: x itself. keepdims leaves size-1 axes.
+ValueId reduce(Tracer& tracer, Op op, ValueId x, Axes axes, bool keepdims);
+/// All of the rank rules of `@` (equal in both libraries): vectors, matrices, broadcast batches. Operands of one dtype.
+ValueId matmul(Tracer& tracer, ValueId a, ValueId b);
+ValueId concatenate(Tracer& tracer, std::vector<ValueId> parts, std::int64_t axis);
+ValueId stack(Tracer& tracer, const std::vector<ValueId>& parts, std::int64_t axis);
+/// start + i*step, i < count, computed in `dtype` (i64 or a float).
+ValueId arange(Tracer& tracer, DType dtype, Scalar start, Scalar step, const SymDim& count);
+/// 1 where column - row == diagonal.
+ValueId eye(Tracer& tracer, DType dtype, const SymDim& rows, const SymDim& columns, std::int64_t diagonal);
+/// Bool [.., rows, columns] of x's shape: column - row >= diagonal (upper) or <= diagonal (lower).
+ValueId triangle_mask(Tracer& tracer, const Dims& shape, std::int64_t diagonal, bool upper);
+
+// ---- sizes
+Dims broadcast_shapes(Tracer& tracer, std::span<const Dims> shapes);
+bool same_shape(Tracer& tracer, const Dims& a, const Dims& b);        // decides
+SymDim floor_divide(Tracer& tracer, const SymDim& a, const SymDim& b);  // b > 0
+/// The value of a size this run; specialises (guards) it if symbolic.
+std::int64_t concrete(Tracer& tracer, const SymDim& size);
+std::int64_t normalise_axis(std::int64_t axis, int rank);              // refuses
+/// None -> all axes; int or tuple/list of ints -> sorted, refuses duplicates.
+Axes axes_argument(Tracer& tracer, const V& axis, int rank);
+Axes all_axes(int rank);
+std::vector<SymDim> dims_argument(Tracer& tracer, const V& shape);     // int or sequence of ints
+/// A shape argument with at most one -1, resolved against the number of elements.
+Dims resolve_reshape(Tracer& tracer, const Dims& from, Dims to);
+/// Sizes of a Value that is a Python or NumPy int, as an expression; breaks otherwise.
+SymDim dim_argument(Tracer& tracer, const V& value);
+std::int64_t int_argument(Tracer& tracer, const V& value);
+V shape_tuple(Tracer& tracer, const Dims& shape);
+
+// ---- strides
+struct Layout {
+  Dims shape;
+  Strides strides;
+};
+/// Row-major; a zero size counts as one, as both libraries do.
+Strides row_major(const Dims& shape);
+Strides column_major(const Dims& shape);
+bool is_contiguous(Tracer& tracer, const Dims& shape, const Strides& strides);
+bool is_column_major(Tracer& tracer, const Dims& shape, const Strides& strides);
+/// The strides of a new array holding a pointwise result: NumPy's nditer in 'K' order, torch's TensorIterator.
+Strides elementwise_strides(Tracer& tracer, Library library, const Dims& shape, std::span<const Layout> operands);
+/// order='K' copies: like elementwise of one operand.
+Strides like_strides(Tracer& tracer, Library library, const Layout& operand);
+
+// ---- arrays
+inline Array array_of(const V& value) { return std::dynamic_pointer_cast<ArrayValue>(value); }
+/// A new array made by a pointwise operation on `operands`: strides by elementwise_strides.
+Array elementwise_result(Tracer& tracer, Library library, ValueId value, std::span<const Array> operands);
+/// NumPy: a rank-0 result as its scalar object.
+V numpy_result(Tracer& tracer, Array array);
+
+// Views: same storage, one ViewStep more. The result's offset counts from the storage owner's element 0.
+Array view_transpose(Tracer& tracer, const Array& x, const Axes& permutation);
+Array view_slice(Tracer& tracer, const Array& x, std::int64_t axis, const SymDim& start, const SymDim& size, std::int64_t step);
+/// Same elements in another shape, if strides allow; null if a copy is needed.
+Array view_reshape(Tracer& tracer, const Array& x, const Dims& shape);
+/// view_reshape, else a contiguous copy in the shape.
+Array reshape_or_copy(Tracer& tracer, const Array& x, const Dims& shape);
+/// Broadcast view (stride 0). -1 is not resolved here.
+Array view_broadcast(Tracer& tracer, const Array& x, const Dims& shape);
+/// Drops size-1 axes / inserts size-1 axes (positions in the result, sorted).
+Array view_squeeze(Tracer& tracer, const Array& x, const Axes& axes);
+Array view_expand_axes(Tracer& tracer, const Array& x, const Axes& axes);
+Array view_select(Tracer& tracer, const Array& x, std::int64_t axis, const SymDim& index);
+/// The whole array as a new object (what x[...] and x.view() return).
+Array view_alias(Tracer& tracer, const Array& x);
+/// Contents copied into a new row-major array.
+Array copy_contiguous(Tracer& tracer, const Array& x);
+
+/// Writes `value` (any shape that broadcasts, any dtype: cast) into the array.
+void assign(Tracer& tracer, ArrayValue& array, ValueId value);
+
+}  // namespace fj

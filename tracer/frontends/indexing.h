@@ -1,0 +1,38 @@
+/// Indexing shared by the libraries: `x[key]` and `x[key] = value` for keys of ints, slices, None, Ellipsis, one integer
+/// array, and (writes) one boolean mask.
+///
+/// Basic keys give views. An integer array or list gives a `gather`. A boolean mask read has a size that depends on data
+/// and breaks; a boolean mask write of something that broadcasts is a `where`.
+#pragma once
+
+#include "tracer/frontends/builders.h"
+
+namespace fj {
+
+/// A key taken apart.
+struct Index {
+  struct Item {
+    enum class Kind { Integer, Slice, NewAxis, Ellipsis, IntegerArray, Mask } kind;
+    SymDim integer;          // Integer
+    V start, stop, step;     // Slice; null or None: absent
+    V array;                 // IntegerArray, Mask: an Array
+  };
+  std::vector<Item> items;
+  bool has(Item::Kind kind) const;
+};
+
+Index parse_index(Tracer& tracer, Library library, const V& key, int rank);
+/// The view a basic index selects (rank 0 for all-integer keys: NumPy's caller makes the scalar).
+Array index_view(Tracer& tracer, const Array& x, const Index& index);
+/// Reads by one integer array; the other items are basic.
+Array index_gather(Tracer& tracer, const Array& x, const Index& index);
+/// x[index] = value: `value` is broadcast and cast.
+void index_assign(Tracer& tracer, const Array& x, const Index& index, ValueId value);
+/// start and size of a slice on an axis of `size` elements, by Python's rules.
+struct SliceBounds {
+  SymDim start, size;
+  std::int64_t step = 1;
+};
+SliceBounds slice_bounds(Tracer& tracer, const Index::Item& item, const SymDim& size);
+
+}  // namespace fj

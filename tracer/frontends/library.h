@@ -1,0 +1,46 @@
+/// What each array library gives the registry in frontend.cpp: its table of callables and its operator rules.
+///
+/// A library is two sets of functions with equal names but for the prefix. frontend.cpp owns the dispatch
+/// between them (whose operator runs when a tensor meets an ndarray); a library owns everything about its own.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "tracer/frontends/frontend.h"
+
+namespace fj {
+
+/// One row of numpy.def or torch.def. `name` is the dotted path from the module in sys.modules: "numpy.add",
+/// "numpy.ndarray.sum", "torch.Tensor.mul_", "torch.nn.functional.gelu". Rows "numpy.ndarray.X" and "torch.Tensor.X" are
+/// the methods of arrays too: the handler gets the array as its first positional argument.
+struct HandlerRow {
+  const char* name;
+  Handler handler;
+};
+
+using Array = std::shared_ptr<ArrayValue>;
+
+std::span<const HandlerRow> numpy_rows();
+V numpy_binary(Tracer& tracer, int nb_op, const V& a, const V& b);
+V numpy_compare(Tracer& tracer, int comparison, const V& a, const V& b);
+V numpy_unary(Tracer& tracer, int opcode, const Array& a);
+V numpy_get_item(Tracer& tracer, const Array& array, const V& key);
+void numpy_set_item(Tracer& tracer, const Array& array, const V& key, const V& value);
+/// Null if the attribute is not one we answer (then: a method with a row, or a break).
+V numpy_attribute(Tracer& tracer, const Array& array, std::string_view name);
+
+std::span<const HandlerRow> torch_rows();
+V torch_binary(Tracer& tracer, int nb_op, const V& a, const V& b);
+V torch_compare(Tracer& tracer, int comparison, const V& a, const V& b);
+V torch_unary(Tracer& tracer, int opcode, const Array& a);
+V torch_get_item(Tracer& tracer, const Array& array, const V& key);
+void torch_set_item(Tracer& tracer, const Array& array, const V& key, const V& value);
+V torch_attribute(Tracer& tracer, const Array& array, std::string_view name);
+/// A torch function without a row that may run as an extern node.
+bool torch_extern_candidate(PyObject* callable);
+/// A method of a tensor without a row: run as an extern node, or break.
+V torch_method_fallback(Tracer& tracer, const Array& array, std::string_view name, const Arguments& arguments);
+
+}  // namespace fj
