@@ -1,0 +1,193 @@
+"""Every reason of breaks.def, provoked by its smallest program: same result as eager, the right number and line."""
+import pathlib
+import re
+import sys
+
+import numpy as np
+import pytest
+
+import framejit
+from harness import needs_torch, same_as_eager, torch
+
+X = np.arange(6, dtype=np.float32).reshape(2, 3) - 2.5
+
+
+def unknown_call(x):
+    y = x * 2
+    sys.getswitchinterval()
+    return y + 1
+
+
+def prints(x):
+    y = x * 2
+    print("here")
+    return y + 1
+
+
+def scalar_from_array(x):
+    y = x * 2
+    s = y[0, 0].item()
+    return y + s
+
+
+def branch_on_data(x):
+    y = x * 2
+    if y.sum() > 0:
+        y = y - 1
+    return y + 1
+
+
+def unsupported_array(x):
+    y = x * 2
+    names = np.array(["a", "b"], dtype=object)
+    names = names + names
+    return y + len(names)
+
+
+def unsupported_operation(x):
+    y = x * 2
+    z = np.linalg.svd(y, compute_uv=False)
+    return z + y.sum()
+
+
+def unsupported_bytecode(x):
+    y = x * 2
+
+    class Local:
+        value = 3
+
+    return y + Local.value
+
+
+def unsupported_object(x):
+    y = x * 2
+    d = {x.shape: 1, frozenset([1]): 2}
+    z = memoryview(b"ab")[0]
+    return y + z + len(d)
+
+
+def loop_too_long(x):
+    for i in range(20000):
+        x = x * 0.5 + i
+    return x
+
+
+def error_while_tracing(x):
+    y = x * 2
+    try:
+        y = y + np.ones(7, np.float32)
+    except ValueError:
+        y = y - 1
+    return y
+
+
+def _numbers(n):
+    for i in range(n):
+        yield i
+
+
+def generator(x):
+    y = x * 2
+    for i in _numbers(3):
+        y = y + i
+    return y
+
+
+def user_request(x):
+    y = x * 2
+    framejit.graph_break()
+    return y + 1
+
+
+def raises(x):
+    y = x * 2
+    if y.shape[0] == 2:
+        raise ValueError("two rows")
+    return y
+
+
+class _Manager:
+    def __enter__(self):
+        return 3
+
+    def __exit__(self, *error):
+        return False
+
+
+def context_manager(x):
+    y = x * 2
+    with _Manager() as value:
+        y = y + value
+    return y * 2
+
+
+def data_dependent_shape(x):
+    y = x * 2
+    z = y[y > 0]
+    return z + 1
+
+
+def random_state(x):
+    y = x * 2
+    r = np.random.default_rng(3).standard_normal(3).astype(np.float32)
+    return y + r
+
+
+def recursion_limit(x):
+    def down(n, x):
+        return x + 1 if n == 0 else down(n - 1, x * 0.5)
+
+    return down(300, x)
+
+
+@framejit.disable
+def _disabled(x):
+    return x + 1
+
+
+def disabled(x):
+    y = x * 2
+    y = _disabled(y)
+    return y * 3
+
+
+#   function, expected reasons (None: may be captured today, only the result counts)
+CASES = [
+    (unknown_call, "UnknownCall"), (prints, "Print"), (scalar_from_array, "ScalarFromArray"), (branch_on_data, "BranchOnData"),
+    (unsupported_array, None), (unsupported_operation, "UnsupportedOperation"), (unsupported_bytecode, "UnsupportedBytecode"),
+    (unsupported_object, None), (loop_too_long, None), (error_while_tracing, "ErrorWhileTracing"), (generator, None),
+    (user_request, "UserRequest"), (raises, "Raise"), (context_manager, None), (data_dependent_shape, "DataDependentShape"),
+    (random_state, None), (recursion_limit, None), (disabled, "Disabled"),
+]
+
+
+@pytest.mark.parametrize("function, reason", CASES, ids=[f.__name__ for f, _ in CASES])
+def test_break_is_named_and_changes_nothing(function, reason):
+    run = same_as_eager(function, X, compiles=reason is not None)
+    if reason is not None:
+        assert run.breaks and set(run.breaks) == {reason}, run.report
+        broken = run.report.breaks[0]
+        source = pathlib.Path(broken.file).read_text().splitlines()[broken.line - 1].strip()
+        assert source and source in str(run.report)
+        assert re.fullmatch(r"FJ\d{3}", broken.number)
+
+
+def test_fullgraph_turns_a_break_into_an_error_that_explains_itself():
+    with pytest.raises(framejit.GraphBreakError, match=r"FJ102(.|\n)*print"):
+        framejit.compile(prints, fullgraph=True)(X)
+
+
+@needs_torch
+def test_results_that_need_a_gradient_are_right_and_said_so():
+    weight = torch.ones(3, requires_grad=True)
+
+    def loss(x):
+        return ((x * weight).relu() ** 2).sum()
+
+    compiled = framejit.compile(loss)
+    x = torch.from_numpy(X.copy())
+    result = compiled(x)
+    result.backward()
+    expected = torch.autograd.grad(loss(x), weight)[0]
+    assert torch.equal(weight.grad, expected)
+    assert any("gradient" in reason for reason in framejit.explain(compiled).so_far().fallbacks)
