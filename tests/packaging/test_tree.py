@@ -1,0 +1,50 @@
+"""Facts about the tree that the architecture promises."""
+import pathlib
+import re
+import subprocess
+
+ROOT = pathlib.Path(__file__).parent.parent.parent
+SOURCES = [p for folder in ("frame_hook", "tracer", "guards", "graph_ir", "codegen", "runtime")
+           for p in (ROOT / folder).rglob("*") if p.suffix in (".cpp", ".c", ".h", ".def")]
+
+
+def relative(paths):
+    return sorted(str(p.relative_to(ROOT)) for p in paths)
+
+
+def test_cpython_versions_are_known_in_one_folder():
+    assert relative(p for p in SOURCES if "PY_VERSION_HEX" in p.read_text() and "frame_hook/cpython" not in str(p)) == []
+
+
+def test_what_builds_without_python_includes_no_python():
+    below = [p for p in SOURCES if p.relative_to(ROOT).parts[0] in ("graph_ir", "codegen", "runtime")]
+    assert relative(p for p in below if re.search(r'#include\s*[<"](Python\.h|pybind11)', p.read_text())) == []
+
+
+def test_the_environment_is_read_by_the_options_table_alone():
+    assert relative(p for p in SOURCES if "getenv(" in p.read_text() and not p.stem.startswith("options")) == []
+
+
+def test_files_that_documents_name_exist():
+    missing = []
+    for document in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
+        for name in re.findall(r"`((?:frame_hook|tracer|guards|graph_ir|codegen|runtime|tests|docs|examples|benchmarks|framejit)/[\w/.]*)`", document.read_text()):
+            if not (ROOT / name).exists():
+                missing.append(f"{document.name}: {name}")
+        for name in re.findall(r"\]\((?!http)([^)#]+)\)", document.read_text()):
+            if not (document.parent / name).exists():
+                missing.append(f"{document.name}: {name}")
+    assert missing == []
+
+
+def test_sources_listed_for_cmake_are_all_there_are():
+    """A file that no CMakeLists.txt names is dead."""
+    listed = " ".join(p.read_text() for p in ROOT.rglob("CMakeLists.txt") if "build" not in p.relative_to(ROOT).parts and ".venv" not in str(p))
+    assert relative(p for p in SOURCES if p.suffix in (".cpp", ".c") and p.name not in listed) == []
+
+
+def test_no_generated_file_is_tracked():
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
+    if tracked.returncode:
+        return  # an unpacked source archive
+    assert [n for n in tracked.stdout.split() if n.endswith((".so", ".o", ".pyc", ".whl"))] == []
