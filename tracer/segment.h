@@ -13,6 +13,7 @@
 #include "graph_ir/graph.h"
 #include "guards/guard_set.h"
 #include "runtime/program.h"
+#include "tracer/extern_table.h"
 #include "tracer/recipe.h"
 
 namespace fj {
@@ -54,6 +55,7 @@ class Segment {
   std::shared_ptr<Graph> graph;                    // null if no array work
   std::shared_ptr<const Program> program;
   std::vector<SourceRef> inputs;                   // of the graph, in order
+  std::shared_ptr<const ExternTable> externs;      // null if the graph has no extern_call
   Recipe recipe;
   Exit exit;
   int start_instruction = 0;
