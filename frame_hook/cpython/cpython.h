@@ -61,6 +61,8 @@ int fj_frame_slot_count(FjFrame* frame);             /* co_nlocalsplus */
 int fj_frame_stack_depth(FjFrame* frame);
 /* Slots 0..slot_count+depth: locals, cells, free variables, then the value stack. Borrowed; may be NULL. */
 PyObject* fj_frame_get(FjFrame* frame, int slot);
+/* The same, as an array: valid until the frame runs on or ends. */
+PyObject* const* fj_frame_slots(FjFrame* frame);
 /* Steals `value`, releases the old one. */
 void fj_frame_set(FjFrame* frame, int slot, PyObject* value);
 /* Stack only: the entry is neither read nor released. Steals. */
@@ -85,6 +87,9 @@ void fj_leave_recursion(PyThreadState* thread);
 void fj_add_traceback(PyThreadState* thread, FjFrame* frame);
 /* Sets/gets the handled exception (what PUSH_EXC_INFO and POP_EXCEPT do); steals, may be NULL. */
 PyObject* fj_swap_handled_exception(PyThreadState* thread, PyObject* exception);
+/* The error that is set, as one normalised exception with its traceback (new reference), and back. */
+PyObject* fj_take_exception(void);
+void fj_restore_exception(PyObject* exception);      /* steals; NULL: none */
 int fj_handle_pending(PyThreadState* thread);        /* signals etc.; -1 with error set */
 
 /* ---- the hook ------------------------------------------------------------------------------- */

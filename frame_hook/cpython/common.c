@@ -1,0 +1,20 @@
+/* What is the same in every version: look-ups on types and instances. */
+#include "frame_hook/cpython/internal.h"
+
+PyObject* fj_type_lookup(PyTypeObject* type, PyObject* name) { return _PyType_Lookup(type, name); }
+
+PyObject* fj_instance_dict(PyObject* object) {
+  PyObject** dict = _PyObject_GetDictPtr(object);
+  if (dict == NULL) return NULL;
+  if (*dict == NULL) {
+    /* Made on first use: a dict that exists can be compared, versioned and watched. */
+    PyObject* made = PyObject_GenericGetDict(object, NULL);
+    if (made == NULL) {
+      PyErr_Clear();
+      return NULL;
+    }
+    Py_DECREF(made);
+    dict = _PyObject_GetDictPtr(object);
+  }
+  return dict != NULL ? *dict : NULL;
+}
