@@ -1,0 +1,408 @@
+/// Nodes, sizes and dtypes: the half of builders.h that knows no memory. Strides and views are in layout.cpp.
+///
+/// Start with `pointwise` (broadcast, then one node) and `broadcast_shapes` (what a size question costs: constants
+/// and structurally equal sizes are free, everything else is a guard by Tracer::decide).
+#include "tracer/frontends/builders.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "runtime/base/error.h"
+
+namespace fj {
+
+void refuse(const std::string& what) { break_graph(BreakReason::ErrorWhileTracing, what); }
+void unsupported(const std::string& what) { break_graph(BreakReason::UnsupportedOperation, what); }
+
+// ---- nodes
+
+ValueId emit(Tracer& tracer, Op op, std::vector<ValueId> operands, Attrs attrs) {
+  return tracer.graph().add(op, std::move(operands), std::move(attrs), tracer.location());
+}
+
+Type type_of(Tracer& tracer, ValueId value) { return tracer.graph().type(value); }
+
+Scalar scalar_of(DType dtype, double value) {
+  switch (category(dtype)) {
+    case DTypeCategory::Bool: return value != 0;
+    case DTypeCategory::Signed: return std::int64_t(value);
+    case DTypeCategory::Unsigned: return std::uint64_t(value);
+    case DTypeCategory::Float: return value;
+    case DTypeCategory::Complex: return std::pair<double, double>(value, 0.0);
+  }
+  FJ_CHECK(false, "dtype without a category");
+  return 0.0;
+}
+
+Scalar scalar_of(DType dtype, std::int64_t value) {
+  switch (category(dtype)) {
+    case DTypeCategory::Bool: return value != 0;
+    case DTypeCategory::Signed: return value;
+    case DTypeCategory::Unsigned: return std::uint64_t(value);
+    case DTypeCategory::Float: return double(value);
+    case DTypeCategory::Complex: return std::pair<double, double>(double(value), 0.0);
+  }
+  FJ_CHECK(false, "dtype without a category");
+  return 0.0;
+}
+
+ValueId constant(Tracer& tracer, DType dtype, Scalar value) {
+  Attrs attrs;
+  attrs.set("value", Attr(std::move(value)));
+  attrs.set("to", dtype);
+  return emit(tracer, Op::constant, {}, std::move(attrs));
+}
+ValueId constant(Tracer& tracer, DType dtype, double value) { return constant(tracer, dtype, scalar_of(dtype, value)); }
+ValueId constant(Tracer& tracer, DType dtype, std::int64_t value) { return constant(tracer, dtype, scalar_of(dtype, value)); }
+
+ValueId size_value(Tracer& tracer, const SymDim& size, DType dtype) {
+  if (auto known = size.constant()) return constant(tracer, dtype, *known);
+  Attrs attrs;
+  attrs.set("value", size);
+  return cast(tracer, emit(tracer, Op::dim, {}, std::move(attrs)), dtype);
+}
+
+ValueId constant_like(Tracer& tracer, ValueId x, double value) {
+  Type type = type_of(tracer, x);
+  return full(tracer, type.dtype, scalar_of(type.dtype, value), type.shape);
+}
+
+ValueId full(Tracer& tracer, DType dtype, Scalar value, const Dims& shape) {
+  return broadcast_to(tracer, constant(tracer, dtype, std::move(value)), shape);
+}
+
+ValueId cast(Tracer& tracer, ValueId x, DType to) {
+  if (dtype_of(tracer, x) == to) return x;
+  Attrs attrs;
+  attrs.set("to", to);
+  return emit(tracer, Op::cast, {x}, std::move(attrs));
+}
+
+ValueId broadcast_to(Tracer& tracer, ValueId x, const Dims& shape) {
+  Dims from = shape_of(tracer, x);
+  if (from == shape) return x;
+  if (from.size() > shape.size()) refuse("an array of more dimensions does not broadcast to fewer");
+  const std::size_t offset = shape.size() - from.size();
+  // The node wants sizes that are 1 or structurally equal; sizes only guarded to be so are restated first.
+  Dims restated = from;
+  for (std::size_t i = 0; i < from.size(); ++i) {
+    const SymDim& wanted = shape[offset + i];
+    if (from[i] == wanted || from[i] == SymDim(1)) continue;
+    if (tracer.decide(from[i], Py_EQ, wanted)) restated[i] = wanted;
+    else if (tracer.decide(from[i], Py_EQ, 1)) restated[i] = 1;
+    else refuse("operands could not be broadcast together");
+  }
+  x = reshape(tracer, x, restated);
+  if (restated == shape) return x;
+  Axes dims(from.size());
+  std::iota(dims.begin(), dims.end(), std::int64_t(offset));
+  Attrs attrs;
+  attrs.set("dims", std::move(dims));
+  attrs.set("shape", shape);
+  return emit(tracer, Op::broadcast, {x}, std::move(attrs));
+}
+
+ValueId pointwise(Tracer& tracer, Op op, std::vector<ValueId> operands) {
+  if (operands.size() > 1) {
+    std::vector<Dims> shapes;
+    for (ValueId x : operands) shapes.push_back(shape_of(tracer, x));
+    Dims shape = broadcast_shapes(tracer, shapes);
+    for (ValueId& x : operands) x = broadcast_to(tracer, x, shape);
+  }
+  return emit(tracer, op, std::move(operands));
+}
+
+ValueId reshape(Tracer& tracer, ValueId x, const Dims& shape) {
+  if (shape_of(tracer, x) == shape) return x;
+  Attrs attrs;
+  attrs.set("shape", shape);
+  return emit(tracer, Op::reshape, {x}, std::move(attrs));
+}
+
+ValueId transpose(Tracer& tracer, ValueId x, const Axes& permutation) {
+  if (std::is_sorted(permutation.begin(), permutation.end())) return x;
+  Attrs attrs;
+  attrs.set("permutation", permutation);
+  return emit(tracer, Op::transpose, {x}, std::move(attrs));
+}
+
+ValueId slice(Tracer& tracer, ValueId x, std::int64_t axis, const SymDim& start, const SymDim& size, std::int64_t step) {
+  Dims shape = shape_of(tracer, x);
+  if (start == SymDim(0) && step == 1 && size == shape[axis]) return x;
+  Dims starts(shape.size(), 0);
+  Axes steps(shape.size(), 1);
+  starts[axis] = start;
+  shape[axis] = size;
+  steps[axis] = step;
+  Attrs attrs;
+  attrs.set("starts", std::move(starts));
+  attrs.set("sizes", std::move(shape));
+  attrs.set("steps", std::move(steps));
+  return emit(tracer, Op::slice, {x}, std::move(attrs));
+}
+
+ValueId flip(Tracer& tracer, ValueId x, const Axes& axes) {
+  for (std::int64_t axis : axes) {
+    SymDim size = shape_of(tracer, x)[axis];
+    x = slice(tracer, x, axis, size - 1, size, -1);
+  }
+  return x;
+}
+
+ValueId expand_axis(Tracer& tracer, ValueId x, std::int64_t axis) {
+  Dims shape = shape_of(tracer, x);
+  shape.insert(shape.begin() + axis, SymDim(1));
+  return reshape(tracer, x, shape);
+}
+
+ValueId reduce(Tracer& tracer, Op op, ValueId x, Axes axes, bool keepdims) {
+  Dims shape = shape_of(tracer, x);
+  ValueId result = x;
+  if (!axes.empty()) {
+    Attrs attrs;
+    attrs.set("axes", axes);
+    result = emit(tracer, op, {x}, std::move(attrs));
+  }
+  if (!keepdims) return result;
+  for (std::int64_t axis : axes) shape[axis] = 1;
+  return reshape(tracer, result, shape);
+}
+
+ValueId matmul(Tracer& tracer, ValueId a, ValueId b) {
+  Dims left = shape_of(tracer, a), right = shape_of(tracer, b);
+  if (left.empty() || right.empty()) refuse("matmul: an operand has no dimensions");
+  const bool vector_left = left.size() == 1, vector_right = right.size() == 1;
+  if (vector_left) left.insert(left.begin(), SymDim(1));
+  if (vector_right) right.push_back(SymDim(1));
+  SymDim inner = left.back();
+  const SymDim other = right[right.size() - 2];
+  if (!(inner == other)) {
+    if (!tracer.decide(inner, Py_EQ, other)) refuse("matmul: inner sizes differ");
+    if (other.is_constant()) inner = other;
+  }
+  left.back() = inner;
+  right[right.size() - 2] = inner;
+  const Dims batches[] = {Dims(left.begin(), left.end() - 2), Dims(right.begin(), right.end() - 2)};
+  Dims batch = broadcast_shapes(tracer, batches);
+  auto prepare = [&](ValueId x, const Dims& matrix) {
+    Dims full_shape = batch;
+    full_shape.insert(full_shape.end(), matrix.end() - 2, matrix.end());
+    return broadcast_to(tracer, reshape(tracer, x, matrix), full_shape);
+  };
+  ValueId product = emit(tracer, Op::matmul, {prepare(a, left), prepare(b, right)});
+  Dims shape = batch;
+  if (!vector_left) shape.push_back(left[left.size() - 2]);
+  if (!vector_right) shape.push_back(right.back());
+  return reshape(tracer, product, shape);
+}
+
+ValueId concatenate(Tracer& tracer, std::vector<ValueId> parts, std::int64_t axis) {
+  if (parts.empty()) refuse("need at least one array to concatenate");
+  Dims first = shape_of(tracer, parts[0]);
+  for (ValueId& part : parts) {
+    Dims shape = shape_of(tracer, part);
+    if (shape.size() != first.size()) refuse("arrays to concatenate have different numbers of dimensions");
+    for (std::size_t i = 0; i < shape.size(); ++i) {
+      if (std::int64_t(i) == axis || shape[i] == first[i]) continue;
+      if (!tracer.decide(shape[i], Py_EQ, first[i])) refuse("arrays to concatenate have different sizes");
+      shape[i] = first[i];
+    }
+    part = reshape(tracer, part, shape);
+  }
+  if (parts.size() == 1) return parts[0];
+  Attrs attrs;
+  attrs.set("axis", axis);
+  return emit(tracer, Op::concat, std::move(parts), std::move(attrs));
+}
+
+ValueId stack(Tracer& tracer, const std::vector<ValueId>& parts, std::int64_t axis) {
+  if (parts.empty()) refuse("need at least one array to stack");
+  std::vector<ValueId> expanded;
+  for (ValueId part : parts) expanded.push_back(expand_axis(tracer, part, axis));
+  return concatenate(tracer, std::move(expanded), axis);
+}
+
+namespace {
+
+ValueId iota(Tracer& tracer, const Dims& shape, std::int64_t axis) {
+  Attrs attrs;
+  attrs.set("shape", shape);
+  attrs.set("axis", axis);
+  return emit(tracer, Op::iota, {}, std::move(attrs));
+}
+
+}  // namespace
+
+ValueId arange(Tracer& tracer, DType dtype, Scalar start, Scalar step, const SymDim& count) {
+  Dims shape{count};
+  ValueId index = cast(tracer, iota(tracer, shape, 0), dtype);
+  ValueId scaled = emit(tracer, Op::mul, {index, full(tracer, dtype, std::move(step), shape)});
+  return emit(tracer, Op::add, {full(tracer, dtype, std::move(start), shape), scaled});
+}
+
+ValueId eye(Tracer& tracer, DType dtype, const SymDim& rows, const SymDim& columns, std::int64_t diagonal) {
+  Dims shape{rows, columns};
+  ValueId offset = emit(tracer, Op::sub, {iota(tracer, shape, 1), iota(tracer, shape, 0)});
+  return cast(tracer, emit(tracer, Op::eq, {offset, full(tracer, DType::I64, Scalar(diagonal), shape)}), dtype);
+}
+
+ValueId triangle_mask(Tracer& tracer, const Dims& shape, std::int64_t diagonal, bool upper) {
+  const std::int64_t rank = std::int64_t(shape.size());
+  ValueId offset = emit(tracer, Op::sub, {iota(tracer, shape, rank - 1), iota(tracer, shape, rank - 2)});
+  return emit(tracer, upper ? Op::ge : Op::le, {offset, full(tracer, DType::I64, Scalar(diagonal), shape)});
+}
+
+// ---- sizes
+
+Dims broadcast_shapes(Tracer& tracer, std::span<const Dims> shapes) {
+  std::size_t rank = 0;
+  for (const Dims& shape : shapes) rank = std::max(rank, shape.size());
+  Dims result(rank, SymDim(1));
+  for (const Dims& shape : shapes) {
+    const std::size_t offset = rank - shape.size();
+    for (std::size_t i = 0; i < shape.size(); ++i) {
+      SymDim& common = result[offset + i];
+      const SymDim& size = shape[i];
+      if (size == common || size == SymDim(1)) continue;
+      if (common == SymDim(1)) {
+        common = size;
+      } else if (tracer.decide(size, Py_EQ, common)) {
+        if (size.is_constant()) common = size;
+      } else if (tracer.decide(common, Py_EQ, 1)) {
+        common = size;
+      } else if (!tracer.decide(size, Py_EQ, 1)) {
+        refuse("operands could not be broadcast together with sizes " + common.text() + " and " + size.text());
+      }
+    }
+  }
+  return result;
+}
+
+bool same_shape(Tracer& tracer, const Dims& a, const Dims& b) {
+  if (a.size() != b.size()) return false;
+  for (std::size_t i = 0; i < a.size(); ++i)
+    if (!(a[i] == b[i]) && !tracer.decide(a[i], Py_EQ, b[i])) return false;
+  return true;
+}
+
+SymDim floor_divide(Tracer& tracer, const SymDim& a, const SymDim& b) {
+  if (a.is_constant() && b.is_constant()) {
+    const std::int64_t x = a.value(), y = b.value();
+    return x / y - (x % y != 0 && (x < 0) != (y < 0));
+  }
+  if (auto exact = a.divide_exactly(b)) return *exact;
+  Graph& graph = tracer.graph();
+  for (std::uint32_t i = 0; i < graph.symbols.size(); ++i) {
+    const auto& definition = graph.symbols[i].definition;
+    if (definition && !definition->remainder && definition->dividend == a && definition->divisor == b) return SymbolId{i};
+  }
+  std::vector<std::int64_t> hints;
+  for (const Symbol& symbol : graph.symbols) hints.push_back(symbol.hint);
+  const std::int64_t x = a.evaluate(hints), y = b.evaluate(hints);
+  Symbol symbol;
+  symbol.name = "s" + std::to_string(graph.symbols.size());
+  symbol.min = INT64_MIN;
+  symbol.hint = y == 0 ? 0 : x / y - (x % y != 0 && (x < 0) != (y < 0));
+  symbol.definition = Symbol::Quotient{a, b, false};
+  return graph.new_symbol(std::move(symbol));
+}
+
+std::int64_t concrete(Tracer& tracer, const SymDim& size) {
+  if (auto known = size.constant()) return *known;
+  auto value = tracer.constant_int(tracer.integer(size));
+  if (!value) unsupported("a size that changes between calls");
+  return *value;
+}
+
+std::int64_t normalise_axis(std::int64_t axis, int rank) {
+  if (axis < -rank || axis >= rank)
+    refuse("axis " + std::to_string(axis) + " is out of bounds for an array of dimension " + std::to_string(rank));
+  return axis < 0 ? axis + rank : axis;
+}
+
+Axes all_axes(int rank) {
+  Axes axes(rank);
+  std::iota(axes.begin(), axes.end(), 0);
+  return axes;
+}
+
+namespace {
+
+bool is_sequence(const V& value) {
+  if (value->kind == ValueKind::Tuple || value->kind == ValueKind::List) return true;
+  if (auto* object = as<ObjectValue>(value)) return PyTuple_Check(object->object.get()) || PyList_Check(object->object.get());
+  return false;
+}
+
+}  // namespace
+
+Axes axes_argument(Tracer& tracer, const V& axis, int rank) {
+  if (!axis || tracer.is_none(axis)) return all_axes(rank);
+  Axes axes;
+  if (is_sequence(axis)) {
+    for (const V& item : tracer.sequence_items(axis)) axes.push_back(normalise_axis(int_argument(tracer, item), rank));
+  } else {
+    axes.push_back(normalise_axis(int_argument(tracer, axis), rank));
+  }
+  std::sort(axes.begin(), axes.end());
+  if (std::adjacent_find(axes.begin(), axes.end()) != axes.end()) refuse("duplicate value in 'axis'");
+  return axes;
+}
+
+std::vector<SymDim> dims_argument(Tracer& tracer, const V& shape) {
+  if (!is_sequence(shape)) return {dim_argument(tracer, shape)};
+  std::vector<SymDim> dims;
+  for (const V& item : tracer.sequence_items(shape)) dims.push_back(dim_argument(tracer, item));
+  return dims;
+}
+
+Dims resolve_reshape(Tracer& tracer, const Dims& from, Dims to) {
+  const SymDim total = product(from);
+  int unknown = -1;
+  SymDim known = 1;
+  for (std::size_t i = 0; i < to.size(); ++i) {
+    if (to[i] == SymDim(-1)) {
+      if (unknown >= 0) refuse("can only specify one unknown dimension");
+      unknown = int(i);
+    } else {
+      if (to[i].is_constant() && to[i].value() < 0) refuse("negative dimensions are not allowed");
+      known = known * to[i];
+    }
+  }
+  if (unknown < 0) {
+    if (!(known == total) && !tracer.decide(known, Py_EQ, total)) refuse("cannot reshape array into the shape given");
+    return to;
+  }
+  if (tracer.decide(known, Py_EQ, 0)) refuse("cannot reshape with an unknown dimension beside a zero one");
+  to[unknown] = floor_divide(tracer, total, known);
+  const SymDim back = to[unknown] * known;
+  if (!(back == total) && !tracer.decide(back, Py_EQ, total)) refuse("cannot reshape array into the shape given");
+  return to;
+}
+
+SymDim dim_argument(Tracer& tracer, const V& value) {
+  if (auto expression = tracer.int_expression(value)) return *expression;
+  return int_argument(tracer, value);
+}
+
+std::int64_t int_argument(Tracer& tracer, const V& value) {
+  if (auto known = tracer.constant_int(value)) return *known;
+  if (PyObject* object = tracer.constant_object(value); object && PyIndex_Check(object)) {
+    Ref<> index = Ref<>::steal(PyNumber_Index(object));
+    int overflow = 0;
+    if (index) {
+      std::int64_t result = PyLong_AsLongLongAndOverflow(index.get(), &overflow);
+      if (!overflow) return result;
+    }
+    PyErr_Clear();
+  }
+  unsupported("an argument that should be an int is not one known while tracing");
+}
+
+V shape_tuple(Tracer& tracer, const Dims& shape) {
+  std::vector<V> items;
+  for (const SymDim& size : shape) items.push_back(tracer.integer(size));
+  return tracer.tuple(std::move(items));
+}
+
+}  // namespace fj

@@ -1,0 +1,180 @@
+/// The registry of handlers, by identity of the real callable, and the dispatch of operators between libraries.
+///
+/// Rows of numpy.def and torch.def are resolved to the objects they name once per library, when that library is first
+/// found in sys.modules: an attribute walk from the module, no import. A name that this version of the library lacks
+/// has no entry. The objects are kept alive, so an address can't come to mean another callable.
+/// Operators follow Python's binary protocol as the two libraries take part in it: a Tensor on the left takes
+/// everything; an ndarray on the left takes everything but Tensors, whose meeting is left to the libraries.
+#include "tracer/frontends/frontend.h"
+
+#include <string>
+#include <unordered_map>
+
+#include "frame_hook/cpython/cpython.h"
+#include "runtime/base/error.h"
+#include "tracer/frontends/builders.h"
+
+namespace fj {
+namespace {
+
+constexpr std::string_view kNumpyMethods = "numpy.ndarray.", kTorchMethods = "torch.Tensor.";
+
+struct Registry {
+  std::unordered_map<PyObject*, Handler> by_object;
+  std::unordered_map<std::string, Handler> methods[2];   // by Library
+  std::vector<Ref<>> alive;
+  bool resolved[2] = {false, false};
+
+  void resolve(Library library, PyObject* module, std::span<const HandlerRow> rows) {
+    resolved[int(library)] = true;
+    for (const HandlerRow& row : rows) {
+      std::string_view path = row.name;
+      const std::string_view methods_prefix = library == Library::Numpy ? kNumpyMethods : kTorchMethods;
+      if (path.substr(0, methods_prefix.size()) == methods_prefix)
+        methods[int(library)].emplace(std::string(path.substr(methods_prefix.size())), row.handler);
+      path.remove_prefix(path.find('.') + 1);
+      Ref<> object = Ref<>::borrow(module);
+      while (object && !path.empty()) {
+        const std::size_t dot = path.find('.');
+        const std::string part(path.substr(0, dot));
+        path = dot == std::string_view::npos ? std::string_view() : path.substr(dot + 1);
+        object = Ref<>::steal(PyObject_GetAttrString(object.get(), part.c_str()));
+      }
+      if (!object) {
+        PyErr_Clear();
+        continue;
+      }
+      by_object.emplace(object.get(), row.handler);
+      alive.push_back(std::move(object));
+    }
+  }
+
+  void refresh() {
+    if (!resolved[0])
+      if (PyObject* module = numpy_module()) resolve(Library::Numpy, module, numpy_rows());
+    if (!resolved[1])
+      if (PyObject* module = torch_module()) resolve(Library::Torch, module, torch_rows());
+  }
+};
+
+/// Never destroyed: it owns Python objects, which may not be released after the interpreter is gone.
+Registry& registry() {
+  static Registry* instance = new Registry;
+  instance->refresh();
+  return *instance;
+}
+
+bool is_torch(const V& value) {
+  auto* array = as<ArrayValue>(value);
+  return array && array->library == Library::Torch;
+}
+
+bool is_numpy(const V& value) {
+  if (auto* array = as<ArrayValue>(value)) return array->library == Library::Numpy;
+  auto* object = as<ObjectValue>(value);
+  return object && numpy_scalar_dtype(object->object.get()).has_value();
+}
+
+/// True if torch's rules apply. A NumPy operand on the left of a tensor is decided by NumPy's __array_priority__ and
+/// __array_ufunc__ protocol, which may end in either library or in TypeError: the libraries sort it out.
+bool torch_decides(const V& a, const V& b) {
+  if (is_torch(a)) return true;
+  if (!is_torch(b)) return false;
+  if (is_numpy(a)) unsupported("an operator between a NumPy array and a tensor");
+  return true;
+}
+
+Array require_array(const V& value) {
+  Array array = array_of(value);
+  FJ_CHECK(array, "not an array value");
+  return array;
+}
+
+}  // namespace
+
+Handler find_handler(PyObject* callable) {
+  Registry& known = registry();
+  auto found = known.by_object.find(callable);
+  return found == known.by_object.end() ? nullptr : found->second;
+}
+
+bool is_extern_candidate(PyObject* callable) { return torch_module() && torch_extern_candidate(callable); }
+
+V array_binary(Tracer& tracer, int nb_op, const V& a, const V& b) {
+  return torch_decides(a, b) ? torch_binary(tracer, nb_op, a, b) : numpy_binary(tracer, nb_op, a, b);
+}
+
+V array_compare(Tracer& tracer, int comparison, const V& a, const V& b) {
+  return torch_decides(a, b) ? torch_compare(tracer, comparison, a, b) : numpy_compare(tracer, comparison, a, b);
+}
+
+V array_unary(Tracer& tracer, int opcode, const V& a) {
+  Array array = require_array(a);
+  return is_torch(a) ? torch_unary(tracer, opcode, array) : numpy_unary(tracer, opcode, array);
+}
+
+V array_get_item(Tracer& tracer, const V& array, const V& key) {
+  return is_torch(array) ? torch_get_item(tracer, require_array(array), key) : numpy_get_item(tracer, require_array(array), key);
+}
+
+void array_set_item(Tracer& tracer, const V& array, const V& key, const V& value) {
+  if (is_torch(array)) torch_set_item(tracer, require_array(array), key, value);
+  else numpy_set_item(tracer, require_array(array), key, value);
+}
+
+V array_attribute(Tracer& tracer, const V& value, std::string_view name) {
+  Array array = require_array(value);
+  const bool torch = is_torch(value);
+  if (V answer = torch ? torch_attribute(tracer, array, name) : numpy_attribute(tracer, array, name)) return answer;
+  // Anything callable that has no row is still a method: the call decides whether it runs as an extern node or breaks.
+  const auto& methods = registry().methods[int(array->library)];
+  PyTypeObject* type = tracer.type_of(value);
+  bool method = methods.count(std::string(name)) != 0;
+  if (!method && type) {
+    Ref<> text = Ref<>::steal(PyUnicode_FromStringAndSize(name.data(), Py_ssize_t(name.size())));
+    PyObject* member = text ? fj_type_lookup(type, text.get()) : nullptr;
+    PyErr_Clear();
+    method = member && (PyCallable_Check(member) || Py_TYPE(member) == &PyMethodDescr_Type);
+  }
+  if (!method) unsupported("the attribute " + std::string(name) + " of an array");
+  auto bound = std::make_shared<BuiltinValue>();
+  bound->owner = value;
+  bound->name = std::string(name);
+  return bound;
+}
+
+V array_method(Tracer& tracer, const V& value, std::string_view name, const Arguments& arguments) {
+  Array array = require_array(value);
+  const auto& methods = registry().methods[int(array->library)];
+  auto found = methods.find(std::string(name));
+  if (found == methods.end()) {
+    if (is_torch(value)) return torch_method_fallback(tracer, array, name, arguments);
+    unsupported("the method numpy.ndarray." + std::string(name));
+  }
+  Arguments with_self;
+  with_self.positional.reserve(arguments.positional.size() + 1);
+  with_self.positional.push_back(value);
+  with_self.positional.insert(with_self.positional.end(), arguments.positional.begin(), arguments.positional.end());
+  with_self.keywords = arguments.keywords;
+  return found->second(tracer, with_self);
+}
+
+V array_length(Tracer& tracer, const V& value) {
+  Array array = require_array(value);
+  if (array->shape.empty()) refuse("len() of unsized object");
+  return tracer.integer(array->shape[0]);
+}
+
+std::vector<V> array_iterate(Tracer& tracer, const V& value) {
+  Array array = require_array(value);
+  if (array->shape.empty()) refuse("iteration over a 0-d array");
+  const std::int64_t count = concrete(tracer, array->shape[0]);
+  // A loop over more rows than this is not worth unrolling; FOR_ITER's own loop handling compiles its body once.
+  constexpr std::int64_t kUnrollLimit = 256;
+  if (count > kUnrollLimit) break_graph(BreakReason::LoopTooLong, "iteration over " + std::to_string(count) + " rows");
+  std::vector<V> rows;
+  for (std::int64_t i = 0; i < count; ++i) rows.push_back(array_get_item(tracer, value, tracer.integer(i)));
+  return rows;
+}
+
+}  // namespace fj

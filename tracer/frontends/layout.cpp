@@ -1,0 +1,405 @@
+/// Strides and views: the half of builders.h that knows memory.
+///
+/// Where a result's elements lie is the library's own rule, restated here: NumPy's iterator sorts axes by the operands'
+/// strides and allocates in that order ('K'), torch's TensorIterator does the same with other tie-breaks and a fast
+/// path. Axes of size 1 count as stride 0 in NumPy's rule and keep theirs in torch's.
+#include <algorithm>
+#include <numeric>
+
+#include "tracer/frontends/builders.h"
+
+namespace fj {
+namespace {
+
+bool is_one(const SymDim& size) { return size == SymDim(1); }
+bool is_zero(const SymDim& size) { return size == SymDim(0); }
+
+/// |stride| of constants; symbolic strides are products of sizes and not negative.
+SymDim magnitude(const SymDim& stride) { return stride.is_constant() && stride.value() < 0 ? SymDim(-stride.value()) : stride; }
+
+/// a <= b, from structure where sizes are symbolic (a stride that is a factor of another is not larger), else by a guard.
+bool less_equal(Tracer& tracer, const SymDim& a, const SymDim& b) {
+  if (a == b || is_zero(a)) return true;
+  if (is_zero(b)) return false;
+  if (!(a.is_constant() && b.is_constant())) {
+    if (b.divide_exactly(a)) return true;
+    if (a.divide_exactly(b)) return false;  // a proper multiple: larger, but for sizes of 1, where either order is the same layout
+  }
+  return tracer.decide(a, Py_LE, b);
+}
+
+Strides strides_in_order(const Dims& shape, const std::vector<int>& innermost_first) {
+  Strides strides(shape.size());
+  SymDim stride = 1;
+  for (int axis : innermost_first) {
+    strides[axis] = stride;
+    if (!is_zero(shape[axis])) stride = stride * shape[axis];
+  }
+  return strides;
+}
+
+std::vector<int> reversed_axes(std::size_t rank) {
+  std::vector<int> order(rank);
+  std::iota(order.rbegin(), order.rend(), 0);
+  return order;
+}
+
+/// npyiter_find_best_axis_ordering: a stable insertion sort of axes, smallest stride first, C order where operands disagree.
+Strides numpy_strides(Tracer& tracer, const Dims& shape, std::span<const Layout> operands) {
+  const int rank = int(shape.size());
+  std::vector<Strides> aligned;
+  for (const Layout& operand : operands) {
+    Strides strides(rank, SymDim(0));
+    const int offset = rank - int(operand.shape.size());
+    for (std::size_t i = 0; i < operand.shape.size(); ++i)
+      if (!is_one(operand.shape[i])) strides[offset + i] = magnitude(operand.strides[i]);
+    aligned.push_back(std::move(strides));
+  }
+  std::vector<int> order = reversed_axes(rank);
+  for (int i = 1; i < rank; ++i) {
+    int position = i;
+    const int axis = order[i];
+    for (int j = i - 1; j >= 0; --j) {
+      bool ambiguous = true, swap = false;
+      for (const Strides& strides : aligned) {
+        const SymDim &mine = strides[axis], &other = strides[order[j]];
+        if (is_zero(mine) || is_zero(other)) continue;
+        if (less_equal(tracer, other, mine)) {
+          swap = false;
+          ambiguous = false;
+        } else if (ambiguous) {
+          swap = true;
+          ambiguous = false;
+        }
+      }
+      if (ambiguous) continue;
+      if (!swap) break;
+      position = j;
+    }
+    if (position != i) {
+      order.erase(order.begin() + i);
+      order.insert(order.begin() + position, axis);
+    }
+  }
+  return strides_in_order(shape, order);
+}
+
+bool is_channels_last(Tracer& tracer, const Dims& shape, const Strides& strides) {
+  std::vector<int> order;
+  if (shape.size() == 4) order = {1, 3, 2, 0};
+  else if (shape.size() == 5) order = {1, 4, 3, 2, 0};
+  else return false;
+  SymDim expected = 1;
+  for (int axis : order) {
+    if (!is_one(shape[axis]) && !(strides[axis] == expected)) {
+      if (strides[axis].is_constant() && expected.is_constant()) return false;
+      if (!tracer.decide(strides[axis], Py_EQ, expected)) return false;
+    }
+    expected = expected * shape[axis];
+  }
+  return true;
+}
+
+/// torch's is_non_overlapping_and_dense: the strides of a permuted contiguous tensor.
+bool is_dense(Tracer& tracer, const Dims& shape, const Strides& strides) {
+  std::vector<int> order = reversed_axes(shape.size());
+  order.erase(std::remove_if(order.begin(), order.end(), [&](int axis) { return is_one(shape[axis]); }), order.end());
+  for (int axis : order)
+    if (is_zero(strides[axis])) return is_zero(product(shape));
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
+    return !(strides[a] == strides[b]) && less_equal(tracer, strides[a], strides[b]);
+  });
+  SymDim expected = 1;
+  for (int axis : order) {
+    if (!(strides[axis] == expected)) {
+      if (strides[axis].is_constant() && expected.is_constant()) return false;
+      if (!tracer.decide(strides[axis], Py_EQ, expected)) return false;
+    }
+    expected = expected * shape[axis];
+  }
+  return true;
+}
+
+/// TensorIterator: the fast set-up for operands laid out alike, else reorder_dimensions.
+Strides torch_strides(Tracer& tracer, const Dims& shape, std::span<const Layout> operands) {
+  const int rank = int(shape.size());
+  bool same = true;
+  for (const Layout& operand : operands) same = same && operand.shape == shape;
+  if (same && !operands.empty()) {
+    bool contiguous = true, channels_last = true, dense = true;
+    for (const Layout& operand : operands) contiguous = contiguous && is_contiguous(tracer, shape, operand.strides);
+    if (contiguous) return row_major(shape);
+    for (const Layout& operand : operands) channels_last = channels_last && is_channels_last(tracer, shape, operand.strides);
+    if (channels_last)
+      return strides_in_order(shape, rank == 4 ? std::vector<int>{1, 3, 2, 0} : std::vector<int>{1, 4, 3, 2, 0});
+    for (const Layout& operand : operands)
+      dense = dense && operand.strides == operands[0].strides && is_dense(tracer, shape, operand.strides);
+    if (dense) return operands[0].strides;
+  }
+  std::vector<Strides> aligned;
+  for (const Layout& operand : operands) {
+    Strides strides(rank, SymDim(0));
+    const int offset = rank - int(operand.shape.size());
+    for (std::size_t i = 0; i < operand.shape.size(); ++i)
+      if (!(is_one(operand.shape[i]) && !is_one(shape[offset + i]))) strides[offset + i] = operand.strides[i];
+    aligned.push_back(std::move(strides));
+  }
+  // > 0: axis a comes after b; < 0: before; 0: the operands do not say.
+  auto compare = [&](int a, int b) {
+    for (const Strides& strides : aligned) {
+      if (is_zero(strides[a]) || is_zero(strides[b])) continue;
+      if (strides[a] == strides[b]) {
+        if (!(shape[a] == shape[b]) && !less_equal(tracer, shape[a], shape[b])) return 1;
+        continue;
+      }
+      return less_equal(tracer, strides[a], strides[b]) ? -1 : 1;
+    }
+    return 0;
+  };
+  std::vector<int> order = reversed_axes(rank);
+  for (int i = 1; i < rank; ++i) {
+    int moving = i;
+    for (int j = i - 1; j >= 0; --j) {
+      const int comparison = compare(order[j], order[moving]);
+      if (comparison > 0) {
+        std::swap(order[j], order[moving]);
+        moving = j;
+      } else if (comparison < 0) {
+        break;
+      }
+    }
+  }
+  return strides_in_order(shape, order);
+}
+
+ViewStep step_of(Op op, Attrs attrs, const Dims& before, const Dims& after) { return ViewStep{op, std::move(attrs), before, after}; }
+
+}  // namespace
+
+// ---- strides
+
+Strides row_major(const Dims& shape) { return strides_in_order(shape, reversed_axes(shape.size())); }
+
+Strides column_major(const Dims& shape) {
+  std::vector<int> order(shape.size());
+  std::iota(order.begin(), order.end(), 0);
+  return strides_in_order(shape, order);
+}
+
+namespace {
+bool follows(Tracer& tracer, const Dims& shape, const Strides& strides, const Strides& expected) {
+  for (const SymDim& size : shape)
+    if (is_zero(size)) return true;
+  for (std::size_t i = 0; i < shape.size(); ++i) {
+    if (is_one(shape[i]) || strides[i] == expected[i]) continue;
+    if (strides[i].is_constant() && expected[i].is_constant()) return false;
+    if (!tracer.decide(strides[i], Py_EQ, expected[i])) return false;
+  }
+  return true;
+}
+}  // namespace
+
+bool is_contiguous(Tracer& tracer, const Dims& shape, const Strides& strides) {
+  return follows(tracer, shape, strides, row_major(shape));
+}
+
+bool is_column_major(Tracer& tracer, const Dims& shape, const Strides& strides) {
+  return follows(tracer, shape, strides, column_major(shape));
+}
+
+Strides elementwise_strides(Tracer& tracer, Library library, const Dims& shape, std::span<const Layout> operands) {
+  return library == Library::Numpy ? numpy_strides(tracer, shape, operands) : torch_strides(tracer, shape, operands);
+}
+
+Strides like_strides(Tracer& tracer, Library library, const Layout& operand) {
+  if (library == Library::Numpy) {
+    // PyArray_NewLikeArray, order 'K': C and Fortran layouts are kept, others sorted by stride.
+    if (is_contiguous(tracer, operand.shape, operand.strides)) return row_major(operand.shape);
+    if (is_column_major(tracer, operand.shape, operand.strides)) return column_major(operand.shape);
+    std::vector<int> order = reversed_axes(operand.shape.size());
+    for (std::size_t i = 1; i < order.size(); ++i)
+      for (std::size_t j = i; j > 0; --j) {
+        const SymDim outer = magnitude(operand.strides[order[j]]), inner = magnitude(operand.strides[order[j - 1]]);
+        if (less_equal(tracer, inner, outer)) break;
+        std::swap(order[j], order[j - 1]);
+      }
+    return strides_in_order(operand.shape, order);
+  }
+  if (is_dense(tracer, operand.shape, operand.strides)) return operand.strides;
+  return torch_strides(tracer, operand.shape, std::span(&operand, 1));
+}
+
+// ---- arrays
+
+Array elementwise_result(Tracer& tracer, Library library, ValueId value, std::span<const Array> operands) {
+  std::vector<Layout> layouts;
+  for (const Array& operand : operands) layouts.push_back({operand->shape, operand->strides});
+  return tracer.new_array(library, value, elementwise_strides(tracer, library, shape_of(tracer, value), layouts));
+}
+
+V numpy_result(Tracer&, Array array) {
+  if (array->shape.empty()) array->numpy_scalar = true;
+  return array;
+}
+
+Array view_transpose(Tracer& tracer, const Array& x, const Axes& permutation) {
+  Attrs attrs;
+  attrs.set("permutation", permutation);
+  Dims shape;
+  Strides strides;
+  for (std::int64_t axis : permutation) {
+    shape.push_back(x->shape[axis]);
+    strides.push_back(x->strides[axis]);
+  }
+  return tracer.new_view(x, step_of(Op::transpose, std::move(attrs), x->shape, shape), shape, strides, x->offset);
+}
+
+Array view_slice(Tracer& tracer, const Array& x, std::int64_t axis, const SymDim& start, const SymDim& size, std::int64_t step) {
+  Dims starts(x->shape.size(), 0), shape = x->shape;
+  Axes steps(x->shape.size(), 1);
+  Strides strides = x->strides;
+  starts[axis] = start;
+  steps[axis] = step;
+  shape[axis] = size;
+  strides[axis] = strides[axis] * SymDim(step);
+  // An empty slice points at the array's start in both libraries' arithmetic only if start is in range; it is: slice_bounds clamps.
+  const SymDim offset = x->offset + start * x->strides[axis];
+  Attrs attrs;
+  attrs.set("starts", std::move(starts));
+  attrs.set("sizes", shape);
+  attrs.set("steps", std::move(steps));
+  return tracer.new_view(x, step_of(Op::slice, std::move(attrs), x->shape, shape), shape, strides, offset);
+}
+
+namespace {
+
+Array restated(Tracer& tracer, const Array& x, const Dims& shape, const Strides& strides) {
+  Attrs attrs;
+  attrs.set("shape", shape);
+  return tracer.new_view(x, step_of(Op::reshape, std::move(attrs), x->shape, shape), shape, strides, x->offset);
+}
+
+/// The strides of `x` seen in `shape` without copying, if there are any: runs of old axes that lie evenly in memory
+/// are matched with runs of new axes of the same product.
+std::optional<Strides> view_strides(Tracer& tracer, const ArrayValue& x, const Dims& shape) {
+  if (x.shape == shape) return x.strides;
+  if (is_contiguous(tracer, x.shape, x.strides)) return row_major(shape);
+  Dims sizes;
+  Strides strides;
+  for (std::size_t i = 0; i < x.shape.size(); ++i) {
+    if (is_one(x.shape[i])) continue;
+    sizes.push_back(x.shape[i]);
+    strides.push_back(x.strides[i]);
+  }
+  Strides result(shape.size());
+  std::size_t old = 0, fresh = 0;
+  while (fresh < shape.size() && old < sizes.size()) {
+    std::size_t old_end = old + 1, fresh_end = fresh + 1;
+    SymDim old_product = sizes[old], fresh_product = shape[fresh];
+    while (!(old_product == fresh_product) && !tracer.decide(old_product, Py_EQ, fresh_product)) {
+      if (tracer.decide(fresh_product, Py_LT, old_product)) {
+        if (fresh_end == shape.size()) return std::nullopt;
+        fresh_product = fresh_product * shape[fresh_end++];
+      } else {
+        if (old_end == sizes.size()) return std::nullopt;
+        old_product = old_product * sizes[old_end++];
+      }
+    }
+    for (std::size_t i = old; i + 1 < old_end; ++i) {
+      const SymDim even = sizes[i + 1] * strides[i + 1];
+      if (!(strides[i] == even) && ((strides[i].is_constant() && even.is_constant()) || !tracer.decide(strides[i], Py_EQ, even)))
+        return std::nullopt;
+    }
+    SymDim stride = strides[old_end - 1];
+    for (std::size_t i = fresh_end; i-- > fresh;) {
+      result[i] = stride;
+      stride = stride * shape[i];
+    }
+    old = old_end;
+    fresh = fresh_end;
+  }
+  // What is left has size 1.
+  const SymDim last = fresh > 0 ? result[fresh - 1] : SymDim(1);
+  for (; fresh < shape.size(); ++fresh) result[fresh] = last;
+  return result;
+}
+
+}  // namespace
+
+Array view_reshape(Tracer& tracer, const Array& x, const Dims& shape) {
+  std::optional<Strides> strides = view_strides(tracer, *x, shape);
+  return strides ? restated(tracer, x, shape, *strides) : nullptr;
+}
+
+Array reshape_or_copy(Tracer& tracer, const Array& x, const Dims& shape) {
+  if (Array view = view_reshape(tracer, x, shape)) return view;
+  return tracer.new_array(x->library, reshape(tracer, tracer.read(*x), shape), row_major(shape));
+}
+
+Array view_broadcast(Tracer& tracer, const Array& x, const Dims& shape) {
+  if (x->shape.size() > shape.size()) refuse("an array of more dimensions does not broadcast to fewer");
+  const std::size_t offset = shape.size() - x->shape.size();
+  Dims from = x->shape;
+  Strides strides(shape.size(), SymDim(0));
+  for (std::size_t i = 0; i < from.size(); ++i) {
+    const SymDim& wanted = shape[offset + i];
+    if (!(from[i] == wanted) && !is_one(from[i])) {
+      if (tracer.decide(from[i], Py_EQ, wanted)) from[i] = wanted;
+      else if (tracer.decide(from[i], Py_EQ, 1)) from[i] = 1;
+      else refuse("operands could not be broadcast together");
+    }
+    if (from[i] == wanted) strides[offset + i] = x->strides[i];
+  }
+  Array base = from == x->shape ? x : restated(tracer, x, from, x->strides);
+  Axes dims(from.size());
+  std::iota(dims.begin(), dims.end(), std::int64_t(offset));
+  Attrs attrs;
+  attrs.set("dims", std::move(dims));
+  attrs.set("shape", shape);
+  return tracer.new_view(base, step_of(Op::broadcast, std::move(attrs), base->shape, shape), shape, strides, x->offset);
+}
+
+Array view_squeeze(Tracer& tracer, const Array& x, const Axes& axes) {
+  Dims shape;
+  Strides strides;
+  for (std::size_t i = 0; i < x->shape.size(); ++i) {
+    if (std::find(axes.begin(), axes.end(), std::int64_t(i)) != axes.end()) continue;
+    shape.push_back(x->shape[i]);
+    strides.push_back(x->strides[i]);
+  }
+  return restated(tracer, x, shape, strides);
+}
+
+Array view_expand_axes(Tracer& tracer, const Array& x, const Axes& axes) {
+  Dims shape = x->shape;
+  Strides strides = x->strides;
+  for (std::int64_t axis : axes) {
+    // NumPy's new axes have stride 0; torch's unsqueeze gives what a contiguous neighbour would have.
+    SymDim stride = 0;
+    if (x->library == Library::Torch)
+      stride = axis < std::int64_t(shape.size()) ? shape[axis] * strides[axis] : SymDim(1);
+    shape.insert(shape.begin() + axis, SymDim(1));
+    strides.insert(strides.begin() + axis, stride);
+  }
+  return restated(tracer, x, shape, strides);
+}
+
+Array view_select(Tracer& tracer, const Array& x, std::int64_t axis, const SymDim& index) {
+  return view_squeeze(tracer, view_slice(tracer, x, axis, index, 1, 1), {axis});
+}
+
+Array view_alias(Tracer& tracer, const Array& x) { return restated(tracer, x, x->shape, x->strides); }
+
+Array copy_contiguous(Tracer& tracer, const Array& x) {
+  return tracer.new_array(x->library, tracer.read(*x), row_major(x->shape));
+}
+
+void assign(Tracer& tracer, ArrayValue& array, ValueId value) {
+  // Leading size-1 axes of the value are dropped, as both libraries' assignment does.
+  Dims shape = shape_of(tracer, value);
+  while (shape.size() > array.shape.size() && is_one(shape.front())) shape.erase(shape.begin());
+  value = reshape(tracer, value, shape);
+  tracer.write(array, broadcast_to(tracer, cast(tracer, value, array.dtype), array.shape));
+}
+
+}  // namespace fj

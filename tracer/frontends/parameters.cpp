@@ -1,0 +1,106 @@
+/// Binding of arguments to parameters: positional in order, keywords by name, everything else breaks.
+#include "tracer/frontends/parameters.h"
+
+#include "tracer/frontends/builders.h"
+
+namespace fj {
+namespace {
+
+/// Calls visit(name) for each comma-separated name.
+template <class Visit>
+void each_name(std::string_view names, Visit visit) {
+  while (!names.empty()) {
+    const std::size_t comma = names.find(',');
+    std::string_view name = names.substr(0, comma);
+    names = comma == std::string_view::npos ? std::string_view() : names.substr(comma + 1);
+    while (!name.empty() && name.front() == ' ') name.remove_prefix(1);
+    while (!name.empty() && name.back() == ' ') name.remove_suffix(1);
+    if (!name.empty()) visit(name);
+  }
+}
+
+}  // namespace
+
+Parameters::Parameters(Tracer& tracer, std::string function, const Arguments& arguments, std::string_view signature)
+    : tracer_(tracer), function_(std::move(function)) {
+  bool keyword_only = false;
+  std::size_t position = 0;
+  each_name(signature, [&](std::string_view name) {
+    if (name == "*") {
+      keyword_only = true;
+      return;
+    }
+    V value;
+    if (!keyword_only && position < arguments.positional.size()) value = arguments.positional[position++];
+    bound_.emplace_back(std::string(name), std::move(value));
+  });
+  if (position < arguments.positional.size()) refuse("these positional arguments");
+  for (const auto& [name, value] : arguments.keywords) {
+    bool found = false;
+    for (auto& [parameter, bound] : bound_) {
+      if (parameter != name) continue;
+      if (bound) fj::refuse(function_ + "() got multiple values for argument '" + name + "'");
+      bound = value;
+      found = true;
+    }
+    if (!found) refuse("the argument '" + name + "'");
+  }
+}
+
+V Parameters::operator[](std::string_view name) const {
+  for (const auto& [parameter, value] : bound_)
+    if (parameter == name) return value;
+  return nullptr;
+}
+
+V Parameters::required(std::string_view name) const {
+  V value = (*this)[name];
+  if (!value) fj::refuse(function_ + "() misses the argument '" + std::string(name) + "'");
+  return value;
+}
+
+bool Parameters::absent(std::string_view name) const {
+  V value = (*this)[name];
+  return !value || tracer_.is_none(value);
+}
+
+bool Parameters::flag(std::string_view name, bool otherwise) const {
+  V value = (*this)[name];
+  return value ? tracer_.truth(value) : otherwise;
+}
+
+std::int64_t Parameters::integer(std::string_view name, std::int64_t otherwise) const {
+  V value = (*this)[name];
+  return value ? int_argument(tracer_, value) : otherwise;
+}
+
+double Parameters::number(std::string_view name, double otherwise) const {
+  V value = (*this)[name];
+  if (!value) return otherwise;
+  if (auto real = tracer_.constant_float(value)) return *real;
+  return double(int_argument(tracer_, value));
+}
+
+std::string Parameters::text(std::string_view name, std::string_view otherwise) const {
+  V value = (*this)[name];
+  if (!value) return std::string(otherwise);
+  PyObject* object = tracer_.constant_object(value);
+  if (!object || !PyUnicode_CheckExact(object)) refuse("the argument '" + std::string(name) + "'");
+  Py_ssize_t length = 0;
+  const char* data = PyUnicode_AsUTF8AndSize(object, &length);
+  if (!data) {
+    PyErr_Clear();
+    refuse("the argument '" + std::string(name) + "'");
+  }
+  return std::string(data, std::size_t(length));
+}
+
+void Parameters::unsupported(std::string_view names) const {
+  each_name(names, [&](std::string_view name) {
+    if (!absent(name)) refuse("the argument '" + std::string(name) + "'");
+  });
+}
+
+void Parameters::refuse(const std::string& what) const { fj::unsupported(function_ + "() with " + what); }
+
+}  // namespace fj
