@@ -75,11 +75,15 @@ void fj_frame_link(PyThreadState* thread, FjFrame* frame);
 void fj_frame_unlink(PyThreadState* thread, FjFrame* frame);
 /* The frame runs on in CPython from where it stands. It must not be linked. */
 PyObject* fj_eval_default(PyThreadState* thread, FjFrame* frame, int throwflag);
+/* As it was handed to the hook: to the evaluator that would have run it without framejit. */
+PyObject* fj_pass_frame(PyThreadState* thread, FjFrame* frame, int throwflag);
 /* The function returns `value` (stolen), or raises the error that is set if NULL: clears the frame as CPython would. */
 PyObject* fj_frame_finish(PyThreadState* thread, FjFrame* frame, PyObject* value);
 /* True if the frame is entered midway, by a generator, with an exception, or is observed (trace, profile, monitoring). */
 bool fj_frame_must_pass(PyThreadState* thread, FjFrame* frame, int throwflag);
 bool fj_tracing_active(PyThreadState* thread);
+/* True if events of this code object are observed: it has to run in CPython. */
+bool fj_code_observed(PyThreadState* thread, PyCodeObject* code);
 /* Depth accounting: false if the limit is reached (then nothing was counted). */
 bool fj_enter_recursion(PyThreadState* thread);
 void fj_leave_recursion(PyThreadState* thread);

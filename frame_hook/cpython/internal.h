@@ -42,11 +42,26 @@ void fj_prefix(FjDecoder* decoder);
 bool fj_translate_version(FjDecoder* decoder);
 int fj_cache_entries(int opcode);
 
-/* ---- the current frame, which each version keeps elsewhere ------------------------------------ */
+/* ---- frames: frame.c has what is the same but for these names --------------------------------- */
 
-_PyInterpreterFrame** fj_current_frame(PyThreadState* thread);
-
-/* Sets the eval_frame field of the interpreter without the work of the public setter. */
-extern bool fj_field_checked;
+#if PY_VERSION_HEX >= 0x030D0000
+#define FJ_FRAME_CODE(frame) ((PyCodeObject*)(frame)->f_executable)
+#define FJ_FRAME_FUNCTION(frame) ((frame)->f_funcobj)
+#define FJ_FRAME_NEXT(frame) ((frame)->instr_ptr)              /* next instruction */
+#define FJ_CURRENT_FRAME(thread) ((thread)->current_frame)
+#define FJ_POSITION_LAG 0
+#elif PY_VERSION_HEX >= 0x030C0000
+#define FJ_FRAME_CODE(frame) ((frame)->f_code)
+#define FJ_FRAME_FUNCTION(frame) ((frame)->f_funcobj)
+#define FJ_FRAME_NEXT(frame) ((frame)->prev_instr)             /* the code unit before it */
+#define FJ_CURRENT_FRAME(thread) ((thread)->cframe->current_frame)
+#define FJ_POSITION_LAG 1
+#else
+#define FJ_FRAME_CODE(frame) ((frame)->f_code)
+#define FJ_FRAME_FUNCTION(frame) ((PyObject*)(frame)->f_func)
+#define FJ_FRAME_NEXT(frame) ((frame)->prev_instr)
+#define FJ_CURRENT_FRAME(thread) ((thread)->cframe->current_frame)
+#define FJ_POSITION_LAG 1
+#endif
 
 #endif

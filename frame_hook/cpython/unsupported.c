@@ -33,6 +33,8 @@ PyObject* fj_eval_default(PyThreadState* thread, FjFrame* frame, int throwflag) 
 PyObject* fj_frame_finish(PyThreadState* thread, FjFrame* frame, PyObject* value) { (void)thread; (void)frame; return value; }
 bool fj_frame_must_pass(PyThreadState* thread, FjFrame* frame, int throwflag) { (void)thread; (void)frame; (void)throwflag; return true; }
 bool fj_tracing_active(PyThreadState* thread) { (void)thread; return true; }
+bool fj_code_observed(PyThreadState* thread, PyCodeObject* code) { (void)thread; (void)code; return true; }
+PyObject* fj_pass_frame(PyThreadState* thread, FjFrame* frame, int throwflag) { (void)thread; (void)frame; (void)throwflag; return NULL; }
 bool fj_enter_recursion(PyThreadState* thread) { (void)thread; return false; }
 void fj_leave_recursion(PyThreadState* thread) { (void)thread; }
 void fj_add_traceback(PyThreadState* thread, FjFrame* frame) { (void)thread; (void)frame; }

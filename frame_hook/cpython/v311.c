@@ -44,3 +44,54 @@ bool fj_translate_version(FjDecoder* decoder) {
 }
 
 bool fj_call_layout_callable_first(void) { return false; }
+
+/* The caller clears and pops the frame: it only has to look finished. */
+PyObject* fj_frame_finish(PyThreadState* thread, FjFrame* frame, PyObject* value) {
+  frame->previous = FJ_CURRENT_FRAME(thread); /* becomes f_back of a frame object that lives on */
+  PyObject* error = value == NULL ? fj_take_exception() : NULL;
+  while (fj_frame_stack_depth(frame) > 0) Py_XDECREF(fj_frame_pop(frame));
+  if (error != NULL) fj_restore_exception(error);
+  return value;
+}
+
+bool fj_tracing_active(PyThreadState* thread) { return thread->cframe->use_tracing != 0; }
+
+bool fj_code_observed(PyThreadState* thread, PyCodeObject* code) {
+  (void)code;
+  return thread->cframe->use_tracing != 0;
+}
+
+bool fj_enter_recursion(PyThreadState* thread) {
+  if (thread->recursion_remaining <= 1) return false;
+  thread->recursion_remaining--;
+  return true;
+}
+
+void fj_leave_recursion(PyThreadState* thread) { thread->recursion_remaining++; }
+
+PyObject* fj_take_exception(void) {
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  if (type == NULL) return NULL;
+  PyErr_NormalizeException(&type, &value, &traceback);
+  PyException_SetTraceback(value, traceback != NULL ? traceback : Py_None);
+  Py_XDECREF(traceback);
+  Py_DECREF(type);
+  return value;
+}
+
+void fj_restore_exception(PyObject* exception) {
+  if (exception == NULL) {
+    PyErr_Clear();
+    return;
+  }
+  PyErr_Restore(Py_NewRef(Py_TYPE(exception)), exception, PyException_GetTraceback(exception));
+}
+
+int fj_handle_pending(PyThreadState* thread) {
+  if (!_Py_atomic_load_relaxed(&thread->interp->ceval.eval_breaker)) return 0;
+  if (Py_MakePendingCalls() < 0) return -1;
+  /* Runs signal handlers but does not hand over the GIL. */
+  PyEval_RestoreThread(PyEval_SaveThread());
+  return 0;
+}

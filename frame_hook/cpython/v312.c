@@ -53,3 +53,113 @@ bool fj_translate_version(FjDecoder* decoder) {
 }
 
 bool fj_call_layout_callable_first(void) { return false; }
+
+/* Positions of the exported evaluator's own way out: the first RETURN_VALUE, or a RETURN_CONST of this very object. */
+static int find_return(PyCodeObject* code, PyObject* value, bool* pushes) {
+  PyObject* bytes = PyCode_GetCode(code);
+  if (bytes == NULL) {
+    PyErr_Clear();
+    return -1;
+  }
+  const unsigned char* raw = (const unsigned char*)PyBytes_AS_STRING(bytes);
+  const int units = (int)(PyBytes_GET_SIZE(bytes) / 2);
+  int found = -1, argument = 0;
+  for (int unit = 0; unit < units; unit += 1 + fj_cache_entries(raw[2 * unit])) {
+    const int opcode = raw[2 * unit];
+    argument = argument << 8 | raw[2 * unit + 1];
+    if (opcode == EXTENDED_ARG) continue;
+    if (opcode == RETURN_VALUE) {
+      found = unit;
+      *pushes = true;
+      break;
+    }
+    if (opcode == RETURN_CONST && argument < 256 && PyTuple_GET_ITEM(code->co_consts, argument) == value) {
+      found = unit;
+      *pushes = false;
+    }
+    argument = 0;
+  }
+  Py_DECREF(bytes);
+  return found;
+}
+
+/* The evaluator clears and pops a frame, with functions that are not exported. The plain case is done here; a frame whose
+ * frame object lives on, or that is the first of its chunk of the data stack, leaves through the evaluator. */
+PyObject* fj_frame_finish(PyThreadState* thread, FjFrame* frame, PyObject* value) {
+  PyObject* error = value == NULL ? fj_take_exception() : NULL;
+  while (fj_frame_stack_depth(frame) > 0) Py_XDECREF(fj_frame_pop(frame));
+  if ((frame->frame_obj != NULL && Py_REFCNT(frame->frame_obj) > 1) ||
+      (PyObject**)frame == &thread->datastack_chunk->data[0]) {
+    if (error != NULL) {
+      /* The evaluator adds this frame's traceback entry itself: take off the one it has. */
+      PyTracebackObject* entry = (PyTracebackObject*)PyException_GetTraceback(error);
+      if (entry != NULL && entry->tb_frame == frame->frame_obj)
+        PyException_SetTraceback(error, entry->tb_next != NULL ? (PyObject*)entry->tb_next : Py_None);
+      Py_XDECREF(entry);
+      fj_restore_exception(error);
+      return _PyEval_EvalFrameDefault(thread, frame, 1);
+    }
+    bool pushes = false;
+    const int unit = find_return(FJ_FRAME_CODE(frame), value, &pushes);
+    if (unit >= 0) {
+      fj_frame_set_next(frame, unit);
+      if (pushes) fj_frame_push(frame, value);
+      else Py_DECREF(value);
+      return _PyEval_EvalFrameDefault(thread, frame, 0);
+    }
+    Py_FatalError("framejit: a function that returned has no RETURN instruction");
+  }
+  PyFrameObject* object = frame->frame_obj;
+  frame->frame_obj = NULL;
+  Py_XDECREF(object);
+  for (int i = 0; i < frame->stacktop; i++) Py_XDECREF(frame->localsplus[i]);
+  frame->stacktop = 0;
+  Py_XDECREF(frame->f_locals);
+  Py_DECREF(frame->f_funcobj);
+  Py_DECREF(frame->f_code);
+  thread->datastack_top = (PyObject**)frame;
+  if (error != NULL) fj_restore_exception(error);
+  return value;
+}
+
+static bool any_tool(const uint8_t* tools, size_t count) {
+  for (size_t i = 0; i < count; i++)
+    if (tools[i]) return true;
+  return false;
+}
+
+bool fj_tracing_active(PyThreadState* thread) {
+  return thread->c_tracefunc != NULL || thread->c_profilefunc != NULL;
+}
+
+bool fj_code_observed(PyThreadState* thread, PyCodeObject* code) {
+  PyInterpreterState* interpreter = thread->interp;
+  if (code->_co_instrumentation_version != interpreter->monitoring_version) return true;
+  if (any_tool(interpreter->monitors.tools, sizeof interpreter->monitors.tools)) return true;
+  _PyCoMonitoringData* data = code->_co_monitoring;
+  return data != NULL && (any_tool(data->local_monitors.tools, sizeof data->local_monitors.tools) ||
+                          any_tool(data->active_monitors.tools, sizeof data->active_monitors.tools));
+}
+
+bool fj_enter_recursion(PyThreadState* thread) {
+  if (thread->py_recursion_remaining <= 1 || thread->c_recursion_remaining <= 1) return false;
+  thread->py_recursion_remaining--;
+  thread->c_recursion_remaining--;
+  return true;
+}
+
+void fj_leave_recursion(PyThreadState* thread) {
+  thread->py_recursion_remaining++;
+  thread->c_recursion_remaining++;
+}
+
+PyObject* fj_take_exception(void) { return PyErr_GetRaisedException(); }
+void fj_restore_exception(PyObject* exception) { PyErr_SetRaisedException(exception); }
+
+int fj_handle_pending(PyThreadState* thread) {
+  if (!_Py_atomic_load_relaxed(&thread->interp->ceval.eval_breaker)) return 0;
+  if (Py_MakePendingCalls() < 0) return -1;
+  /* Runs signal handlers but does not hand over the GIL. */
+  PyEval_RestoreThread(PyEval_SaveThread());
+  return 0;
+}

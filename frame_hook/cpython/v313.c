@@ -6,6 +6,7 @@
 #error "this file is for CPython 3.13"
 #endif
 
+#include <internal/pycore_ceval.h>
 #include <internal/pycore_intrinsics.h>
 #include <internal/pycore_opcode_metadata.h>
 
@@ -71,3 +72,50 @@ bool fj_translate_version(FjDecoder* decoder) {
 }
 
 bool fj_call_layout_callable_first(void) { return true; }
+
+PyObject* fj_frame_finish(PyThreadState* thread, FjFrame* frame, PyObject* value) {
+  PyObject* error = value == NULL ? fj_take_exception() : NULL;
+  while (fj_frame_stack_depth(frame) > 0) Py_XDECREF(fj_frame_pop(frame));
+  frame->previous = FJ_CURRENT_FRAME(thread); /* becomes f_back of a frame object that lives on */
+  _PyEval_FrameClearAndPop(thread, frame);
+  if (error != NULL) fj_restore_exception(error);
+  return value;
+}
+
+static bool any_tool(const uint8_t* tools, size_t count) {
+  for (size_t i = 0; i < count; i++)
+    if (tools[i]) return true;
+  return false;
+}
+
+bool fj_tracing_active(PyThreadState* thread) {
+  return thread->c_tracefunc != NULL || thread->c_profilefunc != NULL;
+}
+
+bool fj_code_observed(PyThreadState* thread, PyCodeObject* code) {
+  PyInterpreterState* interpreter = thread->interp;
+  if (code->_co_instrumentation_version != (thread->eval_breaker & ~(uintptr_t)0xff)) return true;
+  if (any_tool(interpreter->monitors.tools, sizeof interpreter->monitors.tools)) return true;
+  _PyCoMonitoringData* data = code->_co_monitoring;
+  return data != NULL && (any_tool(data->local_monitors.tools, sizeof data->local_monitors.tools) ||
+                          any_tool(data->active_monitors.tools, sizeof data->active_monitors.tools));
+}
+
+bool fj_enter_recursion(PyThreadState* thread) {
+  if (thread->py_recursion_remaining <= 1 || thread->c_recursion_remaining <= 1) return false;
+  thread->py_recursion_remaining--;
+  thread->c_recursion_remaining--;
+  return true;
+}
+
+void fj_leave_recursion(PyThreadState* thread) {
+  thread->py_recursion_remaining++;
+  thread->c_recursion_remaining++;
+}
+
+PyObject* fj_take_exception(void) { return PyErr_GetRaisedException(); }
+void fj_restore_exception(PyObject* exception) { PyErr_SetRaisedException(exception); }
+
+int fj_handle_pending(PyThreadState* thread) {
+  return thread->eval_breaker & 0xff ? _Py_HandlePending(thread) : 0;
+}

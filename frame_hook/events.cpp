@@ -1,0 +1,185 @@
+// Recording and wording of events.
+//
+// The same place breaking, or the same guard failing, again is the same event: it is logged the first time and counted
+// after that, so a loop that breaks does not fill the screen.
+#include "frame_hook/events.h"
+
+#include <cctype>
+#include <string_view>
+
+#include "runtime/base/error.h"
+
+namespace fj {
+namespace {
+
+constexpr std::size_t kept = 256;  // events of one kind and function
+
+constexpr BreakRow break_rows[] = {
+#define FJ_BREAK(number, name, what, remedy) {number, #name, what, remedy},
+#include "tracer/breaks.def"
+};
+
+std::string last_component(const std::string& path) {
+  auto slash = path.find_last_of('/');
+  return slash == std::string::npos ? path : path.substr(slash + 1);
+}
+
+std::string operations(int count) { return std::to_string(count) + (count == 1 ? " operation" : " operations"); }
+
+/// The line through linecache, which also knows notebooks, doctests and zipped modules.
+std::string source_line(const std::string& file, int line) {
+  if (file.empty() || line <= 0) return "";
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  std::string text;
+  if (auto module = Ref<>::steal(PyImport_ImportModule("linecache"))) {
+    if (auto found = Ref<>::steal(PyObject_CallMethod(module.get(), "getline", "si", file.c_str(), line))) {
+      Py_ssize_t size = 0;
+      if (const char* bytes = PyUnicode_AsUTF8AndSize(found.get(), &size)) text.assign(bytes, std::size_t(size));
+    }
+  }
+  PyErr_Restore(type, value, traceback);  // also drops an error of ours
+  auto space = [](char c) { return std::isspace(static_cast<unsigned char>(c)) != 0; };
+  while (!text.empty() && space(text.back())) text.pop_back();
+  std::size_t start = 0;
+  while (start < text.size() && space(text[start])) ++start;
+  return text.substr(start);
+}
+
+/// Counts up an event that is there already; else keeps a new one while there is room. True if it is new.
+template <class Event, class Same>
+bool record(std::vector<Event>& events, Event event, Same same) {
+  for (Event& old : events) {
+    if (!same(old, event)) continue;
+    old.count += event.count;
+    return false;
+  }
+  if (events.size() >= kept) return false;
+  events.push_back(std::move(event));
+  return true;
+}
+
+}  // namespace
+
+const BreakRow& break_row(BreakReason reason) {
+  for (const BreakRow& row : break_rows)
+    if (row.number == int(reason)) return row;
+  fail_check(__FILE__, __LINE__, "row of breaks.def", "no break has number " + std::to_string(int(reason)));
+}
+
+Totals& totals() {
+  static Totals totals;
+  return totals;
+}
+
+std::string BreakEvent::source() const { return source_line(file, line); }
+
+std::string BreakEvent::cost() const {
+  if (nodes == 0) return "one more return to Python; no array operation is split off";
+  return "a graph of " + operations(nodes) + " ends here; what follows is another graph";
+}
+
+std::string BreakEvent::text() const {
+  const BreakRow& row = break_row(reason);
+  std::string result = "framejit: graph break at " + last_component(file) + ":" + std::to_string(line) + " in " + function;
+  result += "\n  " + row.code() + " " + row.what;
+  std::string said = detail;
+  // Details that quote the user's line do so in backquotes; others get it in front.
+  if (said.find('`') == std::string::npos) {
+    if (std::string line_text = source(); !line_text.empty()) said = "`" + line_text + "`" + (said.empty() ? "" : ": " + said);
+  }
+  if (!said.empty()) result += ": " + said;
+  result += "\n  cost  " + cost();
+  result += std::string("\n  try   ") + row.remedy;
+  return result;
+}
+
+std::string RecompileEvent::text() const {
+  std::string result = "framejit: recompile of " + function + "\n  " + guard + " no longer holds";
+  result += "\n  was   " + expected + "\n  now   " + found;
+  if (!location.empty()) result += "\n  from  " + location;
+  return result;
+}
+
+std::string FallbackEvent::text() const {
+  std::string result = internal ? "framejit: internal failure in " : "framejit: ran eagerly: ";
+  result += function + "\n  " + reason;
+  if (internal) result += "\n  try   please report it; FRAMEJIT_STRICT=1 raises it where it happens";
+  return result;
+}
+
+void Events::graph(GraphEvent event) {
+  ++totals().graphs;
+  if (log_enabled(Artifact::graphs, event.function))
+    log(Artifact::graphs, "framejit: graph of " + event.function + " (" + operations(event.nodes) + ", " +
+                              std::to_string(event.kernels) + (event.kernels == 1 ? " kernel)\n" : " kernels)\n") + event.text);
+  if (log_enabled(Artifact::guards, event.function)) {
+    std::string text = "framejit: guards of " + event.function;
+    for (const std::string& guard : event.guards) text += "\n  " + guard;
+    log(Artifact::guards, text);
+  }
+  if (log_enabled(Artifact::kernels, event.function) && !event.program.empty())
+    log(Artifact::kernels, "framejit: kernels of " + event.function + "\n" + event.program);
+  if (graphs_.size() < kept) graphs_.push_back(std::move(event));
+}
+
+void Events::graph_break(const Segment& segment) {
+  const Exit& exit = segment.exit;
+  BreakEvent event;
+  event.reason = exit.reason;
+  event.file = exit.file;
+  event.function = exit.function;
+  event.detail = exit.detail;
+  event.line = exit.line;
+  event.nodes = segment.nodes;
+  graph_break(std::move(event));
+}
+
+void Events::graph_break(BreakEvent event) {
+  ++totals().breaks;
+  bool wanted = log_enabled(Artifact::graph_breaks, event.function);
+  BreakEvent copy = wanted ? event : BreakEvent{};
+  bool fresh = record(breaks_, std::move(event), [](const BreakEvent& a, const BreakEvent& b) {
+    return a.line == b.line && a.reason == b.reason && a.file == b.file && a.function == b.function && a.detail == b.detail;
+  });
+  if (fresh && wanted) log(Artifact::graph_breaks, copy.text());
+}
+
+void Events::recompile(const std::string& function, const GuardSet&, const GuardSet::Failure& failure) {
+  RecompileEvent event;
+  event.function = function;
+  event.guard = failure.guard ? failure.guard->text() : failure.expected;
+  event.found = failure.found;
+  event.expected = failure.expected;
+  if (failure.guard) event.location = failure.guard->location;
+  recompile(std::move(event));
+}
+
+void Events::recompile(RecompileEvent event) {
+  ++totals().recompiles;
+  bool wanted = log_enabled(Artifact::recompiles, event.function);
+  RecompileEvent copy = wanted ? event : RecompileEvent{};
+  bool fresh = record(recompiles_, std::move(event), [](const RecompileEvent& a, const RecompileEvent& b) {
+    return a.guard == b.guard && a.found == b.found && a.function == b.function;
+  });
+  if (fresh && wanted) log(Artifact::recompiles, copy.text());
+}
+
+void Events::fallback(const std::string& function, const std::string& reason, bool internal) {
+  ++(internal ? totals().internal_errors : totals().eager_replays);
+  FallbackEvent event{function, reason, internal};
+  bool fresh = record(fallbacks_, event, [](const FallbackEvent& a, const FallbackEvent& b) {
+    return a.internal == b.internal && a.reason == b.reason && a.function == b.function;
+  });
+  // A failure of ours is always said once: it is a bug the user did not ask for.
+  if (fresh && (internal || log_enabled(Artifact::fallbacks, function))) log(Artifact::fallbacks, event.text());
+}
+
+void Events::clear() {
+  graphs_.clear();
+  breaks_.clear();
+  recompiles_.clear();
+  fallbacks_.clear();
+}
+
+}  // namespace fj

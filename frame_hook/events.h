@@ -1,0 +1,103 @@
+/// What happened to one compiled function, kept for `explain` and logged as it happens.
+///
+/// An Events object belongs to one compiled function. It is bounded: a repeated event counts up instead of being kept
+/// again, and past the limit only totals move. All members are called with the GIL held; nothing here runs user code
+/// (source lines come from linecache).
+#pragma once
+
+#include <Python.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "guards/guard_set.h"
+#include "runtime/base/log.h"
+#include "tracer/segment.h"
+
+namespace fj {
+
+/// One row of breaks.def.
+struct BreakRow {
+  int number;
+  const char* name;
+  const char* what;
+  const char* remedy;
+  std::string code() const { return "FJ" + std::to_string(number); }  // "FJ104"
+};
+const BreakRow& break_row(BreakReason reason);
+
+struct GraphEvent {
+  std::string function;
+  std::shared_ptr<const Graph> graph;
+  std::string text;                      // the captured graph
+  int nodes = 0;
+  int kernels = 0;
+  std::string program;                   // its steps, one per line
+  std::vector<std::string> guards;
+  double seconds = 0;                    // tracing and compiling
+};
+
+struct BreakEvent {
+  BreakReason reason{};
+  std::string file, function, detail;
+  int line = 0;
+  int nodes = 0;                         // operations of the graph that ends here
+  std::int64_t count = 1;
+
+  std::string source() const;            // the user's line, stripped; "" if it can't be had
+  std::string cost() const;
+  std::string text() const;              // the message in the form of docs: four lines
+};
+
+struct RecompileEvent {
+  std::string function;
+  std::string guard;                     // "L.k == 3"
+  std::string found, expected;
+  std::string location;                  // the user's line that needed the guard, if known
+  std::int64_t count = 1;
+
+  std::string text() const;
+};
+
+struct FallbackEvent {
+  std::string function, reason;
+  bool internal = false;                 // a failure of framejit itself
+  std::int64_t count = 1;
+
+  std::string text() const;
+};
+
+/// Counts over the whole process, changed with the GIL held.
+struct Totals {
+  std::uint64_t calls = 0, hits = 0, segments = 0, graphs = 0, kernels_launched = 0, recompiles = 0, internal_errors = 0,
+                eager_replays = 0, breaks = 0;
+};
+Totals& totals();
+
+class Events {
+ public:
+  void graph(GraphEvent event);
+  /// `segment` ended in a break (Exit::Kind::Break); loops and handovers are not breaks.
+  void graph_break(const Segment& segment);
+  void graph_break(BreakEvent event);
+  void recompile(const std::string& function, const GuardSet& guards, const GuardSet::Failure& failure);
+  void recompile(RecompileEvent event);
+  /// A piece ran eagerly though it was compiled, or was not compiled, for `reason`.
+  void fallback(const std::string& function, const std::string& reason, bool internal = false);
+
+  const std::vector<GraphEvent>& graphs() const { return graphs_; }
+  const std::vector<BreakEvent>& breaks() const { return breaks_; }
+  const std::vector<RecompileEvent>& recompiles() const { return recompiles_; }
+  const std::vector<FallbackEvent>& fallbacks() const { return fallbacks_; }
+  void clear();
+
+ private:
+  std::vector<GraphEvent> graphs_;
+  std::vector<BreakEvent> breaks_;
+  std::vector<RecompileEvent> recompiles_;
+  std::vector<FallbackEvent> fallbacks_;
+};
+
+}  // namespace fj
