@@ -145,7 +145,7 @@ void Events::graph_break(BreakEvent event) {
   if (fresh && wanted) log(Artifact::graph_breaks, copy.text());
 }
 
-void Events::recompile(const std::string& function, const GuardSet&, const GuardSet::Failure& failure) {
+void Events::recompile(const std::string& function, const GuardSet::Failure& failure) {
   RecompileEvent event;
   event.function = function;
   event.guard = failure.guard ? failure.guard->text() : failure.expected;

@@ -82,7 +82,7 @@ class Events {
   /// `segment` ended in a break (Exit::Kind::Break); loops and handovers are not breaks.
   void graph_break(const Segment& segment);
   void graph_break(BreakEvent event);
-  void recompile(const std::string& function, const GuardSet& guards, const GuardSet::Failure& failure);
+  void recompile(const std::string& function, const GuardSet::Failure& failure);
   void recompile(RecompileEvent event);
   /// A piece ran eagerly though it was compiled, or was not compiled, for `reason`.
   void fallback(const std::string& function, const std::string& reason, bool internal = false);

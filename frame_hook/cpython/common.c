@@ -2,8 +2,14 @@
 #include "frame_hook/cpython/internal.h"
 
 #include <internal/pycore_dict.h>
+#include <internal/pycore_object.h>
 
 PyObject* fj_type_lookup(PyTypeObject* type, PyObject* name) { return _PyType_Lookup(type, name); }
+
+int fj_get_method(PyObject* object, PyObject* name, PyObject** method) {
+  *method = NULL;
+  return _PyObject_GetMethod(object, name, method);
+}
 
 PyObject* fj_instance_dict(PyObject* object) {
   PyObject** dict = _PyObject_GetDictPtr(object);

@@ -118,6 +118,9 @@ bool fj_watch_dict(PyObject* dict);
 bool fj_watch_type(PyObject* type);
 /* The instance's dict (borrowed, materialised) or NULL. */
 PyObject* fj_instance_dict(PyObject* object);
+/* As the interpreter's LOAD_METHOD: 1 and an unbound method to be called with `object` first, 0 and the attribute itself,
+ * or 0 and NULL with the error set. New reference. */
+int fj_get_method(PyObject* object, PyObject* name, PyObject** method);
 /* Borrowed lookup through the MRO, no descriptors, no error. */
 PyObject* fj_type_lookup(PyTypeObject* type, PyObject* name);
 

@@ -59,3 +59,4 @@ bool fj_watch_dict(PyObject* dict) { (void)dict; return false; }
 bool fj_watch_type(PyObject* type) { (void)type; return false; }
 PyObject* fj_instance_dict(PyObject* object) { (void)object; return NULL; }
 PyObject* fj_type_lookup(PyTypeObject* type, PyObject* name) { (void)type; (void)name; return NULL; }
+int fj_get_method(PyObject* object, PyObject* name, PyObject** method) { *method = PyObject_GetAttr(object, name); return 0; }

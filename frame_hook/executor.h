@@ -1,0 +1,29 @@
+/// Runs single instructions of our instruction set on a live frame, as CPython would: what a graph breaks at.
+///
+/// The frame is linked while anything runs that could look at frames, so callees, warnings, debuggers and tracebacks see
+/// the true one. An exception is unwound in the frame: to its handler, where execution goes on, or out of the function.
+#pragma once
+
+#include <Python.h>
+
+#include "frame_hook/cpython/cpython.h"
+
+namespace fj {
+
+struct Step {
+  enum class Kind {
+    Next,      // the frame stands before instruction `next`
+    Finished,  // the function is over and its frame cleared: `result`, or null with the error set
+    Handover,  // nothing happened: CPython has to go on at instruction `next`
+  } kind;
+  int next = 0;
+  PyObject* result = nullptr;
+};
+
+/// Runs instruction `index`, and on to the next instruction at which a frame can be resumed.
+Step execute(PyThreadState* thread, FjFrame* frame, const FjCode& code, int index);
+
+/// CPython runs the frame from instruction `index` to its end.
+PyObject* hand_over(PyThreadState* thread, FjFrame* frame, const FjCode& code, int index);
+
+}  // namespace fj
