@@ -6,11 +6,14 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <optional>
 #include <string>
-#include <variant>
+#include <utility>
 #include <vector>
 
+#include "graph_ir/graph.h"
 #include "guards/source.h"
 #include "runtime/base/dtype.h"
 #include "runtime/base/sym_dim.h"
@@ -38,43 +41,70 @@ struct ArrayExpectation {
 struct Guard {
   GuardKind kind;
   SourceRef source = nullptr;
-  Ref<PyObject> object;                   // Identity, Equals, HasKey...
+  /// Identity, TypeIs, FunctionCode, Equals, DictKeys (tuple or list of keys), HasKey, LacksKey: what is expected or asked for.
+  /// TypeVersion: the type, and `names` the attributes relied on, found or not (empty: any change of the class counts).
+  /// DictVersion: the dict. Objects that can be are held weakly once the guard is in a GuardSet: then this is null.
+  Ref<PyObject> object;
+  std::vector<Ref<PyObject>> names;
   std::int64_t number = 0;                // Length, SymbolRange, ...
   SymbolId symbol{UINT32_MAX};            // IntSymbol: binds the int's value
   std::optional<ArrayExpectation> array;
   std::optional<SymDim> left, right;      // Relation: left (number as comparison Py_LT..) right
   std::vector<SourceRef> others;          // NoOverlap, SameObject
   std::string location;                   // user's line that needed it: "model.py:41"
+
+  // Filled in by GuardSet::add.
+  Ref<PyObject> weak;                     // weak reference that stands for `object`
+  std::string object_text;                // how `object` is described
+
+  std::string text() const;               // "L.k == 3"
 };
 
 /// Values bound while checking, handed to the program.
 struct GuardBindings {
   std::vector<std::int64_t> symbols;
-  std::vector<PyObject*> values;          // by Source::id, borrowed from the frame for the time of the call
+  std::vector<PyObject*> values;          // by Source::id, borrowed from the frame for the time of the call; null: not fetched
+  std::vector<Ref<PyObject>> owned;       // keeps values alive that were made by fetching; clear it after the call
 };
+
+namespace guard_program {
+class Program;
+}
 
 class GuardSet {
  public:
   explicit GuardSet(std::shared_ptr<SourceTable> sources);
-  /// Duplicates are dropped.
+  ~GuardSet();
+  /// Duplicates are dropped. GradMode, TorchModes and NumpyErrState record the state of this moment.
   void add(Guard guard);
+  /// A symbol that no guard binds: a quotient or remainder of others, computed before relations are compared.
+  void define(SymbolId symbol, Symbol::Quotient definition);
   /// After the last add: orders and compiles to the check program.
   void seal();
 
   bool holds(const FrameValues& values, GuardBindings& bindings) const;
   struct Failure {
     const Guard* guard;
-    std::string found, expected;          // "shape [8, 16] -> [8, 32]"
+    std::string found, expected;          // "f32[8, 32]", "f32[8, 16]"
+    std::vector<int> axes;                // Array: sizes that differ, if nothing else does
   };
   std::optional<Failure> first_failure(const FrameValues& values) const;
+  /// The first failure and, as long as those before were sizes or values of leaves (an array's sizes, an int), the next:
+  /// everything that has to be generalised at once.
+  std::vector<Failure> failures(const FrameValues& values) const;
 
   const std::vector<Guard>& all() const { return guards_; }
   const SourceTable& sources() const { return *sources_; }
   std::vector<std::string> text() const;  // "L.k == 3", one each
 
  private:
+  void prepare(GuardBindings& bindings) const;
+
   std::shared_ptr<SourceTable> sources_;
   std::vector<Guard> guards_;
+  std::vector<std::pair<SymbolId, Symbol::Quotient>> definitions_;
+  std::multimap<std::pair<GuardKind, SourceRef>, std::size_t> by_place_;  // indices into guards_, for dropping duplicates
+  std::unique_ptr<guard_program::Program> program_;  // null until sealed
 };
 
 }  // namespace fj

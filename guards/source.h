@@ -11,6 +11,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "frame_hook/cpython/ref.h"
@@ -58,6 +59,15 @@ class SourceTable {
 
  private:
   std::vector<std::unique_ptr<Source>> sources_;
+  std::unordered_multimap<std::size_t, SourceRef> interned_;
 };
+
+/// One step of a fetch: the value of `source` given that of its base (null for roots). Borrowed, and kept alive by the base,
+/// except for a step that makes an object: that one is put into `owned`. Null without an error set if the step fails.
+PyObject* fetch_step(const Source& source, PyObject* base, const FrameValues& values, Ref<>& owned);
+
+/// How an object is named in guards and messages. Runs no Python code: values of builtin types by repr, the
+/// rest by what they are ("function relu", "Encoder object").
+std::string describe_object(PyObject* object);
 
 }  // namespace fj

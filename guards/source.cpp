@@ -1,0 +1,216 @@
+// Fetching and naming of sources.
+//
+// `fetch_step` checks what it touches, so it is safe on any object: a check program may run it before the guards
+// on the base have been tested. Nothing here runs Python code, with one proviso: lookups in a dict compare keys, and the
+// keys of sources are exact str or int, whose comparison with a user's key is the user's only if their hashes agree.
+#include "guards/source.h"
+
+#include <functional>
+#include <string_view>
+
+#include "frame_hook/cpython/cpython.h"
+
+namespace fj {
+namespace {
+
+constexpr std::string_view templates[] = {
+#define FJ_SOURCE(name, text) text,
+#include "guards/source.def"
+};
+
+PyObject* dict_item(PyObject* dict, PyObject* key) {
+  if (!dict || !PyDict_Check(dict)) return nullptr;
+  PyObject* found = PyDict_GetItemWithError(dict, key);
+  if (!found) PyErr_Clear();
+  return found;
+}
+
+PyObject* tuple_item(PyObject* tuple, std::int64_t index) {
+  if (!tuple || !PyTuple_Check(tuple) || index < 0 || index >= PyTuple_GET_SIZE(tuple)) return nullptr;
+  return PyTuple_GET_ITEM(tuple, index);
+}
+
+PyObject* attribute(PyObject* owner, PyObject* name) {
+  if (PyType_Check(owner)) return fj_type_lookup(reinterpret_cast<PyTypeObject*>(owner), name);
+  if (PyObject* found = dict_item(fj_instance_dict(owner), name)) return found;
+  return fj_type_lookup(Py_TYPE(owner), name);
+}
+
+/// The sequence a list or tuple iterator runs over, through its __reduce__: (iter, (sequence,), position).
+Ref<> iterated(PyObject* iterator) {
+  static PyObject* reduce = PyUnicode_InternFromString("__reduce__");
+  static PyTypeObject* const known[] = {&PyListIter_Type, &PyTupleIter_Type};
+  if (Py_TYPE(iterator) != known[0] && Py_TYPE(iterator) != known[1]) return {};
+  auto parts = Ref<>::steal(PyObject_CallMethodNoArgs(iterator, reduce));
+  PyObject* sequence = parts ? tuple_item(tuple_item(parts.get(), 1), 0) : nullptr;
+  PyErr_Clear();
+  return Ref<>::borrow(sequence);
+}
+
+/// Key equality as identity of what is fetched: True and 1 are one dict key, but not one constant.
+bool same_key(PyObject* a, PyObject* b) {
+  if (a == b) return true;
+  if (!a || !b || Py_TYPE(a) != Py_TYPE(b)) return false;
+  if (!PyUnicode_CheckExact(a) && !PyLong_CheckExact(a)) return false;
+  return PyObject_RichCompareBool(a, b, Py_EQ) == 1;
+}
+
+std::size_t key_hash(PyObject* key) {
+  if (key && (PyUnicode_CheckExact(key) || PyLong_CheckExact(key))) return std::size_t(PyObject_Hash(key));
+  return std::hash<void*>()(key);
+}
+
+std::string utf8(PyObject* string) {
+  Py_ssize_t size = 0;
+  const char* bytes = PyUnicode_AsUTF8AndSize(string, &size);
+  if (bytes) return std::string(bytes, std::size_t(size));
+  PyErr_Clear();
+  return "?";
+}
+
+/// repr of an object whose type is exactly one of CPython's plain values, cut to a readable length.
+std::string plain_repr(PyObject* object) {
+  auto repr = Ref<>::steal(PyObject_Repr(object));
+  if (!repr) {
+    PyErr_Clear();
+    return std::string(Py_TYPE(object)->tp_name);
+  }
+  std::string text = utf8(repr.get());
+  if (text.size() > 60) text = text.substr(0, 57) + "...";
+  return text;
+}
+
+bool is_plain(PyObject* object) {
+  PyTypeObject* type = Py_TYPE(object);
+  if (type == &PyTuple_Type) {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(object); ++i)
+      if (!PyTuple_GET_ITEM(object, i) || !is_plain(PyTuple_GET_ITEM(object, i))) return false;
+    return true;
+  }
+  return object == Py_None || object == Py_Ellipsis || type == &PyLong_Type || type == &PyFloat_Type || type == &PyBool_Type ||
+         type == &PyUnicode_Type || type == &PyBytes_Type || type == &PyComplex_Type;
+}
+
+void replace(std::string& text, std::string_view what, const std::string& with) {
+  if (auto at = text.find(what); at != std::string::npos) text.replace(at, what.size(), with);
+}
+
+}  // namespace
+
+std::string describe_object(PyObject* object) {
+  if (!object) return "nothing";
+  if (is_plain(object)) return plain_repr(object);
+  // The names of functions, modules and classes are C fields or str in exact places: no Python code runs.
+  if (PyType_Check(object)) return reinterpret_cast<PyTypeObject*>(object)->tp_name;
+  if (PyModule_CheckExact(object)) {
+    const char* module = PyModule_GetName(object);
+    if (!module) PyErr_Clear();
+    return "module " + std::string(module ? module : "?");
+  }
+  if (PyFunction_Check(object)) return "function " + utf8(reinterpret_cast<PyFunctionObject*>(object)->func_qualname);
+  if (PyCFunction_Check(object)) return "function " + std::string(reinterpret_cast<PyCFunctionObject*>(object)->m_ml->ml_name);
+  if (PyCode_Check(object)) return "code of " + utf8(reinterpret_cast<PyCodeObject*>(object)->co_qualname);
+  return std::string(Py_TYPE(object)->tp_name) + " object";
+}
+
+std::string Source::text() const {
+  std::string result(templates[int(kind)]);
+  if (base) replace(result, "{base}", base->text());
+  replace(result, "{index}", std::to_string(index));
+  if (key) {
+    // In brackets and for constants: the value; else the key is a name.
+    bool name = PyUnicode_Check(key.get()) && result.find("[{key}]") == std::string::npos && kind != SourceKind::Constant;
+    replace(result, "{key}", name ? utf8(key.get()) : describe_object(key.get()));
+  }
+  return result;
+}
+
+SourceRef SourceTable::make(SourceKind kind, SourceRef base, std::int64_t index, PyObject* key) {
+  // A slot is its number: its name is only how it prints.
+  PyObject* identity = kind == SourceKind::Slot ? nullptr : key;
+  std::size_t hash = std::size_t(kind) * 1000003u ^ std::hash<const void*>()(base) * 31u ^ std::size_t(index) * 8191u ^
+                     key_hash(identity);
+  bool by_value = kind != SourceKind::Constant;
+  auto [begin, end] = interned_.equal_range(hash);
+  for (auto it = begin; it != end; ++it) {
+    SourceRef old = it->second;
+    if (old->kind != kind || old->base != base || old->index != index) continue;
+    if (kind == SourceKind::Slot || old->key.get() == key || (by_value && same_key(old->key.get(), key))) return old;
+  }
+  auto source = std::make_unique<Source>();
+  source->kind = kind;
+  source->base = base;
+  source->index = index;
+  source->key = Ref<>::borrow(key);
+  source->id = std::int32_t(sources_.size());
+  sources_.push_back(std::move(source));
+  interned_.emplace(hash, sources_.back().get());
+  return sources_.back().get();
+}
+
+SourceRef SourceTable::slot(int slot, std::string name) {
+  auto key = Ref<>::steal(PyUnicode_FromStringAndSize(name.data(), Py_ssize_t(name.size())));
+  if (!key) PyErr_Clear();
+  return make(SourceKind::Slot, nullptr, slot, key.get());
+}
+
+SourceRef SourceTable::global(PyObject* name) { return make(SourceKind::Global, nullptr, 0, name); }
+SourceRef SourceTable::builtin(PyObject* name) { return make(SourceKind::Builtin, nullptr, 0, name); }
+SourceRef SourceTable::function() { return make(SourceKind::Function, nullptr); }
+SourceRef SourceTable::constant(PyObject* object) { return make(SourceKind::Constant, nullptr, 0, object); }
+
+PyObject* fetch_step(const Source& source, PyObject* base, const FrameValues& values, Ref<>& owned) {
+  if (source.base && !base) return nullptr;
+  PyFunctionObject* function = base && PyFunction_Check(base) ? reinterpret_cast<PyFunctionObject*>(base) : nullptr;
+  switch (source.kind) {
+    case SourceKind::Slot:
+      return source.index >= 0 && std::size_t(source.index) < values.slots.size() ? values.slots[std::size_t(source.index)] : nullptr;
+    case SourceKind::Global: return values.function ? dict_item(values.function->func_globals, source.key.get()) : nullptr;
+    case SourceKind::Builtin: return values.function ? dict_item(values.function->func_builtins, source.key.get()) : nullptr;
+    case SourceKind::Function: return reinterpret_cast<PyObject*>(values.function);
+    case SourceKind::Constant: return source.key.get();
+    case SourceKind::DictItem: return dict_item(base, source.key.get());
+    case SourceKind::ListItem:
+      return PyList_Check(base) && source.index >= 0 && source.index < PyList_GET_SIZE(base) ? PyList_GET_ITEM(base, source.index)
+                                                                                             : nullptr;
+    case SourceKind::TupleItem: return tuple_item(base, source.index);
+    case SourceKind::InstanceDict: return fj_instance_dict(base);
+    case SourceKind::Attribute: return attribute(base, source.key.get());
+    case SourceKind::SlotMember:
+      owned = Ref<>::steal(PyObject_GenericGetAttr(base, source.key.get()));
+      if (!owned) PyErr_Clear();
+      return owned.get();
+    case SourceKind::Type: return reinterpret_cast<PyObject*>(Py_TYPE(base));
+    case SourceKind::Cell: return PyCell_Check(base) ? PyCell_GET(base) : nullptr;
+    case SourceKind::ClosureCell: return function ? tuple_item(function->func_closure, source.index) : nullptr;
+    case SourceKind::FunctionGlobals: return function ? function->func_globals : nullptr;
+    case SourceKind::FunctionDefault: return function ? tuple_item(function->func_defaults, source.index) : nullptr;
+    case SourceKind::FunctionKwDefault: return function ? dict_item(function->func_kwdefaults, source.key.get()) : nullptr;
+    case SourceKind::MethodSelf:
+      if (PyMethod_Check(base)) return PyMethod_GET_SELF(base);
+      return PyCFunction_Check(base) ? PyCFunction_GET_SELF(base) : nullptr;
+    case SourceKind::MethodFunction: return PyMethod_Check(base) ? PyMethod_GET_FUNCTION(base) : nullptr;
+    case SourceKind::IteratorBase: return (owned = iterated(base)).get();
+    case SourceKind::DictKey: {
+      if (!PyDict_Check(base)) return nullptr;
+      Py_ssize_t position = 0;
+      PyObject *key, *value;
+      for (std::int64_t i = 0; PyDict_Next(base, &position, &key, &value); ++i)
+        if (i == source.index) return key;
+      return nullptr;
+    }
+  }
+  return nullptr;
+}
+
+Ref<PyObject> SourceTable::fetch(SourceRef source, const FrameValues& values) const {
+  Ref<> base, owned;
+  if (source->base) {
+    base = fetch(source->base, values);
+    if (!base) return {};
+  }
+  PyObject* found = fetch_step(*source, base.get(), values, owned);
+  return owned ? std::move(owned) : Ref<>::borrow(found);
+}
+
+}  // namespace fj
