@@ -534,6 +534,7 @@ inline __attribute__((always_inline)) bool Program::decide(const Step& step, con
       if (view.requires_grad != check.requires_grad || (check.writeable_required && !view.writeable) ||
           (check.aligned_required && !view.aligned) || (check.key_set != 0 && view.key_set != check.key_set))
         return false;
+      bindings.data[std::size_t(step.value)] = view.data;
       return layout_matches(check, view, symbols, false);
     }
     case Kind::ArrayDeferred: {

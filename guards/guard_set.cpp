@@ -126,8 +126,9 @@ void GuardSet::seal() {
 void GuardSet::prepare(GuardBindings& bindings) const {
   FJ_CHECK(program_, "guards are tested once they are sealed");
   if (!bindings.owned.empty()) bindings.owned.clear();
-  // Both vectors keep their memory from call to call.
+  // The vectors keep their memory from call to call.
   bindings.values.assign(sources_->all().size(), nullptr);
+  bindings.data.assign(bindings.values.size(), nullptr);
   bindings.symbols.assign(program_->symbol_count(), 0);
 }
 

@@ -64,6 +64,7 @@ struct Guard {
 struct GuardBindings {
   std::vector<std::int64_t> symbols;
   std::vector<PyObject*> values;          // by Source::id, borrowed from the frame for the time of the call; null: not fetched
+  std::vector<void*> data;                // by Source::id, of sources with an Array guard: where element 0 is
   std::vector<Ref<PyObject>> owned;       // keeps values alive that were made by fetching; clear it after the call
 };
 

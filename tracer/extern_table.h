@@ -1,6 +1,6 @@
 /// The library calls of one program: what an `extern_call` node's handle stands for.
 ///
-/// The tracer fills one table per segment while it adds the nodes; `SegmentHost` (frame_hook/host.h) runs a call by its handle,
+/// The tracer fills one table per segment while it adds the nodes; `SegmentHost` (tracer/host.h) runs a call by its handle,
 /// with the library's own function on real arrays, and compares what comes back with what was predicted while tracing.
 /// A table is immutable once its segment is published.
 #pragma once
@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "frame_hook/cpython/ref.h"

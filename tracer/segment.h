@@ -41,12 +41,14 @@ struct Exit {
 enum class SegmentStatus : std::uint8_t {
   Done,       // `result` (Return), or the frame's new values
   Eager,      // nothing happened: run this piece in CPython (a failed program, IEEE conditions to report, ...)
+  Raised,     // a Python error is set: memory ran out after inputs were written, so the piece can't be run again
 };
 
 /// New contents of the frame after a segment, or the returned value.
 struct FrameUpdate {
   std::vector<Ref<>> slots;            // all locals then the stack; null: unbound / NULL entry
   Ref<> result;
+  std::string reason;                  // Eager: why, in the user's words
 };
 
 class Segment {

@@ -1,0 +1,41 @@
+/// What a segment's program asks of the array libraries, answered for one run of one segment.
+///
+/// Lives on the stack of Segment::run. Failures leave no Python error set: the program is abandoned and CPython runs
+/// the piece, which raises the true exception. Ctrl-C during a library call is put back to be seen there.
+#pragma once
+
+#include <Python.h>
+
+#include <span>
+#include <string>
+
+#include "runtime/host.h"
+#include "tracer/extern_table.h"
+#include "tracer/frontends/arrays/arrays.h"
+
+namespace fj {
+
+class SegmentHost final : public Host {
+ public:
+  SegmentHost(std::span<const Library> output_library, const ExternTable* externs)
+      : output_library_(output_library), externs_(externs) {}
+
+  ArrayRef allocate(int output, DType dtype, std::span<const std::int64_t> shape,
+                    std::span<const std::int64_t> strides) override;
+  bool call_extern(std::int64_t handle, std::span<const ArrayRef> operands, std::span<const std::int64_t> symbols,
+                   std::span<ArrayRef> results) override;
+  void retain(void* object) override { Py_XINCREF(static_cast<PyObject*>(object)); }
+  void release(void* object) override { Py_XDECREF(static_cast<PyObject*>(object)); }
+
+  /// Why the last call failed, in the user's words; "" if none has.
+  const std::string& failure() const { return failure_; }
+
+ private:
+  bool fail(std::string why);
+
+  std::span<const Library> output_library_;
+  const ExternTable* externs_;
+  std::string failure_;
+};
+
+}  // namespace fj

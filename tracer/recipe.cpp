@@ -1,0 +1,254 @@
+// Making the objects of a recipe and performing its effects.
+//
+// Effects act on the containers themselves, below any Python code of their classes: the tracer has run (and logged)
+// what such code does. Contents that an effect replaces are kept until the last effect is done, because dropping them
+// can run finalizers, which must find a finished state.
+#include "tracer/recipe_run.h"
+
+#include "frame_hook/cpython/cpython.h"
+#include "graph_ir/graph.h"
+#include "runtime/base/error.h"
+
+namespace fj {
+namespace {
+
+bool is_effect(RecipeOp op) { return op >= RecipeOp::SetItems; }
+
+/// The class of C code a class is built on, whose tp_new makes its instances.
+PyTypeObject* builtin_base(PyTypeObject* type) {
+  while (type->tp_flags & Py_TPFLAGS_HEAPTYPE && type->tp_base) type = type->tp_base;
+  return type;
+}
+
+std::vector<std::int64_t> evaluate(const Dims& dims, std::span<const std::int64_t> symbols) {
+  std::vector<std::int64_t> values;
+  values.reserve(dims.size());
+  for (const SymDim& dim : dims) values.push_back(dim.evaluate(symbols));
+  return values;
+}
+
+}  // namespace
+
+RecipeRun::RecipeRun(const Segment& segment, const FrameValues& values, const GuardBindings& bindings,
+                     std::span<const std::int64_t> symbols)
+    : segment_(segment), values_(values), bindings_(bindings), symbols_(symbols),
+      registers_(std::size_t(segment.recipe.register_count)), waits_(registers_.size()) {}
+
+PyObject* RecipeRun::argument(const RecipeStep& step, std::size_t index) const {
+  if (index >= step.args.size() || step.args[index] < 0) return nullptr;
+  return registers_[std::size_t(step.args[index])].get();
+}
+
+Ref<> RecipeRun::arguments_tuple(const RecipeStep& step) const {
+  auto tuple = Ref<>::steal(PyTuple_New(Py_ssize_t(step.args.size())));
+  for (std::size_t i = 0; tuple && i < step.args.size(); ++i)
+    PyTuple_SET_ITEM(tuple.get(), Py_ssize_t(i), Py_NewRef(argument(step, i)));
+  return tuple;
+}
+
+bool RecipeRun::before_program() {
+  for (const RecipeStep& step : segment_.recipe.steps) {
+    if (is_effect(step.op)) continue;
+    auto target = std::size_t(step.target);
+    bool waits = step.op == RecipeOp::Output || step.op == RecipeOp::OutputScalar;
+    for (int from : step.args) waits = waits || (from >= 0 && waits_[std::size_t(from)]);
+    waits_[target] = waits;
+    if (waits) continue;
+    registers_[target] = make(step);
+    if (!registers_[target] && step.op != RecipeOp::Null) return false;
+  }
+  return true;
+}
+
+bool RecipeRun::objects(std::span<const ArrayRef> outputs) {
+  outputs_ = outputs;
+  for (const RecipeStep& step : segment_.recipe.steps) {
+    if (is_effect(step.op) || !waits_[std::size_t(step.target)]) continue;
+    Ref<> made = make(step);
+    if (!made) return false;
+    registers_[std::size_t(step.target)] = std::move(made);
+  }
+  return true;
+}
+
+bool RecipeRun::effects() {
+  for (const RecipeStep& step : segment_.recipe.steps)
+    if (is_effect(step.op) && !apply(step)) return false;
+  return true;
+}
+
+void RecipeRun::fill(FrameUpdate& update) const {
+  const Recipe& recipe = segment_.recipe;
+  if (segment_.exit.kind == Exit::Kind::Return) {
+    if (recipe.result >= 0) update.result = registers_[std::size_t(recipe.result)];
+    return;
+  }
+  update.slots.resize(recipe.slots.size());
+  for (std::size_t i = 0; i < recipe.slots.size(); ++i) {
+    if (i < recipe.keep.size() && recipe.keep[i]) {
+      update.slots[i] = Ref<>::borrow(i < values_.slots.size() ? values_.slots[i] : nullptr);
+    } else if (recipe.slots[i] >= 0) {
+      update.slots[i] = registers_[std::size_t(recipe.slots[i])];
+    } else {
+      update.slots[i] = nullptr;
+    }
+  }
+}
+
+Ref<> RecipeRun::make_instance(const RecipeStep& step, bool with_arguments) {
+  auto* type = reinterpret_cast<PyTypeObject*>(step.object.get());
+  PyTypeObject* base = builtin_base(type);
+  Ref<> arguments = with_arguments ? arguments_tuple(step) : Ref<>::steal(PyTuple_New(0));
+  if (!arguments) return {};
+  auto object = Ref<>::steal(base->tp_new(type, arguments.get(), nullptr));
+  // OSError, StopIteration, ... keep their arguments in fields that their C __init__ fills.
+  if (object && with_arguments && base->tp_init && base->tp_init(object.get(), arguments.get(), nullptr) < 0) return {};
+  return object;
+}
+
+Ref<> RecipeRun::make_named_tuple(const RecipeStep& step) {
+  auto* type = reinterpret_cast<PyTypeObject*>(step.object.get());
+  Ref<> items = arguments_tuple(step);
+  if (!items) return {};
+  auto whole = Ref<>::steal(PyTuple_Pack(1, items.get()));
+  if (!whole) return {};
+  // Structures of C code (torch.return_types.max) have hidden fields that only their own tp_new lays out; for the rest
+  // tuple's own makes the instance without the Python __new__ of a namedtuple.
+  static PyObject* const mark = PyUnicode_InternFromString("n_sequence_fields");
+  PyTypeObject* maker = fj_type_lookup(type, mark) ? type : &PyTuple_Type;
+  return Ref<>::steal(maker->tp_new(type, whole.get(), nullptr));
+}
+
+Ref<> RecipeRun::make_function(const RecipeStep& step) {
+  auto function = Ref<>::steal(PyFunction_NewWithQualName(step.object.get(), argument(step, 0), argument(step, 5)));
+  if (!function) return {};
+  PyObject *defaults = argument(step, 1), *keyword_defaults = argument(step, 2), *annotations = argument(step, 3),
+           *closure = argument(step, 4);
+  if ((defaults && PyFunction_SetDefaults(function.get(), defaults) < 0) ||
+      (keyword_defaults && PyFunction_SetKwDefaults(function.get(), keyword_defaults) < 0) ||
+      (closure && PyFunction_SetClosure(function.get(), closure) < 0))
+    return {};
+  // MAKE_FUNCTION's annotations may be the flat tuple (name, value, ...), which PyFunction_SetAnnotations refuses; the
+  // function's own getter turns it into a dict when somebody asks.
+  if (annotations) reinterpret_cast<PyFunctionObject*>(function.get())->func_annotations = Py_NewRef(annotations);
+  return function;
+}
+
+Ref<> RecipeRun::make_view(const RecipeStep& step) {
+  auto shape = evaluate(step.shape, symbols_), strides = evaluate(step.strides, symbols_);
+  return view_of(argument(step, 0), step.dtype, shape, strides, step.expression.evaluate(symbols_));
+}
+
+Ref<> RecipeRun::make(const RecipeStep& step) {
+  switch (step.op) {
+    case RecipeOp::FromSource: {
+      auto id = std::size_t(step.source->id);
+      if (id < bindings_.values.size() && bindings_.values[id]) return Ref<>::borrow(bindings_.values[id]);
+      Ref<> found = segment_.guards->sources().fetch(step.source, values_);
+      if (!found) PyErr_Format(PyExc_RuntimeError, "%s is missing", step.source->text().c_str());
+      return found;
+    }
+    case RecipeOp::Constant: return step.object;
+    case RecipeOp::Output: return Ref<>::borrow(static_cast<PyObject*>(outputs_[std::size_t(step.index)].object));
+    case RecipeOp::OutputScalar: {
+      const Graph& graph = *segment_.graph;
+      auto index = std::size_t(step.index);
+      return numpy_scalar(graph.type(graph.outputs[index].value).dtype, outputs_[index].data);
+    }
+    case RecipeOp::View: return make_view(step);
+    case RecipeOp::CrossView: {
+      auto library = array_library(argument(step, 0));
+      FJ_CHECK(library, "a cross view is of an array");
+      return cross_view(argument(step, 0), *library == Library::Numpy ? Library::Torch : Library::Numpy);
+    }
+    case RecipeOp::Int: return Ref<>::steal(PyLong_FromLongLong(step.expression.evaluate(symbols_)));
+    case RecipeOp::Null: return {};
+    case RecipeOp::Tuple: return arguments_tuple(step);
+    case RecipeOp::List: {
+      auto list = Ref<>::steal(PyList_New(Py_ssize_t(step.args.size())));
+      for (std::size_t i = 0; list && i < step.args.size(); ++i)
+        PyList_SET_ITEM(list.get(), Py_ssize_t(i), Py_NewRef(argument(step, i)));
+      return list;
+    }
+    case RecipeOp::Set:
+    case RecipeOp::FrozenSet: {
+      auto set = Ref<>::steal(step.op == RecipeOp::Set ? PySet_New(nullptr) : PyFrozenSet_New(nullptr));
+      for (std::size_t i = 0; set && i < step.args.size(); ++i)
+        if (PySet_Add(set.get(), argument(step, i)) < 0) return {};
+      return set;
+    }
+    case RecipeOp::Dict: {
+      auto dict = Ref<>::steal(PyDict_New());
+      for (std::size_t i = 0; dict && i + 1 < step.args.size(); i += 2)
+        if (PyDict_SetItem(dict.get(), argument(step, i), argument(step, i + 1)) < 0) return {};
+      return dict;
+    }
+    case RecipeOp::NamedTuple: return make_named_tuple(step);
+    case RecipeOp::Slice: return Ref<>::steal(PySlice_New(argument(step, 0), argument(step, 1), argument(step, 2)));
+    case RecipeOp::Range: {
+      Ref<> arguments = arguments_tuple(step);
+      return arguments ? Ref<>::steal(PyObject_CallObject(reinterpret_cast<PyObject*>(&PyRange_Type), arguments.get())) : Ref<>();
+    }
+    case RecipeOp::Iter: return Ref<>::steal(PyObject_GetIter(argument(step, 0)));
+    case RecipeOp::Cell: return Ref<>::steal(PyCell_New(argument(step, 0)));
+    case RecipeOp::Function: return make_function(step);
+    case RecipeOp::BoundMethod: return Ref<>::steal(PyMethod_New(argument(step, 0), argument(step, 1)));
+    case RecipeOp::Instance: return make_instance(step, false);
+    case RecipeOp::Exception: return make_instance(step, true);
+    case RecipeOp::GetAttr: return Ref<>::steal(PyObject_GetAttr(argument(step, 0), step.object.get()));
+    case RecipeOp::Call: {
+      Ref<> arguments = arguments_tuple(step);
+      return arguments ? Ref<>::steal(PyObject_CallObject(step.object.get(), arguments.get())) : Ref<>();
+    }
+    default: break;
+  }
+  fail_check(__FILE__, __LINE__, "is_effect", "a recipe step that makes nothing has a target");
+}
+
+bool RecipeRun::apply(const RecipeStep& step) {
+  PyObject *owner = argument(step, 0), *value = argument(step, 1);
+  switch (step.op) {
+    case RecipeOp::SetItems: {
+      auto old = Ref<>::steal(PyList_GetSlice(owner, 0, PyList_GET_SIZE(owner)));
+      if (!old || PyList_SetSlice(owner, 0, PyList_GET_SIZE(owner), value) < 0) return false;
+      dropped_.push_back(std::move(old));
+      return true;
+    }
+    case RecipeOp::DictAssign: {
+      auto old = Ref<>::steal(PyDict_Copy(owner));
+      if (!old) return false;
+      dropped_.push_back(std::move(old));
+      PyDict_Clear(owner);
+      return PyDict_Update(owner, value) == 0;
+    }
+    case RecipeOp::SetAssign: {
+      auto old = Ref<>::steal(PySet_New(owner));
+      auto items = Ref<>::steal(PySequence_List(value));
+      if (!old || !items) return false;
+      dropped_.push_back(std::move(old));
+      PySet_Clear(owner);
+      for (Py_ssize_t i = 0; i < PyList_GET_SIZE(items.get()); ++i)
+        if (PySet_Add(owner, PyList_GET_ITEM(items.get(), i)) < 0) return false;
+      return true;
+    }
+    case RecipeOp::SetAttr:
+    case RecipeOp::DelAttr: {
+      PyObject* stored = step.op == RecipeOp::SetAttr ? value : nullptr;
+      // A class's own setter also tells its method caches.
+      if (PyType_Check(owner)) return PyType_Type.tp_setattro(owner, step.object.get(), stored) == 0;
+      return PyObject_GenericSetAttr(owner, step.object.get(), stored) == 0;
+    }
+    case RecipeOp::StoreGlobal:
+      if (!value) return PyDict_DelItem(owner, step.object.get()) == 0;
+      return PyDict_SetItem(owner, step.object.get(), value) == 0;
+    case RecipeOp::SetCell: {
+      dropped_.push_back(Ref<>::steal(PyCell_Get(owner)));
+      return PyCell_Set(owner, value) == 0;
+    }
+    case RecipeOp::BumpVersion: return bump_version(owner, int(step.index));
+    default: break;
+  }
+  fail_check(__FILE__, __LINE__, "is_effect", "a recipe step without a target is no effect");
+}
+
+}  // namespace fj

@@ -1,0 +1,158 @@
+// Running a segment: inputs, program, recipe.
+//
+// The order is that of a transaction. Before the program: everything that can fail for the user's reasons. The program
+// itself writes inputs last. After it only memory can run out; if it does when inputs have been written, the piece can't
+// be run again and the error is raised as it is.
+#include "tracer/segment.h"
+
+#include <algorithm>
+#include <array>
+
+#include "runtime/base/error.h"
+#include "tracer/host.h"
+#include "tracer/recipe_run.h"
+
+namespace fj {
+namespace {
+
+/// `size` elements, on the stack up to `inline_size`: a call on few arrays must not touch the heap.
+template <class T, std::size_t inline_size>
+class Buffer {
+ public:
+  explicit Buffer(std::size_t size) : size_(size) {
+    if (size > inline_size) heap_.resize(size);
+  }
+  std::span<T> span() { return {heap_.empty() ? inline_.data() : heap_.data(), size_}; }
+  T& operator[](std::size_t index) { return span()[index]; }
+
+ private:
+  std::size_t size_;
+  std::array<T, inline_size> inline_{};
+  std::vector<T> heap_;
+};
+
+/// Inputs are held while the program runs: it may let other threads in, which may drop the arrays.
+struct HeldInputs {
+  std::span<ArrayRef> inputs;
+  std::size_t held = 0;
+  void hold(void* data, PyObject* object) {
+    Py_INCREF(object);
+    inputs[held++] = {data, object};
+  }
+  ~HeldInputs() {
+    for (std::size_t i = 0; i < held; ++i) Py_DECREF(static_cast<PyObject*>(inputs[i].object));
+  }
+};
+
+struct OwnedOutputs {
+  std::span<ArrayRef> outputs;
+  ~OwnedOutputs() {
+    for (const ArrayRef& output : outputs) Py_XDECREF(static_cast<PyObject*>(output.object));
+  }
+};
+
+/// What the program's status means to the user.
+std::string reason_text(std::uint32_t status, const std::string& host_failure) {
+  if (status & kHostFailed && !host_failure.empty()) return host_failure;
+  static constexpr std::pair<KernelStatus, const char*> meanings[] = {
+      {kIndexOutOfRange, "an index is out of range"},
+      {kIntegerDivisionByZero, "an integer is divided by zero"},
+      {kFloatDivide, "a float is divided by zero, which NumPy reports"},
+      {kFloatOverflow, "a float overflows, which NumPy reports"},
+      {kFloatUnderflow, "a float underflows, which NumPy reports"},
+      {kFloatInvalid, "an invalid float operation, which NumPy reports"},
+      {kHostFailed, "no memory for a result"},
+      {kInterrupted, "the call was interrupted"},
+  };
+  for (auto [bit, meaning] : meanings)
+    if (status & bit) return meaning;
+  return "the program failed";
+}
+
+std::int64_t floor_quotient(std::int64_t a, std::int64_t b) {
+  return a / b - ((a % b != 0 && (a < 0) != (b < 0)) ? 1 : 0);
+}
+
+/// Symbols that are quotients of others; false if one is divided by zero.
+bool derive_symbols(const Graph& graph, std::span<std::int64_t> symbols) {
+  for (std::size_t i = 0; i < graph.symbols.size(); ++i) {
+    if (!graph.symbols[i].definition) continue;
+    const Symbol::Quotient& quotient = *graph.symbols[i].definition;
+    std::int64_t dividend = quotient.dividend.evaluate(symbols), divisor = quotient.divisor.evaluate(symbols);
+    if (divisor == 0) return false;
+    std::int64_t whole = floor_quotient(dividend, divisor);
+    symbols[i] = quotient.remainder ? dividend - whole * divisor : whole;
+  }
+  return true;
+}
+
+SegmentStatus eager(FrameUpdate& update, std::string reason) {
+  PyErr_Clear();
+  update.reason = std::move(reason);
+  return SegmentStatus::Eager;
+}
+
+}  // namespace
+
+SegmentStatus Segment::run(const FrameValues& values, const GuardBindings& bindings, FrameUpdate& update) const {
+  if (needs_gradient) return eager(update, "the result needs a gradient");
+
+  std::size_t graph_symbols = graph ? graph->symbols.size() : 0;
+  Buffer<std::int64_t, 16> symbols(std::max(bindings.symbols.size(), graph_symbols));
+  std::copy(bindings.symbols.begin(), bindings.symbols.end(), symbols.span().begin());
+  if (graph_symbols != 0 && !derive_symbols(*graph, symbols.span())) return eager(update, "a size is divided by zero");
+
+  Buffer<ArrayRef, 16> input_buffer(inputs.size());
+  HeldInputs held{input_buffer.span()};
+  if (program) {
+    for (SourceRef source : inputs) {
+      auto id = std::size_t(source->id);
+      PyObject* object = id < bindings.values.size() ? bindings.values[id] : nullptr;
+      void* data = object ? bindings.data[id] : nullptr;
+      Ref<> found;
+      if (!object) {
+        found = guards->sources().fetch(source, values);
+        object = found.get();
+        if (!object) return eager(update, source->text() + " is missing");
+      }
+      if (!data) data = data_pointer(object);
+      held.hold(data, object);
+    }
+  }
+
+  // A function that computes one array and returns it: no registers, no steps.
+  bool plain = exit.kind == Exit::Kind::Return && recipe.steps.size() == 1 && recipe.steps[0].op == RecipeOp::Output;
+  std::optional<RecipeRun> run;
+  if (!plain) {
+    run.emplace(*this, values, bindings, symbols.span());
+    if (!run->before_program()) return eager(update, "an object could not be made");
+  }
+
+  Buffer<ArrayRef, 8> output_buffer(graph ? graph->outputs.size() : 0);
+  OwnedOutputs owned{output_buffer.span()};
+  bool wrote = false;
+  if (program) {
+    SegmentHost host(output_library, externs.get());
+    Call call;
+    call.host = &host;
+    call.inputs = input_buffer.span();
+    call.symbols = symbols.span();
+    call.outputs = output_buffer.span();
+    call.trapped = collects ? collects & numpy_trapped_conditions() : 0;
+    if (std::uint32_t status = program->run(call); status != kOk) return eager(update, reason_text(status, host.failure()));
+    wrote = !graph->writes.empty();
+  }
+
+  if (plain) {
+    auto& output = owned.outputs[std::size_t(recipe.steps[0].index)];
+    update.result = Ref<>::steal(static_cast<PyObject*>(output.object));
+    output.object = nullptr;
+    return SegmentStatus::Done;
+  }
+  if (!run->objects(owned.outputs)) return wrote ? SegmentStatus::Raised : eager(update, "an object could not be made");
+  if (!run->effects()) return SegmentStatus::Raised;
+  run->fill(update);
+  return SegmentStatus::Done;
+}
+
+}  // namespace fj
