@@ -95,6 +95,10 @@ bool is_contiguous(Tracer& tracer, const Dims& shape, const Strides& strides);
 bool is_column_major(Tracer& tracer, const Dims& shape, const Strides& strides);
 /// The strides of a new array holding a pointwise result: NumPy's nditer in 'K' order, torch's TensorIterator.
 Strides elementwise_strides(Tracer& tracer, Library library, const Dims& shape, std::span<const Layout> operands);
+/// What np.concatenate allocates for parts of these layouts (shape: the result's).
+Strides numpy_concatenate_strides(Tracer& tracer, const Dims& shape, std::span<const Layout> parts);
+/// A NumPy reduction's result: axes in the input's order, reduced ones of size 1; then dropped unless keepdims.
+Strides numpy_reduction_strides(Tracer& tracer, const Layout& input, const Axes& axes, bool keepdims);
 /// order='K' copies: like elementwise of one operand.
 Strides like_strides(Tracer& tracer, Library library, const Layout& operand);
 
@@ -120,6 +124,8 @@ Array view_expand_axes(Tracer& tracer, const Array& x, const Axes& axes);
 Array view_select(Tracer& tracer, const Array& x, std::int64_t axis, const SymDim& index);
 /// The whole array as a new object (what x[...] and x.view() return).
 Array view_alias(Tracer& tracer, const Array& x);
+/// The same memory as an array of the other library: Tensor.numpy(), torch.from_numpy, np.asarray(tensor).
+Array view_as_library(Tracer& tracer, const Array& x, Library library);
 /// Contents copied into a new row-major array.
 Array copy_contiguous(Tracer& tracer, const Array& x);
 

@@ -19,8 +19,18 @@ namespace {
 
 constexpr std::string_view kNumpyMethods = "numpy.ndarray.", kTorchMethods = "torch.Tensor.";
 
+/// `np.add.reduce` is a new bound method each time: its identity is the ufunc's and the name.
+std::string bound_name(PyObject* callable) {
+  if (!PyCFunction_CheckExact(callable)) return {};
+  PyObject* self = PyCFunction_GET_SELF(callable);
+  if (!self || PyModule_Check(self)) return {};
+  return std::to_string(reinterpret_cast<std::uintptr_t>(self)) + "." +
+         reinterpret_cast<PyCFunctionObject*>(callable)->m_ml->ml_name;
+}
+
 struct Registry {
   std::unordered_map<PyObject*, Handler> by_object;
+  std::unordered_map<std::string, Handler> by_bound_name;
   std::unordered_map<std::string, Handler> methods[2];   // by Library
   std::vector<Ref<>> alive;
   bool resolved[2] = {false, false};
@@ -44,7 +54,8 @@ struct Registry {
         PyErr_Clear();
         continue;
       }
-      by_object.emplace(object.get(), row.handler);
+      if (std::string bound = bound_name(object.get()); !bound.empty()) by_bound_name.emplace(std::move(bound), row.handler);
+      else by_object.emplace(object.get(), row.handler);
       alive.push_back(std::move(object));
     }
   }
@@ -95,7 +106,11 @@ Array require_array(const V& value) {
 Handler find_handler(PyObject* callable) {
   Registry& known = registry();
   auto found = known.by_object.find(callable);
-  return found == known.by_object.end() ? nullptr : found->second;
+  if (found != known.by_object.end()) return found->second;
+  const std::string name = bound_name(callable);
+  if (name.empty()) return nullptr;
+  auto bound = known.by_bound_name.find(name);
+  return bound == known.by_bound_name.end() ? nullptr : bound->second;
 }
 
 bool is_extern_candidate(PyObject* callable) { return torch_module() && torch_extern_candidate(callable); }

@@ -45,7 +45,7 @@ std::vector<int> reversed_axes(std::size_t rank) {
 }
 
 /// npyiter_find_best_axis_ordering: a stable insertion sort of axes, smallest stride first, C order where operands disagree.
-Strides numpy_strides(Tracer& tracer, const Dims& shape, std::span<const Layout> operands) {
+std::vector<int> numpy_order(Tracer& tracer, const Dims& shape, std::span<const Layout> operands) {
   const int rank = int(shape.size());
   std::vector<Strides> aligned;
   for (const Layout& operand : operands) {
@@ -81,7 +81,7 @@ Strides numpy_strides(Tracer& tracer, const Dims& shape, std::span<const Layout>
       order.insert(order.begin() + position, axis);
     }
   }
-  return strides_in_order(shape, order);
+  return order;
 }
 
 bool is_channels_last(Tracer& tracer, const Dims& shape, const Strides& strides) {
@@ -208,7 +208,50 @@ bool is_column_major(Tracer& tracer, const Dims& shape, const Strides& strides) 
 }
 
 Strides elementwise_strides(Tracer& tracer, Library library, const Dims& shape, std::span<const Layout> operands) {
-  return library == Library::Numpy ? numpy_strides(tracer, shape, operands) : torch_strides(tracer, shape, operands);
+  if (library == Library::Numpy) return strides_in_order(shape, numpy_order(tracer, shape, operands));
+  return torch_strides(tracer, shape, operands);
+}
+
+Strides numpy_concatenate_strides(Tracer& tracer, const Dims& shape, std::span<const Layout> parts) {
+  // PyArray_CreateMultiSortedStridePerm: like the iterator's sort, but from the largest stride down.
+  std::vector<int> order(shape.size());
+  std::iota(order.begin(), order.end(), 0);
+  for (int i = 1; i < int(order.size()); ++i) {
+    int position = i;
+    const int axis = order[i];
+    for (int j = i - 1; j >= 0; --j) {
+      bool ambiguous = true, swap = false;
+      for (const Layout& part : parts) {
+        if (is_one(part.shape[axis]) || is_one(part.shape[order[j]])) continue;
+        if (less_equal(tracer, magnitude(part.strides[axis]), magnitude(part.strides[order[j]]))) {
+          swap = false;
+          ambiguous = false;
+        } else if (ambiguous) {
+          swap = true;
+          ambiguous = false;
+        }
+      }
+      if (ambiguous) continue;
+      if (!swap) break;
+      position = j;
+    }
+    if (position != i) {
+      order.erase(order.begin() + i);
+      order.insert(order.begin() + position, axis);
+    }
+  }
+  std::reverse(order.begin(), order.end());
+  return strides_in_order(shape, order);
+}
+
+Strides numpy_reduction_strides(Tracer& tracer, const Layout& input, const Axes& axes, bool keepdims) {
+  const std::vector<int> order = numpy_order(tracer, input.shape, std::span(&input, 1));
+  Dims shape = input.shape;
+  for (std::int64_t axis : axes) shape[axis] = 1;
+  Strides strides = strides_in_order(shape, order);
+  if (!keepdims)
+    for (auto axis = axes.rbegin(); axis != axes.rend(); ++axis) strides.erase(strides.begin() + *axis);
+  return strides;
 }
 
 Strides like_strides(Tracer& tracer, Library library, const Layout& operand) {
@@ -389,6 +432,12 @@ Array view_select(Tracer& tracer, const Array& x, std::int64_t axis, const SymDi
 }
 
 Array view_alias(Tracer& tracer, const Array& x) { return restated(tracer, x, x->shape, x->strides); }
+
+Array view_as_library(Tracer& tracer, const Array& x, Library library) {
+  Array view = restated(tracer, x, x->shape, x->strides);
+  view->library = library;
+  return view;
+}
 
 Array copy_contiguous(Tracer& tracer, const Array& x) {
   return tracer.new_array(x->library, tracer.read(*x), row_major(x->shape));

@@ -1,0 +1,176 @@
+/// ndarray itself: operators, indexing and attributes, by NumPy's rules.
+///
+/// An operator is its ufunc; in place it is the ufunc with out=, so that casting and broadcasting rules are those of
+/// out=. Where a NumPy scalar meets a scalar NumPy runs its scalar arithmetic, which warns where array loops do not:
+/// integers break there.
+#include "tracer/frontends/numpy.h"
+
+#include <opcode.h>
+
+#include "frame_hook/cpython/cpython.h"
+#include "tracer/frontends/indexing.h"
+
+namespace fj {
+namespace {
+
+struct BinaryRow {
+  int operation, in_place;
+  const char* ufunc;
+};
+
+constexpr BinaryRow kBinary[] = {
+    {NB_ADD, NB_INPLACE_ADD, "add"},
+    {NB_AND, NB_INPLACE_AND, "bitwise_and"},
+    {NB_FLOOR_DIVIDE, NB_INPLACE_FLOOR_DIVIDE, "floor_divide"},
+    {NB_LSHIFT, NB_INPLACE_LSHIFT, "left_shift"},
+    {NB_MULTIPLY, NB_INPLACE_MULTIPLY, "multiply"},
+    {NB_REMAINDER, NB_INPLACE_REMAINDER, "remainder"},
+    {NB_OR, NB_INPLACE_OR, "bitwise_or"},
+    {NB_POWER, NB_INPLACE_POWER, "power"},
+    {NB_RSHIFT, NB_INPLACE_RSHIFT, "right_shift"},
+    {NB_SUBTRACT, NB_INPLACE_SUBTRACT, "subtract"},
+    {NB_TRUE_DIVIDE, NB_INPLACE_TRUE_DIVIDE, "true_divide"},
+    {NB_XOR, NB_INPLACE_XOR, "bitwise_xor"},
+};
+
+bool is_scalar(const V& value) {
+  auto* array = as<ArrayValue>(value);
+  return !array || array->numpy_scalar;
+}
+
+/// Scalar arithmetic on integers reports overflow; an array loop does not.
+void refuse_integer_scalars(Tracer& tracer, const V& a, const V& b) {
+  if (!is_scalar(a) || (b && !is_scalar(b))) return;
+  for (const V& value : {a, b}) {
+    if (!value) continue;
+    Operand operand = numpy_operand(tracer, value);
+    if (operand.array ? is_float(operand.array->dtype) : operand.weak == Operand::Weak::Float) return;
+  }
+  unsupported("arithmetic on integer NumPy scalars");
+}
+
+/// fast_scalar_power: float arrays to the power of a Python number that has a cheaper ufunc.
+V fast_power(Tracer& tracer, const V& base, const V& exponent) {
+  Array x = array_of(base);
+  if (!x || x->numpy_scalar || !is_float(x->dtype)) return nullptr;
+  std::optional<double> power = tracer.constant_float(exponent);
+  if (!power && exponent->kind == ValueKind::Object)
+    if (auto integer = tracer.constant_int(exponent)) power = double(*integer);
+  if (!power) return nullptr;
+  if (*power == 1.0) return numpy_ufunc(tracer, "positive", {base});
+  if (*power == -1.0) return numpy_ufunc(tracer, "reciprocal", {base});
+  if (*power == 0.5) return numpy_ufunc(tracer, "sqrt", {base});
+  if (*power == 2.0) return numpy_ufunc(tracer, "square", {base});
+  return nullptr;
+}
+
+bool is_sequence(const V& value) {
+  if (value->kind == ValueKind::Tuple || value->kind == ValueKind::List) return true;
+  auto* object = as<ObjectValue>(value);
+  return object && (PyTuple_CheckExact(object->object.get()) || PyList_CheckExact(object->object.get()));
+}
+
+/// An operand NumPy's operators would turn into an array or defer to.
+void require_operand(const V& value) {
+  if (!is_numpy_operand(value) && !is_sequence(value)) unsupported("an operator between an ndarray and this object");
+}
+
+}  // namespace
+
+V numpy_binary(Tracer& tracer, int nb_op, const V& a, const V& b) {
+  require_operand(a);
+  require_operand(b);
+  if (nb_op == NB_MATRIX_MULTIPLY || nb_op == NB_INPLACE_MATRIX_MULTIPLY) {
+    if (nb_op == NB_INPLACE_MATRIX_MULTIPLY) unsupported("@= on an ndarray");
+    Arguments arguments;
+    arguments.positional = {a, b};
+    return numpy_matmul(tracer, arguments);
+  }
+  for (const BinaryRow& row : kBinary) {
+    if (nb_op != row.operation && nb_op != row.in_place) continue;
+    Array target = array_of(a);
+    const bool in_place = nb_op == row.in_place && target && !target->numpy_scalar;
+    if (in_place) {
+      if (row.operation == NB_POWER) {
+        if (V fast = fast_power(tracer, a, b)) return write_out(tracer, a, tracer.read(*array_of(fast)));
+      }
+      return numpy_ufunc(tracer, row.ufunc, {a, b}, a);
+    }
+    refuse_integer_scalars(tracer, a, b);
+    if (row.operation == NB_POWER)
+      if (V fast = fast_power(tracer, a, b)) return fast;
+    return numpy_ufunc(tracer, row.ufunc, {a, b});
+  }
+  unsupported("this operator on an ndarray");
+}
+
+V numpy_compare(Tracer& tracer, int comparison, const V& a, const V& b) {
+  require_operand(a);
+  require_operand(b);
+  static constexpr const char* names[] = {"less", "less_equal", "equal", "not_equal", "greater", "greater_equal"};
+  return numpy_ufunc(tracer, names[comparison], {a, b});
+}
+
+V numpy_unary(Tracer& tracer, int opcode, const Array& a) {
+  switch (opcode) {
+    case FJ_UNARY_NEGATIVE:
+      refuse_integer_scalars(tracer, a, nullptr);
+      return numpy_ufunc(tracer, "negative", {a});
+    case FJ_UNARY_POSITIVE: return numpy_ufunc(tracer, "positive", {a});
+    case FJ_UNARY_INVERT: return numpy_ufunc(tracer, "invert", {a});
+    default: unsupported("this operator on an ndarray");
+  }
+}
+
+V numpy_get_item(Tracer& tracer, const Array& x, const V& key) {
+  if (x->numpy_scalar) unsupported("indexing a NumPy scalar");
+  Index index = parse_index(tracer, Library::Numpy, key, x->rank());
+  if (index.has(Index::Item::Kind::Mask)) break_graph(BreakReason::DataDependentShape, "indexing by a boolean mask");
+  if (index.has(Index::Item::Kind::IntegerArray)) return index_gather(tracer, x, index);
+  Array view = index_view(tracer, x, index);
+  bool element = int(index.items.size()) == x->rank();
+  for (const auto& item : index.items) element = element && item.kind == Index::Item::Kind::Integer;
+  if (!element) return view;
+  // All integers: the element itself, a scalar object and no view.
+  Array scalar = tracer.new_array(Library::Numpy, tracer.read(*view));
+  scalar->numpy_scalar = true;
+  return scalar;
+}
+
+void numpy_set_item(Tracer& tracer, const Array& x, const V& key, const V& value) {
+  if (x->numpy_scalar) refuse("a NumPy scalar does not support item assignment");
+  if (!x->writeable) refuse("assignment destination is read-only");
+  Index index = parse_index(tracer, Library::Numpy, key, x->rank());
+  // Assignment casts unsafely: whatever the dtypes, elements are converted.
+  index_assign(tracer, x, index, operand_value(tracer, numpy_operand(tracer, value), x->dtype));
+}
+
+V numpy_attribute(Tracer& tracer, const Array& x, std::string_view name) {
+  if (name == "shape") return shape_tuple(tracer, x->shape);
+  if (name == "ndim") return tracer.integer(std::int64_t(x->rank()));
+  if (name == "size") return tracer.integer(product(x->shape));
+  if (name == "dtype") return tracer.constant(dtype_object(Library::Numpy, x->dtype));
+  if (name == "itemsize") return tracer.integer(std::int64_t(size_in_bytes(x->dtype)));
+  if (name == "nbytes") return tracer.integer(product(x->shape) * SymDim(std::int64_t(size_in_bytes(x->dtype))));
+  if (name == "strides") {
+    Dims bytes;
+    for (const SymDim& stride : x->strides) bytes.push_back(stride * SymDim(std::int64_t(size_in_bytes(x->dtype))));
+    return shape_tuple(tracer, bytes);
+  }
+  if (x->numpy_scalar) return nullptr;
+  if (name == "T") {
+    Axes reversed;
+    for (int i = x->rank(); i-- > 0;) reversed.push_back(i);
+    return view_transpose(tracer, x, reversed);
+  }
+  if (name == "mT") {
+    if (x->rank() < 2) refuse("matrix transpose with ndim < 2 is undefined");
+    Axes permutation = all_axes(x->rank());
+    std::swap(permutation[x->rank() - 1], permutation[x->rank() - 2]);
+    return view_transpose(tracer, x, permutation);
+  }
+  if (name == "real" && !is_complex(x->dtype)) return view_alias(tracer, x);
+  return nullptr;
+}
+
+}  // namespace fj

@@ -1,0 +1,245 @@
+/// Ufuncs: one engine (operands, loop dtypes, broadcast, out=, result layout) and the lowerings the rows name.
+///
+/// A lowering gets its operands in the dtype of the loop NumPy chose and builds nodes; the engine casts to the loop's
+/// output dtype. Where a loop's result is not one node, the lowering says how NumPy defines it.
+#include <cmath>
+#include <unordered_map>
+
+#include "tracer/frontends/numpy.h"
+
+namespace fj {
+namespace {
+
+using Values = std::vector<ValueId>;
+
+template <Op op>
+Values Pointwise(Tracer& tracer, const Values& in, DType) {
+  return {pointwise(tracer, op, in)};
+}
+
+/// Loops over bool are logical operations.
+template <Op op, Op boolean>
+Values BoolOr(Tracer& tracer, const Values& in, DType loop) {
+  return {pointwise(tracer, loop == DType::Bool ? boolean : op, in)};
+}
+
+Values Same(Tracer&, const Values& in, DType) { return in; }
+
+Values Absolute(Tracer& tracer, const Values& in, DType loop) {
+  if (loop == DType::Bool || is_unsigned_integer(loop)) return in;
+  return {pointwise(tracer, Op::abs, in)};
+}
+
+Values Square(Tracer& tracer, const Values& in, DType) { return {emit(tracer, Op::mul, {in[0], in[0]})}; }
+
+Values Reciprocal(Tracer& tracer, const Values& in, DType loop) {
+  if (!is_float(loop)) unsupported("numpy.reciprocal of integers");
+  return {emit(tracer, Op::div, {constant_like(tracer, in[0], 1.0), in[0]})};
+}
+
+Values FloorDivideAndRemainder(Tracer& tracer, const Values& in, DType) {
+  return {pointwise(tracer, Op::floor_div, in), pointwise(tracer, Op::mod, in)};
+}
+
+/// The value of a rank-0 constant operand, so that powers known while tracing can be strength-reduced.
+std::optional<double> known_constant(Tracer& tracer, ValueId value) {
+  for (const Node& node : tracer.graph().nodes) {
+    if (node.op != Op::constant || node.results[0] != value) continue;
+    const Scalar& scalar = node.attrs.get<Scalar>("value");
+    if (auto* real = std::get_if<double>(&scalar)) return *real;
+    if (auto* integer = std::get_if<std::int64_t>(&scalar)) return double(*integer);
+    if (auto* natural = std::get_if<std::uint64_t>(&scalar)) return double(*natural);
+  }
+  return std::nullopt;
+}
+
+Values Power(Tracer& tracer, const Values& in, DType loop) {
+  const std::optional<double> exponent = known_constant(tracer, in[1]);
+  if (exponent == 2.0) return {emit(tracer, Op::mul, {in[0], in[0]})};
+  if (is_signed_integer(loop)) {
+    // A negative exponent raises ValueError, which a kernel can't.
+    if (!exponent) unsupported("numpy.power of integers with an exponent that is not constant");
+    if (*exponent < 0) refuse("integers to negative integer powers are not allowed");
+  }
+  return {pointwise(tracer, Op::pow, in)};
+}
+
+template <Op op>
+Values Logical(Tracer& tracer, const Values& in, DType) {
+  return {pointwise(tracer, op, {cast(tracer, in[0], DType::Bool), cast(tracer, in[1], DType::Bool)})};
+}
+
+Values Invert(Tracer& tracer, const Values& in, DType loop) {
+  return {pointwise(tracer, loop == DType::Bool ? Op::logical_not : Op::bit_not, in)};
+}
+
+/// NumPy defines shifts by the width or more, and by negative counts: all bits go.
+template <Op op>
+Values Shift(Tracer& tracer, const Values& in, DType loop) {
+  const std::int64_t bits = std::int64_t(size_in_bytes(loop)) * 8;
+  const ValueId zero = constant(tracer, loop, 0), width = constant(tracer, loop, bits);
+  ValueId inside = pointwise(tracer, Op::lt, {in[1], width});
+  if (is_signed_integer(loop)) inside = pointwise(tracer, Op::bit_and, {inside, pointwise(tracer, Op::ge, {in[1], zero})});
+  const ValueId count = pointwise(tracer, Op::where, {inside, in[1], zero});
+  ValueId gone = zero;
+  if (op == Op::shift_right && is_signed_integer(loop))
+    gone = pointwise(tracer, Op::shift_right, {in[0], constant(tracer, loop, bits - 1)});
+  return {pointwise(tracer, Op::where, {inside, pointwise(tracer, op, {in[0], count}), gone})};
+}
+
+/// isnan and its like: integers and bools are always finite.
+template <Op op, bool of_integers>
+Values FloatTest(Tracer& tracer, const Values& in, DType loop) {
+  if (is_float(loop)) return {pointwise(tracer, op, in)};
+  return {full(tracer, DType::Bool, Scalar(of_integers), shape_of(tracer, in[0]))};
+}
+
+template <Op op>
+Values Rounding(Tracer& tracer, const Values& in, DType loop) {
+  if (!is_float(loop)) return in;
+  return {pointwise(tracer, op, in)};
+}
+
+/// npy_logaddexp: x == y: x + ln 2 (also infinities); else the larger + log1p(exp(-|x - y|)).
+Values LogAddExp(Tracer& tracer, const Values& in, DType loop) {
+  const ValueId difference = pointwise(tracer, Op::sub, in);
+  const ValueId larger = pointwise(tracer, Op::maximum, in);
+  const ValueId tail = emit(tracer, Op::log1p, {emit(tracer, Op::exp, {emit(tracer, Op::neg, {emit(tracer, Op::abs, {difference})})})});
+  const ValueId equal = pointwise(tracer, Op::add, {in[0], constant(tracer, loop, std::log(2.0))});
+  return {pointwise(tracer, Op::where, {pointwise(tracer, Op::eq, in), equal, pointwise(tracer, Op::add, {larger, tail})})};
+}
+
+Values scaled(Tracer& tracer, ValueId x, double factor) {
+  return {emit(tracer, Op::mul, {x, constant_like(tracer, x, factor)})};
+}
+Values Radians(Tracer& tracer, const Values& in, DType) { return scaled(tracer, in[0], M_PI / 180.0); }
+Values Degrees(Tracer& tracer, const Values& in, DType) { return scaled(tracer, in[0], 180.0 / M_PI); }
+
+struct UfuncRow {
+  int inputs;
+  UfuncLowering lowering;
+};
+
+const std::unordered_map<std::string_view, UfuncRow>& ufunc_table() {
+  static const std::unordered_map<std::string_view, UfuncRow> table = {
+#define FJ_UFUNC(name, inputs, ...) {#name, {inputs, __VA_ARGS__}},
+#define FJ_NUMPY(path, handler)
+#include "tracer/frontends/numpy.def"
+#undef FJ_UFUNC
+#undef FJ_NUMPY
+  };
+  return table;
+}
+
+#define FJ_UFUNC(name, inputs, ...) \
+  V call_##name(Tracer& tracer, const Arguments& arguments) { return call_ufunc(tracer, #name, inputs, __VA_ARGS__, arguments); }
+#define FJ_NUMPY(path, handler)
+#include "tracer/frontends/numpy.def"
+#undef FJ_UFUNC
+#undef FJ_NUMPY
+
+/// out= as a list with one entry per output; entries may be null.
+std::vector<V> outputs_argument(Tracer& tracer, const Parameters& p, std::size_t count) {
+  std::vector<V> outs(count);
+  V out = p["out"];
+  if (!out || tracer.is_none(out)) return outs;
+  if (array_of(out)) {
+    if (count != 1) refuse("'out' must be a tuple of arrays");
+    outs[0] = out;
+    return outs;
+  }
+  std::vector<V> items = tracer.sequence_items(out);
+  if (items.size() != count) refuse("'out' must have one entry per output");
+  for (std::size_t i = 0; i < count; ++i)
+    if (!tracer.is_none(items[i])) outs[i] = items[i];
+  return outs;
+}
+
+}  // namespace
+
+V call_ufunc(Tracer& tracer, std::string_view path, int inputs, UfuncLowering lowering, const Arguments& arguments) {
+  const std::string function = "numpy." + std::string(path);
+  const std::size_t output_count = path == "divmod" ? 2 : 1;
+  std::string signature = inputs == 1 ? "x1" : inputs == 2 ? "x1, x2" : "x1, x2, x3";
+  signature += output_count == 1 ? ", out, *, where, casting, order, dtype, subok" : ", *, out, where, casting, order, dtype, subok";
+  Parameters p(tracer, function, arguments, signature);
+  V where = p["where"];
+  if (where && !(tracer.constant_object(where) == Py_True)) p.refuse("the argument 'where'");
+  if (p.text("order", "K") != "K") p.refuse("the argument 'order'");
+  std::vector<V> outs = outputs_argument(tracer, p, output_count);
+
+  std::vector<Operand> operands;
+  for (int i = 0; i < inputs; ++i) operands.push_back(numpy_operand(tracer, p.required("x" + std::to_string(i + 1))));
+  std::vector<std::optional<DType>> out_dtypes;
+  for (const V& out : outs) {
+    Array array = out ? array_of(out) : nullptr;
+    if (out && !array) refuse("return arrays must be of ArrayType");
+    out_dtypes.push_back(array ? std::optional(array->dtype) : std::nullopt);
+  }
+  const Ref<> ufunc = numpy_object(path);
+  const std::vector<DType> loop = resolve_ufunc(tracer, ufunc.get(), operands, out_dtypes, numpy_dtype_argument(tracer, p["dtype"]),
+                                                p.text("casting", "same_kind"));
+  for (DType dtype : loop)
+    if (is_complex(dtype)) unsupported(function + " of complex numbers");
+
+  std::vector<ValueId> values;
+  std::vector<Layout> layouts;
+  bool scalar = true;
+  for (int i = 0; i < inputs; ++i) {
+    values.push_back(operand_value(tracer, operands[i], loop[i]));
+    scalar = scalar && operands[i].rank() == 0;
+    if (operands[i].array) layouts.push_back(layout_of(operands[i].array));
+  }
+  std::vector<ValueId> results = lowering(tracer, values, loop[0]);
+  std::vector<V> answers;
+  for (std::size_t i = 0; i < output_count; ++i) {
+    ValueId result = cast(tracer, results[i], loop[inputs + i]);
+    if (outs[i]) {
+      answers.push_back(write_out(tracer, outs[i], broadcast_to(tracer, result, array_of(outs[i])->shape)));
+      continue;
+    }
+    Array array = tracer.new_array(Library::Numpy, result,
+                                   elementwise_strides(tracer, Library::Numpy, shape_of(tracer, result), layouts));
+    array->numpy_scalar = scalar;
+    answers.push_back(array);
+  }
+  return output_count == 1 ? answers[0] : tracer.tuple(std::move(answers));
+}
+
+V numpy_ufunc(Tracer& tracer, std::string_view name, std::vector<V> operands, V out) {
+  auto row = ufunc_table().find(name);
+  if (row == ufunc_table().end()) unsupported("numpy." + std::string(name));
+  Arguments arguments;
+  arguments.positional = std::move(operands);
+  if (out) arguments.keywords.emplace_back("out", std::move(out));
+  return call_ufunc(tracer, name, row->second.inputs, row->second.lowering, arguments);
+}
+
+std::span<const HandlerRow> numpy_rows() {
+  static const HandlerRow rows[] = {
+#define FJ_UFUNC(name, inputs, ...) {"numpy." #name, call_##name},
+#define FJ_NUMPY(path, handler) {path, handler},
+#include "tracer/frontends/numpy.def"
+#undef FJ_UFUNC
+#undef FJ_NUMPY
+  };
+  return rows;
+}
+
+// ---- ufunc methods
+
+namespace {
+V outer(Tracer& tracer, std::string_view name, const Arguments& arguments) {
+  Parameters p(tracer, "numpy." + std::string(name) + ".outer", arguments, "A, B");
+  Array a = numpy_array(tracer, p.required("A")), b = numpy_array(tracer, p.required("B"));
+  Axes trailing;
+  for (int i = 0; i < b->rank(); ++i) trailing.push_back(a->rank() + i);
+  return numpy_ufunc(tracer, name, {trailing.empty() ? a : view_expand_axes(tracer, a, trailing), b});
+}
+}  // namespace
+
+V numpy_add_outer(Tracer& tracer, const Arguments& arguments) { return outer(tracer, "add", arguments); }
+V numpy_subtract_outer(Tracer& tracer, const Arguments& arguments) { return outer(tracer, "subtract", arguments); }
+V numpy_multiply_outer(Tracer& tracer, const Arguments& arguments) { return outer(tracer, "multiply", arguments); }
+
+}  // namespace fj
