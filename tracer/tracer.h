@@ -102,8 +102,9 @@ class Tracer {
   /// Some value in the graph needs a gradient and grad mode is on.
   void mark_gradient();
 
+  void attach(class TracerImpl* impl) { impl_ = impl; }
+
  private:
-  friend class TracerImpl;
   class TracerImpl* impl_ = nullptr;
 };
 

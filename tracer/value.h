@@ -39,16 +39,21 @@ enum class ValueKind : std::uint8_t {
   Instance,    // made in the trace: exceptions, user classes, context managers
   Super,
   Builtin,     // a method of a Value, not yet called: `xs.append`, `t.sum`
-  Null,        // a NULL stack entry / unbound slot
+  Null,        // a NULL stack entry
 };
+
+/// The step of the outermost frame that is being traced (see tracer.h): every Value remembers when it was made, so that
+/// a trace can be ended before the making of one that can't be live at its exit.
+inline thread_local int current_step = 0;
 
 class Value {
  public:
-  explicit Value(ValueKind kind) : kind(kind) {}
+  explicit Value(ValueKind kind) : kind(kind), born(current_step) {}
   virtual ~Value() = default;
   Value(const Value&) = delete;
 
   const ValueKind kind;
+  const int born;
   SourceRef source = nullptr;   // null: made in the trace
 };
 
@@ -61,6 +66,13 @@ class ObjectValue final : public Value {
   explicit ObjectValue(Ref<> object) : Value(ValueKind::Object), object(std::move(object)) {}
   Ref<> object;
   bool guarded_type = false, guarded_value = false;  // which guards the looks so far have added
+  bool changed = false;         // attributes were assigned in the trace
+};
+
+/// An empty stack entry.
+class NullValue final : public Value {
+ public:
+  NullValue() : Value(ValueKind::Null) {}
 };
 
 class SymIntValue final : public Value {
@@ -78,7 +90,10 @@ struct FakeStorage {
   ValueId contents;             // current version
   int version = 0;              // counts in-place operations (torch's _version advances by this)
   int input = -1;               // index of the graph input it is, or -1: made in the trace
+  Library library = Library::Numpy;
   bool allocated_by_numpy = false;
+  Value* input_array = nullptr; // the wrapped array that came from outside, or null: made in the trace
+  std::int64_t first_byte = 0, last_byte = -1;  // memory of an array from outside, to find overlaps
   std::weak_ptr<Value> owner;   // the array object that made it: base of returned views
 };
 
@@ -105,10 +120,12 @@ class ArrayValue final : public Value {
   bool parameter = false;
   bool requires_grad = false;
   bool writeable = true;
+  mutable ValueId contents;     // what `read` made of it last, valid for that version of the storage
+  mutable int contents_version = -1;
   int rank() const { return int(shape.size()); }
 };
 
-/// Element sequence; `type` differs from tuple for torch.Size and namedtuples.
+/// Element sequence; `type` differs from tuple for torch.Size and namedtuples. Views of dicts are such snapshots too.
 class TupleValue final : public Value {
  public:
   TupleValue() : Value(ValueKind::Tuple) {}
@@ -123,10 +140,13 @@ class ListValue final : public Value {
   bool mutated = false;         // with a source: written back at the exit by slice assignment
 };
 
-/// Insertion-ordered; keys are constants (hashable real objects).
+/// Insertion-ordered; keys are constants (hashable real objects). A dict from outside is opened when its keys are
+/// first asked for; single items are fetched and guarded one by one until then.
 class DictValue final : public Value {
  public:
   DictValue() : Value(ValueKind::Dict) {}
+  Ref<> real;                   // from outside: the dict
+  bool opened = true;           // `items` is complete
   std::vector<std::pair<Ref<>, V>> items;
   Ref<> type;                   // null: dict
   bool mutated = false;
@@ -165,6 +185,7 @@ class CellValue final : public Value {
  public:
   CellValue() : Value(ValueKind::Cell) {}
   V contents;                   // null: empty
+  Ref<> real;                   // from outside: the cell
   bool loaded = false;          // with a source: contents were fetched
   bool mutated = false;
 };

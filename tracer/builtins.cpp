@@ -1,0 +1,610 @@
+/// The builtins of builtins.def on symbolic values, and folding of pure functions on constants.
+#include <opcode.h>
+
+#include <algorithm>
+#include <cstring>
+#include <unordered_map>
+
+#include "tracer/interpreter.h"
+
+namespace fj {
+
+namespace {
+
+using Arguments_ = std::vector<V>;
+
+[[noreturn]] void unknown(const char* name, const Arguments_& arguments) {
+  std::string text = std::string(name) + "(";
+  for (std::size_t i = 0; i < arguments.size(); ++i) text += (i ? ", " : "") + describe(arguments[i]);
+  break_graph(BreakReason::UnknownCall, text + ")");
+}
+
+V take_keyword(Keywords& keywords, const char* name) {
+  for (auto it = keywords.begin(); it != keywords.end(); ++it)
+    if (it->first == name) {
+      V value = it->second;
+      keywords.erase(it);
+      return value;
+    }
+  return nullptr;
+}
+
+void expect(const char* name, const Arguments_& arguments, const Keywords& keywords, std::size_t least, std::size_t most) {
+  if (!keywords.empty() || arguments.size() < least || arguments.size() > most) unknown(name, arguments);
+}
+
+V finished_iterator(TracerImpl& tracer, std::vector<V> items) {
+  auto iterator = tracer.iterate_sequence(tracer.tracer.tuple(std::move(items)));
+  iterator->remaining = nullptr;
+  return iterator;
+}
+
+// ---- questions
+
+V builtin_len(TracerImpl& t, Arguments_& a, Keywords& k) {
+  expect("len", a, k, 1, 1);
+  return t.length(a[0]);
+}
+
+/// The classes named by the second argument of isinstance and issubclass.
+std::vector<PyTypeObject*> classes_of(TracerImpl& t, const V& value) {
+  std::vector<PyTypeObject*> result;
+  if (value->kind == ValueKind::Tuple) {
+    for (const V& item : t.sequence_items(value))
+      for (PyTypeObject* type : classes_of(t, item)) result.push_back(type);
+    return result;
+  }
+  PyObject* object = t.constant_object(value);
+  if (object && PyType_Check(object)) {
+    result.push_back(reinterpret_cast<PyTypeObject*>(object));
+    return result;
+  }
+  if (object == Py_None) unknown("isinstance", {value});
+  auto* real = as<ObjectValue>(value);
+  if (real && !std::strcmp(Py_TYPE(real->object.get())->tp_name, "types.UnionType")) {
+    if (real->source) t.add_guard(GuardKind::Identity, real->source, real->object.get());
+    Ref<> parts = Ref<>::steal(PyObject_GetAttrString(real->object.get(), "__args__"));
+    if (parts && PyTuple_Check(parts.get())) return classes_of(t, t.wrap_constant(t.keep(parts).get()));
+  }
+  unknown("isinstance", {value});
+}
+
+/// Plain MRO membership, unless a metaclass decides (then by asking it, if it is one known to be pure).
+bool is_subclass(TracerImpl& t, PyTypeObject* type, PyTypeObject* base) {
+  if (PyType_IsSubtype(type, base)) return true;
+  static PyObject* const check = PyUnicode_InternFromString("__subclasscheck__");
+  static PyObject* const instance_check = PyUnicode_InternFromString("__instancecheck__");
+  PyTypeObject* meta = Py_TYPE(base);
+  if (meta == &PyType_Type || (fj_type_lookup(meta, check) == fj_type_lookup(&PyType_Type, check) &&
+                               fj_type_lookup(meta, instance_check) == fj_type_lookup(&PyType_Type, instance_check)))
+    return false;
+  // ABCs answer by registration; torch's Parameter and Buffer by a mark on tensors.
+  if (!std::strcmp(meta->tp_name, "ABCMeta")) {
+    const int answer = PyObject_IsSubclass(reinterpret_cast<PyObject*>(type), reinterpret_cast<PyObject*>(base));
+    if (answer < 0) break_graph(BreakReason::ErrorWhileTracing, take_error());
+    return answer;
+  }
+  if (!std::strcmp(meta->tp_name, "_ParameterMeta") || !std::strcmp(meta->tp_name, "_BufferMeta") ||
+      !std::strcmp(meta->tp_name, "_TensorMeta"))
+    return false;  // marks are attributes of tensors, which wrapped arrays (exact types) do not have
+  (void)t;
+  break_graph(BreakReason::UnsupportedObject, std::string("class ") + base->tp_name + " decides isinstance itself");
+}
+
+V builtin_isinstance(TracerImpl& t, Arguments_& a, Keywords& k) {
+  expect("isinstance", a, k, 2, 2);
+  if (a[0]->kind == ValueKind::Iterator || a[0]->kind == ValueKind::Builtin) unknown("isinstance", a);
+  PyTypeObject* type = t.type_of(a[0]);
+  for (PyTypeObject* base : classes_of(t, a[1]))
+    if (is_subclass(t, type, base)) return t.true_value;
+  return t.false_value;
+}
+
+V builtin_issubclass(TracerImpl& t, Arguments_& a, Keywords& k) {
+  expect("issubclass", a, k, 2, 2);
+  PyObject* type = t.constant_object(a[0]);
+  if (!type || !PyType_Check(type)) unknown("issubclass", a);
+  for (PyTypeObject* base : classes_of(t, a[1]))
+    if (is_subclass(t, reinterpret_cast<PyTypeObject*>(type), base)) return t.true_value;
+  return t.false_value;
+}
+
+V builtin_type(TracerImpl& t, Arguments_& a, Keywords& k) {
+  expect("type", a, k, 1, 1);
+  return t.wrap_constant(reinterpret_cast<PyObject*>(t.type_of(a[0])));
+}
+
+V builtin_callable(TracerImpl& t, Arguments_& a, Keywords& k) {
+  expect("callable", a, k, 1, 1);
+  switch (a[0]->kind) {
+    case ValueKind::Function: case ValueKind::BoundMethod: case ValueKind::Builtin: return t.true_value;
+    case ValueKind::Object: return t.tracer.boolean(t.type_of(a[0])->tp_call != nullptr);
+    case ValueKind::Array: case ValueKind::Tuple: case ValueKind::List: case ValueKind::Dict: case ValueKind::SymInt: return t.false_value;
+    default: unknown("callable", a);
+  }
+}
+
+PyObject* attribute_name(TracerImpl& t, const V& value) {
+  PyObject* name = t.constant_object(value);
+  if (!name || !PyUnicode_CheckExact(name)) unknown("getattr", {value});
+  return name;
+}
+
+/// True if looking the attribute up can be answered while tracing: an array's unknown attribute breaks instead of failing.
+V builtin_getattr(TracerImpl& t, Arguments_& a, Keywords& k) {
+  expect("getattr", a, k, 2, 3);
+  PyObject* name = attribute_name(t, a[1]);
+  V found = t.find_attribute(a[0], name);
+  if (found) return found;
+  if (a.size() == 3) return a[2];
+  break_graph(BreakReason::ErrorWhileTracing, describe(a[0]) + " has no attribute '" + text_of(name) + "'");
+}
+
+V builtin_hasattr(TracerImpl& t, Arguments_& a, Keywords& k) {
+  expect("hasattr", a, k, 2, 2);
+  return t.tracer.boolean(t.find_attribute(a[0], attribute_name(t, a[1])) != nullptr);
+}
+
+V builtin_setattr(TracerImpl& t, Arguments_& a, Keywords& k) {
+  expect("setattr", a, k, 3, 3);
+  t.set_attribute(a[0], attribute_name(t, a[1]), a[2]);
+  return t.none;
+}
+
+V builtin_super(TracerImpl& t, Arguments_& a, Keywords& k) {
+  expect("super", a, k, 0, 2);
+  if (a.size() == 1) unknown("super", a);
+  auto super = std::make_shared<SuperValue>();
+  V type = a.empty() ? nullptr : a[0];
+  super->self = a.empty() ? nullptr : a[1];
+  if (a.empty()) {
+    // The cell __class__ and the first argument of the function being run.
+    Frame& frame = *t.frames.back();
+    PyObject* names = frame.co->co_localsplusnames;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names); ++i)
+      if (text_of(PyTuple_GET_ITEM(names, i)) == "__class__" && frame.slots[i] && frame.slots[i]->kind == ValueKind::Cell)
+        type = t.cell_contents(*as<CellValue>(frame.slots[i]));
+    super->self = t.local(frame, 0);
+    if (super->self && super->self->kind == ValueKind::Cell) super->self = t.cell_contents(*as<CellValue>(super->self));
+  }
+  PyObject* real = type ? t.constant_object(type) : nullptr;
+  if (!real || !PyType_Check(real) || !super->self) unknown("super", a);
+  super->type = Ref<PyTypeObject>::borrow(reinterpret_cast<PyTypeObject*>(real));
+  return super;
+}
+
+// ---- iteration
+
+V builtin_range(TracerImpl& t, Arguments_& a, Keywords& k) {
+  expect("range", a, k, 1, 3);
+  auto range = std::make_shared<RangeValue>();
+  auto bound = [&](const V& value) {
+    auto expression = t.int_expression(value);
+    if (!expression) unknown("range", a);
+    return *expression;
+  };
+  range->start = a.size() > 1 ? bound(a[0]) : SymDim(0);
+  range->stop = bound(a[a.size() > 1 ? 1 : 0]);
+  if (a.size() == 3) {
+    auto step = t.tracer.constant_int(a[2]);
+    if (!step || *step == 0) unknown("range", a);
+    range->step = *step;
+  }
+  return range;
+}
+
+V builtin_slice(TracerImpl& t, Arguments_& a, Keywords& k) {
+  expect("slice", a, k, 1, 3);
+  auto slice = std::make_shared<SliceValue>();
+  slice->start = a.size() > 1 ? a[0] : t.none;
+  slice->stop = a[a.size() > 1 ? 1 : 0];
+  slice->step = a.size() == 3 ? a[2] : t.none;
+  return slice;
+}
+
+V builtin_iter(TracerImpl& t, Arguments_& a, Keywords& k) {
+  expect("iter", a, k, 1, 1);
+  return t.make_iterator(a[0]);
+}
+
+V builtin_next(TracerImpl& t, Arguments_& a, Keywords& k) {
+  expect("next", a, k, 1, 2);
+  if (V item = t.next(a[0])) return item;
+  if (a.size() == 2) return a[1];
+  break_graph(BreakReason::Raise, "StopIteration");
+}
+
+V builtin_zip(TracerImpl& t, Arguments_& a, Keywords& k) {
+  V strict = take_keyword(k, "strict");
+  if (!k.empty() || (strict && t.truth(strict))) unknown("zip", a);
+  std::vector<V> parts;
+  for (const V& value : a) parts.push_back(t.make_iterator(value));
+  auto iterator = std::make_shared<IteratorValue>();
+  iterator->next = [&t, parts]() -> V {
+    std::vector<V> items;
+    for (const V& part : parts) {
+      V item = t.next(part);
+      if (!item) return nullptr;
+      items.push_back(item);
+    }
+    return items.empty() ? nullptr : t.tracer.tuple(items);
+  };
+  return iterator;
+}
+
+V builtin_enumerate(TracerImpl& t, Arguments_& a, Keywords& k) {
+  V start = take_keyword(k, "start");
+  expect("enumerate", a, k, 1, 2);
+  if (a.size() == 2) start = a[1];
+  auto from = start ? t.int_expression(start) : SymDim(0);
+  if (!from) unknown("enumerate", a);
+  auto position = std::make_shared<SymDim>(*from);
+  V inner = t.make_iterator(a[0]);
+  auto iterator = std::make_shared<IteratorValue>();
+  iterator->next = [&t, inner, position]() -> V {
+    V item = t.next(inner);
+    if (!item) return nullptr;
+    V number = t.integer(*position);
+    *position = *position + SymDim(1);
+    return t.tracer.tuple({number, item});
+  };
+  return iterator;
+}
+
+V builtin_map(TracerImpl& t, Arguments_& a, Keywords& k) {
+  expect("map", a, k, 2, 1000);
+  V function = a[0];
+  std::vector<V> parts;
+  for (std::size_t i = 1; i < a.size(); ++i) parts.push_back(t.make_iterator(a[i]));
+  auto iterator = std::make_shared<IteratorValue>();
+  iterator->next = [&t, function, parts]() -> V {
+    std::vector<V> items;
+    for (const V& part : parts) {
+      V item = t.next(part);
+      if (!item) return nullptr;
+      items.push_back(item);
+    }
+    return t.call(function, std::move(items), {});
+  };
+  return iterator;
+}
+
+V builtin_filter(TracerImpl& t, Arguments_& a, Keywords& k) {
+  expect("filter", a, k, 2, 2);
+  V function = a[0], inner = t.make_iterator(a[1]);
+  auto iterator = std::make_shared<IteratorValue>();
+  iterator->next = [&t, function, inner]() -> V {
+    while (V item = t.next(inner))
+      if (t.truth(t.is_none(function) ? item : t.call(function, {item}, {}))) return item;
+    return nullptr;
+  };
+  return iterator;
+}
+
+V builtin_reversed(TracerImpl& t, Arguments_& a, Keywords& k) {
+  expect("reversed", a, k, 1, 1);
+  if (a[0]->kind != ValueKind::Tuple && a[0]->kind != ValueKind::List && a[0]->kind != ValueKind::Range) unknown("reversed", a);
+  std::vector<V> items = t.sequence_items(a[0]);
+  std::reverse(items.begin(), items.end());
+  return finished_iterator(t, std::move(items));
+}
+
+V builtin_sorted(TracerImpl& t, Arguments_& a, Keywords& k) {
+  V key = take_keyword(k, "key"), reverse = take_keyword(k, "reverse");
+  expect("sorted", a, k, 1, 1);
+  std::vector<V> items = t.sequence_items(a[0]), keys;
+  for (const V& item : items) keys.push_back(key && !t.is_none(key) ? t.call(key, {item}, {}) : item);
+  std::vector<std::size_t> order(items.size());
+  for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+  const bool descending = reverse && t.truth(reverse);
+  // Insertion keeps equal items in order, also when descending, as CPython does.
+  for (std::size_t i = 1; i < order.size(); ++i)
+    for (std::size_t j = i; j > 0; --j) {
+      const bool swap = descending ? t.truth(t.compare(Py_LT, keys[order[j - 1]], keys[order[j]]))
+                                   : t.truth(t.compare(Py_LT, keys[order[j]], keys[order[j - 1]]));
+      if (!swap) break;
+      std::swap(order[j], order[j - 1]);
+    }
+  std::vector<V> result;
+  for (std::size_t i : order) result.push_back(items[i]);
+  return t.tracer.list(result);
+}
+
+// ---- folds over items
+
+V extreme(TracerImpl& t, Arguments_& a, Keywords& k, const char* name, int better) {
+  V key = take_keyword(k, "key"), otherwise = take_keyword(k, "default");
+  if (!k.empty() || a.empty()) unknown(name, a);
+  std::vector<V> items = a.size() == 1 ? t.sequence_items(a[0]) : a;
+  if (items.empty()) {
+    if (otherwise) return otherwise;
+    break_graph(BreakReason::ErrorWhileTracing, std::string(name) + "() of nothing");
+  }
+  auto key_of = [&](const V& item) { return key && !t.is_none(key) ? t.call(key, {item}, {}) : item; };
+  V best = items[0], best_key = key_of(items[0]);
+  for (std::size_t i = 1; i < items.size(); ++i) {
+    V candidate = key_of(items[i]);
+    if (!t.truth(t.compare(better, candidate, best_key))) continue;
+    best = items[i];
+    best_key = candidate;
+  }
+  return best;
+}
+
+V builtin_min(TracerImpl& t, Arguments_& a, Keywords& k) { return extreme(t, a, k, "min", Py_LT); }
+V builtin_max(TracerImpl& t, Arguments_& a, Keywords& k) { return extreme(t, a, k, "max", Py_GT); }
+
+V builtin_sum(TracerImpl& t, Arguments_& a, Keywords& k) {
+  V start = take_keyword(k, "start");
+  expect("sum", a, k, 1, 2);
+  if (a.size() == 2) start = a[1];
+  std::vector<V> items = t.sequence_items(a[0]);
+  // CPython adds floats with compensation from 3.12 on: constants are summed by its own sum().
+  bool plain = true;
+  for (const V& item : items) plain = plain && item->kind == ValueKind::Object;
+  if (plain) {
+    std::vector<V> arguments{t.tracer.tuple(items)};
+    if (start) arguments.push_back(start);
+    static PyObject* const sum = PyDict_GetItemString(PyEval_GetBuiltins(), "sum");
+    if (V folded = fold_call(t, sum, arguments, {})) return folded;
+  }
+  V total = start ? start : t.tracer.integer(std::int64_t(0));
+  for (const V& item : items) {
+    if (item->kind == ValueKind::Object && PyFloat_CheckExact(as<ObjectValue>(item)->object.get())) unknown("sum", a);
+    total = t.binary(NB_ADD, total, item);
+  }
+  return total;
+}
+
+V builtin_any(TracerImpl& t, Arguments_& a, Keywords& k) {
+  expect("any", a, k, 1, 1);
+  V iterator = t.make_iterator(a[0]);
+  while (V item = t.next(iterator))
+    if (t.truth(item)) return t.true_value;
+  return t.false_value;
+}
+
+V builtin_all(TracerImpl& t, Arguments_& a, Keywords& k) {
+  expect("all", a, k, 1, 1);
+  V iterator = t.make_iterator(a[0]);
+  while (V item = t.next(iterator))
+    if (!t.truth(item)) return t.false_value;
+  return t.true_value;
+}
+
+V builtin_reduce(TracerImpl& t, Arguments_& a, Keywords& k) {
+  expect("reduce", a, k, 2, 3);
+  std::vector<V> items = t.sequence_items(a[1]);
+  V total = a.size() == 3 ? a[2] : items.empty() ? nullptr : items[0];
+  if (!total) break_graph(BreakReason::ErrorWhileTracing, "reduce() of nothing");
+  for (std::size_t i = a.size() == 3 ? 0 : 1; i < items.size(); ++i) total = t.call(a[0], {total, items[i]}, {});
+  return total;
+}
+
+// ---- numbers
+
+V method_or_fold(TracerImpl& t, Arguments_& a, Keywords& k, const char* name, const char* method) {
+  if (a.empty()) unknown(name, a);
+  if (a[0]->kind == ValueKind::Array) {
+    Ref<> text = t.keep(Ref<>::steal(PyUnicode_InternFromString(method)));
+    V bound = t.find_attribute(a[0], text.get());
+    if (!bound) unknown(name, a);
+    return t.call(bound, {a.begin() + 1, a.end()}, k);
+  }
+  for (V& argument : a)
+    if (argument->kind == ValueKind::SymInt) argument = t.tracer.integer(*t.tracer.constant_int(argument));
+  if (V folded = fold_call(t, PyDict_GetItemString(PyEval_GetBuiltins(), name), a, k)) return folded;
+  unknown(name, a);
+}
+
+V builtin_abs(TracerImpl& t, Arguments_& a, Keywords& k) { return method_or_fold(t, a, k, "abs", "__abs__"); }
+V builtin_round(TracerImpl& t, Arguments_& a, Keywords& k) { return method_or_fold(t, a, k, "round", "__round__"); }
+
+V builtin_pow(TracerImpl& t, Arguments_& a, Keywords& k) {
+  expect("pow", a, k, 2, 2);
+  return t.binary(NB_POWER, a[0], a[1]);
+}
+
+V builtin_divmod(TracerImpl& t, Arguments_& a, Keywords& k) {
+  expect("divmod", a, k, 2, 2);
+  return t.tracer.tuple({t.binary(NB_FLOOR_DIVIDE, a[0], a[1]), t.binary(NB_REMAINDER, a[0], a[1])});
+}
+
+void break_on_array(const char* name, const Arguments_& a) {
+  if (!a.empty() && a[0]->kind == ValueKind::Array)
+    break_graph(BreakReason::ScalarFromArray, std::string("`") + name + "()` of " + describe(a[0]));
+}
+
+V builtin_int(TracerImpl& t, Arguments_& a, Keywords& k) {
+  break_on_array("int", a);
+  if (a.size() == 1 && k.empty() && a[0]->kind == ValueKind::SymInt) return a[0];
+  if (V folded = fold_call(t, reinterpret_cast<PyObject*>(&PyLong_Type), a, k)) return folded;
+  unknown("int", a);
+}
+
+V builtin_index(TracerImpl& t, Arguments_& a, Keywords& k) {
+  expect("index", a, k, 1, 1);
+  if (t.int_expression(a[0])) return a[0];
+  unknown("index", a);
+}
+
+V builtin_float(TracerImpl& t, Arguments_& a, Keywords& k) {
+  break_on_array("float", a);
+  if (a.size() == 1 && a[0]->kind == ValueKind::SymInt) a[0] = t.tracer.integer(*t.tracer.constant_int(a[0]));
+  if (V folded = fold_call(t, reinterpret_cast<PyObject*>(&PyFloat_Type), a, k)) return folded;
+  unknown("float", a);
+}
+
+V builtin_bool(TracerImpl& t, Arguments_& a, Keywords& k) {
+  expect("bool", a, k, 0, 1);
+  return t.tracer.boolean(!a.empty() && t.truth(a[0]));
+}
+
+V builtin_fold(TracerImpl& t, Arguments_& a, Keywords& k) {
+  if (V folded = fold_call(t, reinterpret_cast<PyObject*>(&PyUnicode_Type), a, k)) return folded;
+  unknown("str", a);
+}
+
+// ---- containers
+
+V builtin_tuple(TracerImpl& t, Arguments_& a, Keywords& k) {
+  expect("tuple", a, k, 0, 1);
+  if (!a.empty() && a[0]->kind == ValueKind::Tuple && !as<TupleValue>(a[0])->type) return a[0];
+  return t.tracer.tuple(a.empty() ? std::vector<V>() : t.sequence_items(a[0]));
+}
+
+V builtin_list(TracerImpl& t, Arguments_& a, Keywords& k) {
+  expect("list", a, k, 0, 1);
+  return t.tracer.list(a.empty() ? std::vector<V>() : t.sequence_items(a[0]));
+}
+
+V builtin_dict(TracerImpl& t, Arguments_& a, Keywords& k) {
+  if (a.size() > 1) unknown("dict", a);
+  auto dict = std::make_shared<DictValue>();
+  if (!a.empty()) {
+    if (auto* other = as<DictValue>(a[0])) {
+      t.open(*other);
+      dict->items = other->items;
+    } else {
+      for (const V& pair : t.sequence_items(a[0])) {
+        std::vector<V> parts = t.sequence_items(pair);
+        if (parts.size() != 2) unknown("dict", a);
+        t.dict_store(dict, t.constant_key(parts[0]), parts[1]);
+      }
+    }
+  }
+  for (auto& [name, value] : k) t.dict_store(dict, Ref<>::steal(PyUnicode_FromString(name.c_str())), value);
+  return dict;
+}
+
+V make_set(TracerImpl& t, Arguments_& a, Keywords& k, bool frozen) {
+  expect("set", a, k, 0, 1);
+  auto set = std::make_shared<SetValue>();
+  set->frozen = frozen;
+  if (!a.empty() && a[0]->kind == ValueKind::Set) {
+    set->items = as<SetValue>(a[0])->items;
+  } else if (!a.empty()) {
+    for (const V& item : t.sequence_items(a[0])) t.add_to_set(*set, t.constant_key(item));
+  }
+  return set;
+}
+V builtin_set(TracerImpl& t, Arguments_& a, Keywords& k) { return make_set(t, a, k, false); }
+V builtin_frozenset(TracerImpl& t, Arguments_& a, Keywords& k) { return make_set(t, a, k, true); }
+
+// ---- operator
+
+template <int op>
+V operator_binary(TracerImpl& t, Arguments_& a, Keywords& k) {
+  expect("operator", a, k, 2, 2);
+  return t.binary(op, a[0], a[1]);
+}
+template <int comparison>
+V operator_compare(TracerImpl& t, Arguments_& a, Keywords& k) {
+  expect("operator", a, k, 2, 2);
+  return t.compare(comparison, a[0], a[1]);
+}
+template <int opcode>
+V operator_unary(TracerImpl& t, Arguments_& a, Keywords& k) {
+  expect("operator", a, k, 1, 1);
+  return t.unary(opcode, a[0]);
+}
+V operator_getitem(TracerImpl& t, Arguments_& a, Keywords& k) {
+  expect("getitem", a, k, 2, 2);
+  return t.get_item(a[0], a[1]);
+}
+V operator_setitem(TracerImpl& t, Arguments_& a, Keywords& k) {
+  expect("setitem", a, k, 3, 3);
+  t.set_item(a[0], a[1], a[2]);
+  return t.none;
+}
+V operator_not(TracerImpl& t, Arguments_& a, Keywords& k) {
+  expect("not_", a, k, 1, 1);
+  return t.tracer.boolean(!t.truth(a[0]));
+}
+V operator_is(TracerImpl& t, Arguments_& a, Keywords& k) {
+  expect("is_", a, k, 2, 2);
+  return t.tracer.boolean(t.same_object(a[0], a[1]));
+}
+V operator_is_not(TracerImpl& t, Arguments_& a, Keywords& k) {
+  expect("is_not", a, k, 2, 2);
+  return t.tracer.boolean(!t.same_object(a[0], a[1]));
+}
+V operator_contains(TracerImpl& t, Arguments_& a, Keywords& k) {
+  expect("contains", a, k, 2, 2);
+  return t.tracer.boolean(t.contains(a[0], a[1]));
+}
+
+struct BuiltinRow {
+  const char *module, *name;
+  BuiltinHandler handler;
+};
+const BuiltinRow kBuiltins[] = {
+#define FJ_BUILTIN(module, name, handler) {module, name, handler},
+#include "tracer/builtins.def"
+};
+
+}  // namespace
+
+BuiltinHandler find_builtin(PyObject* callable) {
+  static const auto* table = [] {
+    auto* rows = new std::unordered_map<PyObject*, BuiltinHandler>();
+    for (const BuiltinRow& row : kBuiltins) {
+      Ref<> module = Ref<>::steal(PyImport_ImportModule(row.module));
+      PyObject* found = module ? PyObject_GetAttrString(module.get(), row.name) : nullptr;
+      if (!found) PyErr_Clear();
+      if (found) (*rows)[found] = row.handler;  // held for ever: builtins do not die
+    }
+    return rows;
+  }();
+  auto row = table->find(callable);
+  return row == table->end() ? nullptr : row->second;
+}
+
+bool is_pure(PyObject* callable) {
+  if (!PyCFunction_Check(callable)) return false;
+  PyObject* module = PyCFunction_GET_SELF(callable);
+  if (!module || !PyModule_Check(module)) return false;
+  const char* name = PyModule_GetName(module);
+  if (!name) PyErr_Clear();
+  const std::string text = name ? name : "";
+  if (text == "math" || text == "cmath") return true;
+  if (text != "builtins") return false;
+  constexpr const char* kPure[] = {"ord", "chr", "hex", "oct", "bin", "ascii", "repr", "format"};
+  const char* function = reinterpret_cast<PyCFunctionObject*>(callable)->m_ml->ml_name;
+  return std::any_of(std::begin(kPure), std::end(kPure), [&](const char* pure) { return !std::strcmp(pure, function); });
+}
+
+V fold_call(TracerImpl& tracer, PyObject* callable, const std::vector<V>& positional, const Keywords& keywords) {
+  auto plain = [](auto& self, PyObject* object) -> bool {
+    if (PyTuple_CheckExact(object)) {
+      for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(object); ++i)
+        if (!self(self, PyTuple_GET_ITEM(object, i))) return false;
+      return true;
+    }
+    return is_plain(object);
+  };
+  Ref<> arguments = Ref<>::steal(PyTuple_New(Py_ssize_t(positional.size())));
+  for (std::size_t i = 0; i < positional.size(); ++i) {
+    V value = positional[i]->kind == ValueKind::SymInt ? tracer.tracer.integer(*tracer.tracer.constant_int(positional[i])) : positional[i];
+    PyObject* object = tracer.constant_object(value);
+    if (!object || !plain(plain, object)) return nullptr;
+    PyTuple_SET_ITEM(arguments.get(), Py_ssize_t(i), Py_NewRef(object));
+  }
+  Ref<> names = Ref<>::steal(PyDict_New());
+  for (auto& [name, value] : keywords) {
+    PyObject* object = tracer.constant_object(value);
+    if (!object || !plain(plain, object)) return nullptr;
+    PyDict_SetItemString(names.get(), name.c_str(), object);
+  }
+  Ref<> result = Ref<>::steal(PyObject_Call(callable, arguments.get(), names.get()));
+  if (!result) break_graph(BreakReason::ErrorWhileTracing, take_error());
+  if (PyList_CheckExact(result.get())) {
+    std::vector<V> items;
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(result.get()); ++i)
+      items.push_back(tracer.wrap_constant(tracer.keep(Ref<>::borrow(PyList_GET_ITEM(result.get(), i))).get()));
+    return tracer.tracer.list(items);
+  }
+  return tracer.wrap_constant(tracer.keep(result).get());
+}
+
+}  // namespace fj

@@ -1,0 +1,380 @@
+/// Calls: which of the ways to treat a callable applies, and inlining Python functions with their arguments bound as
+/// CPython binds them. Start at `TracerImpl::call`.
+#include <cstring>
+
+#include "runtime/base/error.h"
+#include "tracer/interpreter.h"
+
+namespace fj {
+
+namespace {
+
+PyObject* attribute_of(const char* module, const char* name) {
+  PyObject* found = PyDict_GetItemString(PyImport_GetModuleDict(), module);
+  if (!found) return nullptr;
+  Ref<> result = Ref<>::steal(PyObject_GetAttrString(found, name));
+  if (!result) PyErr_Clear();
+  return result.get();  // the module keeps it alive
+}
+
+bool is_disabled(PyObject* callable) {
+  Ref<> mark = Ref<>::steal(PyObject_GetAttrString(callable, "__framejit_disabled__"));
+  if (!mark) PyErr_Clear();
+  return mark && mark.get() == Py_True;
+}
+
+std::string callable_name(const V& callable) {
+  if (auto* object = as<ObjectValue>(callable)) {
+    Ref<> name = Ref<>::steal(PyObject_GetAttrString(object->object.get(), "__qualname__"));
+    if (!name) PyErr_Clear();
+    if (name && PyUnicode_Check(name.get())) return text_of(name.get()) + "()";
+  }
+  return describe(callable);
+}
+
+}  // namespace
+
+V TracerImpl::call(const V& callable, std::vector<V> positional, Keywords keywords) {
+  switch (callable->kind) {
+    case ValueKind::Object:
+      return call_object(callable, as<ObjectValue>(callable)->object.get(), std::move(positional), std::move(keywords));
+    case ValueKind::BoundMethod: {
+      auto& method = *as<BoundMethodValue>(callable);
+      positional.insert(positional.begin(), method.self);
+      return call(method.function, std::move(positional), std::move(keywords));
+    }
+    case ValueKind::Function:
+      return inline_made_function(*as<FunctionValue>(callable), std::move(positional), std::move(keywords));
+    case ValueKind::Builtin:
+      return call_builtin_method(*as<BuiltinValue>(callable), std::move(positional), std::move(keywords));
+    case ValueKind::Instance: {
+      static PyObject* const name = PyUnicode_InternFromString("__call__");
+      PyTypeObject* type = type_of(callable);
+      PyObject* method = fj_type_lookup(type, name);
+      if (method && PyFunction_Check(method)) {
+        guard_type_version(type);
+        positional.insert(positional.begin(), callable);
+        return call(wrap_constant(method), std::move(positional), std::move(keywords));
+      }
+      [[fallthrough]];
+    }
+    default:
+      break_graph(BreakReason::UnknownCall, describe(callable));
+  }
+}
+
+V TracerImpl::call_object(const V& callable, PyObject* object, std::vector<V> positional, Keywords keywords) {
+  auto& value = *as<ObjectValue>(callable);
+  // Rows of the libraries and of builtins.def, by identity.
+  if (Handler handler = find_handler(object)) {
+    if (!guard_value(value) && value.source) add_guard(GuardKind::Identity, value.source, object);
+    return handler(tracer, {std::move(positional), std::move(keywords)});
+  }
+  if (BuiltinHandler handler = find_builtin(object)) {
+    guard_value(value);
+    return handler(*this, positional, keywords);
+  }
+  if (object == attribute_of("framejit", "graph_break")) break_graph(BreakReason::UserRequest, source_text());
+  if (object == attribute_of("framejit", "is_compiling")) {
+    guard_value(value);
+    return true_value;
+  }
+  if (PyType_Check(object)) {
+    guard_value(value);
+    return call_type(callable, reinterpret_cast<PyTypeObject*>(object), std::move(positional), std::move(keywords));
+  }
+  if (is_extern_candidate(object)) {
+    bool any_array = false;
+    auto look = [&](auto& self, const V& argument) -> void {
+      if (argument->kind == ValueKind::Array) any_array = true;
+      if (argument->kind == ValueKind::Tuple || argument->kind == ValueKind::List)
+        for (const V& item : sequence_items(argument)) self(self, item);
+    };
+    for (const V& argument : positional) look(look, argument);
+    for (auto& [name, argument] : keywords) look(look, argument);
+    if (any_array) {
+      if (!guard_value(value) && value.source) add_guard(GuardKind::Identity, value.source, object);
+      auto results = tracer.extern_call(callable, positional, keywords);
+      if (results.size() == 1) return results[0];
+      return tracer.tuple({results.begin(), results.end()});
+    }
+  }
+  if (PyFunction_Check(object)) {
+    guard_value(value);
+    if (is_disabled(object)) break_graph(BreakReason::Disabled, callable_name(callable));
+    return inline_python_function(callable, reinterpret_cast<PyFunctionObject*>(object), std::move(positional), std::move(keywords));
+  }
+  if (PyMethod_Check(object)) {
+    guard_type(value);
+    PyObject *function = PyMethod_GET_FUNCTION(object), *self = PyMethod_GET_SELF(object);
+    V function_value = value.source ? wrap(function, sources->make(SourceKind::MethodFunction, value.source)) : wrap_constant(function);
+    positional.insert(positional.begin(), value.source ? wrap(self, sources->make(SourceKind::MethodSelf, value.source)) : wrap_constant(self));
+    return call(function_value, std::move(positional), std::move(keywords));
+  }
+  if (Py_TYPE(object) == &PyMethodDescr_Type || Py_TYPE(object) == &PyWrapperDescr_Type) {
+    // str.upper, list.append: the method of the first argument.
+    guard_value(value);
+    PyTypeObject* owner = PyDescr_TYPE(object);
+    if (!positional.empty() && PyType_IsSubtype(type_of(positional[0]), owner)) {
+      BuiltinValue method;
+      method.owner = positional[0];
+      method.name = text_of(reinterpret_cast<PyDescrObject*>(object)->d_name);
+      positional.erase(positional.begin());
+      return call_builtin_method(method, std::move(positional), std::move(keywords));
+    }
+  }
+  if (is_pure(object)) {
+    guard_value(value);
+    if (V result = fold_call(*this, object, positional, keywords)) return result;
+  }
+  if (PyCFunction_Check(object) && PyCFunction_GET_SELF(object) && !PyModule_Check(PyCFunction_GET_SELF(object)) &&
+      !PyType_Check(PyCFunction_GET_SELF(object)) && value.source) {
+    // A bound C method from outside (`append = xs.append`): its owner can be reached.
+    guard_type(value);
+    PyObject* self = PyCFunction_GET_SELF(object);
+    if (PyList_CheckExact(self) || PyDict_CheckExact(self) || array_library(self))
+      break_graph(BreakReason::UnknownCall, callable_name(callable));
+  }
+  static PyObject* const call_name = PyUnicode_InternFromString("__call__");
+  PyObject* method = fj_type_lookup(Py_TYPE(object), call_name);
+  // A function compiled by framejit: what it wraps.
+  if (!std::strncmp(Py_TYPE(object)->tp_name, "framejit.", 9)) {
+    Ref<> wrapped = Ref<>::steal(PyObject_GetAttrString(object, "__wrapped__"));
+    if (!wrapped) PyErr_Clear();
+    if (wrapped && PyFunction_Check(wrapped.get())) {
+      if (value.source) add_guard(GuardKind::Identity, value.source, object);
+      return call(wrap_constant(keep(wrapped).get()), std::move(positional), std::move(keywords));
+    }
+  }
+  if (!std::strcmp(Py_TYPE(object)->tp_name, "functools.partial")) {
+    if (value.source) add_guard(GuardKind::Identity, value.source, object);
+    SourceRef source = value.source ? value.source : sources->constant(object);
+    auto part = [&](const char* name) {
+      Ref<> found = Ref<>::steal(PyObject_GetAttrString(object, name));
+      Ref<> text = keep(Ref<>::steal(PyUnicode_InternFromString(name)));
+      return wrap(keep(found).get(), sources->make(SourceKind::SlotMember, source, 0, text.get()));
+    };
+    std::vector<V> arguments = sequence_items(part("args"));
+    arguments.insert(arguments.end(), positional.begin(), positional.end());
+    Keywords merged;
+    V given = part("keywords");
+    if (auto* dict = as<DictValue>(given)) {
+      open(*dict);
+      for (auto& [key, item] : dict->items) merged.emplace_back(text_of(key.get()), item);
+    }
+    for (auto& [name, item] : keywords) {
+      std::erase_if(merged, [&](auto& known) { return known.first == name; });
+      merged.emplace_back(name, item);
+    }
+    return call(part("func"), std::move(arguments), std::move(merged));
+  }
+  if (method && PyFunction_Check(method)) {
+    PyTypeObject* type = type_of(callable);
+    if (is_disabled(object)) break_graph(BreakReason::Disabled, callable_name(callable));
+    guard_type_version(type);
+    positional.insert(positional.begin(), callable);
+    return call(wrap_constant(method), std::move(positional), std::move(keywords));
+  }
+  if (object == attribute_of("builtins", "print")) break_graph(BreakReason::Print, source_text());
+  break_graph(BreakReason::UnknownCall, callable_name(callable));
+}
+
+V TracerImpl::call_builtin_method(BuiltinValue& method, std::vector<V> positional, Keywords keywords) {
+  const V owner = method.owner;
+  switch (owner->kind) {
+    case ValueKind::Array:
+      return array_method(tracer, owner, method.name, {std::move(positional), std::move(keywords)});
+    case ValueKind::List: case ValueKind::Tuple: case ValueKind::Dict: case ValueKind::Set:
+      return container_method(owner, method.name, positional, keywords);
+    case ValueKind::Instance: case ValueKind::Object: {
+      if (method.name == "__init__" || method.name == "__init_subclass__") {
+        PyTypeObject* type = type_of(owner);
+        if (type->tp_init == PyBaseObject_Type.tp_init && positional.empty() && keywords.empty()) return none;
+        static PyObject* const name = PyUnicode_InternFromString("__init__");
+        // object.__init__ reached through super().
+        if (positional.empty() && keywords.empty() && owner->kind == ValueKind::Instance && fj_type_lookup(type, name)) return none;
+      }
+      if (method.name == "__setattr__" && positional.size() == 2 && keywords.empty()) {
+        if (auto* instance = as<InstanceValue>(owner)) {
+          Ref<> key = constant_key(positional[0]);
+          for (auto& [known, value] : instance->attributes)
+            if (PyUnicode_Compare(known.get(), key.get()) == 0) {
+              value = positional[1];
+              return none;
+            }
+          instance->attributes.emplace_back(key, positional[1]);
+          return none;
+        }
+      }
+      PyObject* object = constant_object(owner);
+      if (!object || !is_plain(object)) break;
+      if (method.name == "join" && PyUnicode_CheckExact(object) && positional.size() == 1)
+        positional[0] = tracer.tuple(sequence_items(positional[0]));
+      Ref<> bound = Ref<>::steal(PyObject_GetAttrString(object, method.name.c_str()));
+      if (!bound) break_graph(BreakReason::ErrorWhileTracing, take_error());
+      if (V result = fold_call(*this, keep(bound).get(), positional, keywords)) return result;
+      break;
+    }
+    case ValueKind::SymInt: {
+      BuiltinValue settled;
+      settled.owner = tracer.integer(*tracer.constant_int(owner));
+      settled.name = method.name;
+      return call_builtin_method(settled, std::move(positional), std::move(keywords));
+    }
+    default: break;
+  }
+  break_graph(BreakReason::UnknownCall, "method " + method.name + " of " + describe(owner));
+}
+
+namespace {
+
+std::vector<std::pair<std::string, V>> keyword_defaults(TracerImpl& tracer, const V& mapping) {
+  std::vector<std::pair<std::string, V>> result;
+  if (!mapping) return result;
+  if (auto* dict = as<DictValue>(mapping)) {
+    tracer.open(*dict);
+    for (auto& [key, value] : dict->items) result.emplace_back(text_of(key.get()), value);
+  } else {
+    // 3.13 passes names and values in a tuple.
+    std::vector<V> items = tracer.sequence_items(mapping);
+    for (std::size_t i = 0; i + 1 < items.size(); i += 2)
+      result.emplace_back(text_of(tracer.constant_object(items[i])), items[i + 1]);
+  }
+  return result;
+}
+
+}  // namespace
+
+V TracerImpl::inline_made_function(FunctionValue& function, std::vector<V> positional, Keywords keywords) {
+  return inline_function(function.code.get(), function.globals.get(),
+                         function.defaults ? sequence_items(function.defaults) : std::vector<V>(),
+                         keyword_defaults(*this, function.kwdefaults), function.closure,
+                         text_of(function.qualname.get()).c_str(), std::move(positional), std::move(keywords));
+}
+
+V TracerImpl::inline_python_function(const V& callable, PyFunctionObject* function, std::vector<V> positional, Keywords keywords) {
+  auto& value = *as<ObjectValue>(callable);
+  SourceRef source = value.source ? value.source : sources->constant(reinterpret_cast<PyObject*>(function));
+  add_guard(GuardKind::FunctionCode, source, function->func_code);
+  std::vector<V> defaults, closure;
+  if (PyObject* tuple = function->func_defaults)
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); ++i)
+      defaults.push_back(wrap(PyTuple_GET_ITEM(tuple, i), sources->make(SourceKind::FunctionDefault, source, i)));
+  std::vector<std::pair<std::string, V>> keyword_only;
+  if (PyObject* dict = function->func_kwdefaults) {
+    PyObject *key, *item;
+    Py_ssize_t position = 0;
+    while (PyDict_Next(dict, &position, &key, &item))
+      keyword_only.emplace_back(text_of(key), wrap(item, sources->make(SourceKind::FunctionKwDefault, source, 0, key)));
+  }
+  if (PyObject* tuple = function->func_closure)
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); ++i)
+      closure.push_back(wrap(PyTuple_GET_ITEM(tuple, i), sources->make(SourceKind::ClosureCell, source, i)));
+  return inline_function(reinterpret_cast<PyCodeObject*>(function->func_code), function->func_globals, defaults, keyword_only,
+                         std::move(closure), text_of(function->func_qualname).c_str(), std::move(positional), std::move(keywords));
+}
+
+V TracerImpl::inline_function(PyCodeObject* code, PyObject* globals, const std::vector<V>& defaults,
+                              const std::vector<std::pair<std::string, V>>& kwdefaults, std::vector<V> closure, const char* name,
+                              std::vector<V> positional, Keywords keywords) {
+  auto refuse = [&](const std::string& what) { break_graph(BreakReason::ErrorWhileTracing, std::string(name) + "() " + what); };
+  if (code->co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR)) break_graph(BreakReason::Generator, name);
+  const int positional_count = code->co_argcount, keyword_only = code->co_kwonlyargcount, named = positional_count + keyword_only;
+  auto frame = std::make_shared<Frame>();
+  frame->code = decodes.get(code);
+  frame->co = code;
+  frame->globals = Ref<>::borrow(globals);
+  PyObject* builtins = PyDict_GetItemString(globals, "__builtins__");
+  if (builtins && PyModule_Check(builtins)) builtins = PyModule_GetDict(builtins);
+  frame->builtins = Ref<>::borrow(builtins ? builtins : request.function->func_builtins);
+  frame->closure = std::move(closure);
+  frame->slots.resize(code->co_nlocalsplus);
+
+  for (int i = 0; i < positional_count && i < int(positional.size()); ++i) frame->slots[i] = positional[i];
+  if (code->co_flags & CO_VARARGS) {
+    std::vector<V> rest;
+    for (std::size_t i = positional_count; i < positional.size(); ++i) rest.push_back(positional[i]);
+    frame->slots[named] = tracer.tuple(std::move(rest));
+  } else if (int(positional.size()) > positional_count) {
+    refuse("takes fewer arguments");
+  }
+  std::shared_ptr<DictValue> rest;
+  if (code->co_flags & CO_VARKEYWORDS) {
+    rest = std::make_shared<DictValue>();
+    frame->slots[named + ((code->co_flags & CO_VARARGS) ? 1 : 0)] = rest;
+  }
+  for (auto& [key, value] : keywords) {
+    int slot = -1;
+    for (int i = code->co_posonlyargcount; i < named; ++i)
+      if (text_of(PyTuple_GET_ITEM(code->co_localsplusnames, i)) == key) slot = i;
+    if (slot >= 0) {
+      if (frame->slots[slot]) refuse("got multiple values for argument '" + key + "'");
+      frame->slots[slot] = value;
+    } else if (rest) {
+      rest->items.emplace_back(Ref<>::steal(PyUnicode_FromString(key.c_str())), value);
+    } else {
+      refuse("got an unexpected keyword argument '" + key + "'");
+    }
+  }
+  for (int i = 0; i < positional_count; ++i) {
+    if (frame->slots[i]) continue;
+    const int index = i - (positional_count - int(defaults.size()));
+    if (index < 0) refuse("misses an argument");
+    frame->slots[i] = defaults[index];
+  }
+  for (int i = positional_count; i < named; ++i) {
+    if (frame->slots[i]) continue;
+    const std::string key = text_of(PyTuple_GET_ITEM(code->co_localsplusnames, i));
+    for (auto& [known, value] : kwdefaults)
+      if (known == key) frame->slots[i] = value;
+    if (!frame->slots[i]) refuse("misses keyword argument '" + key + "'");
+  }
+  if (!(code->co_flags & CO_GENERATOR)) return run_frame(*frame);
+
+  // A generator: its frame runs on at each `next`. One that has started can't be handed back to Python.
+  frame->generator = true;
+  auto iterator = std::make_shared<IteratorValue>();
+  iterator->next = [this, frame]() -> V {
+    if (frame->finished) return nullptr;
+    V item = run_frame(*frame);
+    return frame->finished ? nullptr : item;
+  };
+  return iterator;
+}
+
+V TracerImpl::call_type(const V& callable, PyTypeObject* type, std::vector<V> positional, Keywords keywords) {
+  static PyObject* const new_name = PyUnicode_InternFromString("__new__");
+  static PyObject* const init_name = PyUnicode_InternFromString("__init__");
+  const bool simple = (type->tp_flags & Py_TPFLAGS_HEAPTYPE) && Py_TYPE(type) == &PyType_Type &&
+                      fj_type_lookup(type, new_name) == fj_type_lookup(&PyBaseObject_Type, new_name) &&
+                      type->tp_dictoffset != 0 && !fj_type_lookup(type, PyUnicode_InternFromString("__del__")) &&
+                      !fj_type_lookup(type, PyUnicode_InternFromString("__slots__"));
+  static PyObject* const setattr_name = PyUnicode_InternFromString("__setattr__");
+  if (!simple || fj_type_lookup(type, setattr_name) != fj_type_lookup(&PyBaseObject_Type, setattr_name)) {
+    if (PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(PyExc_BaseException))) break_graph(BreakReason::Raise, source_text());
+    // Named tuples.
+    Ref<> fields = Ref<>::steal(PyObject_GetAttrString(reinterpret_cast<PyObject*>(type), "_fields"));
+    PyErr_Clear();
+    if (fields && PyTuple_Check(fields.get()) && type->tp_base == &PyTuple_Type && keywords.empty() &&
+        Py_ssize_t(positional.size()) == PyTuple_GET_SIZE(fields.get())) {
+      auto tuple = std::make_shared<TupleValue>();
+      tuple->type = Ref<>::borrow(reinterpret_cast<PyObject*>(type));
+      tuple->items = std::move(positional);
+      return tuple;
+    }
+    break_graph(BreakReason::UnknownCall, callable_name(callable));
+  }
+  guard_type_version(type);
+  auto instance = std::make_shared<InstanceValue>();
+  instance->type = Ref<PyTypeObject>::borrow(type);
+  PyObject* init = fj_type_lookup(type, init_name);
+  if (init && PyFunction_Check(init)) {
+    positional.insert(positional.begin(), instance);
+    call(wrap_constant(init), std::move(positional), std::move(keywords));
+  } else if (type->tp_init != PyBaseObject_Type.tp_init || !positional.empty() || !keywords.empty()) {
+    break_graph(BreakReason::UnknownCall, callable_name(callable));
+  }
+  return instance;
+}
+
+}  // namespace fj

@@ -1,0 +1,231 @@
+/// The symbolic interpreter's state: what a Tracer is made of. Shared by the files of this folder only.
+///
+/// One TracerImpl per trace run. `run()` executes the outermost frame step by step; a step is one resumable
+/// instruction of that frame, and the unit of rollback. Structures to know: `Frame` (one symbolic frame, the outermost or
+/// an inlined callee's), `identity_` (real object -> its one Value), and the log of side effects.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "frame_hook/cpython/cpython.h"
+#include "tracer/frontends/frontend.h"
+#include "tracer/extern_table.h"
+#include "tracer/tracer.h"
+
+namespace fj {
+
+using Keywords = std::vector<std::pair<std::string, V>>;
+
+/// Decoded code objects, shared by the restarts of one trace.
+class DecodeCache {
+ public:
+  const FjCode* get(PyCodeObject* code);
+
+ private:
+  struct Free {
+    void operator()(FjCode* code) const { fj_free_code(code); }
+  };
+  std::unordered_map<PyCodeObject*, std::unique_ptr<FjCode, Free>> codes_;
+};
+
+/// One symbolic frame. Slots and stack as in the real frame; a null V in `slots` is unbound.
+struct Frame {
+  const FjCode* code = nullptr;
+  PyCodeObject* co = nullptr;
+  Ref<> globals, builtins;
+  std::vector<V> closure;          // cells of COPY_FREE_VARS
+  std::vector<V> slots, stack;
+  std::vector<bool> initial;       // outermost frame: the slot was never looked at
+  int pc = 0;
+  bool outermost = false;
+  bool generator = false;          // an inlined generator: run until it yields
+  bool finished = false;
+  int executing = 0;               // instruction being executed, for lines
+};
+
+/// Thrown when the step to stop before is reached.
+struct StopReached {};
+
+/// An attribute or global assigned in the trace; a null value is a deletion.
+struct AttributeWrite {
+  V owner;
+  Ref<> name;
+  V value;
+};
+struct GlobalWrite {
+  Ref<> globals, name;
+  V value;
+};
+
+/// Modes a traced `with` changes while it lasts.
+struct Modes {
+  bool grad = true;
+};
+
+class TracerImpl {
+ public:
+  TracerImpl(const TraceRequest& request, DecodeCache& decodes, int stop_before);
+  ~TracerImpl();
+
+  /// Runs to the return of the outermost frame; throws StopReached or BreakGraph.
+  V run();
+
+  Tracer tracer;
+  const TraceRequest& request;
+  std::shared_ptr<SourceTable> sources = std::make_shared<SourceTable>();
+  std::unique_ptr<GuardSet> guards;
+  std::shared_ptr<Graph> graph = std::make_shared<Graph>();
+
+  // ---- steps of the outermost frame (interpreter.cpp, loops in restart.cpp)
+  int step = -1;                     // the one being executed
+  std::vector<int> step_pc;          // instruction of each step
+  std::optional<Location> break_location;
+  std::string break_function;
+  int instruction_count = 0;
+
+  // ---- frames (interpreter.cpp)
+  std::vector<Frame*> frames;
+  V run_frame(Frame& frame);         // until return; a generator's: until yield, null when exhausted
+  void execute(Frame& frame, const FjInstr& instr, std::optional<V>& result);
+  Location location() const;
+  std::string source_text() const;   // the user's line, for messages
+  /// A local variable, wrapped at its first use in the outermost frame. Null: unbound.
+  V& local(Frame& frame, int slot);
+  void load_attribute(Frame& frame, const V& owner, PyObject* name);
+  void check_limits();
+
+  // ---- calls (inline_call.cpp, call.cpp)
+  V call(const V& callable, std::vector<V> positional, Keywords keywords);
+  V call_object(const V& callable, PyObject* object, std::vector<V> positional, Keywords keywords);
+  V call_builtin_method(BuiltinValue& method, std::vector<V> positional, Keywords keywords);
+  V call_type(const V& callable, PyTypeObject* type, std::vector<V> positional, Keywords keywords);
+  V inline_function(PyCodeObject* code, PyObject* globals, const std::vector<V>& defaults,
+                    const std::vector<std::pair<std::string, V>>& kwdefaults, std::vector<V> closure, const char* name,
+                    std::vector<V> positional, Keywords keywords);
+  V inline_python_function(const V& function, PyFunctionObject* object, std::vector<V> positional, Keywords keywords);
+  V inline_made_function(FunctionValue& function, std::vector<V> positional, Keywords keywords);
+
+  // ---- values from outside (variables/objects.cpp)
+  V wrap(PyObject* object, SourceRef source);
+  V wrap_array(PyObject* object, SourceRef source);
+  V wrap_constant(PyObject* object); // held by the segment: class attributes, constants of the code
+  /// Guards that the value is exactly the object it was while tracing, by equality or identity. False: not such a value.
+  bool guard_value(ObjectValue& value);
+  void guard_type(ObjectValue& value);
+  void add_guard(GuardKind kind, SourceRef source, PyObject* object = nullptr, std::int64_t number = 0);
+  PyObject* constant_object(const V& value);
+  PyTypeObject* type_of(const V& value);
+  bool is_none(const V& value);
+  bool truth(const V& value);
+  bool same_object(const V& a, const V& b);
+  Ref<> keep(Ref<> object) { kept_.push_back(object); return object; }
+
+  // ---- attributes (variables/attributes.cpp)
+  /// Null if there is no such attribute (guarded).
+  V find_attribute(const V& owner, PyObject* name);
+  V object_attribute(const V& owner, ObjectValue& value, PyObject* name);
+  V type_attribute(const V& owner, PyTypeObject* type, PyObject* name);
+  V super_attribute(SuperValue& super, PyObject* name);
+  V module_member(const V& owner, ObjectValue& value, PyObject* name);
+  /// An attribute found in the class: bound to `self` as its kind says.
+  V bind_class_attribute(PyObject* found, const V& self, PyTypeObject* type);
+  void set_attribute(const V& owner, PyObject* name, const V& value);
+  void delete_attribute(const V& owner, PyObject* name);
+  void guard_type_version(PyTypeObject* type);
+  std::optional<V> written_attribute(const V& owner, PyObject* name);  // engaged with null: deleted
+
+  // ---- globals, cells
+  V load_global(Frame& frame, PyObject* name);
+  SourceRef globals_source(PyObject* globals);
+  V cell_contents(CellValue& cell);  // null: empty
+  void set_cell(const V& cell, V contents);
+
+  // ---- numbers and comparison (variables/numbers.cpp)
+  std::optional<SymDim> int_expression(const V& value);
+  bool decide(const SymDim& a, int comparison, const SymDim& b);
+  std::int64_t hint(const SymDim& expression) const;
+  V integer(const SymDim& value);
+  V binary(int nb_op, const V& a, const V& b);
+  V unary(int opcode, const V& a);
+  V compare(int comparison, const V& a, const V& b);
+  bool contains(const V& container, const V& item);
+  std::optional<V> symbolic_binary(int nb_op, const V& a, const V& b);
+
+  // ---- containers and iteration (variables/containers.cpp, iterators.cpp)
+  std::vector<V> sequence_items(const V& value);
+  V get_item(const V& container, const V& key);
+  void set_item(const V& container, const V& key, const V& value);
+  void delete_item(const V& container, const V& key);
+  V length(const V& value);
+  void open(DictValue& dict);
+  void add_to_set(SetValue& set, Ref<> item);
+  V dict_find(DictValue& dict, PyObject* key);           // null: absent (guarded)
+  void dict_store(const V& dict, Ref<> key, const V& value);
+  void note_mutation(const V& container);
+  V make_iterator(const V& value);
+  V next(const V& iterator);                              // null: exhausted
+  std::shared_ptr<IteratorValue> iterate_sequence(const V& sequence);
+  V container_method(const V& owner, const std::string& name, std::vector<V>& positional, Keywords& keywords);
+  Ref<> constant_key(const V& value);                     // breaks if not a constant
+
+  // ---- arrays (variables/arrays.cpp)
+  ValueId read(const ArrayValue& array);
+  void write(ArrayValue& array, ValueId value);
+  void ensure_input(FakeStorage& storage);
+  void note_array(const ArrayValue& array);               // guards of the library's modes
+  void check_overlaps();
+  std::vector<std::shared_ptr<FakeStorage>> input_storages;
+  std::vector<SourceRef> graph_inputs;                    // in order
+  std::vector<std::shared_ptr<FakeStorage>> written_inputs;  // in order of first write
+  bool needs_gradient = false, uses_torch = false, uses_numpy = false;
+  Modes modes;
+
+  // ---- side effects (side_effects.cpp)
+  std::vector<AttributeWrite> attribute_writes;
+  std::vector<GlobalWrite> global_writes;
+  std::vector<V> mutated;                                 // containers and cells from outside, by first mutation
+
+  // ---- exits (exit_builder.cpp)
+  std::unique_ptr<Segment> build_return(const V& result);
+  std::unique_ptr<Segment> build_stop(Exit exit);
+
+  std::vector<V> tracked_values() const;                  // Values of real objects that have an identity
+  std::shared_ptr<ExternTable> externs = std::make_shared<ExternTable>();
+
+  V none, true_value, false_value;
+  Frame outer;
+  DecodeCache& decodes;
+
+ private:
+  friend class ExitBuilder;
+  int stop_before_;
+  std::unordered_map<PyObject*, V> identity_;
+  std::vector<Ref<>> kept_;
+  std::set<PyTypeObject*> versioned_types_;
+};
+
+/// How the tracer treats a callable that is neither a table row nor a Python function: a row of builtins.def.
+using BuiltinHandler = V (*)(TracerImpl& tracer, std::vector<V>& positional, Keywords& keywords);
+/// Null if the callable has no row.
+BuiltinHandler find_builtin(PyObject* callable);
+/// Functions without effects that may be called on constants while tracing (math.*, operator.*, str methods).
+bool is_pure(PyObject* callable);
+/// Calls `callable` on constants; throws BreakGraph if it raises. Null if an argument is not a constant.
+V fold_call(TracerImpl& tracer, PyObject* callable, const std::vector<V>& positional, const Keywords& keywords);
+/// Exactly int, float, complex, bool, str, bytes, None, Ellipsis: values whose operators are pure.
+bool is_plain(PyObject* object);
+/// What a message calls a value: "a f32[] tensor", "an object of type Encoder".
+std::string describe(const V& value);
+std::string text_of(PyObject* object);                     // str(), "" on error
+/// Forgets the Python error that is set; its text.
+std::string take_error();
+
+}  // namespace fj

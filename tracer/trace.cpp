@@ -1,0 +1,172 @@
+/// `trace`: run, and on a break run again with the order to stop before the breaking step, where the exit is built.
+///
+/// Tracing is deterministic, so step n of one run is step n of the next. A break inside a loop that was entered in this
+/// trace moves the stop to the loop's header, so that the loop body becomes a segment of its own.
+#include <algorithm>
+#include <optional>
+
+#include "runtime/base/error.h"
+#include "runtime/base/log.h"
+#include "tracer/interpreter.h"
+#include "tracer/restart.h"
+
+namespace fj {
+
+namespace {
+
+struct Loop {
+  int header, last;  // instruction indices, both inclusive
+};
+
+std::vector<Loop> loops_of(const FjCode& code) {
+  std::vector<Loop> loops;
+  for (int i = 0; i < code.count; ++i) {
+    const FjInstr& instr = code.instrs[i];
+    switch (instr.opcode) {
+      case FJ_JUMP: case FJ_POP_JUMP_IF_FALSE: case FJ_POP_JUMP_IF_TRUE: case FJ_POP_JUMP_IF_NONE: case FJ_POP_JUMP_IF_NOT_NONE:
+        if (instr.arg > i) break;
+        if (auto known = std::find_if(loops.begin(), loops.end(), [&](const Loop& loop) { return loop.header == instr.arg; });
+            known != loops.end())
+          known->last = i;
+        else
+          loops.push_back({instr.arg, i});
+        break;
+      default: break;
+    }
+  }
+  return loops;
+}
+
+/// The step to stop before when step `step` breaks: itself, or the first passage of the header of the outermost loop around
+/// it that the trace entered.
+struct Stop {
+  int step;
+  bool loop;
+};
+Stop stop_for(const FjCode& code, const std::vector<int>& step_pc, int step) {
+  Stop stop{step, false};
+  const int pc = step_pc[step];
+  for (const Loop& loop : loops_of(code)) {
+    if (pc < loop.header || pc > loop.last) continue;
+    // Going back from the break while the trace was inside this loop.
+    int first = -1;
+    for (int i = step - 1; i >= 0 && step_pc[i] >= loop.header && step_pc[i] <= loop.last; --i)
+      if (step_pc[i] == loop.header && i > 0) first = i;
+    if (first >= 0 && first < stop.step) stop = {first, true};
+  }
+  return stop;
+}
+
+Exit exit_at(const TraceRequest& request, int instruction, Exit::Kind kind) {
+  Exit exit;
+  exit.kind = kind;
+  exit.instruction = instruction;
+  auto* code = reinterpret_cast<PyCodeObject*>(request.code->code);
+  exit.file = text_of(code->co_filename);
+  exit.function = text_of(code->co_qualname);
+  exit.line = PyCode_Addr2Line(code, request.code->instrs[instruction].executing * 2);
+  return exit;
+}
+
+/// Leaves the frame as it is and does nothing.
+std::unique_ptr<Segment> empty_segment(const TraceRequest& request, Exit exit) {
+  auto segment = std::make_unique<Segment>();
+  segment->guards = std::make_unique<GuardSet>(std::make_shared<SourceTable>());
+  segment->recipe.slots.assign(request.values.slots.size(), -1);
+  segment->recipe.keep.assign(request.values.slots.size(), true);
+  segment->exit = std::move(exit);
+  return segment;
+}
+
+bool has_array_work(const Segment& segment) {
+  return segment.graph && (!segment.graph->nodes.empty() || !segment.graph->writes.empty());
+}
+
+std::unique_ptr<Segment> trace_segment(const TraceRequest& request) {
+  DecodeCache decodes;
+  int stop_step = -1;
+  Exit exit;
+  while (true) {
+    if (stop_step == 0) return empty_segment(request, std::move(exit));
+    TracerImpl tracer(request, decodes, stop_step);
+    int broke_at = -1;
+    std::optional<Exit> fresh;
+    try {
+      V result = tracer.run();
+      auto segment = tracer.build_return(result);
+      segment->exit = exit_at(request, request.start_instruction, Exit::Kind::Return);
+      if (!has_array_work(*segment)) return empty_segment(request, exit_at(request, request.start_instruction, Exit::Kind::Handover));
+      segment->covers_function = request.start_instruction == 0;
+      return segment;
+    } catch (const StopReached&) {
+      try {
+        return tracer.build_stop(exit);
+      } catch (const CannotRebuildValue& failure) {
+        broke_at = std::min(failure.born, stop_step - 1);
+        fresh.emplace();
+        fresh->reason = BreakReason::CannotRebuild;
+        fresh->detail = failure.what;
+      }
+    } catch (const CannotRebuildValue& failure) {
+      broke_at = std::clamp(failure.born, 0, std::max(0, tracer.step));
+      fresh.emplace();
+      fresh->reason = BreakReason::CannotRebuild;
+      fresh->detail = failure.what;
+    } catch (const BreakGraph& failure) {
+      broke_at = std::max(0, tracer.step);
+      fresh.emplace();
+      fresh->reason = failure.reason;
+      fresh->detail = failure.detail;
+    }
+    PyErr_Clear();
+    FJ_CHECK(stop_step < 0 || broke_at < stop_step, "a retrace went further than the trace before");
+    FJ_CHECK(broke_at < int(tracer.step_pc.size()), "a break before the first instruction");
+    const Stop stop = stop_for(*request.code, tracer.step_pc, broke_at);
+    stop_step = stop.step;
+    const Exit place = exit_at(request, tracer.step_pc[stop_step], stop.loop ? Exit::Kind::Loop : Exit::Kind::Break);
+    const FjInstr& at = request.code->instrs[place.instruction];
+    exit = *fresh;
+    exit.kind = place.kind;
+    exit.instruction = place.instruction;
+    if (tracer.break_location) {
+      exit.file = tracer.break_location->file;
+      exit.line = tracer.break_location->line;
+      exit.function = tracer.break_function;
+    } else {
+      exit.file = place.file;
+      exit.line = place.line;
+      exit.function = place.function;
+    }
+    // A loop over an iterator that runs already, or too long a one, is no break: its body has a segment of its own.
+    if (at.opcode == FJ_FOR_ITER && exit.reason == BreakReason::LoopTooLong) exit.kind = Exit::Kind::Loop;
+  }
+}
+
+}  // namespace
+
+TraceResult trace(const TraceRequest& request) {
+  TraceResult result;
+  PyObject *type = nullptr, *value = nullptr, *traceback = nullptr;
+  PyErr_Fetch(&type, &value, &traceback);
+  try {
+    result.segment = trace_segment(request);
+  } catch (const std::exception& failure) {
+    result.internal_error = failure.what();
+    Exit exit = exit_at(request, request.start_instruction, Exit::Kind::Handover);
+    exit.reason = BreakReason::InternalFailure;
+    exit.detail = failure.what();
+    result.segment = empty_segment(request, std::move(exit));
+  }
+  PyErr_Clear();
+  PyErr_Restore(type, value, traceback);
+  Segment& segment = *result.segment;
+  segment.start_instruction = request.start_instruction;
+  if (!has_array_work(segment)) segment.graph = nullptr;
+  constexpr std::uint32_t kConditions = kFloatDivide | kFloatOverflow | kFloatUnderflow | kFloatInvalid;
+  if (segment.graph && std::find(segment.output_library.begin(), segment.output_library.end(), Library::Numpy) != segment.output_library.end())
+    segment.collects = kConditions;
+  segment.guards->seal();
+  return result;
+}
+
+}  // namespace fj

@@ -1,0 +1,126 @@
+/// The Tracer's public functions: what front ends see of the interpreter's state.
+#include "tracer/tracer.h"
+
+#include "runtime/base/error.h"
+#include "tracer/interpreter.h"
+
+namespace fj {
+
+Graph& Tracer::graph() { return *impl_->graph; }
+GuardSet& Tracer::guards() { return *impl_->guards; }
+SourceTable& Tracer::sources() { return *impl_->sources; }
+Location Tracer::location() const { return impl_->location(); }
+
+V Tracer::constant(Ref<> object) { return impl_->wrap_constant(impl_->keep(std::move(object)).get()); }
+V Tracer::none() { return impl_->none; }
+V Tracer::boolean(bool value) { return value ? impl_->true_value : impl_->false_value; }
+V Tracer::integer(std::int64_t value) { return std::make_shared<ObjectValue>(Ref<>::steal(PyLong_FromLongLong(value))); }
+V Tracer::integer(const SymDim& value) { return impl_->integer(value); }
+V Tracer::real(double value) { return std::make_shared<ObjectValue>(Ref<>::steal(PyFloat_FromDouble(value))); }
+
+V Tracer::string(std::string_view text) {
+  return std::make_shared<ObjectValue>(Ref<>::steal(PyUnicode_FromStringAndSize(text.data(), text.size())));
+}
+
+V Tracer::tuple(std::vector<V> items) {
+  auto value = std::make_shared<TupleValue>();
+  value->items = std::move(items);
+  return value;
+}
+
+V Tracer::list(std::vector<V> items) {
+  auto value = std::make_shared<ListValue>();
+  value->items = std::move(items);
+  return value;
+}
+
+V Tracer::wrap(PyObject* object, SourceRef source) { return impl_->wrap(object, source); }
+PyObject* Tracer::constant_object(const V& value) { return impl_->constant_object(value); }
+bool Tracer::is_none(const V& value) { return impl_->is_none(value); }
+
+std::optional<std::int64_t> Tracer::constant_int(const V& value) {
+  if (auto* symbolic = as<SymIntValue>(value)) {
+    // Asked for exactly this number: the trace is good for it only.
+    const std::int64_t now = impl_->hint(symbolic->expression);
+    if (!impl_->decide(symbolic->expression, Py_EQ, now)) return std::nullopt;
+    return now;
+  }
+  PyObject* object = as<ObjectValue>(value) && PyLong_Check(as<ObjectValue>(value)->object.get())
+                         ? impl_->constant_object(value) : nullptr;
+  if (!object || !(PyLong_CheckExact(object) || PyBool_Check(object))) return std::nullopt;
+  int overflow = 0;
+  const long long number = PyLong_AsLongLongAndOverflow(object, &overflow);
+  if (overflow) return std::nullopt;
+  return number;
+}
+
+std::optional<SymDim> Tracer::int_expression(const V& value) { return impl_->int_expression(value); }
+
+std::optional<double> Tracer::constant_float(const V& value) {
+  auto* object = as<ObjectValue>(value);
+  if (!object || !PyFloat_CheckExact(object->object.get()) || !impl_->guard_value(*object)) return std::nullopt;
+  return PyFloat_AS_DOUBLE(object->object.get());
+}
+
+bool Tracer::truth(const V& value) { return impl_->truth(value); }
+PyTypeObject* Tracer::type_of(const V& value) { return impl_->type_of(value); }
+std::vector<V> Tracer::sequence_items(const V& value) { return impl_->sequence_items(value); }
+bool Tracer::decide(const SymDim& a, int comparison, const SymDim& b) { return impl_->decide(a, comparison, b); }
+
+V Tracer::call(const V& callable, std::vector<V> positional, std::vector<std::pair<std::string, V>> keywords) {
+  return impl_->call(callable, std::move(positional), std::move(keywords));
+}
+
+V Tracer::get_attribute(const V& owner, std::string_view name) {
+  Ref<> text = impl_->keep(Ref<>::steal(PyUnicode_FromStringAndSize(name.data(), name.size())));
+  V found = impl_->find_attribute(owner, text.get());
+  if (!found) break_graph(BreakReason::ErrorWhileTracing, describe(owner) + " has no attribute '" + std::string(name) + "'");
+  return found;
+}
+
+V Tracer::get_item(const V& container, const V& key) { return impl_->get_item(container, key); }
+V Tracer::binary(int nb_op, const V& a, const V& b) { return impl_->binary(nb_op, a, b); }
+V Tracer::compare(int comparison, const V& a, const V& b) { return impl_->compare(comparison, a, b); }
+ValueId Tracer::read(const ArrayValue& array) { return impl_->read(array); }
+void Tracer::write(ArrayValue& array, ValueId value) { impl_->write(array, value); }
+
+std::shared_ptr<ArrayValue> Tracer::new_array(Library library, ValueId value, std::optional<Strides> strides) {
+  const Type& type = impl_->graph->type(value);
+  auto storage = std::make_shared<FakeStorage>();
+  storage->dtype = type.dtype;
+  storage->shape = type.shape;
+  storage->strides = strides ? *strides : contiguous_strides(type.shape);
+  storage->contents = value;
+  storage->library = library;
+  storage->allocated_by_numpy = library == Library::Numpy;
+  auto array = std::make_shared<ArrayValue>();
+  array->library = library;
+  array->dtype = storage->dtype;
+  array->shape = storage->shape;
+  array->strides = storage->strides;
+  array->storage = storage;
+  storage->owner = array;
+  impl_->note_array(*array);
+  return array;
+}
+
+std::shared_ptr<ArrayValue> Tracer::new_view(const std::shared_ptr<ArrayValue>& base, ViewStep step, Dims shape, Strides strides,
+                                             SymDim offset) {
+  auto array = std::make_shared<ArrayValue>();
+  array->library = base->library;
+  array->dtype = base->dtype;
+  array->shape = std::move(shape);
+  array->strides = std::move(strides);
+  array->offset = std::move(offset);
+  array->storage = base->storage;
+  array->view = base->view;
+  array->view.push_back(std::move(step));
+  array->is_view = true;
+  array->requires_grad = base->requires_grad;
+  array->writeable = base->writeable;
+  return array;
+}
+
+void Tracer::mark_gradient() { impl_->needs_gradient = true; }
+
+}  // namespace fj

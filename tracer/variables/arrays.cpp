@@ -1,0 +1,209 @@
+/// Fake arrays: wrapping real ones, and their memory.
+///
+/// A FakeStorage is the memory of the array that owns it; its `contents` is a graph value in the owner's shape. An array
+/// that is a view has the steps from the owner to itself. Reading runs the steps forwards; writing computes the owner's new
+/// contents by running them backwards, so the graph stays pure and every other view sees the write.
+#include <algorithm>
+
+#include "runtime/base/error.h"
+#include "tracer/interpreter.h"
+
+namespace fj {
+
+namespace {
+
+/// First and last byte an array's elements lie in; last < first for an empty one.
+std::pair<std::int64_t, std::int64_t> extent(const ArrayInfo& info) {
+  std::int64_t low = 0, high = 0;
+  for (std::size_t i = 0; i < info.shape.size(); ++i) {
+    if (info.shape[i] == 0) return {0, -1};
+    const std::int64_t span = (info.shape[i] - 1) * info.strides[i];
+    (span < 0 ? low : high) += span;
+  }
+  const auto size = std::int64_t(size_in_bytes(info.dtype));
+  const auto base = reinterpret_cast<std::intptr_t>(info.data);
+  return {base + low * size, base + high * size + size - 1};
+}
+
+bool overlap(const FakeStorage& a, const FakeStorage& b) {
+  return a.first_byte <= b.last_byte && b.first_byte <= a.last_byte;
+}
+
+}  // namespace
+
+V TracerImpl::wrap_array(PyObject* object, SourceRef source) {
+  const ArrayInfo info = describe(object);
+  if (!info.unsupported.empty()) return nullptr;
+  auto array = std::make_shared<ArrayValue>();
+  array->source = source;
+  array->library = info.library;
+  array->dtype = info.dtype;
+  array->requires_grad = info.requires_grad;
+  array->writeable = info.writeable;
+  array->parameter = info.parameter;
+
+  const int rank = int(info.shape.size());
+  const std::string text = source->text();
+  const bool constant_source = source->kind == SourceKind::Constant;
+  std::vector<bool> dynamic(rank, request.generalise.all_dynamic && !constant_source && !info.parameter);
+  if (!constant_source)
+    for (const auto& [name, axis] : request.generalise.dimensions)
+      if (name == text && axis >= 0 && axis < rank) dynamic[axis] = true;
+  if (request.generalise.never_dynamic) dynamic.assign(rank, false);
+  for (int i = 0; i < rank; ++i) {
+    if (!dynamic[i]) {
+      array->shape.push_back(info.shape[i]);
+      continue;
+    }
+    array->shape.push_back(graph->new_symbol({"s" + std::to_string(graph->symbols.size()), 0, INT64_MAX, info.shape[i], {}}));
+  }
+  // Strides that follow from the sizes: those of a dense array in some order of its axes.
+  std::vector<int> order(rank);
+  for (int i = 0; i < rank; ++i) order[i] = i;
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
+    if (info.strides[a] != info.strides[b]) return info.strides[a] < info.strides[b];
+    return a > b;  // among equal strides the later axis is the inner one, as in a row-major array
+  });
+  array->strides.resize(rank);
+  SymDim expected = 1;
+  std::int64_t expected_now = 1;
+  bool dense = true;
+  for (int axis : order) {
+    if (info.shape[axis] != 1 && info.strides[axis] != expected_now) dense = false;
+    array->strides[axis] = expected;
+    expected = expected * array->shape[axis];
+    expected_now *= info.shape[axis];
+  }
+  const bool any_dynamic = std::find(dynamic.begin(), dynamic.end(), true) != dynamic.end();
+  for (int i = 0; i < rank; ++i)
+    if (!dense || !any_dynamic) {
+      // Not dense: a stride that may move with the sizes is a symbol of its own.
+      if (any_dynamic && info.strides[i] != 0 && info.strides[i] != 1)
+        array->strides[i] = graph->new_symbol({"s" + std::to_string(graph->symbols.size()), INT64_MIN, INT64_MAX, info.strides[i], {}});
+      else
+        array->strides[i] = info.strides[i];
+    }
+
+  auto storage = std::make_shared<FakeStorage>();
+  storage->dtype = info.dtype;
+  storage->shape = array->shape;
+  storage->strides = array->strides;
+  storage->library = info.library;
+  storage->allocated_by_numpy = info.library == Library::Numpy;
+  storage->input_array = array.get();
+  std::tie(storage->first_byte, storage->last_byte) = extent(info);
+  storage->owner = array;
+  array->storage = storage;
+  array->is_view = false;
+
+  Guard guard;
+  guard.kind = GuardKind::Array;
+  guard.source = source;
+  guard.array.emplace();
+  guard.array->type = Py_TYPE(object);
+  guard.array->dtype = info.dtype;
+  guard.array->shape = array->shape;
+  guard.array->strides = array->strides;
+  guard.array->requires_grad = info.requires_grad;
+  guard.array->key_set = info.key_set;
+  const Location where = location();
+  guard.location = where.file + ":" + std::to_string(where.line);
+  guards->add(std::move(guard));
+
+  for (const auto& other : written_inputs)
+    if (overlap(*other, *storage)) break_graph(BreakReason::MutationOfInput, "two arrays share memory and one is written");
+  input_storages.push_back(storage);
+  note_array(*array);
+  return array;
+}
+
+void TracerImpl::note_array(const ArrayValue& array) {
+  if (array.library == Library::Torch && !uses_torch) {
+    uses_torch = true;
+    add_guard(GuardKind::GradMode, nullptr, nullptr, torch_grad_enabled());
+    add_guard(GuardKind::TorchModes, nullptr, nullptr, std::int64_t(torch_modes()));
+  }
+  if (array.library == Library::Numpy && !uses_numpy) {
+    uses_numpy = true;
+    add_guard(GuardKind::NumpyErrState, nullptr, nullptr, numpy_trapped_conditions());
+  }
+}
+
+void TracerImpl::ensure_input(FakeStorage& storage) {
+  if (storage.contents.valid()) return;
+  auto* array = static_cast<ArrayValue*>(storage.input_array);
+  FJ_CHECK(array && array->source, "a storage without contents");
+  if (array->requires_grad && modes.grad) needs_gradient = true;
+  storage.input = int(graph->inputs.size());
+  storage.contents = graph->add_input(array->source->text(), {storage.dtype, storage.shape}, storage.strides);
+  graph_inputs.push_back(array->source);
+}
+
+ValueId TracerImpl::read(const ArrayValue& array) {
+  FakeStorage& storage = *array.storage;
+  ensure_input(storage);
+  if (array.contents.valid() && array.contents_version == storage.version) return array.contents;
+  ValueId value = storage.contents;
+  for (const ViewStep& view : array.view) value = graph->add(view.op, {value}, view.attrs, location());
+  array.contents = value;
+  array.contents_version = storage.version;
+  return value;
+}
+
+namespace {
+
+/// The contents before `step` once what it shows has become `after`.
+ValueId undo(Graph& graph, const ViewStep& step, ValueId before, ValueId after, const Location& where) {
+  Attrs attrs;
+  switch (step.op) {
+    case Op::slice:
+      attrs.set("starts", step.attrs.get<Dims>("starts"));
+      attrs.set("steps", step.attrs.get<std::vector<std::int64_t>>("steps"));
+      return graph.add(Op::slice_update, {before, after}, attrs, where);
+    case Op::transpose: {
+      const auto& permutation = step.attrs.get<std::vector<std::int64_t>>("permutation");
+      std::vector<std::int64_t> inverse(permutation.size());
+      for (std::size_t i = 0; i < permutation.size(); ++i) inverse[permutation[i]] = std::int64_t(i);
+      attrs.set("permutation", inverse);
+      return graph.add(Op::transpose, {after}, attrs, where);
+    }
+    case Op::reshape:
+      attrs.set("shape", step.shape_before);
+      return graph.add(Op::reshape, {after}, attrs, where);
+    default:
+      break_graph(BreakReason::MutationOfInput, "a write through a view that shows elements more than once");
+  }
+}
+
+}  // namespace
+
+void TracerImpl::write(ArrayValue& array, ValueId value) {
+  FakeStorage& storage = *array.storage;
+  if (!array.writeable || array.numpy_scalar) break_graph(BreakReason::ErrorWhileTracing, "the array is read-only");
+  auto* base = static_cast<ArrayValue*>(storage.input_array);
+  if (modes.grad && (array.requires_grad || (base && base->requires_grad)))
+    break_graph(BreakReason::Gradient, "an in-place operation on an array that requires a gradient");
+  ensure_input(storage);
+  const Type& type = graph->type(value);
+  FJ_CHECK(type.dtype == array.dtype && type.shape == array.shape, "a write of " + text(type) + " into another type");
+  const Location where = location();
+  std::vector<ValueId> contents{storage.contents};
+  for (const ViewStep& view : array.view) contents.push_back(graph->add(view.op, {contents.back()}, view.attrs, where));
+  for (std::size_t i = array.view.size(); i-- > 0;) value = undo(*graph, array.view[i], contents[i], value, where);
+  if (storage.input_array) {
+    for (const SymDim& stride : storage.strides)
+      if (stride == SymDim(0) && !storage.shape.empty())
+        break_graph(BreakReason::MutationOfInput, "a write into an array that shows elements more than once");
+    auto known = [&](const auto& other) { return other.get() == &storage; };
+    if (std::none_of(written_inputs.begin(), written_inputs.end(), known)) {
+      for (const auto& other : input_storages)
+        if (other.get() != &storage && overlap(*other, storage))
+          break_graph(BreakReason::MutationOfInput, "two arrays share memory and one is written");
+      written_inputs.push_back(array.storage);
+    }
+  }
+  storage.contents = value;
+  ++storage.version;
+}
+
+}  // namespace fj

@@ -1,0 +1,412 @@
+/// `owner.name` by CPython's own rules, on Values.
+///
+/// For a real object the lookup is done on the real type and instance dict, and what it found is guarded: the type's
+/// version (no write to the class or its bases), the presence of the key in the instance dict, the absence where the
+/// class answers. Python code on the way (property, __getattr__, descriptors) is inlined.
+#include <cstring>
+
+#include "runtime/base/error.h"
+#include "tracer/interpreter.h"
+
+namespace fj {
+
+namespace {
+
+PyObject* intern(const char* text) {
+  PyObject* name = PyUnicode_InternFromString(text);
+  FJ_CHECK(name, "out of memory");
+  return name;
+}
+
+/// The instance dict where the type has one. Not for types and modules' own rules.
+PyObject* instance_dict(PyObject* object) {
+  if (!PyType_Check(object) && Py_TYPE(object)->tp_dictoffset == 0) return nullptr;
+  PyObject* dict = fj_instance_dict(object);
+  PyErr_Clear();
+  return dict;
+}
+
+PyObject* dict_get(PyObject* dict, PyObject* name) {
+  PyObject* found = dict ? PyDict_GetItemWithError(dict, name) : nullptr;
+  if (!found) PyErr_Clear();
+  return found;
+}
+
+PyObject* module_getattr() {
+  static PyObject* const name = intern("__getattr__");
+  PyObject* torch = torch_module();
+  if (!torch) return nullptr;
+  Ref<> nn = Ref<>::steal(PyObject_GetAttrString(torch, "nn"));
+  Ref<> module = nn ? Ref<>::steal(PyObject_GetAttrString(nn.get(), "Module")) : Ref<>();
+  if (!module) {
+    PyErr_Clear();
+    return nullptr;
+  }
+  return fj_type_lookup(reinterpret_cast<PyTypeObject*>(module.get()), name);
+}
+
+/// Getset and member descriptors that only read a field.
+bool is_pure_getter(PyTypeObject* type, PyObject* descriptor) {
+  if (Py_TYPE(descriptor) == &PyMemberDescr_Type) return true;
+  if (Py_TYPE(descriptor) != &PyGetSetDescr_Type) return false;
+  PyTypeObject* owner = PyDescr_TYPE(descriptor);
+  return owner == &PyFunction_Type || owner == &PyMethod_Type || owner == &PyType_Type || owner == &PyCFunction_Type ||
+         !std::strcmp(owner->tp_name, "torch.device") || !std::strcmp(owner->tp_name, "torch.dtype") ||
+         !std::strncmp(owner->tp_name, "numpy.dtype", 11) || (type == owner && !std::strcmp(owner->tp_name, "object"));
+}
+
+}  // namespace
+
+void TracerImpl::guard_type_version(PyTypeObject* type) {
+  if (!versioned_types_.insert(type).second) return;
+  if (!(type->tp_flags & Py_TPFLAGS_HEAPTYPE)) return;  // static types don't change
+  PyObject* object = reinterpret_cast<PyObject*>(type);
+  add_guard(GuardKind::TypeVersion, sources->constant(object), object);
+}
+
+std::optional<V> TracerImpl::written_attribute(const V& owner, PyObject* name) {
+  for (auto write = attribute_writes.rbegin(); write != attribute_writes.rend(); ++write)
+    if (write->owner == owner && PyUnicode_Compare(write->name.get(), name) == 0) return write->value;
+  return std::nullopt;
+}
+
+V TracerImpl::bind_class_attribute(PyObject* found, const V& self, PyTypeObject* type) {
+  if (PyFunction_Check(found)) {
+    auto method = std::make_shared<BoundMethodValue>();
+    method->function = wrap_constant(found);
+    method->self = self;
+    return method;
+  }
+  if (Py_TYPE(found) == &PyProperty_Type) {
+    Ref<> getter = Ref<>::steal(PyObject_GetAttrString(found, "fget"));
+    if (!getter || getter.get() == Py_None) break_graph(BreakReason::ErrorWhileTracing, "an unreadable property");
+    return call(wrap_constant(keep(getter).get()), {self}, {});
+  }
+  if (Py_TYPE(found) == &PyStaticMethod_Type) {
+    Ref<> function = Ref<>::steal(PyObject_GetAttrString(found, "__func__"));
+    return wrap_constant(keep(function).get());
+  }
+  if (Py_TYPE(found) == &PyClassMethod_Type) {
+    Ref<> function = Ref<>::steal(PyObject_GetAttrString(found, "__func__"));
+    auto method = std::make_shared<BoundMethodValue>();
+    method->function = wrap_constant(keep(function).get());
+    method->self = wrap_constant(reinterpret_cast<PyObject*>(type));
+    return method;
+  }
+  if (Py_TYPE(found) == &PyMethodDescr_Type || Py_TYPE(found) == &PyWrapperDescr_Type) {
+    auto method = std::make_shared<BuiltinValue>();
+    method->owner = self;
+    method->name = text_of(reinterpret_cast<PyDescrObject*>(found)->d_name);
+    return method;
+  }
+  if (!Py_TYPE(found)->tp_descr_get) return wrap_constant(found);
+  // A descriptor written in Python.
+  static PyObject* const get_name = intern("__get__");
+  PyObject* get = fj_type_lookup(Py_TYPE(found), get_name);
+  if (get && PyFunction_Check(get)) {
+    guard_type_version(Py_TYPE(found));
+    V descriptor = wrap_constant(found);
+    return call(wrap_constant(get), {descriptor, self, wrap_constant(reinterpret_cast<PyObject*>(type))}, {});
+  }
+  break_graph(BreakReason::UnsupportedObject, std::string("a descriptor of type ") + Py_TYPE(found)->tp_name);
+}
+
+V TracerImpl::type_attribute(const V& owner, PyTypeObject* type, PyObject* name) {
+  auto& value = *as<ObjectValue>(owner);
+  guard_value(value);
+  PyTypeObject* meta = Py_TYPE(type);
+  PyObject* from_meta = fj_type_lookup(meta, name);
+  if (from_meta && Py_TYPE(from_meta)->tp_descr_set) {
+    if (is_pure_getter(meta, from_meta) || meta == &PyType_Type) {
+      Ref<> found = Ref<>::steal(PyObject_GetAttr(reinterpret_cast<PyObject*>(type), name));
+      if (!found) break_graph(BreakReason::ErrorWhileTracing, take_error());
+      guard_type_version(type);
+      return wrap_constant(keep(found).get());
+    }
+    break_graph(BreakReason::UnsupportedObject, "an attribute of a metaclass");
+  }
+  if (PyObject* found = fj_type_lookup(type, name)) {
+    guard_type_version(type);
+    if (PyFunction_Check(found)) return wrap_constant(found);
+    if (Py_TYPE(found) == &PyStaticMethod_Type || Py_TYPE(found) == &PyClassMethod_Type) return bind_class_attribute(found, none, type);
+    if (!Py_TYPE(found)->tp_descr_get || Py_TYPE(found) == &PyMethodDescr_Type || Py_TYPE(found) == &PyWrapperDescr_Type ||
+        Py_TYPE(found) == &PyGetSetDescr_Type || Py_TYPE(found) == &PyMemberDescr_Type || Py_TYPE(found) == &PyProperty_Type)
+      return wrap_constant(found);
+    if (Py_TYPE(found) == &PyClassMethodDescr_Type) {
+      Ref<> bound = Ref<>::steal(PyObject_GetAttr(reinterpret_cast<PyObject*>(type), name));
+      if (bound) return wrap_constant(keep(bound).get());
+      PyErr_Clear();
+    }
+    break_graph(BreakReason::UnsupportedObject, std::string("a descriptor of type ") + Py_TYPE(found)->tp_name);
+  }
+  guard_type_version(type);
+  if (from_meta) {
+    guard_type_version(meta);
+    return bind_class_attribute(from_meta, owner, meta);
+  }
+  return nullptr;
+}
+
+V TracerImpl::super_attribute(SuperValue& super, PyObject* name) {
+  PyTypeObject* type = nullptr;
+  V self = super.self;
+  auto* object = as<ObjectValue>(self);
+  bool on_class = false;
+  if (object && PyType_Check(object->object.get())) {
+    type = reinterpret_cast<PyTypeObject*>(object->object.get());
+    guard_value(*object);
+    on_class = true;
+  } else {
+    type = type_of(self);
+  }
+  guard_type_version(type);
+  PyObject* mro = type->tp_mro;
+  bool after = false;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(mro); ++i) {
+    auto* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(mro, i));
+    if (after) {
+      Ref<> members = Ref<>::steal(PyObject_GetAttrString(reinterpret_cast<PyObject*>(base), "__dict__"));
+      Ref<> found = members ? Ref<>::steal(PyObject_GetItem(members.get(), name)) : Ref<>();
+      PyErr_Clear();
+      if (found) {
+        PyObject* kept = keep(found).get();
+        if (on_class && PyFunction_Check(kept)) return wrap_constant(kept);
+        return bind_class_attribute(kept, self, type);
+      }
+    }
+    if (base == super.type.get()) after = true;
+  }
+  return nullptr;
+}
+
+/// torch.nn.Module.__getattr__ without running it: parameters, buffers, submodules, each lookup guarded.
+V TracerImpl::module_member(const V& owner, ObjectValue& value, PyObject* name) {
+  static PyObject* const tables[] = {intern("_parameters"), intern("_buffers"), intern("_modules")};
+  PyObject* members = instance_dict(value.object.get());
+  for (PyObject* table_name : tables) {
+    if (written_attribute(owner, table_name)) break_graph(BreakReason::UnsupportedObject, "a module whose tables were replaced");
+    PyObject* table = dict_get(members, table_name);
+    if (!table || !PyDict_Check(table)) continue;
+    V tracked = wrap(table, sources->make(SourceKind::Attribute, value.source, 0, table_name));
+    if (auto* dict = as<DictValue>(tracked)) {
+      if (V found = dict_find(*dict, name)) return found;
+      continue;
+    }
+    SourceRef table_source = sources->make(SourceKind::Attribute, value.source, 0, table_name);
+    if (PyObject* found = dict_get(table, name)) return wrap(found, sources->make(SourceKind::DictItem, table_source, 0, name));
+    add_guard(GuardKind::LacksKey, table_source, name);
+  }
+  return nullptr;
+}
+
+V TracerImpl::object_attribute(const V& owner, ObjectValue& value, PyObject* name) {
+  PyObject* object = value.object.get();
+  if (auto written = written_attribute(owner, name)) return *written;
+  if (PyType_Check(object)) return type_attribute(owner, reinterpret_cast<PyTypeObject*>(object), name);
+  PyTypeObject* type = type_of(owner);
+  if (!value.source) value.source = sources->constant(object);
+
+  if (PyModule_Check(object)) {
+    guard_value(value);
+    if (PyObject* found = dict_get(instance_dict(object), name))
+      return wrap(found, sources->make(SourceKind::Attribute, value.source, 0, name));
+    PyObject* from_type = fj_type_lookup(type, name);
+    if (!from_type) {
+      // A module's __getattr__ (lazy imports) is run by Python.
+      static PyObject* const getattr_name = intern("__getattr__");
+      if (dict_get(instance_dict(object), getattr_name)) break_graph(BreakReason::UnsupportedObject, "a module with __getattr__");
+      add_guard(GuardKind::LacksKey, sources->make(SourceKind::InstanceDict, value.source), name);
+      return nullptr;
+    }
+  }
+  static PyObject* const getattribute_name = intern("__getattribute__");
+  PyObject* getattribute = fj_type_lookup(type, getattribute_name);
+  if (getattribute && PyFunction_Check(getattribute))
+    break_graph(BreakReason::UnsupportedObject, std::string("class ") + type->tp_name + " has its own __getattribute__");
+  guard_type_version(type);
+
+  PyObject* found = fj_type_lookup(type, name);
+  const bool data = found && Py_TYPE(found)->tp_descr_set;
+  if (data) {
+    if (Py_TYPE(found) == &PyProperty_Type) return bind_class_attribute(found, owner, type);
+    static PyObject* const dict_name = intern("__dict__");
+    if (PyUnicode_Compare(name, dict_name) == 0) {
+      if (PyObject* dict = instance_dict(object)) return wrap(dict, sources->make(SourceKind::InstanceDict, value.source));
+    }
+    static PyObject* const class_name = intern("__class__");
+    if (PyUnicode_Compare(name, class_name) == 0) return wrap_constant(reinterpret_cast<PyObject*>(type));
+    if (is_pure_getter(type, found)) {
+      Ref<> result = Ref<>::steal(PyObject_GenericGetAttr(object, name));
+      if (!result) {
+        PyErr_Clear();
+        break_graph(BreakReason::ErrorWhileTracing, "an attribute that is not set");
+      }
+      return wrap(keep(result).get(), sources->make(SourceKind::SlotMember, value.source, 0, name));
+    }
+    static PyObject* const get_name = intern("__get__");
+    PyObject* get = fj_type_lookup(Py_TYPE(found), get_name);
+    if (get && PyFunction_Check(get)) return bind_class_attribute(found, owner, type);
+    break_graph(BreakReason::UnsupportedObject, "attribute '" + text_of(name) + "' of " + describe(owner));
+  }
+  if (PyObject* members = instance_dict(object)) {
+    SourceRef members_source = sources->make(SourceKind::InstanceDict, value.source);
+    // The dict itself may have been changed in the trace, through `vars(x)` or `x.__dict__`.
+    if (auto known = identity_.find(members); known != identity_.end())
+      if (auto* dict = as<DictValue>(known->second); dict && dict->mutated)
+        break_graph(BreakReason::UnsupportedObject, "an object whose __dict__ was changed");
+    if (PyObject* own = dict_get(members, name)) return wrap(own, sources->make(SourceKind::Attribute, value.source, 0, name));
+    add_guard(GuardKind::LacksKey, members_source, name);
+  }
+  if (found) return bind_class_attribute(found, owner, type);
+  static PyObject* const getattr_name = intern("__getattr__");
+  PyObject* getattr = fj_type_lookup(type, getattr_name);
+  if (!getattr) return nullptr;
+  if (getattr == module_getattr()) return module_member(owner, value, name);
+  if (!PyFunction_Check(getattr)) break_graph(BreakReason::UnsupportedObject, std::string("class ") + type->tp_name + " has __getattr__");
+  return call(wrap_constant(getattr), {owner, wrap_constant(name)}, {});
+}
+
+V TracerImpl::find_attribute(const V& owner, PyObject* name) {
+  const std::string text = text_of(name);
+  switch (owner->kind) {
+    case ValueKind::Object: {
+      auto& value = *as<ObjectValue>(owner);
+      PyObject* object = value.object.get();
+      if (array_library(object)) {
+        const ArrayInfo info = describe(object);
+        break_graph(BreakReason::UnsupportedArray, info.unsupported);
+      }
+      if (is_plain(object) && !PyType_Check(object)) {
+        // Methods of numbers and strings.
+        PyObject* found = fj_type_lookup(type_of(owner), name);
+        if (!found) return nullptr;
+        if (Py_TYPE(found) == &PyMethodDescr_Type || Py_TYPE(found) == &PyWrapperDescr_Type) return bind_class_attribute(found, owner, type_of(owner));
+        PyObject* constant = constant_object(owner);
+        Ref<> result = constant ? Ref<>::steal(PyObject_GetAttr(constant, name)) : Ref<>();
+        if (!result) break_graph(BreakReason::ErrorWhileTracing, take_error());
+        return wrap_constant(keep(result).get());
+      }
+      return object_attribute(owner, value, name);
+    }
+    case ValueKind::Array:
+      if (auto written = written_attribute(owner, name)) return *written;
+      return array_attribute(tracer, owner, text);
+    case ValueKind::Super:
+      return super_attribute(*as<SuperValue>(owner), name);
+    case ValueKind::BoundMethod: {
+      auto& method = *as<BoundMethodValue>(owner);
+      if (text == "__self__") return method.self;
+      if (text == "__func__") return method.function;
+      return find_attribute(method.function, name);
+    }
+    case ValueKind::Slice: {
+      auto& slice = *as<SliceValue>(owner);
+      if (text == "start") return slice.start;
+      if (text == "stop") return slice.stop;
+      if (text == "step") return slice.step;
+      break;
+    }
+    case ValueKind::Instance: {
+      auto& instance = *as<InstanceValue>(owner);
+      for (auto& [key, value] : instance.attributes)
+        if (PyUnicode_Compare(key.get(), name) == 0) return value;
+      if (PyObject* found = fj_type_lookup(instance.type.get(), name)) {
+        guard_type_version(instance.type.get());
+        return bind_class_attribute(found, owner, instance.type.get());
+      }
+      if (text == "__class__") return wrap_constant(reinterpret_cast<PyObject*>(instance.type.get()));
+      guard_type_version(instance.type.get());
+      static PyObject* const getattr_name = intern("__getattr__");
+      if (PyObject* getattr = fj_type_lookup(instance.type.get(), getattr_name))
+        return call(wrap_constant(getattr), {owner, wrap_constant(name)}, {});
+      return nullptr;
+    }
+    case ValueKind::Tuple: {
+      auto& tuple = *as<TupleValue>(owner);
+      if (tuple.type) {
+        // Fields of a named tuple.
+        Ref<> fields = Ref<>::steal(PyObject_GetAttrString(tuple.type.get(), "_fields"));
+        PyErr_Clear();
+        if (fields && PyTuple_Check(fields.get()))
+          for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(fields.get()); ++i)
+            if (PyUnicode_Compare(PyTuple_GET_ITEM(fields.get(), i), name) == 0) return tuple.items.at(std::size_t(i));
+        PyObject* found = fj_type_lookup(reinterpret_cast<PyTypeObject*>(tuple.type.get()), name);
+        if (found && fields) return bind_class_attribute(found, owner, reinterpret_cast<PyTypeObject*>(tuple.type.get()));
+      }
+      [[fallthrough]];
+    }
+    default:
+      break;
+  }
+  PyTypeObject* type = type_of(owner);
+  PyObject* found = fj_type_lookup(type, name);
+  if (!found) return nullptr;
+  if (Py_TYPE(found) == &PyMethodDescr_Type || Py_TYPE(found) == &PyWrapperDescr_Type) return bind_class_attribute(found, owner, type);
+  break_graph(BreakReason::UnsupportedObject, "attribute '" + text + "' of " + describe(owner));
+}
+
+void TracerImpl::set_attribute(const V& owner, PyObject* name, const V& value) {
+  if (auto* instance = as<InstanceValue>(owner)) {
+    PyObject* descriptor = fj_type_lookup(instance->type.get(), name);
+    if (descriptor && Py_TYPE(descriptor)->tp_descr_set) {
+      if (Py_TYPE(descriptor) == &PyProperty_Type) {
+        Ref<> setter = Ref<>::steal(PyObject_GetAttrString(descriptor, "fset"));
+        if (setter && setter.get() != Py_None) {
+          call(wrap_constant(keep(setter).get()), {owner, value}, {});
+          return;
+        }
+      }
+      break_graph(BreakReason::UnsupportedObject, "assigns '" + text_of(name) + "' of " + describe(owner));
+    }
+    for (auto& [key, old] : instance->attributes)
+      if (PyUnicode_Compare(key.get(), name) == 0) {
+        old = value;
+        return;
+      }
+    instance->attributes.emplace_back(Ref<>::borrow(name), value);
+    return;
+  }
+  auto* object = as<ObjectValue>(owner);
+  if (!object || PyModule_Check(object->object.get()) || PyType_Check(object->object.get()) ||
+      array_library(object->object.get()) || PyFunction_Check(object->object.get()))
+    break_graph(BreakReason::UnsupportedObject, "assigns an attribute of " + describe(owner));
+  PyTypeObject* type = type_of(owner);
+  guard_type_version(type);
+  PyObject* descriptor = fj_type_lookup(type, name);
+  if (descriptor && Py_TYPE(descriptor) == &PyProperty_Type) {
+    Ref<> setter = Ref<>::steal(PyObject_GetAttrString(descriptor, "fset"));
+    if (setter && setter.get() != Py_None) {
+      call(wrap_constant(keep(setter).get()), {owner, value}, {});
+      return;
+    }
+  }
+  static PyObject* const setattr_name = intern("__setattr__");
+  PyObject* setter = fj_type_lookup(type, setattr_name);
+  const bool plain = setter == fj_type_lookup(&PyBaseObject_Type, setattr_name);
+  bool module_plain = false;
+  if (!plain && module_getattr()) {
+    // torch.nn.Module.__setattr__ of something that is no parameter, module or tensor, under a name that is none either,
+    // is a plain store.
+    PyObject* torch = torch_module();
+    Ref<> nn = torch ? Ref<>::steal(PyObject_GetAttrString(torch, "nn")) : Ref<>();
+    Ref<> module = nn ? Ref<>::steal(PyObject_GetAttrString(nn.get(), "Module")) : Ref<>();
+    PyErr_Clear();
+    auto* stored = as<ObjectValue>(value);
+    if (module && setter == fj_type_lookup(reinterpret_cast<PyTypeObject*>(module.get()), setattr_name) && stored &&
+        is_plain(stored->object.get()) && object->source && !module_member(owner, *object, name)) {
+      guard_type(*stored);
+      module_plain = true;
+    }
+  }
+  if ((!plain && !module_plain) || (descriptor && Py_TYPE(descriptor)->tp_descr_set) || !instance_dict(object->object.get()))
+    break_graph(BreakReason::UnsupportedObject, "assigns attribute '" + text_of(name) + "' of " + describe(owner));
+  if (!object->source) object->source = sources->constant(object->object.get());
+  object->changed = true;
+  attribute_writes.push_back({owner, Ref<>::borrow(name), value});
+}
+
+void TracerImpl::delete_attribute(const V& owner, PyObject* name) {
+  break_graph(BreakReason::UnsupportedObject, "deletes attribute '" + text_of(name) + "' of " + describe(owner));
+}
+
+}  // namespace fj

@@ -1,0 +1,434 @@
+/// Values from outside: wrapping real objects lazily, one Value per object, and the guards of looking at them.
+#include <algorithm>
+#include <cstring>
+
+#include "runtime/base/error.h"
+#include "tracer/interpreter.h"
+
+namespace fj {
+
+std::string text_of(PyObject* object) {
+  Ref<> text = !object ? Ref<>() : PyUnicode_Check(object) ? Ref<>::borrow(object) : Ref<>::steal(PyObject_Str(object));
+  const char* bytes = text ? PyUnicode_AsUTF8(text.get()) : nullptr;
+  if (!bytes) PyErr_Clear();
+  return bytes ? bytes : "";
+}
+
+std::string take_error() {
+  PyObject *type = nullptr, *value = nullptr, *traceback = nullptr;
+  PyErr_Fetch(&type, &value, &traceback);
+  PyErr_NormalizeException(&type, &value, &traceback);
+  std::string text = type ? reinterpret_cast<PyTypeObject*>(type)->tp_name : "";
+  if (value) text += ": " + text_of(value);
+  Py_XDECREF(type);
+  Py_XDECREF(value);
+  Py_XDECREF(traceback);
+  PyErr_Clear();
+  return text;
+}
+
+bool is_plain(PyObject* object) {
+  return PyLong_CheckExact(object) || PyFloat_CheckExact(object) || PyComplex_CheckExact(object) || PyBool_Check(object) ||
+         PyUnicode_CheckExact(object) || PyBytes_CheckExact(object) || object == Py_None || object == Py_Ellipsis ||
+         object == Py_NotImplemented;
+}
+
+std::string describe(const V& value) {
+  switch (value->kind) {
+    case ValueKind::Array: {
+      const auto& array = *as<ArrayValue>(value);
+      return "a " + text(Type{array.dtype, array.shape}) +
+             (array.library == Library::Torch ? " tensor" : array.numpy_scalar ? " NumPy scalar" : " array");
+    }
+    case ValueKind::Object: {
+      PyObject* object = as<ObjectValue>(value)->object.get();
+      if (PyFunction_Check(object)) return "function " + text_of(reinterpret_cast<PyFunctionObject*>(object)->func_qualname);
+      if (PyType_Check(object)) return std::string("class ") + reinterpret_cast<PyTypeObject*>(object)->tp_name;
+      if (PyCFunction_Check(object)) return std::string("builtin ") + reinterpret_cast<PyCFunctionObject*>(object)->m_ml->ml_name;
+      return std::string("an object of type ") + Py_TYPE(object)->tp_name;
+    }
+    case ValueKind::SymInt: return "an int";
+    case ValueKind::Tuple: return "a tuple";
+    case ValueKind::List: return "a list";
+    case ValueKind::Dict: return "a dict";
+    case ValueKind::Set: return "a set";
+    case ValueKind::Slice: return "a slice";
+    case ValueKind::Range: return "a range";
+    case ValueKind::Iterator: return "an iterator";
+    case ValueKind::Function: return "function " + text_of(as<FunctionValue>(value)->qualname.get());
+    case ValueKind::BoundMethod: return "method of " + describe(as<BoundMethodValue>(value)->self);
+    case ValueKind::Cell: return "a cell";
+    case ValueKind::Instance: return std::string("an object of type ") + as<InstanceValue>(value)->type->tp_name;
+    case ValueKind::Super: return "super()";
+    case ValueKind::Builtin: return "method " + as<BuiltinValue>(value)->name + " of " + describe(as<BuiltinValue>(value)->owner);
+    case ValueKind::Null: return "nothing";
+  }
+  return "a value";
+}
+
+void TracerImpl::add_guard(GuardKind kind, SourceRef source, PyObject* object, std::int64_t number) {
+  Guard guard;
+  guard.kind = kind;
+  guard.source = source;
+  guard.object = Ref<>::borrow(object);
+  guard.number = number;
+  const Location where = location();
+  guard.location = where.file + ":" + std::to_string(where.line);
+  guards->add(std::move(guard));
+}
+
+namespace {
+
+/// Containers longer than this stay unopened objects: guarding each item would cost more than the graph saves.
+constexpr Py_ssize_t kLongContainer = 2000;
+
+/// Immutable objects whose Value carries no state: two places may hold two Values of them.
+bool is_stateless(PyObject* object) {
+  return is_plain(object) || PyFunction_Check(object) || PyType_Check(object) || PyCFunction_Check(object) ||
+         PyModule_Check(object) || PyMethod_Check(object);
+}
+
+bool is_struct_sequence_or_named_tuple(PyObject* object) {
+  return PyTuple_Check(object) && PyObject_HasAttrString(reinterpret_cast<PyObject*>(Py_TYPE(object)), "_fields");
+}
+
+bool is_torch_size(PyObject* object) { return PyTuple_Check(object) && !std::strcmp(Py_TYPE(object)->tp_name, "torch.Size"); }
+
+bool fits_symbol(PyObject* object) {
+  int overflow = 0;
+  const long long number = PyLong_AsLongLongAndOverflow(object, &overflow);
+  return !overflow && number > -(1LL << 31) && number < (1LL << 31);
+}
+
+bool has_name(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+}  // namespace
+
+V TracerImpl::wrap_constant(PyObject* object) {
+  if (object == Py_None) return none;
+  if (object == Py_True) return true_value;
+  if (object == Py_False) return false_value;
+  if (is_stateless(object) || PyCode_Check(object)) return std::make_shared<ObjectValue>(Ref<>::borrow(object));
+  if (PyTuple_CheckExact(object)) {
+    auto tuple = std::make_shared<TupleValue>();
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(object); ++i) tuple->items.push_back(wrap_constant(PyTuple_GET_ITEM(object, i)));
+    return tuple;
+  }
+  if (PyFrozenSet_CheckExact(object)) {
+    auto set = std::make_shared<SetValue>();
+    set->frozen = true;
+    Ref<> iterator = Ref<>::steal(PyObject_GetIter(object));
+    while (PyObject* item = iterator ? PyIter_Next(iterator.get()) : nullptr) set->items.push_back(Ref<>::steal(item));
+    PyErr_Clear();
+    return set;
+  }
+  if (PySlice_Check(object)) {
+    auto* real = reinterpret_cast<PySliceObject*>(object);
+    auto slice = std::make_shared<SliceValue>();
+    slice->start = wrap_constant(real->start);
+    slice->stop = wrap_constant(real->stop);
+    slice->step = wrap_constant(real->step);
+    return slice;
+  }
+  return wrap(object, sources->constant(object));
+}
+
+V TracerImpl::wrap(PyObject* object, SourceRef source) {
+  FJ_CHECK(object, "wrap of nothing");
+  if (!source) return wrap_constant(object);
+  if (is_stateless(object)) {
+    if (PyLong_CheckExact(object) && !request.generalise.never_dynamic && fits_symbol(object) &&
+        has_name(request.generalise.sources, source->text())) {
+      const SymbolId symbol = graph->new_symbol({"s" + std::to_string(graph->symbols.size()), INT64_MIN, INT64_MAX,
+                                                 PyLong_AsLongLong(object), {}});
+      Guard guard;
+      guard.kind = GuardKind::IntSymbol;
+      guard.source = source;
+      guard.symbol = symbol;
+      guards->add(std::move(guard));
+      // Products of two such ints can't overflow.
+      decide(symbol, Py_LT, 1LL << 31);
+      decide(symbol, Py_GT, -(1LL << 31));
+      auto value = std::make_shared<SymIntValue>(symbol);
+      value->source = source;
+      return value;
+    }
+    auto value = std::make_shared<ObjectValue>(Ref<>::borrow(object));
+    value->source = source;
+    return value;
+  }
+  if (auto known = identity_.find(object); known != identity_.end()) {
+    if (known->second->source && known->second->source != source) {
+      Guard guard;
+      guard.kind = GuardKind::SameObject;
+      guard.source = source;
+      guard.others = {known->second->source};
+      guards->add(std::move(guard));
+    }
+    return known->second;
+  }
+  keep(Ref<>::borrow(object));
+  V value;
+  if (array_library(object)) {
+    value = wrap_array(object, source);
+  } else if ((PyTuple_CheckExact(object) || is_torch_size(object) || is_struct_sequence_or_named_tuple(object)) &&
+             PyTuple_GET_SIZE(object) <= kLongContainer) {
+    auto tuple = std::make_shared<TupleValue>();
+    tuple->source = source;
+    if (!PyTuple_CheckExact(object)) tuple->type = Ref<>::borrow(reinterpret_cast<PyObject*>(Py_TYPE(object)));
+    add_guard(GuardKind::TypeIs, source, reinterpret_cast<PyObject*>(Py_TYPE(object)));
+    add_guard(GuardKind::Length, source, nullptr, PyTuple_GET_SIZE(object));
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(object); ++i)
+      tuple->items.push_back(wrap(PyTuple_GET_ITEM(object, i), sources->make(SourceKind::TupleItem, source, i)));
+    value = tuple;
+  } else if (PyList_CheckExact(object) && PyList_GET_SIZE(object) <= kLongContainer) {
+    auto list = std::make_shared<ListValue>();
+    list->source = source;
+    identity_[object] = list;  // before its items: a list may contain itself
+    add_guard(GuardKind::TypeIs, source, reinterpret_cast<PyObject*>(&PyList_Type));
+    add_guard(GuardKind::Length, source, nullptr, PyList_GET_SIZE(object));
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(object); ++i)
+      list->items.push_back(wrap(PyList_GET_ITEM(object, i), sources->make(SourceKind::ListItem, source, i)));
+    return list;
+  } else if (PyDict_CheckExact(object) && PyDict_GET_SIZE(object) <= kLongContainer) {
+    auto dict = std::make_shared<DictValue>();
+    dict->source = source;
+    dict->real = Ref<>::borrow(object);
+    dict->opened = false;
+    add_guard(GuardKind::TypeIs, source, reinterpret_cast<PyObject*>(&PyDict_Type));
+    value = dict;
+  } else if (PyCell_Check(object)) {
+    auto cell = std::make_shared<CellValue>();
+    cell->source = source;
+    cell->real = Ref<>::borrow(object);
+    value = cell;
+  } else if (PySlice_Check(object)) {
+    // Immutable, and its parts can't be reached by a source: known by identity.
+    auto* real = reinterpret_cast<PySliceObject*>(object);
+    if (is_plain(real->start) && is_plain(real->stop) && is_plain(real->step)) {
+      auto slice = std::make_shared<SliceValue>();
+      slice->source = source;
+      slice->start = wrap_constant(real->start);
+      slice->stop = wrap_constant(real->stop);
+      slice->step = wrap_constant(real->step);
+      add_guard(GuardKind::Identity, source, object);
+      value = slice;
+    }
+  }
+  if (!value) {
+    value = std::make_shared<ObjectValue>(Ref<>::borrow(object));
+    value->source = source;
+  }
+  identity_[object] = value;
+  return value;
+}
+
+void TracerImpl::guard_type(ObjectValue& value) {
+  if (!value.source || value.guarded_type || value.guarded_value) return;
+  value.guarded_type = true;
+  add_guard(GuardKind::TypeIs, value.source, reinterpret_cast<PyObject*>(Py_TYPE(value.object.get())));
+}
+
+namespace {
+
+bool is_library_constant(PyObject* object) {
+  return dtype_from_object(object).has_value() || !std::strncmp(Py_TYPE(object)->tp_name, "torch.", 6) ||
+         !std::strcmp(Py_TYPE(object)->tp_name, "_NoValueType") || !std::strcmp(Py_TYPE(object)->tp_name, "numpy.ufunc") ||
+         !std::strcmp(Py_TYPE(object)->tp_name, "numpy._ArrayFunctionDispatcher");
+}
+
+bool is_identity_constant(PyObject* object) {
+  return PyFunction_Check(object) || PyType_Check(object) || PyCFunction_Check(object) || PyModule_Check(object) ||
+         PyCode_Check(object) || Py_TYPE(object) == &PyMethodDescr_Type || Py_TYPE(object) == &PyWrapperDescr_Type ||
+         Py_TYPE(object) == &PyGetSetDescr_Type || is_library_constant(object);
+}
+
+}  // namespace
+
+bool TracerImpl::guard_value(ObjectValue& value) {
+  PyObject* object = value.object.get();
+  const bool plain = is_plain(object);
+  if (!plain && !is_identity_constant(object)) return false;
+  if (!value.source || value.guarded_value) return true;
+  value.guarded_value = true;
+  if (value.source->kind == SourceKind::Constant) return true;
+  add_guard(plain ? GuardKind::Equals : GuardKind::Identity, value.source, object);
+  return true;
+}
+
+PyObject* TracerImpl::constant_object(const V& value) {
+  switch (value->kind) {
+    case ValueKind::Object: {
+      auto& object = *as<ObjectValue>(value);
+      return guard_value(object) ? object.object.get() : nullptr;
+    }
+    case ValueKind::Tuple: {
+      auto& tuple = *as<TupleValue>(value);
+      if (tuple.type) return nullptr;
+      Ref<> result = Ref<>::steal(PyTuple_New(Py_ssize_t(tuple.items.size())));
+      for (std::size_t i = 0; i < tuple.items.size(); ++i) {
+        PyObject* item = constant_object(tuple.items[i]);
+        if (!item) return nullptr;
+        PyTuple_SET_ITEM(result.get(), Py_ssize_t(i), Py_NewRef(item));
+      }
+      return keep(result).get();
+    }
+    case ValueKind::Slice: {
+      auto& slice = *as<SliceValue>(value);
+      PyObject* start = constant_object(slice.start);
+      PyObject* stop = constant_object(slice.stop);
+      PyObject* step = constant_object(slice.step);
+      if (!start || !stop || !step) return nullptr;
+      return keep(Ref<>::steal(PySlice_New(start, stop, step))).get();
+    }
+    default:
+      return nullptr;
+  }
+}
+
+PyTypeObject* TracerImpl::type_of(const V& value) {
+  switch (value->kind) {
+    case ValueKind::Object: {
+      auto& object = *as<ObjectValue>(value);
+      guard_type(object);
+      return Py_TYPE(object.object.get());
+    }
+    case ValueKind::SymInt: return &PyLong_Type;
+    case ValueKind::Array: {
+      auto& array = *as<ArrayValue>(value);
+      PyObject* module = array.library == Library::Torch ? torch_module() : numpy_module();
+      Ref<> type;
+      if (array.parameter) {
+        Ref<> nn = Ref<>::steal(PyObject_GetAttrString(module, "nn"));
+        if (nn) type = Ref<>::steal(PyObject_GetAttrString(nn.get(), "Parameter"));
+      } else if (array.numpy_scalar) {
+        Ref<> dtype = dtype_object(Library::Numpy, array.dtype);
+        if (dtype) type = Ref<>::steal(PyObject_GetAttrString(dtype.get(), "type"));
+      } else {
+        type = Ref<>::steal(PyObject_GetAttrString(module, array.library == Library::Torch ? "Tensor" : "ndarray"));
+      }
+      if (!type) {
+        PyErr_Clear();
+        break_graph(BreakReason::UnsupportedObject, "the type of " + describe(value));
+      }
+      return reinterpret_cast<PyTypeObject*>(keep(type).get());
+    }
+    case ValueKind::Tuple: {
+      auto& tuple = *as<TupleValue>(value);
+      return tuple.type ? reinterpret_cast<PyTypeObject*>(tuple.type.get()) : &PyTuple_Type;
+    }
+    case ValueKind::List: return &PyList_Type;
+    case ValueKind::Dict: {
+      auto& dict = *as<DictValue>(value);
+      return dict.type ? reinterpret_cast<PyTypeObject*>(dict.type.get()) : &PyDict_Type;
+    }
+    case ValueKind::Set: return as<SetValue>(value)->frozen ? &PyFrozenSet_Type : &PySet_Type;
+    case ValueKind::Slice: return &PySlice_Type;
+    case ValueKind::Range: return &PyRange_Type;
+    case ValueKind::Function: return &PyFunction_Type;
+    case ValueKind::BoundMethod: return &PyMethod_Type;
+    case ValueKind::Cell: return &PyCell_Type;
+    case ValueKind::Instance: return as<InstanceValue>(value)->type.get();
+    default:
+      break_graph(BreakReason::UnsupportedObject, "the type of " + describe(value));
+  }
+}
+
+bool TracerImpl::is_none(const V& value) {
+  auto* object = as<ObjectValue>(value);
+  if (!object) return false;
+  if (object->object.get() == Py_None) {
+    guard_value(*object);
+    return true;
+  }
+  guard_type(*object);
+  return false;
+}
+
+bool TracerImpl::truth(const V& value) {
+  switch (value->kind) {
+    case ValueKind::Object: {
+      auto& object = *as<ObjectValue>(value);
+      PyObject* real = object.object.get();
+      if (is_plain(real)) {
+        guard_value(object);
+        const int answer = PyObject_IsTrue(real);
+        if (answer < 0) break_graph(BreakReason::ErrorWhileTracing, take_error());
+        return answer;
+      }
+      if (array_library(real)) break_graph(BreakReason::BranchOnData, "`" + source_text() + "` tests " + describe(value));
+      PyTypeObject* type = type_of(value);
+      static PyObject* const bool_name = PyUnicode_InternFromString("__bool__");
+      static PyObject* const len_name = PyUnicode_InternFromString("__len__");
+      for (PyObject* name : {bool_name, len_name}) {
+        PyObject* method = fj_type_lookup(type, name);
+        if (!method) continue;
+        guard_type_version(type);
+        if (!PyFunction_Check(method)) break_graph(BreakReason::UnsupportedObject, "truth of " + describe(value));
+        return truth(call(bind_class_attribute(method, value, type), {}, {}));
+      }
+      guard_type_version(type);
+      if (type->tp_as_number && type->tp_as_number->nb_bool) break_graph(BreakReason::UnsupportedObject, "truth of " + describe(value));
+      return true;
+    }
+    case ValueKind::SymInt: return !decide(as<SymIntValue>(value)->expression, Py_EQ, 0);
+    case ValueKind::Array:
+      break_graph(BreakReason::BranchOnData, "`" + source_text() + "` tests " + describe(value));
+    case ValueKind::Tuple: return !as<TupleValue>(value)->items.empty();
+    case ValueKind::List: return !as<ListValue>(value)->items.empty();
+    case ValueKind::Dict:
+      open(*as<DictValue>(value));
+      return !as<DictValue>(value)->items.empty();
+    case ValueKind::Set: return !as<SetValue>(value)->items.empty();
+    case ValueKind::Range: return truth(length(value));
+    case ValueKind::Slice: case ValueKind::Function: case ValueKind::BoundMethod: case ValueKind::Builtin: return true;
+    default: break_graph(BreakReason::UnsupportedObject, "truth of " + describe(value));
+  }
+}
+
+bool TracerImpl::same_object(const V& a, const V& b) {
+  if (a == b) return true;
+  auto *left = as<ObjectValue>(a), *right = as<ObjectValue>(b);
+  if (a->kind != b->kind) {
+    // Kinds of Values are types: an array is never a list, and wrapping guarded that it is one.
+    if (left) guard_type(*left);
+    if (right) guard_type(*right);
+    return false;
+  }
+  if (!left || !right) {
+    if (a->kind == ValueKind::SymInt || (a->kind == ValueKind::Tuple && !a->source && !b->source) ||
+        a->kind == ValueKind::BoundMethod || a->kind == ValueKind::Slice)
+      break_graph(BreakReason::UnsupportedObject, "identity of " + describe(a));
+    if (a->source && b->source) {
+      Guard guard;
+      guard.kind = GuardKind::NotSame;
+      guard.source = a->source;
+      guard.others = {b->source};
+      guards->add(std::move(guard));
+    }
+    return false;
+  }
+  PyObject *x = left->object.get(), *y = right->object.get();
+  if (Py_TYPE(x) != Py_TYPE(y)) {
+    guard_type(*left);
+    guard_type(*right);
+    return false;
+  }
+  if (PyLong_CheckExact(x) || PyFloat_CheckExact(x) || PyUnicode_CheckExact(x) || PyBytes_CheckExact(x) || PyComplex_CheckExact(x)) {
+    // Equal numbers and strings may or may not be one object; different ones never are.
+    guard_value(*left);
+    guard_value(*right);
+    const int equal = PyObject_RichCompareBool(x, y, Py_EQ);
+    PyErr_Clear();
+    if (equal) break_graph(BreakReason::UnsupportedObject, "identity of equal " + std::string(Py_TYPE(x)->tp_name) + "s");
+    return false;
+  }
+  if (guard_value(*left) && guard_value(*right)) return x == y;
+  for (auto* value : {left, right})
+    if (value->source) add_guard(GuardKind::Identity, value->source, value->object.get());
+  return x == y;
+}
+
+}  // namespace fj
