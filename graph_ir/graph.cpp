@@ -1,0 +1,94 @@
+// Making graphs. Types are inferred by the rules of each operation's row.
+#include "graph_ir/graph.h"
+
+#include <algorithm>
+
+#include "graph_ir/ops.h"
+#include "graph_ir/rules/rules.h"
+#include "runtime/base/error.h"
+
+namespace fj {
+
+const Attr* Attrs::find(std::string_view name) const {
+  for (const auto& [key, value] : items_)
+    if (key == name) return &value;
+  return nullptr;
+}
+
+void Attrs::set(std::string name, Attr value) {
+  const auto place = std::lower_bound(items_.begin(), items_.end(), name, [](const auto& item, const std::string& n) { return item.first < n; });
+  if (place != items_.end() && place->first == name)
+    place->second = std::move(value);
+  else
+    items_.emplace(place, std::move(name), std::move(value));
+}
+
+template <class T>
+const T& Attrs::get(std::string_view name) const {
+  const Attr* attr = find(name);
+  FJ_CHECK(attr != nullptr, "attribute " + std::string(name) + " is missing");
+  const T* value = std::get_if<T>(attr);
+  FJ_CHECK(value != nullptr, "attribute " + std::string(name) + " is of another kind");
+  return *value;
+}
+
+template const bool& Attrs::get<bool>(std::string_view) const;
+template const std::int64_t& Attrs::get<std::int64_t>(std::string_view) const;
+template const double& Attrs::get<double>(std::string_view) const;
+template const std::string& Attrs::get<std::string>(std::string_view) const;
+template const DType& Attrs::get<DType>(std::string_view) const;
+template const Scalar& Attrs::get<Scalar>(std::string_view) const;
+template const std::vector<std::int64_t>& Attrs::get<std::vector<std::int64_t>>(std::string_view) const;
+template const SymDim& Attrs::get<SymDim>(std::string_view) const;
+template const Dims& Attrs::get<Dims>(std::string_view) const;
+template const std::vector<std::optional<Dims>>& Attrs::get<std::vector<std::optional<Dims>>>(std::string_view) const;
+
+std::string text(const Type& type) {
+  std::string result = std::string(name(type.dtype)) + "[";
+  for (std::size_t i = 0; i < type.shape.size(); ++i) result += (i ? ", " : "") + type.shape[i].text();
+  return result + "]";
+}
+
+ValueId Graph::new_value(Type type) {
+  types_.push_back(std::move(type));
+  return {std::uint32_t(types_.size() - 1)};
+}
+
+const Type& Graph::type(ValueId value) const {
+  FJ_CHECK(value.index < types_.size(), "value " + std::to_string(value.index) + " of " + std::to_string(types_.size()));
+  return types_[value.index];
+}
+
+SymbolId Graph::new_symbol(Symbol symbol) {
+  const SymbolId id{std::uint32_t(symbols.size())};
+  if (symbol.name.empty()) symbol.name = "s" + std::to_string(id.index);
+  symbols.push_back(std::move(symbol));
+  return id;
+}
+
+ValueId Graph::add_input(std::string name, Type type, std::optional<Strides> strides) {
+  const ValueId value = new_value(std::move(type));
+  inputs.push_back({value, std::move(name), std::move(strides)});
+  return value;
+}
+
+ValueId Graph::add(Op op, std::vector<ValueId> operands, Attrs attrs, Location location) {
+  std::vector<Type> types;
+  for (ValueId operand : operands) types.push_back(type(operand));
+  try {
+    const ValueId result = new_value(rules::infer({op, types, attrs}));
+    nodes.push_back({op, std::move(operands), std::move(attrs), {result}, std::move(location)});
+    return result;
+  } catch (const rules::Violation& violation) {
+    throw InternalError(std::string(fj::name(op)) + ": " + violation.message);
+  }
+}
+
+std::vector<ValueId> Graph::add_extern(std::vector<ValueId> operands, Attrs attrs, std::vector<Type> result_types, Location location) {
+  std::vector<ValueId> results;
+  for (Type& type : result_types) results.push_back(new_value(std::move(type)));
+  nodes.push_back({Op::extern_call, std::move(operands), std::move(attrs), results, std::move(location)});
+  return results;
+}
+
+}  // namespace fj

@@ -1,0 +1,62 @@
+// The rows of ops.def as a table.
+#include "graph_ir/ops.h"
+
+#include <array>
+#include <sstream>
+#include <unordered_map>
+
+#include "runtime/base/error.h"
+
+namespace fj {
+namespace {
+
+/// "a, *b" -> {"a", "*b"}
+std::vector<std::string> split(std::string_view text) {
+  std::vector<std::string> parts;
+  std::istringstream stream{std::string(text)};
+  for (std::string part; std::getline(stream, part, ',');) {
+    const auto first = part.find_first_not_of(' ');
+    parts.push_back(part.substr(first, part.find_last_not_of(' ') - first + 1));
+  }
+  return parts;
+}
+
+OpRow make_row(std::string_view name, std::string_view operands, std::string_view attrs, std::string_view shape,
+               std::string_view type, Effect effect, std::string_view gradient, Lowering lowering, Samples samples) {
+  OpRow row{name, split(operands), false, {}, shape, type, gradient, effect, lowering, samples};
+  if (!row.operands.empty() && row.operands.back()[0] == '*') {
+    row.variadic = true;
+    row.operands.back().erase(0, 1);
+  }
+  for (const std::string& attr : split(attrs)) {
+    const auto colon = attr.find(':');
+    row.attrs.push_back({attr.substr(0, colon), attr.substr(colon + 1)});
+  }
+  return row;
+}
+
+const std::array<OpRow, kOpCount>& rows() {
+  static const std::array<OpRow, kOpCount> table = {{
+#define FJ_OP(name, operands, attrs, shape, type, effect, gradient, lowering, samples) \
+  make_row(#name, operands, attrs, #shape, #type, Effect::effect, #gradient, Lowering::lowering, Samples::samples),
+#include "graph_ir/ops.def"
+  }};
+  return table;
+}
+
+}  // namespace
+
+const OpRow& row(Op op) { return rows()[std::size_t(op)]; }
+std::string_view name(Op op) { return row(op).name; }
+
+std::optional<Op> op_from_name(std::string_view name) {
+  static const auto* index = [] {
+    auto* map = new std::unordered_map<std::string_view, Op>;
+    for (int i = 0; i < kOpCount; ++i) map->emplace(rows()[i].name, Op(i));
+    return map;
+  }();
+  const auto found = index->find(name);
+  return found == index->end() ? std::nullopt : std::optional(found->second);
+}
+
+}  // namespace fj

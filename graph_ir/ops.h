@@ -1,0 +1,39 @@
+/// What a row of ops.def says of an operation, as data.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "graph_ir/graph.h"
+
+namespace fj {
+
+enum class Effect : std::uint8_t { Pure, Fallible, Extern };
+enum class Lowering : std::uint8_t { Constant, Index, Pointwise, IndexMap, Reduce, Scan, Gather, Scatter, Matmul, Extern };
+enum class Samples : std::uint8_t { None, Real, Positive, AboveOne, Unit, Nonzero, Special, Integer, Shift, Boolean, Distinct, Indices };
+
+struct AttrRow {
+  std::string name, kind;
+};
+
+struct OpRow {
+  std::string_view name;
+  std::vector<std::string> operands;
+  bool variadic;                      // the last operand name starts with '*'
+  std::vector<AttrRow> attrs;
+  std::string_view shape_rule, type_rule, gradient;
+  Effect effect;
+  Lowering lowering;
+  Samples samples;
+};
+
+inline constexpr int kOpCount = 0
+#define FJ_OP(...) +1
+#include "graph_ir/ops.def"
+    ;
+
+const OpRow& row(Op op);
+std::optional<Op> op_from_name(std::string_view name);
+inline bool is_pointwise(Op op) { return row(op).lowering == Lowering::Pointwise; }
+
+}  // namespace fj
