@@ -1,0 +1,196 @@
+// Chooses the back end, and adapts a Python callable to the Program interface: arrays in, arrays out, results copied into
+// outputs of the layout the graph promises.
+#include "frame_hook/backends.h"
+
+#include <array>
+
+#include "codegen/compile.h"
+#include "frame_hook/python_graph.h"
+#include "guards/source.h"
+#include "runtime/base/error.h"
+
+namespace fj {
+
+namespace {
+
+namespace py = pybind11;
+
+Ref<> backend_resolver;
+std::array<Ref<>, 3> error_types;
+
+/// Symbols a callable can't read off its inputs' shapes: int arguments. They follow the arrays.
+std::vector<SymbolId> loose_symbols(const Graph& graph) {
+  std::vector<SymbolId> result;
+  for (std::uint32_t i = 0; i < graph.symbols.size(); i++) {
+    if (graph.symbols[i].definition) continue;
+    bool is_size = false;
+    for (const Input& input : graph.inputs)
+      for (const SymDim& size : graph.type(input.value).shape) is_size = is_size || size == SymDim(SymbolId{i});
+    if (!is_size) result.push_back(SymbolId{i});
+  }
+  return result;
+}
+
+class PythonProgram final : public Program {
+ public:
+  PythonProgram(std::shared_ptr<const Graph> graph, Ref<> callable)
+      : graph_(std::move(graph)), callable_(std::move(callable)), loose_(loose_symbols(*graph_)) {}
+  ~PythonProgram() override {
+    // The last reference may go on any thread.
+    PyGILState_STATE state = PyGILState_Ensure();
+    callable_ = {};
+    PyGILState_Release(state);
+  }
+
+  std::uint32_t run(Call& call) const override;
+  int kernel_count() const override { return 0; }
+  std::string text() const override { return "call of the back end's own function"; }
+
+ private:
+  bool copy(PyObject* value, PyObject* target) const;
+
+  std::shared_ptr<const Graph> graph_;
+  Ref<> callable_;
+  std::vector<SymbolId> loose_;
+};
+
+bool PythonProgram::copy(PyObject* value, PyObject* target) const {
+  Ref<> have = Ref<>::steal(PyObject_GetAttrString(value, "shape")), want = Ref<>::steal(PyObject_GetAttrString(target, "shape"));
+  if (!have || !want) return false;
+  const int same = PyObject_RichCompareBool(have.get(), want.get(), Py_EQ);
+  if (same < 0) return false;
+  if (!same) {
+    PyErr_Format(error_type(ErrorKind::Backend), "the back end returned an array of shape %R where the graph has %R", have.get(),
+                 want.get());
+    return false;
+  }
+  return PyObject_SetItem(target, Py_Ellipsis, value) == 0;
+}
+
+std::uint32_t PythonProgram::run(Call& call) const {
+  // Sizes computed from others are part of what a program fills in.
+  for (std::size_t i = 0; i < graph_->symbols.size(); i++) {
+    const auto& definition = graph_->symbols[i].definition;
+    if (!definition) continue;
+    const std::int64_t dividend = definition->dividend.evaluate(call.symbols), divisor = definition->divisor.evaluate(call.symbols);
+    if (divisor == 0) return kIntegerDivisionByZero;
+    std::int64_t quotient = dividend / divisor, remainder = dividend % divisor;
+    if (remainder != 0 && (remainder < 0) != (divisor < 0)) quotient--, remainder += divisor;
+    call.symbols[i] = definition->remainder ? remainder : quotient;
+  }
+  Ref<> arguments = Ref<>::steal(PyTuple_New(Py_ssize_t(call.inputs.size() + loose_.size())));
+  if (!arguments) return kHostFailed;
+  Py_ssize_t position = 0;
+  for (const ArrayRef& input : call.inputs)
+    PyTuple_SET_ITEM(arguments.get(), position++, Py_NewRef(static_cast<PyObject*>(input.object)));
+  for (SymbolId symbol : loose_) PyTuple_SET_ITEM(arguments.get(), position++, PyLong_FromLongLong(call.symbols[symbol.index]));
+  Ref<> returned = Ref<>::steal(PyObject_Call(callable_.get(), arguments.get(), nullptr));
+  if (!returned) return kHostFailed;
+  Ref<> results = Ref<>::steal(PySequence_Fast(returned.get(), "a back end's function returns a list of arrays"));
+  if (!results) return kHostFailed;
+  const std::size_t expected = graph_->outputs.size() + graph_->writes.size();
+  if (std::size_t(PySequence_Fast_GET_SIZE(results.get())) != expected) {
+    PyErr_Format(error_type(ErrorKind::Backend), "the back end's function returned %zd arrays, the graph has %zu outputs",
+                 PySequence_Fast_GET_SIZE(results.get()), expected);
+    return kHostFailed;
+  }
+  std::vector<ArrayRef> made;
+  auto fail = [&] {
+    for (const ArrayRef& array : made) call.host->release(array.object);
+    return kHostFailed;
+  };
+  for (std::size_t i = 0; i < graph_->outputs.size(); i++) {
+    const Type& type = graph_->type(graph_->outputs[i].value);
+    std::vector<std::int64_t> shape, strides;
+    for (const SymDim& size : type.shape) shape.push_back(size.evaluate(call.symbols));
+    for (const SymDim& stride : graph_->outputs[i].strides.value_or(contiguous_strides(type.shape)))
+      strides.push_back(stride.evaluate(call.symbols));
+    ArrayRef output = call.host->allocate(int(i), type.dtype, shape, strides);
+    if (output.object == nullptr) return fail();
+    made.push_back(output);
+    if (!copy(PySequence_Fast_GET_ITEM(results.get(), Py_ssize_t(i)), static_cast<PyObject*>(output.object))) return fail();
+  }
+  // Nothing visible has happened until here.
+  for (std::size_t i = 0; i < graph_->writes.size(); i++) {
+    PyObject* value = PySequence_Fast_GET_ITEM(results.get(), Py_ssize_t(graph_->outputs.size() + i));
+    if (!copy(value, static_cast<PyObject*>(call.inputs[std::size_t(graph_->writes[i].input)].object))) return fail();
+  }
+  for (std::size_t i = 0; i < made.size(); i++) call.outputs[i] = made[i];
+  return kOk;
+}
+
+std::unique_ptr<Program> compile_with_callable(const Segment& segment, const FrameValues& values, PyObject* callable) {
+  Ref<> examples = Ref<>::steal(PyList_New(0));
+  for (SourceRef source : segment.inputs) {
+    Ref<> example = segment.guards->sources().fetch(source, values);
+    if (!examples || !example || PyList_Append(examples.get(), example.get()) < 0) {
+      PyErr_Clear();
+      throw InternalError("an input of the graph can't be fetched for the back end");
+    }
+  }
+  std::shared_ptr<const Graph> graph = segment.graph;
+  py::object shown = python_graph(graph);
+  PyObject* arguments[] = {shown.ptr(), examples.get()};
+  Ref<> compiled = Ref<>::steal(PyObject_Vectorcall(callable, arguments, 2, nullptr));
+  if (compiled && !PyCallable_Check(compiled.get())) {
+    PyErr_Format(error_type(ErrorKind::Backend), "the back end %R returned %R, which is not callable", callable, compiled.get());
+    throw BackendFailure{};
+  }
+  if (!compiled) {
+    // A back end's own failure keeps its exception as the cause.
+    Ref<> cause = Ref<>::steal(fj_take_exception());
+    PyErr_Format(error_type(ErrorKind::Backend), "the back end %R failed: %S", callable, cause.get());
+    Ref<> error = Ref<>::steal(fj_take_exception());
+    PyException_SetCause(error.get(), cause.release());
+    fj_restore_exception(error.release());
+    throw BackendFailure{};
+  }
+  return std::make_unique<PythonProgram>(std::move(graph), std::move(compiled));
+}
+
+/// Compiling needs no Python object: other threads run meanwhile.
+template <class Compile>
+std::unique_ptr<Program> without_gil(Compile compile) {
+  PyThreadState* thread = PyEval_SaveThread();
+  try {
+    auto program = compile();
+    PyEval_RestoreThread(thread);
+    return program;
+  } catch (...) {
+    PyEval_RestoreThread(thread);
+    throw;
+  }
+}
+
+}  // namespace
+
+bool is_builtin_backend(std::string_view name) { return name == "auto" || name == "llvm" || name == "reference"; }
+
+std::unique_ptr<Program> compile_graph(const Segment& segment, const FrameValues& values, const Options& options,
+                                       PyObject* callable) {
+  Ref<> resolved;
+  if (callable == nullptr && !is_builtin_backend(options.backend)) {
+    if (backend_resolver) resolved = Ref<>::steal(PyObject_CallFunction(backend_resolver.get(), "s", options.backend.c_str()));
+    if (!resolved) throw BackendFailure{};
+    callable = resolved.get();
+  }
+  if (callable != nullptr) return compile_with_callable(segment, values, callable);
+  CompileOptions compile;
+  compile.threads = int(options.threads);
+  compile.float_conditions = segment.collects != 0;
+  compile.strict_numerics = options.numerics == "strict";
+  return without_gil([&] {
+    return options.backend == "reference" ? compile_reference(*segment.graph, compile) : compile_llvm(*segment.graph, compile);
+  });
+}
+
+void set_backend_resolver(Ref<> resolver) { backend_resolver = std::move(resolver); }
+PyObject* error_type(ErrorKind kind) {
+  PyObject* type = error_types[std::size_t(kind)].get();
+  return type != nullptr ? type : PyExc_RuntimeError;
+}
+void set_error_types(Ref<> error, Ref<> graph_break, Ref<> backend) {
+  error_types = {std::move(error), std::move(graph_break), std::move(backend)};
+}
+
+}  // namespace fj

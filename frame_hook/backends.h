@@ -1,0 +1,35 @@
+/// From a captured graph to a program, by the name of a back end or by the user's callable.
+#pragma once
+
+#include <Python.h>
+
+#include <memory>
+#include <string>
+
+#include "frame_hook/cpython/ref.h"
+#include "graph_ir/graph.h"
+#include "runtime/base/options.h"
+#include "runtime/program.h"
+#include "tracer/segment.h"
+
+namespace fj {
+
+/// A back end written by the user raised or returned nonsense: the Python error is set.
+struct BackendFailure {};
+
+/// `callable`: the user's back end, or null: the one `options.backend` names. `values` are those the segment was traced on:
+/// a user's back end gets them as examples. Throws InternalError, or BackendFailure with a Python error set.
+std::unique_ptr<Program> compile_graph(const Segment& segment, const FrameValues& values, const Options& options,
+                                       PyObject* callable);
+
+/// A borrowed reference to the callable that Python has registered under a name; null if there is none.
+/// `resolver` is set once by the package: name -> callable or None.
+void set_backend_resolver(Ref<> resolver);
+bool is_builtin_backend(std::string_view name);
+
+/// The exception types of the package: Error, GraphBreakError, BackendError. Borrowed.
+enum class ErrorKind { Error, GraphBreak, Backend };
+PyObject* error_type(ErrorKind kind);
+void set_error_types(Ref<> error, Ref<> graph_break, Ref<> backend);
+
+}  // namespace fj

@@ -1,0 +1,56 @@
+/// The compiled segments of one function under one set of options.
+///
+/// Places are instructions; each holds the few segments that start there, most recently used first. Everything here happens
+/// with the GIL held: guards run no Python code, so a search is never interrupted, and whoever found a segment keeps it
+/// alive while it runs. Publishing after a compilation (which releases the GIL) adds to what others have added meanwhile.
+#pragma once
+
+#include <Python.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "frame_hook/cpython/cpython.h"
+#include "frame_hook/cpython/ref.h"
+#include "runtime/base/options.h"
+#include "tracer/tracer.h"
+
+namespace fj {
+
+struct FreeCode {
+  void operator()(FjCode* code) const { fj_free_code(code); }
+};
+
+class CodeCache {
+ public:
+  /// Null with an error set if the code can't be decoded.
+  static std::shared_ptr<CodeCache> create(PyCodeObject* code, Options options);
+
+  struct Place {
+    std::vector<std::shared_ptr<const Segment>> segments;
+    Generalisations generalise;
+    bool traced = false;
+    bool exhausted = false;   // the limit is reached: what matches nothing runs in CPython from here
+    bool covers = false;      // some segment here needs no frame
+  };
+
+  /// A segment of this place whose guards hold, moved to the front; `bindings` are its.
+  std::shared_ptr<const Segment> find(int instruction, const FrameValues& values, GuardBindings& bindings, bool frameless);
+  Place& place(int instruction) { return places_[std::size_t(instruction)]; }
+  void publish(int instruction, std::shared_ptr<const Segment> segment);
+
+  const FjCode& decoded() const { return *decoded_; }
+  PyCodeObject* code() const { return code_.get(); }
+  const Options& options() const { return options_; }
+
+  bool compiling = false;     // one thread at a time traces; others run eagerly meanwhile
+
+ private:
+  Ref<PyCodeObject> code_;
+  std::unique_ptr<FjCode, FreeCode> decoded_;
+  Options options_;
+  std::vector<Place> places_;
+};
+
+}  // namespace fj

@@ -1,0 +1,361 @@
+// The loop that runs a compiled function. A call whose segment covers the whole function never makes a frame
+// (call_compiled); every other call gets its frame from CPython and is run by `drive`, piece by piece.
+#include "frame_hook/dispatch.h"
+
+#include <chrono>
+#include <exception>
+
+#include "frame_hook/backends.h"
+#include "frame_hook/bind.h"
+#include "frame_hook/executor.h"
+#include "graph_ir/print.h"
+#include "runtime/base/error.h"
+
+namespace fj {
+
+namespace {
+
+thread_local int eager_depth = 0;
+
+/// What the next frame on this thread belongs to: set for the time CPython needs to make it.
+struct Entering {
+  FunctionState* state = nullptr;
+  std::shared_ptr<CodeCache> cache;
+};
+thread_local Entering entering;
+
+/// Room for one run, reused: a call then allocates nothing for its bookkeeping. A stack, because runs nest.
+class Scratch {
+ public:
+  Scratch() {
+    if (pool().empty()) pool().push_back(std::make_unique<Contents>());
+    contents_ = std::move(pool().back());
+    pool().pop_back();
+  }
+  ~Scratch() {
+    contents_->bindings.owned.clear();
+    contents_->update.slots.clear();
+    contents_->update.result = {};
+    contents_->update.reason.clear();
+    pool().push_back(std::move(contents_));
+  }
+  GuardBindings& bindings() { return contents_->bindings; }
+  FrameUpdate& update() { return contents_->update; }
+
+ private:
+  struct Contents {
+    GuardBindings bindings;
+    FrameUpdate update;
+  };
+  static std::vector<std::unique_ptr<Contents>>& pool() {
+    thread_local std::vector<std::unique_ptr<Contents>> pool;
+    return pool;
+  }
+  std::unique_ptr<Contents> contents_;
+};
+
+/// A failure of ours: counted and logged, or raised if the user wants to see it. True: an error is set.
+bool report_internal(FunctionState& state, const Options& options, const std::string& what) {
+  PyErr_Clear();
+  state.events->fallback(state.name, what, true);
+  if (!options.strict) return false;
+  PyErr_SetString(error_type(ErrorKind::Error), (state.name + ": " + what).c_str());
+  return true;
+}
+
+/// The options of this call: those given to `compile`, changed by what an open `with framejit.options(...)` block says.
+Options effective_options(const FunctionState& state) {
+  Options result = state.options;
+  if (!options_overridden()) return result;
+  for (const OptionRow& row : option_rows()) {
+    std::string wanted = option_text(current_options(), row.name);
+    if (wanted != option_text(environment_options(), row.name)) set_option(result, row.name, wanted);
+  }
+  return result;
+}
+
+/// Null: the function can't be compiled (no error set).
+std::shared_ptr<CodeCache> cache_for(FunctionState& state, PyCodeObject* code) {
+  if (!state.caches.empty() && !options_overridden() && state.caches.front()->code() == code) return state.caches.front();
+  Options options = effective_options(state);
+  // A function whose __code__ was replaced starts afresh.
+  std::erase_if(state.caches, [&](const auto& cache) { return cache->code() != code; });
+  for (const auto& cache : state.caches)
+    if (cache->options() == options) return cache;
+  auto cache = CodeCache::create(code, options);
+  if (!cache) {
+    PyErr_Clear();
+    return nullptr;
+  }
+  const bool own = options == state.options;
+  state.caches.insert(own ? state.caches.begin() : state.caches.end(), cache);
+  return cache;
+}
+
+/// True if everything that failed is a leaf that can become a symbol; then it is noted for the next trace.
+bool generalise(Generalisations& target, const std::vector<GuardSet::Failure>& failures) {
+  for (const auto& failure : failures) {
+    if (failure.guard == nullptr || failure.guard->source == nullptr) return false;
+    const bool sizes = failure.guard->kind == GuardKind::Array && !failure.axes.empty();
+    const bool integer = failure.guard->kind == GuardKind::Equals && failure.guard->object &&
+                         PyLong_CheckExact(failure.guard->object.get());
+    if (!sizes && !integer) return false;
+  }
+  for (const auto& failure : failures) {
+    const std::string source = failure.guard->source->text();
+    if (failure.axes.empty()) target.sources.push_back(source);
+    for (int axis : failure.axes) target.dimensions.emplace_back(source, axis);
+  }
+  return true;
+}
+
+struct Compiled {
+  std::shared_ptr<const Segment> segment;  // null: run in CPython from here, or
+  bool raised = false;                     // an error is set that the user must see
+};
+
+void record_segment(FunctionState& state, const Segment& segment, double seconds) {
+  totals().segments++;
+  if (segment.graph && !segment.graph->nodes.empty()) {
+    GraphEvent event;
+    event.function = state.name;
+    event.graph = segment.graph;
+    event.text = print(*segment.graph);
+    event.nodes = int(segment.graph->nodes.size());
+    event.kernels = segment.program ? segment.program->kernel_count() : 0;
+    event.program = segment.program ? segment.program->text() : "";
+    event.guards = segment.guards->text();
+    event.seconds = seconds;
+    state.events->graph(std::move(event));
+  }
+  if (segment.exit.kind == Exit::Kind::Break) state.events->graph_break(segment);
+}
+
+/// fullgraph: anything but a return is an error that explains itself.
+bool refuse_break(const Segment& segment) {
+  BreakEvent event;
+  event.reason = segment.exit.reason == BreakReason{} ? BreakReason::LoopTooLong : segment.exit.reason;
+  event.file = segment.exit.file;
+  event.function = segment.exit.function;
+  event.detail = segment.exit.detail;
+  event.line = segment.exit.line;
+  event.nodes = segment.nodes;
+  PyErr_SetString(error_type(ErrorKind::GraphBreak), event.text().c_str());
+  return true;
+}
+
+/// Traces and compiles the piece that starts at `instruction`. Kept out of `drive`: its frame must stay small, recursion
+/// goes through it.
+[[gnu::noinline]] Compiled compile_segment(FunctionState& state, CodeCache& cache, PyThreadState* thread,
+                                           const FrameValues& values, int instruction) {
+  CodeCache::Place& place = cache.place(instruction);
+  const Options& options = cache.options();
+  if (place.exhausted || cache.compiling) return {};
+  if (std::int64_t(place.segments.size()) >= options.recompile_limit) {
+    place.exhausted = true;
+    state.events->fallback(state.name, "recompile_limit (" + std::to_string(options.recompile_limit) +
+                                           ") reached: other arguments run eagerly");
+    return {};
+  }
+  bool explained = false;
+  for (const auto& segment : place.segments) {
+    auto failures = segment->guards->failures(values);
+    if (failures.empty()) continue;
+    if (!explained) state.events->recompile(state.name, failures.front());
+    explained = true;
+    if (!options.dynamic.has_value() || *options.dynamic) generalise(place.generalise, failures);
+  }
+
+  cache.compiling = true;
+  EagerScope eager;
+  struct Done {
+    CodeCache& cache;
+    ~Done() { cache.compiling = false; }
+  } done{cache};
+  try {
+    const auto start = std::chrono::steady_clock::now();
+    TraceRequest request;
+    request.thread = thread;
+    request.function = values.function;
+    request.code = &cache.decoded();
+    request.start_instruction = instruction;
+    request.values = values;
+    request.generalise = place.generalise;
+    request.generalise.all_dynamic = options.dynamic.value_or(false);
+    request.generalise.never_dynamic = !options.dynamic.value_or(true);
+    request.instruction_limit = int(options.instruction_limit);
+    request.node_limit = int(options.node_limit);
+    TraceResult traced = trace(request);
+    if (!traced.internal_error.empty()) {
+      place.exhausted = true;
+      return {nullptr, report_internal(state, options, traced.internal_error)};
+    }
+    Segment& segment = *traced.segment;
+    if (options.fullgraph && segment.exit.kind != Exit::Kind::Return) return {nullptr, refuse_break(segment)};
+    if (segment.graph && !segment.program && !segment.needs_gradient)
+      segment.program = compile_graph(segment, values, options,
+                                      options.backend == state.options.backend ? state.backend.get() : nullptr);
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+    record_segment(state, segment, seconds.count());
+    std::shared_ptr<const Segment> published = std::move(traced.segment);
+    cache.publish(instruction, published);
+    return {std::move(published), false};
+  } catch (const BackendFailure&) {
+    place.exhausted = true;
+    return {nullptr, true};
+  } catch (const std::exception& error) {
+    place.exhausted = true;
+    return {nullptr, report_internal(state, options, error.what())};
+  }
+}
+
+/// Nothing happens but a hand-over: no need to run it.
+bool only_hands_over(const Segment& segment) {
+  return segment.exit.kind == Exit::Kind::Handover && segment.exit.instruction == segment.start_instruction;
+}
+
+/// Runs a segment whose guards hold. Never throws; an error is set with Raised only.
+SegmentStatus run_segment(FunctionState& state, const Options& options, const Segment& segment, const FrameValues& values,
+                          const GuardBindings& bindings, FrameUpdate& update) {
+  if (segment.needs_gradient) {
+    state.events->fallback(state.name, "the result needs a gradient: the call runs operation by operation");
+    return SegmentStatus::Eager;
+  }
+  try {
+    const SegmentStatus status = segment.run(values, bindings, update);
+    if (status == SegmentStatus::Done) {
+      if (segment.program) totals().kernels_launched += std::uint64_t(segment.program->kernel_count());
+      return status;
+    }
+    if (status == SegmentStatus::Raised) return status;
+    PyErr_Clear();
+    state.events->fallback(state.name, update.reason.empty() ? "a compiled piece could not finish" : update.reason);
+  } catch (const std::exception& error) {
+    if (report_internal(state, options, error.what())) return SegmentStatus::Raised;
+  }
+  return SegmentStatus::Eager;
+}
+
+/// The frame's new locals and stack. Old values go last, when the frame is whole again: destructors may look at it.
+void update_frame(FjFrame* frame, FrameUpdate& update) {
+  const int slots = fj_frame_slot_count(frame);
+  auto* locals = const_cast<PyObject**>(fj_frame_slots(frame));
+  std::vector<Ref<>> old;
+  old.reserve(update.slots.size());
+  for (int i = 0; i < slots; i++)
+    old.push_back(Ref<>::steal(std::exchange(locals[i], update.slots[std::size_t(i)].release())));
+  while (fj_frame_stack_depth(frame) > 0) old.push_back(Ref<>::steal(fj_frame_pop(frame)));
+  for (std::size_t i = std::size_t(slots); i < update.slots.size(); i++) fj_frame_push(frame, update.slots[i].release());
+  update.slots.clear();
+}
+
+/// Runs `frame` from its start to its end. Recursion is counted by the caller for as long as it is ours.
+PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, FjFrame* frame) {
+  const FjCode& code = cache.decoded();
+  bool begun = false;
+  auto leave = [&](int instruction) {
+    fj_leave_recursion(thread);
+    if (begun) return hand_over(thread, frame, code, instruction);
+    // A frame that has not begun goes to whatever evaluator would have run it.
+    fj_frame_set_next(frame, 0);
+    return fj_pass_frame(thread, frame, 0);
+  };
+  auto finish = [&](PyObject* result) {
+    fj_leave_recursion(thread);
+    return fj_frame_finish(thread, frame, result);
+  };
+  for (int instruction = 0;;) {
+    int next;
+    {
+      Scratch scratch;
+      const FrameValues values{
+          fj_frame_function(frame),
+          {fj_frame_slots(frame), std::size_t(fj_frame_slot_count(frame) + fj_frame_stack_depth(frame))}};
+      auto segment = cache.find(instruction, values, scratch.bindings(), false);
+      if (segment) {
+        totals().hits++;
+      } else {
+        Compiled compiled = compile_segment(state, cache, thread, values, instruction);
+        if (compiled.raised) return finish(nullptr);
+        segment = std::move(compiled.segment);
+        if (segment && !segment->guards->holds(values, scratch.bindings())) {
+          auto failure = segment->guards->first_failure(values);
+          cache.place(instruction).exhausted = true;
+          if (report_internal(state, cache.options(),
+                              "a guard does not hold on the values it was made from: " +
+                                  (failure && failure->guard ? failure->guard->text() + ", found " + failure->found : "?")))
+            return finish(nullptr);
+          segment = nullptr;
+        }
+      }
+      if (!segment || only_hands_over(*segment)) return leave(instruction);
+
+      fj_frame_set_executing(frame, code.instrs[instruction].executing);
+      fj_frame_link(thread, frame);
+      const SegmentStatus status = run_segment(state, cache.options(), *segment, values, scratch.bindings(), scratch.update());
+      if (status == SegmentStatus::Done && segment->exit.kind != Exit::Kind::Return) update_frame(frame, scratch.update());
+      fj_frame_unlink(thread, frame);
+      if (status == SegmentStatus::Raised) return finish(nullptr);
+      if (status == SegmentStatus::Eager) return leave(instruction);
+      if (segment->exit.kind == Exit::Kind::Return) return finish(scratch.update().result.release());
+      begun = true;
+      next = segment->exit.instruction;
+      if (segment->exit.kind == Exit::Kind::Handover) {
+        fj_leave_recursion(thread);
+        return hand_over(thread, frame, code, next);
+      }
+    }
+    const Step step = execute(thread, frame, code, next);
+    switch (step.kind) {
+      case Step::Kind::Finished: fj_leave_recursion(thread); return step.result;
+      case Step::Kind::Handover: fj_leave_recursion(thread); return hand_over(thread, frame, code, step.next);
+      case Step::Kind::Next: instruction = step.next; break;
+    }
+  }
+}
+
+PyObject* run_frame(PyThreadState* thread, FjFrame* frame, int throwflag) {
+  Entering mine = std::exchange(entering, {});
+  if (!mine.cache || fj_frame_must_pass(thread, frame, throwflag) || !fj_enter_recursion(thread))
+    return fj_pass_frame(thread, frame, throwflag);
+  return drive(*mine.state, *mine.cache, thread, frame);
+}
+
+}  // namespace
+
+EagerScope::EagerScope() { eager_depth++; }
+EagerScope::~EagerScope() { eager_depth--; }
+
+PyObject* call_compiled(FunctionState& state, PyFunctionObject* function, PyObject* const* args, std::size_t nargsf,
+                        PyObject* kwnames) {
+  auto* callable = reinterpret_cast<PyObject*>(function);
+  auto* code = reinterpret_cast<PyCodeObject*>(function->func_code);
+  PyThreadState* thread = PyThreadState_Get();
+  totals().calls++;
+  if (eager_depth > 0 || fj_self_check() != nullptr || (code->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR)) || fj_code_observed(thread, code))
+    return PyObject_Vectorcall(callable, args, nargsf, kwnames);
+  auto cache = cache_for(state, code);
+  if (!cache || cache->options().disable) return PyObject_Vectorcall(callable, args, nargsf, kwnames);
+
+  if (cache->place(0).covers) {
+    BoundArguments bound;
+    if (bound.bind(function, args, PyVectorcall_NARGS(nargsf), kwnames)) {
+      Scratch scratch;
+      const FrameValues values{function, bound.slots()};
+      if (auto segment = cache->find(0, values, scratch.bindings(), true)) {
+        totals().hits++;
+        switch (run_segment(state, cache->options(), *segment, values, scratch.bindings(), scratch.update())) {
+          case SegmentStatus::Done: return scratch.update().result.release();
+          case SegmentStatus::Raised: return nullptr;
+          case SegmentStatus::Eager: return PyObject_Vectorcall(callable, args, nargsf, kwnames);
+        }
+      }
+    }
+  }
+  Entering outer = std::exchange(entering, Entering{&state, std::move(cache)});
+  PyObject* result = fj_call_with_evaluator(thread, callable, args, nargsf, kwnames, run_frame);
+  entering = std::move(outer);
+  return result;
+}
+
+}  // namespace fj

@@ -1,0 +1,164 @@
+// The extension module framejit._core: what the Python package is made from. Start at PYBIND11_MODULE.
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include "frame_hook/backends.h"
+#include "frame_hook/compiled_function.h"
+#include "frame_hook/interpreted.h"
+#include "frame_hook/python_graph.h"
+#include "runtime/base/options.h"
+
+namespace py = pybind11;
+
+namespace fj {
+namespace {
+
+py::object owned(PyObject* object) {
+  if (object == nullptr) throw py::error_already_set();
+  return py::reinterpret_steal<py::object>(object);
+}
+
+py::object owned(Ref<> object) { return owned(object.release()); }
+
+/// Options from Python: texts as set_option takes them. Unknown names and bad values are the caller's errors.
+Options changed(Options options, const py::dict& changes) {
+  for (auto [key, value] : changes) {
+    const std::string name = py::str(key);
+    const std::string text = value.is_none() ? "none" : PyBool_Check(value.ptr()) ? (value.is(py::bool_(true)) ? "true" : "false")
+                                                                                  : std::string(py::str(value));
+    bool known = false;
+    for (const OptionRow& row : option_rows()) {
+      if (row.name != name) continue;
+      known = true;
+      const bool text_wanted = row.type == OptionType::Text, flag = row.type == OptionType::Flag, tristate = row.type == OptionType::Tristate;
+      if (text_wanted != py::isinstance<py::str>(value) || ((flag || tristate) && !PyBool_Check(value.ptr()) && !(tristate && value.is_none())))
+        throw py::type_error("framejit option " + name + ": " + text + " is not " + (text_wanted ? "a string" : flag ? "True or False" : tristate ? "None, True or False" : "a number"));
+    }
+    if (!known) throw py::type_error("framejit has no option '" + name + "'");
+    if (auto problem = set_option(options, name, text)) throw py::value_error(*problem);
+  }
+  return options;
+}
+
+py::object compile_function(py::object function, const py::dict& options, py::object backend) {
+  if (!PyFunction_Check(function.ptr())) throw py::type_error("framejit.compile takes a function here");
+  Ref<> callable = backend.is_none() ? Ref<>() : Ref<>::borrow(backend.ptr());
+  return owned(new_compiled_function(function.ptr(), changed(environment_options(), options), std::move(callable)));
+}
+
+FunctionState& state_of(const py::object& compiled) {
+  if (!is_compiled_function(compiled.ptr())) throw py::type_error("not a compiled function");
+  return function_state(compiled.ptr());
+}
+
+/// Everything recorded of one compiled function, as plain Python objects.
+py::dict report(const py::object& compiled) {
+  const FunctionState& state = state_of(compiled);
+  py::dict result;
+  py::list graphs, breaks, recompiles, fallbacks, guards;
+  int kernels = 0;
+  for (const GraphEvent& event : state.events->graphs()) {
+    graphs.append(python_graph(event.graph));
+    kernels += event.kernels;
+    for (const std::string& guard : event.guards) guards.append(guard);
+  }
+  // Pieces without a graph have guards too.
+  for (const auto& cache : state.caches)
+    for (int i = 0; i < cache->decoded().count; i++)
+      for (const auto& segment : cache->place(i).segments)
+        if (!segment->graph || segment->graph->nodes.empty())
+          for (const std::string& guard : segment->guards->text()) guards.append(guard);
+  for (const BreakEvent& event : state.events->breaks()) {
+    const BreakRow& row = break_row(event.reason);
+    py::dict entry;
+    entry["number"] = row.code();
+    entry["name"] = row.name;
+    entry["file"] = event.file;
+    entry["line"] = event.line;
+    entry["function"] = event.function;
+    entry["detail"] = event.detail;
+    entry["count"] = event.count;
+    entry["text"] = event.text();
+    breaks.append(entry);
+  }
+  for (const RecompileEvent& event : state.events->recompiles()) recompiles.append(event.text());
+  for (const FallbackEvent& event : state.events->fallbacks()) fallbacks.append(event.text());
+  result["graphs"] = graphs;
+  result["breaks"] = breaks;
+  result["guards"] = guards;
+  result["recompiles"] = recompiles;
+  result["fallbacks"] = fallbacks;
+  result["kernels"] = kernels;
+  return result;
+}
+
+py::dict cache_info() {
+  const Totals& all = totals();
+  py::dict result;
+  result["calls"] = all.calls;
+  result["hits"] = all.hits;
+  result["segments"] = all.segments;
+  result["graphs"] = all.graphs;
+  result["kernels_launched"] = all.kernels_launched;
+  result["recompiles"] = all.recompiles;
+  result["internal_errors"] = all.internal_errors;
+  result["eager_replays"] = all.eager_replays;
+  result["breaks"] = all.breaks;
+  return result;
+}
+
+py::object call_eagerly(py::object function, py::args args, py::kwargs kwargs) {
+  EagerScope eager;
+  return owned(PyObject_Call(function.ptr(), args.ptr(), kwargs.ptr()));
+}
+
+}  // namespace
+}  // namespace fj
+
+PYBIND11_MODULE(_core, module) {
+  using namespace fj;
+  module.attr("CompiledFunction") = py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(compiled_function_type()));
+  bind_graph(module);
+  module.def("self_check", [] { return fj_self_check(); }, "None, or why nothing is compiled on this Python.");
+  module.def("compile_function", compile_function);
+  module.def("options_of", [](const py::object& compiled) {
+    const Options& options = state_of(compiled).options;
+    py::dict result;
+    for (const OptionRow& row : option_rows()) result[py::str(std::string(row.name))] = option_text(options, row.name);
+    return result;
+  });
+  module.def("backend_of", [](const py::object& compiled) -> py::object {
+    PyObject* backend = state_of(compiled).backend.get();
+    return backend != nullptr ? py::reinterpret_borrow<py::object>(backend) : py::none();
+  });
+  module.def("option_names", [] {
+    py::list names;
+    for (const OptionRow& row : option_rows()) names.append(std::string(row.name));
+    return names;
+  });
+  module.def("push_options", [](const py::dict& changes) { push_options(changed(current_options(), changes)); });
+  module.def("pop_options", [] { pop_options(); });
+  module.def("set_logs", [](const std::string& choice) {
+    if (auto problem = set_logs(choice)) throw py::value_error(*problem);
+  });
+  module.def("set_log_sink", [](py::object sink) {
+    if (sink.is_none()) return set_log_sink({});
+    set_log_sink([sink](Artifact artifact, const std::string& text) {
+      py::gil_scoped_acquire gil;
+      sink(std::string(name(artifact)), text);
+    });
+  });
+  module.def("report", report);
+  module.def("cache_info", cache_info);
+  module.def("reset", reset_all);
+  module.def("call_eagerly", call_eagerly);
+  module.def("set_error_types", [](py::object error, py::object graph_break, py::object backend) {
+    set_error_types(Ref<>::borrow(error.ptr()), Ref<>::borrow(graph_break.ptr()), Ref<>::borrow(backend.ptr()));
+  });
+  module.def("set_backend_resolver", [](py::object resolver) { set_backend_resolver(Ref<>::borrow(resolver.ptr())); });
+  module.def("is_builtin_backend", [](const std::string& name) { return is_builtin_backend(name); });
+  module.def("run_interpreted", [](py::object function, py::tuple args, py::dict kwargs, long count) {
+    return owned(run_interpreted(function.ptr(), args.ptr(), kwargs.ptr(), count));
+  });
+  module.def("decoded_instructions", [](py::object code) { return owned(decoded_instructions(code.ptr())); });
+}

@@ -1,0 +1,134 @@
+// A read-only Python face of Graph, by pybind11: this is not a hot path.
+#include "frame_hook/python_graph.h"
+
+#include <pybind11/stl.h>
+
+#include "graph_ir/print.h"
+
+namespace fj {
+
+namespace {
+
+namespace py = pybind11;
+
+struct PythonGraph {
+  std::shared_ptr<const Graph> graph;
+};
+
+struct PythonNode {
+  std::shared_ptr<const Graph> graph;
+  std::size_t index;
+  const Node& node() const { return graph->nodes[index]; }
+};
+
+py::object size_object(const SymDim& size) {
+  if (auto constant = size.constant()) return py::int_(*constant);
+  return py::str(size.text());
+}
+
+py::tuple sizes_object(const Dims& dims) {
+  py::tuple result(dims.size());
+  for (std::size_t i = 0; i < dims.size(); i++) result[i] = size_object(dims[i]);
+  return result;
+}
+
+py::object scalar_object(const Scalar& scalar) {
+  return std::visit(
+      [](const auto& value) -> py::object {
+        if constexpr (std::is_same_v<std::decay_t<decltype(value)>, std::pair<double, double>>)
+          return py::reinterpret_steal<py::object>(PyComplex_FromDoubles(value.first, value.second));
+        else
+          return py::cast(value);
+      },
+      scalar);
+}
+
+struct AttrObject {
+  py::object operator()(DType dtype) const { return py::str(std::string(name(dtype))); }
+  py::object operator()(const Scalar& scalar) const { return scalar_object(scalar); }
+  py::object operator()(const SymDim& size) const { return size_object(size); }
+  py::object operator()(const Dims& dims) const { return sizes_object(dims); }
+  py::object operator()(const std::vector<std::optional<Dims>>& layouts) const {
+    py::list result;
+    for (const auto& layout : layouts) result.append(layout ? py::object(sizes_object(*layout)) : py::none());
+    return result;
+  }
+  template <class T>
+  py::object operator()(const T& value) const {
+    return py::cast(value);
+  }
+};
+
+py::dict attributes(const Attrs& attrs) {
+  py::dict result;
+  for (const auto& [key, value] : attrs.items()) result[py::str(key)] = std::visit(AttrObject{}, value);
+  return result;
+}
+
+py::tuple type_object(const Type& type) { return py::make_tuple(std::string(name(type.dtype)), sizes_object(type.shape)); }
+
+std::vector<std::uint32_t> indices(const std::vector<ValueId>& values) {
+  std::vector<std::uint32_t> result;
+  for (ValueId value : values) result.push_back(value.index);
+  return result;
+}
+
+py::list inputs(const PythonGraph& self) {
+  py::list result;
+  for (const Input& input : self.graph->inputs) {
+    const Type& type = self.graph->type(input.value);
+    result.append(py::make_tuple(input.value.index, input.name, std::string(name(type.dtype)), sizes_object(type.shape)));
+  }
+  return result;
+}
+
+py::list nodes(const PythonGraph& self) {
+  py::list result;
+  for (std::size_t i = 0; i < self.graph->nodes.size(); i++) result.append(PythonNode{self.graph, i});
+  return result;
+}
+
+}  // namespace
+
+void bind_graph(py::module_& module) {
+  py::class_<PythonNode>(module, "Node", "One operation of a graph. Values are numbers.")
+      .def_property_readonly("op", [](const PythonNode& n) { return std::string(name(n.node().op)); })
+      .def_property_readonly("operands", [](const PythonNode& n) { return indices(n.node().operands); })
+      .def_property_readonly("results", [](const PythonNode& n) { return indices(n.node().results); })
+      .def_property_readonly("attrs", [](const PythonNode& n) { return attributes(n.node().attrs); })
+      .def_property_readonly("types", [](const PythonNode& n) {
+        py::list types;
+        for (ValueId value : n.node().results) types.append(type_object(n.graph->type(value)));
+        return types;
+      }, "(dtype, shape) of each result.")
+      .def_property_readonly("location", [](const PythonNode& n) { return py::make_tuple(n.node().location.file, n.node().location.line); })
+      .def("__repr__", [](const PythonNode& n) { return "<framejit node " + std::string(name(n.node().op)) + ">"; });
+  py::class_<PythonGraph>(module, "Graph", "A captured graph: operations on arrays in SSA form. Printed exactly by `text`.")
+      .def_property_readonly("text", [](const PythonGraph& g) { return print(*g.graph); })
+      .def_property_readonly("name", [](const PythonGraph& g) { return g.graph->name; })
+      .def_property_readonly("inputs", inputs, "(value, name, dtype, shape) of each input.")
+      .def_property_readonly("nodes", nodes)
+      .def_property_readonly("outputs", [](const PythonGraph& g) {
+        std::vector<std::uint32_t> result;
+        for (const Output& output : g.graph->outputs) result.push_back(output.value.index);
+        return result;
+      })
+      .def_property_readonly("writes", [](const PythonGraph& g) {
+        std::vector<std::pair<int, std::uint32_t>> result;
+        for (const Write& write : g.graph->writes) result.emplace_back(write.input, write.value.index);
+        return result;
+      }, "(input, value): the input's memory holds the value afterwards.")
+      .def_property_readonly("symbols", [](const PythonGraph& g) {
+        std::vector<std::string> result;
+        for (const Symbol& symbol : g.graph->symbols) result.push_back(symbol.name);
+        return result;
+      })
+      .def("__str__", [](const PythonGraph& g) { return print(*g.graph); })
+      .def("__repr__", [](const PythonGraph& g) {
+        return "<framejit graph " + g.graph->name + " of " + std::to_string(g.graph->nodes.size()) + " operations>";
+      });
+}
+
+py::object python_graph(std::shared_ptr<const Graph> graph) { return py::cast(PythonGraph{std::move(graph)}); }
+
+}  // namespace fj

@@ -1,0 +1,17 @@
+"""framejit: a just-in-time compiler for array programs inside CPython.
+
+    @framejit.compile
+    def f(x, y):
+        return np.maximum((x + y) * 2, 0)
+
+The function keeps its meaning; its work on numpy.ndarray and torch.Tensor runs as a few fused kernels.
+"""
+from framejit._core import CompiledFunction, Graph
+from framejit._api import (cache_info, compile, disable, graph_break, is_compiling, options, reset, set_logs,
+                           _reduce, _using)
+from framejit._backends import register_backend
+from framejit._errors import BackendError, Error, GraphBreakError
+from framejit._explain import explain
+
+__all__ = ["BackendError", "CompiledFunction", "Error", "Graph", "GraphBreakError", "cache_info", "compile", "disable", "explain",
+           "graph_break", "is_compiling", "options", "register_backend", "reset", "set_logs"]

@@ -1,0 +1,179 @@
+"""compile and its companions. Nothing here knows about tracing or shapes."""
+import contextlib
+import functools
+import inspect
+import sys
+import types
+import warnings
+
+from framejit import _core
+from framejit._backends import resolve
+from framejit._wrap import wrap_object
+
+
+def compile(function=None, *, backend="auto", **options):
+    """Compiles a function, method, module or callable object; also a decorator, with or without options.
+
+    backend: "auto", "llvm", "eager", "reference", a registered name, or `backend(graph, example_inputs) -> callable`.
+    fullgraph: raise GraphBreakError where a graph would break. dynamic: sizes are symbols from the first call (True), never
+    (False), or once one has changed (None). Further options: `framejit.options`.
+    """
+    if function is None:
+        _check(backend, options)
+        return functools.partial(compile, backend=backend, **options)
+    callable_backend = _check(backend, options)
+    if callable_backend is None:
+        options["backend"] = backend
+    else:
+        options["backend"] = getattr(backend, "__name__", "custom") if not isinstance(backend, str) else backend
+
+    def compiled(plain):
+        return _core.compile_function(plain, options, callable_backend)
+
+    if isinstance(function, _core.CompiledFunction):
+        function = function.__wrapped__
+    if isinstance(function, types.FunctionType):
+        _notice_once()
+        return compiled(function)
+    if isinstance(function, (staticmethod, classmethod)):
+        return type(function)(compile(function.__func__, backend=backend, **_without_backend(options)))
+    if isinstance(function, types.MethodType):
+        return types.MethodType(compile(function.__func__, backend=backend, **_without_backend(options)), function.__self__)
+    if isinstance(function, functools.partial):
+        return functools.partial(compile(function.func, backend=backend, **_without_backend(options)), *function.args,
+                                 **function.keywords)
+    if isinstance(function, type) or not callable(function):
+        raise TypeError(f"framejit.compile takes a function, a module or another callable object, not {_describe(function)}")
+    return wrap_object(function, compiled)
+
+
+def _describe(thing):
+    return f"the class {thing.__name__}: compile its instances or methods" if isinstance(thing, type) else f"{thing!r}, which is not callable"
+
+
+def _without_backend(options):
+    return {name: value for name, value in options.items() if name != "backend"}
+
+
+def _check(backend, options):
+    """Raises for unknown or wrong options. The user's callable, or None for a built-in back end."""
+    _core.compile_function(_nothing, options, None)
+    if isinstance(backend, str):
+        return None if _core.is_builtin_backend(backend) else resolve(backend)
+    if not callable(backend):
+        raise TypeError(f"framejit.compile: backend is a name or a callable, not {backend!r}")
+    return backend
+
+
+def _nothing():
+    pass
+
+
+@functools.cache
+def _notice_once():
+    reason = _core.self_check()
+    if reason is not None:
+        warnings.warn(reason, RuntimeWarning, stacklevel=3)
+
+
+def disable(function=None):
+    """Marks a function to run as written, with everything it calls; also a context manager's worth of nothing: use it as a decorator."""
+    if function is None:
+        return disable
+    if isinstance(function, (staticmethod, classmethod)):
+        return type(function)(disable(function.__func__))
+    if not callable(function):
+        raise TypeError(f"framejit.disable takes a callable, not {function!r}")
+    plain = function.__wrapped__ if isinstance(function, _core.CompiledFunction) else function
+
+    @functools.wraps(plain)
+    def disabled(*args, **kwargs):
+        return _core.call_eagerly(plain, *args, **kwargs)
+
+    disabled.__framejit_disabled__ = True
+    return disabled
+
+
+def graph_break():
+    """Ends the graph here. Does nothing in code that is not compiled."""
+
+
+def is_compiling():
+    """True while framejit traces the code that asks, False when the code runs."""
+    return False
+
+
+graph_break.__framejit_marker__ = "graph_break"
+is_compiling.__framejit_marker__ = "is_compiling"
+
+
+@contextlib.contextmanager
+def options(**changes):
+    """Within the block, on this thread, these options hold for every compiled function that is called."""
+    backend = changes.get("backend")
+    if isinstance(backend, str) and not _core.is_builtin_backend(backend):
+        resolve(backend)
+    _core.push_options(changes)
+    try:
+        yield
+    finally:
+        _core.pop_options()
+
+
+def reset():
+    """Drops everything compiled and every count."""
+    _core.reset()
+
+
+def cache_info():
+    """Counts since the start or the last reset, over all compiled functions."""
+    return _core.cache_info()
+
+
+def set_logs(*choices, sink=None):
+    """What to log: artifacts such as "graph_breaks" or "graphs:Encoder.*". sink(artifact, text) replaces stderr."""
+    _core.set_logs(",".join(choices))
+    _core.set_log_sink(sink)
+
+
+def _given_options(compiled):
+    """The options of a compiled function that differ from the defaults, as `compile` takes them."""
+    plain, given = _core.options_of(_core.compile_function(_nothing, {}, None)), _core.options_of(compiled)
+    parse = {"true": True, "false": False, "none": None}
+    changed = {name: parse.get(text, int(text) if text.lstrip("-").isdigit() else text)
+               for name, text in given.items() if text != plain[name]}
+    backend = _core.backend_of(compiled)
+    if backend is not None:
+        changed["backend"] = backend
+    return changed
+
+
+_variants = {}
+
+
+def _using(compiled, **changes):
+    """`compiled.using(...)`: kept with the function, so that the same call site compiles once."""
+    key = tuple(sorted((name, value if isinstance(value, (str, bool, int, type(None))) else id(value)) for name, value in changes.items()))
+    import weakref
+
+    variants = _variants.get(id(compiled))
+    if variants is None:
+        variants = _variants[id(compiled)] = {}
+        weakref.finalize(compiled, _variants.pop, id(compiled), None)
+    if key not in variants:
+        variants[key] = compile(compiled.__wrapped__, **{**_given_options(compiled), **changes})
+    return variants[key]
+
+
+def _recompile(function, given):
+    return compile(function, **given)
+
+
+def _reduce(compiled):
+    """For pickle: by name if that is where the compiled function is found, else the function and how it was compiled."""
+    found = sys.modules.get(compiled.__module__)
+    for part in compiled.__qualname__.split("."):
+        found = getattr(found, part, None)
+    if found is compiled:
+        return compiled.__qualname__
+    return _recompile, (compiled.__wrapped__, _given_options(compiled))

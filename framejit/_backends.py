@@ -1,0 +1,44 @@
+"""Back ends by name: the built-in ones are known to the core, others are registered here or by an entry point."""
+import importlib.metadata
+
+from framejit import _core
+
+_registered = {}
+
+
+def register_backend(name, backend=None):
+    """Makes `backend(graph, example_inputs) -> callable` available as `framejit.compile(backend=name)`.
+
+    The callable gets the graph's input arrays (then the integers the graph needs that are no array's size) and returns a
+    list: the graph's outputs, then the values it writes into inputs. Also usable as a decorator: `@register_backend("mine")`.
+    """
+    if backend is None:
+        return lambda function: register_backend(name, function)
+    if not isinstance(name, str) or not name:
+        raise TypeError("register_backend: the name is a string that is not empty")
+    if not callable(backend):
+        raise TypeError(f"register_backend: {backend!r} is not callable")
+    if _core.is_builtin_backend(name):
+        raise ValueError(f"register_backend: {name!r} is built in")
+    _registered[name] = backend
+    return backend
+
+
+def _entry_point(name):
+    for point in importlib.metadata.entry_points(group="framejit.backends"):
+        if point.name == name:
+            return point.load()
+    return None
+
+
+def resolve(name):
+    """The callable registered under a name; ValueError names those there are."""
+    backend = _registered.get(name) or _entry_point(name)
+    if backend is None:
+        known = ["auto", "llvm", "eager", "reference", *sorted(set(_registered) - {"eager"})]
+        raise ValueError(f"framejit has no back end {name!r}; there are {', '.join(known)}")
+    _registered[name] = backend
+    return backend
+
+
+_core.set_backend_resolver(resolve)

@@ -1,0 +1,102 @@
+"""explain: what became of a function, as objects that print."""
+import dataclasses
+import types
+
+from framejit import _core
+from framejit._api import _given_options, compile
+
+
+@dataclasses.dataclass(frozen=True)
+class Break:
+    number: str      # "FJ104"
+    name: str        # "BranchOnData"
+    file: str
+    line: int
+    function: str
+    detail: str
+    count: int
+    text: str        # the message as it is logged
+
+    def __str__(self):
+        return self.text
+
+
+class Report:
+    """graphs, breaks, guards, recompiles, fallbacks and the number of kernels; `result` is what the call returned."""
+
+    def __init__(self, name, recorded, result=None):
+        self.name, self.result = name, result
+        self.graphs = recorded["graphs"]
+        self.breaks = [Break(**row) for row in recorded["breaks"]]
+        self.guards, self.recompiles, self.fallbacks = recorded["guards"], recorded["recompiles"], recorded["fallbacks"]
+        self.kernels = recorded["kernels"]
+
+    def __str__(self):
+        def count(number, what):
+            return f"{number} {what}{'' if number == 1 else 's'}"
+
+        lines = [f"{self.name}: {count(len(self.graphs), 'graph')}, {count(self.kernels, 'kernel')}, {count(len(self.breaks), 'break')}, "
+                 f"{count(len(self.recompiles), 'recompile')}"]
+        for graph in self.graphs:
+            lines += ["", str(graph)]
+        for title, entries in (("guards", self.guards), ("breaks", self.breaks), ("recompiles", self.recompiles), ("fallbacks", self.fallbacks)):
+            if entries:
+                lines += ["", title + ":", *("  " + str(entry).replace("\n", "\n  ") for entry in entries)]
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+
+def _compiled_part(target):
+    """The CompiledFunction inside what `compile` returned, or None."""
+    if isinstance(target, _core.CompiledFunction):
+        return target
+    if isinstance(target, types.MethodType):
+        return _compiled_part(target.__func__)
+    for name in ("forward", "__call__"):
+        member = vars(type(target)).get(name)
+        if isinstance(member, _core.CompiledFunction):
+            return member
+    inner = getattr(target, "func", None)  # functools.partial
+    return _compiled_part(inner) if inner is not None and inner is not target else None
+
+
+class Explanation:
+    """`explain(f)`: call it as f to get the Report of that call on fresh caches."""
+
+    def __init__(self, target):
+        if not callable(target):
+            raise TypeError(f"framejit.explain takes a callable, not {target!r}")
+        self._target = target
+
+    def __call__(self, *args, **kwargs):
+        fresh = self._fresh()
+        result = fresh(*args, **kwargs)
+        return Report(_name(self._target), _core.report(_compiled_part(fresh)), result)
+
+    def _fresh(self):
+        target, part = self._target, _compiled_part(self._target)
+        given = _given_options(part) if part is not None else {}
+        if part is None or isinstance(target, (_core.CompiledFunction, types.MethodType)):
+            return compile(target if not isinstance(target, types.MethodType) or part is None
+                           else types.MethodType(part.__wrapped__, target.__self__), **given)
+        # A wrapped object: the same object under its own class, wrapped anew.
+        plain = object.__new__(type(target).__mro__[1])
+        object.__setattr__(plain, "__dict__", target.__dict__)
+        return compile(plain, **given)
+
+    def so_far(self):
+        """The Report of everything the compiled function has done until now; calls nothing."""
+        part = _compiled_part(self._target)
+        if part is None:
+            raise TypeError(f"{self._target!r} is not compiled: so_far() has nothing to tell")
+        return Report(_name(self._target), _core.report(part))
+
+
+def _name(target):
+    return getattr(target, "__qualname__", None) or type(target).__qualname__
+
+
+def explain(function):
+    """explain(f)(*args) runs f compiled on fresh caches and returns a Report; explain(f).so_far() reports on f itself."""
+    return Explanation(function)
