@@ -33,9 +33,10 @@ void expect(const char* name, const Arguments_& arguments, const Keywords& keywo
   if (!keywords.empty() || arguments.size() < least || arguments.size() > most) unknown(name, arguments);
 }
 
-V finished_iterator(TracerImpl& tracer, std::vector<V> items) {
-  auto iterator = tracer.iterate_sequence(tracer.tracer.tuple(std::move(items)));
-  iterator->remaining = nullptr;
+/// Lets an exit make the iterator again by calling the builtin, as long as nothing was taken from it.
+V made_by(const char* name, const std::shared_ptr<IteratorValue>& iterator, std::vector<V> arguments) {
+  iterator->maker = Ref<>::borrow(PyDict_GetItemString(PyEval_GetBuiltins(), name));
+  iterator->arguments = std::move(arguments);
   return iterator;
 }
 
@@ -130,7 +131,6 @@ PyObject* attribute_name(TracerImpl& t, const V& value) {
   return name;
 }
 
-/// True if looking the attribute up can be answered while tracing: an array's unknown attribute breaks instead of failing.
 V builtin_getattr(TracerImpl& t, Arguments_& a, Keywords& k) {
   expect("getattr", a, k, 2, 3);
   PyObject* name = attribute_name(t, a[1]);
@@ -229,7 +229,7 @@ V builtin_zip(TracerImpl& t, Arguments_& a, Keywords& k) {
     }
     return items.empty() ? nullptr : t.tracer.tuple(items);
   };
-  return iterator;
+  return made_by("zip", iterator, parts);
 }
 
 V builtin_enumerate(TracerImpl& t, Arguments_& a, Keywords& k) {
@@ -248,7 +248,7 @@ V builtin_enumerate(TracerImpl& t, Arguments_& a, Keywords& k) {
     *position = *position + SymDim(1);
     return t.tracer.tuple({number, item});
   };
-  return iterator;
+  return made_by("enumerate", iterator, {inner, t.integer(*from)});
 }
 
 V builtin_map(TracerImpl& t, Arguments_& a, Keywords& k) {
@@ -266,7 +266,9 @@ V builtin_map(TracerImpl& t, Arguments_& a, Keywords& k) {
     }
     return t.call(function, std::move(items), {});
   };
-  return iterator;
+  std::vector<V> arguments = parts;
+  arguments.insert(arguments.begin(), function);
+  return made_by("map", iterator, std::move(arguments));
 }
 
 V builtin_filter(TracerImpl& t, Arguments_& a, Keywords& k) {
@@ -278,7 +280,7 @@ V builtin_filter(TracerImpl& t, Arguments_& a, Keywords& k) {
       if (t.truth(t.is_none(function) ? item : t.call(function, {item}, {}))) return item;
     return nullptr;
   };
-  return iterator;
+  return made_by("filter", iterator, {function, inner});
 }
 
 V builtin_reversed(TracerImpl& t, Arguments_& a, Keywords& k) {
@@ -286,7 +288,9 @@ V builtin_reversed(TracerImpl& t, Arguments_& a, Keywords& k) {
   if (a[0]->kind != ValueKind::Tuple && a[0]->kind != ValueKind::List && a[0]->kind != ValueKind::Range) unknown("reversed", a);
   std::vector<V> items = t.sequence_items(a[0]);
   std::reverse(items.begin(), items.end());
-  return finished_iterator(t, std::move(items));
+  auto iterator = t.iterate_sequence(t.tracer.tuple(std::move(items)));
+  iterator->remaining = nullptr;
+  return made_by("reversed", iterator, {a[0]});
 }
 
 V builtin_sorted(TracerImpl& t, Arguments_& a, Keywords& k) {

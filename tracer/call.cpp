@@ -9,6 +9,13 @@ namespace fj {
 
 namespace {
 
+/// framejit.graph_break and framejit.is_compiling are Python functions with a mark.
+std::string marker(PyObject* callable) {
+  PyObject* dict = PyFunction_Check(callable) ? reinterpret_cast<PyFunctionObject*>(callable)->func_dict : nullptr;
+  PyObject* mark = dict ? PyDict_GetItemString(dict, "__framejit_marker__") : nullptr;
+  return mark ? text_of(mark) : "";
+}
+
 PyObject* attribute_of(const char* module, const char* name) {
   PyObject* found = PyDict_GetItemString(PyImport_GetModuleDict(), module);
   if (!found) return nullptr;
@@ -18,9 +25,23 @@ PyObject* attribute_of(const char* module, const char* name) {
 }
 
 bool is_disabled(PyObject* callable) {
-  Ref<> mark = Ref<>::steal(PyObject_GetAttrString(callable, "__framejit_disabled__"));
-  if (!mark) PyErr_Clear();
-  return mark && mark.get() == Py_True;
+  PyObject* dict = PyFunction_Check(callable) ? reinterpret_cast<PyFunctionObject*>(callable)->func_dict : nullptr;
+  return dict && PyDict_GetItemString(dict, "__framejit_disabled__") == Py_True;
+}
+
+PyTypeObject* grad_mode_type(const char* name) {
+  PyObject* torch = torch_module();
+  PyObject* found = torch ? PyObject_GetAttrString(torch, name) : nullptr;
+  if (!found) PyErr_Clear();
+  Py_XDECREF(found);  // the module keeps it alive
+  return reinterpret_cast<PyTypeObject*>(found);
+}
+
+PyObject* module_call() {
+  static PyObject* const name = PyUnicode_InternFromString("__call__");
+  PyObject* module = torch_module() ? attribute_of("torch.nn", "Module") : nullptr;
+  PyObject* found = module ? fj_type_lookup(reinterpret_cast<PyTypeObject*>(module), name) : nullptr;
+  return found && PyFunction_Check(found) ? found : nullptr;
 }
 
 std::string callable_name(const V& callable) {
@@ -33,6 +54,11 @@ std::string callable_name(const V& callable) {
 }
 
 }  // namespace
+
+bool is_grad_mode(const InstanceValue& instance) {
+  PyTypeObject* type = instance.type.get();
+  return type == grad_mode_type("no_grad") || type == grad_mode_type("enable_grad");
+}
 
 V TracerImpl::call(const V& callable, std::vector<V> positional, Keywords keywords) {
   switch (callable->kind) {
@@ -74,10 +100,10 @@ V TracerImpl::call_object(const V& callable, PyObject* object, std::vector<V> po
     guard_value(value);
     return handler(*this, positional, keywords);
   }
-  if (object == attribute_of("framejit", "graph_break")) break_graph(BreakReason::UserRequest, source_text());
-  if (object == attribute_of("framejit", "is_compiling")) {
+  if (const std::string mark = marker(object); !mark.empty()) {
     guard_value(value);
-    return true_value;
+    if (mark == "is_compiling") return true_value;
+    if (mark == "graph_break") break_graph(BreakReason::UserRequest, source_text());
   }
   if (PyType_Check(object)) {
     guard_value(value);
@@ -170,8 +196,8 @@ V TracerImpl::call_object(const V& callable, PyObject* object, std::vector<V> po
   }
   if (method && PyFunction_Check(method)) {
     PyTypeObject* type = type_of(callable);
-    if (is_disabled(object)) break_graph(BreakReason::Disabled, callable_name(callable));
     guard_type_version(type);
+    if (method == module_call()) return call_module(callable, std::move(positional), std::move(keywords));
     positional.insert(positional.begin(), callable);
     return call(wrap_constant(method), std::move(positional), std::move(keywords));
   }
@@ -179,8 +205,44 @@ V TracerImpl::call_object(const V& callable, PyObject* object, std::vector<V> po
   break_graph(BreakReason::UnknownCall, callable_name(callable));
 }
 
+/// torch.nn.Module.__call__ where no hook is registered: forward. The tests of the hooks are guarded like any other.
+V TracerImpl::call_module(const V& module, std::vector<V> positional, Keywords keywords) {
+  auto name = [](const char* text) { return PyUnicode_InternFromString(text); };
+  static PyObject* const own[] = {name("_compiled_call_impl"), name("_backward_hooks"), name("_backward_pre_hooks"),
+                                  name("_forward_hooks"), name("_forward_pre_hooks")};
+  static PyObject* const global[] = {name("_global_backward_pre_hooks"), name("_global_backward_hooks"),
+                                     name("_global_forward_hooks"), name("_global_forward_pre_hooks")};
+  static PyObject* const forward = name("forward");
+  for (PyObject* hooks : own) {
+    V found = find_attribute(module, hooks);
+    if (found && truth(found)) break_graph(BreakReason::UnsupportedObject, "a module with hooks");
+  }
+  PyObject* implementation = module_call();
+  PyObject* globals = PyFunction_GET_GLOBALS(implementation);
+  for (PyObject* hooks : global) {
+    PyObject* found = PyDict_GetItemWithError(globals, hooks);
+    if (!found || truth(wrap(found, sources->make(SourceKind::DictItem, globals_source(globals), 0, hooks))))
+      break_graph(BreakReason::UnsupportedObject, "a hook for all modules");
+  }
+  V method = find_attribute(module, forward);
+  if (!method) break_graph(BreakReason::ErrorWhileTracing, "a module without forward");
+  return call(method, std::move(positional), std::move(keywords));
+}
+
 V TracerImpl::call_builtin_method(BuiltinValue& method, std::vector<V> positional, Keywords keywords) {
   const V owner = method.owner;
+  if (auto* instance = as<InstanceValue>(owner); instance && is_grad_mode(*instance)) {
+    if (method.name == "__enter__") {
+      instance->attributes.emplace_back(Ref<>::steal(PyUnicode_InternFromString("prev")), tracer.boolean(modes.grad));
+      modes.grad = instance->type.get() == grad_mode_type("enable_grad");
+      return none;
+    }
+    if (method.name == "__exit__" && !instance->attributes.empty()) {
+      modes.grad = truth(instance->attributes.back().second);
+      instance->attributes.pop_back();
+      return none;
+    }
+  }
   switch (owner->kind) {
     case ValueKind::Array:
       return array_method(tracer, owner, method.name, {std::move(positional), std::move(keywords)});
@@ -343,6 +405,12 @@ V TracerImpl::inline_function(PyCodeObject* code, PyObject* globals, const std::
 }
 
 V TracerImpl::call_type(const V& callable, PyTypeObject* type, std::vector<V> positional, Keywords keywords) {
+  if (torch_module() && (type == grad_mode_type("no_grad") || type == grad_mode_type("enable_grad"))) {
+    if (!positional.empty() || !keywords.empty()) break_graph(BreakReason::UnknownCall, callable_name(callable));
+    auto mode = std::make_shared<InstanceValue>();
+    mode->type = Ref<PyTypeObject>::borrow(type);
+    return mode;
+  }
   static PyObject* const new_name = PyUnicode_InternFromString("__new__");
   static PyObject* const init_name = PyUnicode_InternFromString("__init__");
   const bool simple = (type->tp_flags & Py_TPFLAGS_HEAPTYPE) && Py_TYPE(type) == &PyType_Type &&

@@ -93,18 +93,18 @@ int ExitBuilder::make(const V& value) {
     case ValueKind::Array: return build_array(value);
     case ValueKind::Tuple: {
       auto& tuple = *as<TupleValue>(value);
-      std::vector<int> args = all(tuple.items);
-      if (!tuple.type) return step(RecipeOp::Tuple, args).target;
       auto* type = reinterpret_cast<PyTypeObject*>(tuple.type.get());
-      if (!PyType_IsSubtype(type, &PyTuple_Type)) cannot(value);
-      const bool named = PyObject_HasAttrString(tuple.type.get(), "_fields");
-      if (named) {
-        RecipeStep& made = step(RecipeOp::NamedTuple, args);
-        made.object = tuple.type;
+      if (tuple.view_of) {
+        // dict.items(d) and the like.
+        const char* method = type == &PyDictItems_Type ? "items" : type == &PyDictKeys_Type ? "keys" : "values";
+        const int dict = build(tuple.view_of);
+        RecipeStep& made = step(RecipeOp::Call, {dict});
+        made.object = Ref<>::steal(PyObject_GetAttrString(reinterpret_cast<PyObject*>(&PyDict_Type), method));
         return made.target;
       }
-      const int items = step(RecipeOp::Tuple, args).target;
-      RecipeStep& made = step(RecipeOp::Call, {items});  // torch.Size(items)
+      std::vector<int> args = all(tuple.items);
+      if (!tuple.type) return step(RecipeOp::Tuple, args).target;
+      RecipeStep& made = step(RecipeOp::NamedTuple, args);  // also torch.Size and torch.return_types
       made.object = tuple.type;
       return made.target;
     }
@@ -136,8 +136,12 @@ int ExitBuilder::make(const V& value) {
     case ValueKind::Iterator: {
       auto& iterator = *as<IteratorValue>(value);
       V rest = iterator.remaining ? iterator.remaining() : nullptr;
-      if (!rest) cannot(value);
-      return step(RecipeOp::Iter, {build(rest)}).target;
+      if (rest) return step(RecipeOp::Iter, {build(rest)}).target;
+      if (!iterator.maker || iterator.started) cannot(value);
+      std::vector<int> args = all(iterator.arguments);
+      RecipeStep& made = step(RecipeOp::Call, args);
+      made.object = iterator.maker;
+      return made.target;
     }
     case ValueKind::Function: {
       auto& function = *as<FunctionValue>(value);
@@ -164,6 +168,7 @@ int ExitBuilder::make(const V& value) {
     }
     case ValueKind::Instance: {
       auto& instance = *as<InstanceValue>(value);
+      if (is_grad_mode(instance)) cannot(value);
       RecipeStep& made = step(RecipeOp::Instance);
       made.object = Ref<>::borrow(reinterpret_cast<PyObject*>(instance.type.get()));
       const int target = made.target;
@@ -296,6 +301,13 @@ void ExitBuilder::build_effects() {
     for (const auto& other : t_.input_storages)
       if (other != storage) guard.others.push_back(other->input_array->source);
     if (!guard.others.empty()) t_.guards->add(std::move(guard));
+    if (storage->library == Library::Numpy)
+      for (const Guard& known : std::vector<Guard>(t_.guards->all()))
+        if (known.kind == GuardKind::Array && known.source == written) {
+          Guard writeable = known;
+          writeable.array->writeable_required = true;
+          t_.guards->add(std::move(writeable));
+        }
     if (storage->library == Library::Torch) {
       RecipeStep& bump = effect(RecipeOp::BumpVersion, {from_source(written)});
       bump.index = storage->version;
@@ -322,6 +334,7 @@ std::unique_ptr<Segment> ExitBuilder::finish(const Frame& frame, const V* result
   for (RecipeStep& effect : effects_) recipe.steps.push_back(std::move(effect));
   segment_->inputs = t_.graph_inputs;
   segment_->needs_gradient = t_.needs_gradient;
+  if (t_.uses_numpy) segment_->collects = kFloatDivide | kFloatOverflow | kFloatUnderflow | kFloatInvalid;
   segment_->nodes = int(t_.graph->nodes.size());
   segment_->graph = t_.graph;
   segment_->externs = t_.externs;

@@ -707,6 +707,16 @@ void TracerImpl::execute(Frame& frame, const FjInstr& instr, std::optional<V>& r
     }
     case FJ_BEFORE_WITH: {
       V manager = pop(frame);
+      if (auto* instance = as<InstanceValue>(manager); instance && is_grad_mode(*instance)) {
+        for (const char* name : {"__exit__", "__enter__"}) {
+          auto method = std::make_shared<BuiltinValue>();
+          method->owner = manager;
+          method->name = name;
+          push(method);
+        }
+        V enter_method = pop(frame);
+        return push(call(enter_method, {}, {}));
+      }
       static PyObject* const enter = special_name("__enter__");
       static PyObject* const exit = special_name("__exit__");
       V exit_method = find_attribute(manager, exit), enter_method = find_attribute(manager, enter);

@@ -106,6 +106,7 @@ class TracerImpl {
   V call(const V& callable, std::vector<V> positional, Keywords keywords);
   V call_object(const V& callable, PyObject* object, std::vector<V> positional, Keywords keywords);
   V call_builtin_method(BuiltinValue& method, std::vector<V> positional, Keywords keywords);
+  V call_module(const V& module, std::vector<V> positional, Keywords keywords);
   V call_type(const V& callable, PyTypeObject* type, std::vector<V> positional, Keywords keywords);
   V inline_function(PyCodeObject* code, PyObject* globals, const std::vector<V>& defaults,
                     const std::vector<std::pair<std::string, V>>& kwdefaults, std::vector<V> closure, const char* name,
@@ -227,5 +228,7 @@ std::string describe(const V& value);
 std::string text_of(PyObject* object);                     // str(), "" on error
 /// Forgets the Python error that is set; its text.
 std::string take_error();
+/// An entered or not yet entered torch.no_grad(), torch.enable_grad(): it can't be handed back half-run.
+bool is_grad_mode(const InstanceValue& instance);
 
 }  // namespace fj

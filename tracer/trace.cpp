@@ -162,9 +162,6 @@ TraceResult trace(const TraceRequest& request) {
   Segment& segment = *result.segment;
   segment.start_instruction = request.start_instruction;
   if (!has_array_work(segment)) segment.graph = nullptr;
-  constexpr std::uint32_t kConditions = kFloatDivide | kFloatOverflow | kFloatUnderflow | kFloatInvalid;
-  if (segment.graph && std::find(segment.output_library.begin(), segment.output_library.end(), Library::Numpy) != segment.output_library.end())
-    segment.collects = kConditions;
   segment.guards->seal();
   return result;
 }

@@ -131,6 +131,7 @@ class TupleValue final : public Value {
   TupleValue() : Value(ValueKind::Tuple) {}
   std::vector<V> items;
   Ref<> type;                   // null: tuple
+  V view_of;                    // the dict a snapshot is a view of
 };
 
 class ListValue final : public Value {
@@ -177,8 +178,13 @@ class IteratorValue final : public Value {
   IteratorValue() : Value(ValueKind::Iterator) {}
   /// Next element or null when exhausted.
   std::function<V()> next;
-  /// Rebuilds the iterator at its current position at an exit; empty: may not be live there.
-  std::function<V()> remaining;  // a Tuple/List/Range whose iter() continues from here
+  /// Rebuilds the iterator at its current position at an exit: a Tuple/List/Range whose iter() continues from here.
+  /// Empty or null: may not be live there, unless it has a maker and has not started.
+  std::function<V()> remaining;
+  /// zip, enumerate, map...: made again by `maker(*arguments)` as long as nothing was taken.
+  Ref<> maker;
+  std::vector<V> arguments;
+  bool started = false;
 };
 
 class CellValue final : public Value {

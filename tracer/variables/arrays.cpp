@@ -117,9 +117,25 @@ V TracerImpl::wrap_array(PyObject* object, SourceRef source) {
   return array;
 }
 
+namespace {
+
+/// Autocast and function or dispatch modes change what every torch operation means.
+void refuse_torch_modes() {
+  Ref<> core = Ref<>::steal(PyObject_GetAttrString(torch_module(), "_C"));
+  for (const char* name : {"_is_any_autocast_enabled", "_len_torch_function_stack", "_len_torch_dispatch_stack"}) {
+    Ref<> answer = core ? Ref<>::steal(PyObject_CallMethod(core.get(), name, nullptr)) : Ref<>();
+    const int on = answer ? PyObject_IsTrue(answer.get()) : 1;
+    PyErr_Clear();
+    if (on) break_graph(BreakReason::UnsupportedObject, std::string("a torch mode is on (") + (name + 1) + ")");
+  }
+}
+
+}  // namespace
+
 void TracerImpl::note_array(const ArrayValue& array) {
   if (array.library == Library::Torch && !uses_torch) {
     uses_torch = true;
+    refuse_torch_modes();
     add_guard(GuardKind::GradMode, nullptr, nullptr, torch_grad_enabled());
     add_guard(GuardKind::TorchModes, nullptr, nullptr, std::int64_t(torch_modes()));
   }
@@ -133,7 +149,6 @@ void TracerImpl::ensure_input(FakeStorage& storage) {
   if (storage.contents.valid()) return;
   auto* array = static_cast<ArrayValue*>(storage.input_array);
   FJ_CHECK(array && array->source, "a storage without contents");
-  if (array->requires_grad && modes.grad) needs_gradient = true;
   storage.input = int(graph->inputs.size());
   storage.contents = graph->add_input(array->source->text(), {storage.dtype, storage.shape}, storage.strides);
   graph_inputs.push_back(array->source);
@@ -142,6 +157,8 @@ void TracerImpl::ensure_input(FakeStorage& storage) {
 ValueId TracerImpl::read(const ArrayValue& array) {
   FakeStorage& storage = *array.storage;
   ensure_input(storage);
+  auto* base = static_cast<ArrayValue*>(storage.input_array);
+  if (modes.grad && (array.requires_grad || (base && base->requires_grad))) needs_gradient = true;
   if (array.contents.valid() && array.contents_version == storage.version) return array.contents;
   ValueId value = storage.contents;
   for (const ViewStep& view : array.view) value = graph->add(view.op, {value}, view.attrs, location());

@@ -324,8 +324,8 @@ V TracerImpl::find_attribute(const V& owner, PyObject* name) {
     case ValueKind::Tuple: {
       auto& tuple = *as<TupleValue>(owner);
       if (tuple.type) {
-        // Fields of a named tuple.
-        Ref<> fields = Ref<>::steal(PyObject_GetAttrString(tuple.type.get(), "_fields"));
+        // Fields of a named tuple, or of torch.return_types.
+        Ref<> fields = Ref<>::steal(PyObject_GetAttrString(tuple.type.get(), "__match_args__"));
         PyErr_Clear();
         if (fields && PyTuple_Check(fields.get()))
           for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(fields.get()); ++i)

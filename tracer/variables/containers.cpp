@@ -361,8 +361,9 @@ V sequence_method(TracerImpl& tracer, const V& owner, const std::string& name, s
   return nullptr;
 }
 
-V snapshot(std::vector<V> items, PyTypeObject* type) {
+V snapshot(const V& dict, std::vector<V> items, PyTypeObject* type) {
   auto view = std::make_shared<TupleValue>();
+  view->view_of = dict;
   view->items = std::move(items);
   view->type = Ref<>::borrow(reinterpret_cast<PyObject*>(type));
   return view;
@@ -388,7 +389,7 @@ V dict_method(TracerImpl& tracer, const V& owner, const std::string& name, std::
       if (name == "copy") copy->items.emplace_back(key, value);
     }
     if (name == "copy") return copy;
-    return snapshot(std::move(parts), name == "items" ? &PyDictItems_Type : name == "keys" ? &PyDictKeys_Type : &PyDictValues_Type);
+    return snapshot(owner, std::move(parts), name == "items" ? &PyDictItems_Type : name == "keys" ? &PyDictKeys_Type : &PyDictValues_Type);
   }
   if (name == "setdefault" && (count == 1 || count == 2)) {
     Ref<> key = tracer.constant_key(arguments[0]);

@@ -52,10 +52,14 @@ V TracerImpl::make_iterator(const V& value) {
     case ValueKind::Iterator: return value;
     case ValueKind::Tuple: case ValueKind::List: return iterate_sequence(value);
     case ValueKind::Range: return iterate_range(*this, std::static_pointer_cast<RangeValue>(value));
-    case ValueKind::Array: return iterate_sequence(tracer.tuple(array_iterate(tracer, value)));
+    case ValueKind::Array: {
+      auto iterator = iterate_sequence(tracer.tuple(array_iterate(tracer, value)));
+      iterator->remaining = [iterator = iterator.get(), value] { return iterator->started ? nullptr : value; };
+      return iterator;
+    }
     case ValueKind::Dict: {
       auto iterator = iterate_sequence(tracer.tuple(sequence_items(value)));
-      iterator->remaining = nullptr;
+      iterator->remaining = [iterator = iterator.get(), value] { return iterator->started ? nullptr : value; };
       return iterator;
     }
     case ValueKind::Set: {
@@ -96,7 +100,10 @@ V TracerImpl::make_iterator(const V& value) {
 }
 
 V TracerImpl::next(const V& value) {
-  if (auto* iterator = as<IteratorValue>(value)) return iterator->next();
+  if (auto* iterator = as<IteratorValue>(value)) {
+    iterator->started = true;
+    return iterator->next();
+  }
   if (value->kind == ValueKind::Instance || value->kind == ValueKind::Object) {
     // An iterator that runs already: its position can't be guarded, so Python advances it.
     break_graph(BreakReason::LoopTooLong, "an iterator from outside");

@@ -88,11 +88,14 @@ bool is_stateless(PyObject* object) {
          PyModule_Check(object) || PyMethod_Check(object);
 }
 
-bool is_struct_sequence_or_named_tuple(PyObject* object) {
+bool is_named_tuple(PyObject* object) {
   return PyTuple_Check(object) && PyObject_HasAttrString(reinterpret_cast<PyObject*>(Py_TYPE(object)), "_fields");
 }
 
-bool is_torch_size(PyObject* object) { return PyTuple_Check(object) && !std::strcmp(Py_TYPE(object)->tp_name, "torch.Size"); }
+bool is_torch_tuple(PyObject* object) {
+  const char* name = Py_TYPE(object)->tp_name;
+  return PyTuple_Check(object) && (!std::strcmp(name, "torch.Size") || !std::strncmp(name, "torch.return_types.", 19));
+}
 
 bool fits_symbol(PyObject* object) {
   int overflow = 0;
@@ -173,7 +176,7 @@ V TracerImpl::wrap(PyObject* object, SourceRef source) {
   V value;
   if (array_library(object)) {
     value = wrap_array(object, source);
-  } else if ((PyTuple_CheckExact(object) || is_torch_size(object) || is_struct_sequence_or_named_tuple(object)) &&
+  } else if ((PyTuple_CheckExact(object) || is_torch_tuple(object) || is_named_tuple(object)) &&
              PyTuple_GET_SIZE(object) <= kLongContainer) {
     auto tuple = std::make_shared<TupleValue>();
     tuple->source = source;
@@ -242,7 +245,7 @@ bool is_library_constant(PyObject* object) {
 bool is_identity_constant(PyObject* object) {
   return PyFunction_Check(object) || PyType_Check(object) || PyCFunction_Check(object) || PyModule_Check(object) ||
          PyCode_Check(object) || Py_TYPE(object) == &PyMethodDescr_Type || Py_TYPE(object) == &PyWrapperDescr_Type ||
-         Py_TYPE(object) == &PyGetSetDescr_Type || is_library_constant(object);
+         Py_TYPE(object) == &PyGetSetDescr_Type || is_library_constant(object) || numpy_scalar_dtype(object).has_value();
 }
 
 }  // namespace
@@ -360,6 +363,11 @@ bool TracerImpl::truth(const V& value) {
       }
       if (array_library(real)) break_graph(BreakReason::BranchOnData, "`" + source_text() + "` tests " + describe(value));
       PyTypeObject* type = type_of(value);
+      if (PyDict_Check(real) && value->source && type->tp_as_mapping->mp_length == PyDict_Type.tp_as_mapping->mp_length) {
+        // OrderedDict and the like: torch keeps hooks in them.
+        add_guard(GuardKind::Length, value->source, nullptr, PyDict_GET_SIZE(real));
+        return PyDict_GET_SIZE(real) != 0;
+      }
       static PyObject* const bool_name = PyUnicode_InternFromString("__bool__");
       static PyObject* const len_name = PyUnicode_InternFromString("__len__");
       for (PyObject* name : {bool_name, len_name}) {
