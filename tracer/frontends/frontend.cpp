@@ -21,7 +21,7 @@ constexpr std::string_view kNumpyMethods = "numpy.ndarray.", kTorchMethods = "to
 
 /// `np.add.reduce` is a new bound method each time: its identity is the ufunc's and the name.
 std::string bound_name(PyObject* callable) {
-  if (!PyCFunction_CheckExact(callable)) return {};
+  if (!PyCFunction_Check(callable)) return {};
   PyObject* self = PyCFunction_GET_SELF(callable);
   if (!self || PyModule_Check(self)) return {};
   return std::to_string(reinterpret_cast<std::uintptr_t>(self)) + "." +

@@ -12,6 +12,12 @@ void require_c_order(const Parameters& p) {
   if (p.text("order", "C") != "C") p.refuse("the argument 'order'");
 }
 
+/// An argument as an array that views may be taken of: a NumPy scalar is copied into a 0-d array first.
+Array viewable(Tracer& tracer, const V& value) {
+  Array x = numpy_array(tracer, value);
+  return x->numpy_scalar ? fresh(tracer, tracer.read(*x)) : x;
+}
+
 V reshape_array(Tracer& tracer, const Array& x, const Dims& to) {
   return reshape_or_copy(tracer, x, resolve_reshape(tracer, x->shape, to));
 }
@@ -43,7 +49,7 @@ struct Parts {
 Parts promoted(Tracer& tracer, const std::vector<V>& items) {
   if (items.empty()) refuse("need at least one array to concatenate");
   std::vector<Operand> operands;
-  for (const V& item : items) operands.push_back(Operand{numpy_array(tracer, item), nullptr, Operand::Weak::No});
+  for (const V& item : items) operands.push_back(Operand{viewable(tracer, item), nullptr, Operand::Weak::No});
   const DType dtype = numpy_result_type(tracer, operands);
   Parts parts;
   for (const Operand& operand : operands) {
@@ -84,7 +90,7 @@ V split_at(Tracer& tracer, const Array& x, std::int64_t axis, const std::vector<
 
 V split(Tracer& tracer, const Arguments& arguments, const char* name, bool uneven) {
   Parameters p(tracer, name, arguments, "ary, indices_or_sections, axis");
-  Array x = numpy_array(tracer, p.required("ary"));
+  Array x = viewable(tracer, p.required("ary"));
   const std::int64_t axis = normalise_axis(p.integer("axis", 0), x->rank());
   const SymDim size = x->shape[axis];
   V where = p.required("indices_or_sections");
@@ -120,7 +126,7 @@ V flip_axes(Tracer& tracer, const Array& x, const Axes& axes) {
 
 V triangle(Tracer& tracer, const Arguments& arguments, const char* name, bool upper) {
   Parameters p(tracer, name, arguments, "m, k");
-  Array x = numpy_array(tracer, p.required("m"));
+  Array x = viewable(tracer, p.required("m"));
   if (x->rank() < 2) p.refuse("an array of fewer than two dimensions");
   const std::int64_t diagonal = p.integer("k", 0);
   const Dims matrix(x->shape.end() - 2, x->shape.end());
@@ -137,7 +143,7 @@ V numpy_reshape(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "numpy.reshape", arguments, "a, shape, order, *, newshape, copy");
   p.unsupported("copy, newshape");
   require_c_order(p);
-  return reshape_array(tracer, numpy_array(tracer, p.required("a")), dims_argument(tracer, p.required("shape")));
+  return reshape_array(tracer, viewable(tracer, p.required("a")), dims_argument(tracer, p.required("shape")));
 }
 
 V numpy_reshape_method(Tracer& tracer, const Arguments& arguments) {
@@ -151,7 +157,7 @@ V numpy_reshape_method(Tracer& tracer, const Arguments& arguments) {
 V numpy_ravel(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "numpy.ravel", arguments, "a, order");
   require_c_order(p);
-  Array x = numpy_array(tracer, p.required("a"));
+  Array x = viewable(tracer, p.required("a"));
   const Dims flat{product(x->shape)};
   // A view only of contiguous arrays: unlike reshape, ravel promises contiguous memory.
   if (is_contiguous(tracer, x->shape, x->strides)) return reshape_or_copy(tracer, x, flat);
@@ -161,13 +167,13 @@ V numpy_ravel(Tracer& tracer, const Arguments& arguments) {
 V numpy_flatten(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "numpy.ndarray.flatten", arguments, "a, order");
   require_c_order(p);
-  Array x = numpy_array(tracer, p.required("a"));
+  Array x = viewable(tracer, p.required("a"));
   return fresh(tracer, reshape(tracer, tracer.read(*x), {product(x->shape)}));
 }
 
 V numpy_transpose(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "numpy.transpose", arguments, "a, axes");
-  return transpose_by(tracer, numpy_array(tracer, p.required("a")), p["axes"]);
+  return transpose_by(tracer, viewable(tracer, p.required("a")), p["axes"]);
 }
 
 V numpy_transpose_method(Tracer& tracer, const Arguments& arguments) {
@@ -183,7 +189,7 @@ V numpy_transpose_method(Tracer& tracer, const Arguments& arguments) {
 
 V numpy_swapaxes(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "numpy.swapaxes", arguments, "a, axis1, axis2");
-  Array x = numpy_array(tracer, p.required("a"));
+  Array x = viewable(tracer, p.required("a"));
   Axes permutation = all_axes(x->rank());
   const std::int64_t first = normalise_axis(int_argument(tracer, p.required("axis1")), x->rank());
   const std::int64_t second = normalise_axis(int_argument(tracer, p.required("axis2")), x->rank());
@@ -193,7 +199,7 @@ V numpy_swapaxes(Tracer& tracer, const Arguments& arguments) {
 
 V numpy_moveaxis(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "numpy.moveaxis", arguments, "a, source, destination");
-  Array x = numpy_array(tracer, p.required("a"));
+  Array x = viewable(tracer, p.required("a"));
   auto axes = [&](const V& value) {
     Axes result;
     if (tracer.int_expression(value)) result.push_back(int_argument(tracer, value));
@@ -220,7 +226,7 @@ V numpy_moveaxis(Tracer& tracer, const Arguments& arguments) {
 
 V numpy_squeeze(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "numpy.squeeze", arguments, "a, axis");
-  Array x = numpy_array(tracer, p.required("a"));
+  Array x = viewable(tracer, p.required("a"));
   Axes axes;
   if (p.absent("axis")) {
     for (int i = 0; i < x->rank(); ++i)
@@ -235,7 +241,7 @@ V numpy_squeeze(Tracer& tracer, const Arguments& arguments) {
 
 V numpy_expand_dims(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "numpy.expand_dims", arguments, "a, axis");
-  Array x = numpy_array(tracer, p.required("a"));
+  Array x = viewable(tracer, p.required("a"));
   V axis = p.required("axis");
   const int count = tracer.int_expression(axis) ? 1 : int(tracer.sequence_items(axis).size());
   return view_expand_axes(tracer, x, axes_argument(tracer, axis, x->rank() + count));
@@ -243,21 +249,21 @@ V numpy_expand_dims(Tracer& tracer, const Arguments& arguments) {
 
 V numpy_broadcast_to(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "numpy.broadcast_to", arguments, "array, shape, subok");
-  Array view = view_broadcast(tracer, numpy_array(tracer, p.required("array")), dims_argument(tracer, p.required("shape")));
+  Array view = view_broadcast(tracer, viewable(tracer, p.required("array")), dims_argument(tracer, p.required("shape")));
   view->writeable = false;
   return view;
 }
 
 V numpy_atleast_1d(Tracer& tracer, const Arguments& arguments) {
   if (arguments.positional.size() != 1) unsupported("numpy.atleast_1d of several arrays");
-  Array x = numpy_array(tracer, arguments.positional[0]);
+  Array x = viewable(tracer, arguments.positional[0]);
   Array result = at_least_1d(tracer, x);
   return result == array_of(arguments.positional[0]) ? arguments.positional[0] : V(result);
 }
 
 V numpy_atleast_2d(Tracer& tracer, const Arguments& arguments) {
   if (arguments.positional.size() != 1) unsupported("numpy.atleast_2d of several arrays");
-  Array x = numpy_array(tracer, arguments.positional[0]);
+  Array x = viewable(tracer, arguments.positional[0]);
   Array result = at_least_2d(tracer, x);
   return result == array_of(arguments.positional[0]) ? arguments.positional[0] : V(result);
 }
@@ -289,11 +295,12 @@ V numpy_stack(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "numpy.stack", arguments, "arrays, axis, out, *, dtype, casting");
   p.unsupported("out, dtype, casting");
   std::vector<Array> arrays;
-  for (const V& item : numpy_sequence(tracer, p.required("arrays"))) arrays.push_back(numpy_array(tracer, item));
+  for (const V& item : numpy_sequence(tracer, p.required("arrays"))) arrays.push_back(viewable(tracer, item));
   if (arrays.empty()) refuse("need at least one array to stack");
   const std::int64_t axis = normalise_axis(p.integer("axis", 0), arrays[0]->rank() + 1);
+  const Dims shape = arrays[0]->shape;
   for (Array& array : arrays) {
-    if (!same_shape(tracer, array->shape, arrays[0]->shape)) refuse("all input arrays must have the same shape");
+    if (!same_shape(tracer, array->shape, shape)) refuse("all input arrays must have the same shape");
     array = view_expand_axes(tracer, array, {axis});
   }
   return join_arrays(tracer, arrays, axis);
@@ -303,7 +310,7 @@ V numpy_hstack(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "numpy.hstack", arguments, "tup, *, dtype, casting");
   p.unsupported("dtype, casting");
   std::vector<Array> arrays;
-  for (const V& item : numpy_sequence(tracer, p.required("tup"))) arrays.push_back(at_least_1d(tracer, numpy_array(tracer, item)));
+  for (const V& item : numpy_sequence(tracer, p.required("tup"))) arrays.push_back(at_least_1d(tracer, viewable(tracer, item)));
   if (arrays.empty()) refuse("need at least one array to concatenate");
   return join_arrays(tracer, arrays, arrays[0]->rank() == 1 ? 0 : 1);
 }
@@ -312,7 +319,7 @@ V numpy_vstack(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "numpy.vstack", arguments, "tup, *, dtype, casting");
   p.unsupported("dtype, casting");
   std::vector<Array> arrays;
-  for (const V& item : numpy_sequence(tracer, p.required("tup"))) arrays.push_back(at_least_2d(tracer, numpy_array(tracer, item)));
+  for (const V& item : numpy_sequence(tracer, p.required("tup"))) arrays.push_back(at_least_2d(tracer, viewable(tracer, item)));
   return join_arrays(tracer, arrays, 0);
 }
 
@@ -320,7 +327,7 @@ V numpy_column_stack(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "numpy.column_stack", arguments, "tup");
   std::vector<Array> arrays;
   for (const V& item : numpy_sequence(tracer, p.required("tup"))) {
-    Array x = numpy_array(tracer, item);
+    Array x = viewable(tracer, item);
     // np.array(arr, ndmin=2).T
     if (x->rank() < 2) x = view_transpose(tracer, at_least_2d(tracer, x), {1, 0});
     arrays.push_back(x);
@@ -333,7 +340,7 @@ V numpy_array_split(Tracer& t, const Arguments& a) { return split(t, a, "numpy.a
 
 V numpy_tile(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "numpy.tile", arguments, "A, reps");
-  Array x = numpy_array(tracer, p.required("A"));
+  Array x = viewable(tracer, p.required("A"));
   Dims reps = dims_argument(tracer, p.required("reps")), shape = x->shape;
   if (reps.size() < shape.size()) reps.insert(reps.begin(), shape.size() - reps.size(), SymDim(1));
   if (shape.size() < reps.size()) shape.insert(shape.begin(), reps.size() - shape.size(), SymDim(1));
@@ -355,7 +362,7 @@ V numpy_tile(Tracer& tracer, const Arguments& arguments) {
 
 V numpy_repeat(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "numpy.repeat", arguments, "a, repeats, axis");
-  Array x = numpy_array(tracer, p.required("a"));
+  Array x = viewable(tracer, p.required("a"));
   auto count = tracer.int_expression(p.required("repeats"));
   if (!count) p.refuse("repeats that are not one int");
   if (tracer.decide(*count, Py_LT, 0)) refuse("repeats may not contain negative values.");
@@ -379,23 +386,23 @@ V numpy_repeat(Tracer& tracer, const Arguments& arguments) {
 
 V numpy_flip(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "numpy.flip", arguments, "m, axis");
-  Array x = numpy_array(tracer, p.required("m"));
+  Array x = viewable(tracer, p.required("m"));
   return flip_axes(tracer, x, axes_argument(tracer, p["axis"], x->rank()));
 }
 V numpy_flipud(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "numpy.flipud", arguments, "m");
-  Array x = numpy_array(tracer, p.required("m"));
+  Array x = viewable(tracer, p.required("m"));
   return flip_axes(tracer, x, {normalise_axis(0, x->rank())});
 }
 V numpy_fliplr(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "numpy.fliplr", arguments, "m");
-  Array x = numpy_array(tracer, p.required("m"));
+  Array x = viewable(tracer, p.required("m"));
   return flip_axes(tracer, x, {normalise_axis(1, x->rank())});
 }
 
 V numpy_roll(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "numpy.roll", arguments, "a, shift, axis");
-  Array x = numpy_array(tracer, p.required("a"));
+  Array x = viewable(tracer, p.required("a"));
   const bool flat = p.absent("axis");
   ValueId value = tracer.read(*x);
   if (flat) value = reshape(tracer, value, {product(x->shape)});
@@ -433,7 +440,7 @@ V numpy_roll(Tracer& tracer, const Arguments& arguments) {
 V numpy_pad(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "numpy.pad", arguments, "array, pad_width, mode, *, constant_values");
   if (p.text("mode", "constant") != "constant") p.refuse("this mode");
-  Array x = numpy_array(tracer, p.required("array"));
+  Array x = viewable(tracer, p.required("array"));
   const int rank = x->rank();
   Operand fill = p["constant_values"] ? numpy_operand(tracer, p["constant_values"]) : numpy_operand(tracer, tracer.integer(0));
   if (fill.rank() != 0) p.refuse("several constant values");
@@ -474,7 +481,7 @@ V numpy_pad(Tracer& tracer, const Arguments& arguments) {
 V numpy_diff(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "numpy.diff", arguments, "a, n, axis, prepend, append");
   p.unsupported("prepend, append");
-  Array x = numpy_array(tracer, p.required("a"));
+  Array x = viewable(tracer, p.required("a"));
   const std::int64_t times = p.integer("n", 1), axis = normalise_axis(p.integer("axis", -1), x->rank());
   if (times < 1) p.refuse("this order");
   for (std::int64_t i = 0; i < times; ++i) {
@@ -537,8 +544,10 @@ V numpy_round(Tracer& tracer, const Arguments& arguments) {
   Array x = numpy_array(tracer, given);
   if (is_integer(x->dtype) && decimals >= 0 && !out) {
     Arguments copy;
-    copy.positional = {V(x)};
-    return numpy_copy_method(tracer, copy);
+    copy.positional = {given};
+    Array result = array_of(numpy_copy(tracer, copy));
+    result->numpy_scalar = array_of(given) && array_of(given)->numpy_scalar;
+    return result;
   }
   if (!is_float(x->dtype) || decimals < 0) p.refuse("these decimals");
   if (decimals == 0) return numpy_ufunc(tracer, "rint", {V(x)}, out);
@@ -553,8 +562,8 @@ V numpy_take(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "numpy.take", arguments, "a, indices, axis, out, mode");
   p.unsupported("out");
   if (p.text("mode", "raise") != "raise") p.refuse("the argument 'mode'");
-  Array x = numpy_array(tracer, p.required("a"));
-  Array indices = numpy_array(tracer, p.required("indices"));
+  Array x = viewable(tracer, p.required("a"));
+  Array indices = viewable(tracer, p.required("indices"));
   if (!is_integer(indices->dtype) || indices->dtype == DType::U64) p.refuse("indices that are not integers");
   if (indices->shape.empty()) p.refuse("one index");
   ValueId value = tracer.read(*x);
@@ -570,16 +579,16 @@ V numpy_take(Tracer& tracer, const Arguments& arguments) {
 
 V numpy_shape(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "numpy.shape", arguments, "a");
-  return shape_tuple(tracer, numpy_array(tracer, p.required("a"))->shape);
+  return shape_tuple(tracer, viewable(tracer, p.required("a"))->shape);
 }
 V numpy_ndim(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "numpy.ndim", arguments, "a");
-  return tracer.integer(std::int64_t(numpy_array(tracer, p.required("a"))->rank()));
+  return tracer.integer(std::int64_t(viewable(tracer, p.required("a"))->rank()));
 }
 V numpy_size(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "numpy.size", arguments, "a, axis");
   p.unsupported("axis");
-  return tracer.integer(product(numpy_array(tracer, p.required("a"))->shape));
+  return tracer.integer(product(viewable(tracer, p.required("a"))->shape));
 }
 
 }  // namespace fj

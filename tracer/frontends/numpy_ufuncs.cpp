@@ -13,7 +13,9 @@ namespace {
 using Values = std::vector<ValueId>;
 
 template <Op op>
-Values Pointwise(Tracer& tracer, const Values& in, DType) {
+Values Pointwise(Tracer& tracer, const Values& in, DType loop) {
+  // int64 and uint64 are compared exactly, by loops of their own.
+  if (in.size() == 2 && dtype_of(tracer, in[1]) != loop) unsupported("a comparison of int64 with uint64");
   return {pointwise(tracer, op, in)};
 }
 
