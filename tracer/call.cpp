@@ -153,14 +153,6 @@ V TracerImpl::call_object(const V& callable, PyObject* object, std::vector<V> po
     guard_value(value);
     if (V result = fold_call(*this, object, positional, keywords)) return result;
   }
-  if (PyCFunction_Check(object) && PyCFunction_GET_SELF(object) && !PyModule_Check(PyCFunction_GET_SELF(object)) &&
-      !PyType_Check(PyCFunction_GET_SELF(object)) && value.source) {
-    // A bound C method from outside (`append = xs.append`): its owner can be reached.
-    guard_type(value);
-    PyObject* self = PyCFunction_GET_SELF(object);
-    if (PyList_CheckExact(self) || PyDict_CheckExact(self) || array_library(self))
-      break_graph(BreakReason::UnknownCall, callable_name(callable));
-  }
   static PyObject* const call_name = PyUnicode_InternFromString("__call__");
   PyObject* method = fj_type_lookup(Py_TYPE(object), call_name);
   // A function compiled by framejit: what it wraps.

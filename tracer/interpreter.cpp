@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "runtime/base/error.h"
+#include "runtime/base/log.h"
 
 namespace fj {
 
@@ -35,6 +36,7 @@ TracerImpl::TracerImpl(const TraceRequest& request, DecodeCache& decodes, int st
   true_value = std::make_shared<ObjectValue>(Ref<>::borrow(Py_True));
   false_value = std::make_shared<ObjectValue>(Ref<>::borrow(Py_False));
   graph->name = text_of(reinterpret_cast<PyCodeObject*>(request.code->code)->co_name);
+  logs_instructions = log_enabled(Artifact::bytecode, text_of(reinterpret_cast<PyCodeObject*>(request.code->code)->co_qualname));
   modes.grad = torch_module() && torch_grad_enabled();
 }
 
@@ -126,6 +128,7 @@ V TracerImpl::run_frame(Frame& frame) {
         current_step = step;
       }
       check_limits();
+      if (logs_instructions) log_instruction(frame, instr);
       ++frame.pc;
       execute(frame, instr, result);
     }
@@ -137,6 +140,15 @@ V TracerImpl::run_frame(Frame& frame) {
     throw;
   }
   return *result;
+}
+
+/// `FRAMEJIT_LOGS=bytecode`: the instruction about to run and the symbolic stack.
+void TracerImpl::log_instruction(const Frame& frame, const FjInstr& instr) const {
+  const Location where = location();
+  std::string text = std::string((frames.size() - 1) * 2, ' ') + text_of(frame.co->co_name) + ":" + std::to_string(where.line) + "  " +
+                     fj_opcode_name(instr.opcode) + " " + std::to_string(instr.arg) + "  [";
+  for (std::size_t i = 0; i < frame.stack.size(); ++i) text += (i ? ", " : "") + describe(frame.stack[i]);
+  log(Artifact::bytecode, text + "]");
 }
 
 Location TracerImpl::location() const {

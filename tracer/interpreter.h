@@ -96,6 +96,8 @@ class TracerImpl {
   V run_frame(Frame& frame);         // until return; a generator's: until yield, null when exhausted
   void execute(Frame& frame, const FjInstr& instr, std::optional<V>& result);
   Location location() const;
+  bool logs_instructions = false;
+  void log_instruction(const Frame& frame, const FjInstr& instr) const;
   std::string source_text() const;   // the user's line, for messages
   /// A local variable, wrapped at its first use in the outermost frame. Null: unbound.
   V& local(Frame& frame, int slot);

@@ -6,7 +6,6 @@
 #include <optional>
 
 #include "runtime/base/error.h"
-#include "runtime/base/log.h"
 #include "tracer/interpreter.h"
 #include "tracer/restart.h"
 
@@ -106,6 +105,11 @@ std::unique_ptr<Segment> trace_segment(const TraceRequest& request) {
         fresh.emplace();
         fresh->reason = BreakReason::CannotRebuild;
         fresh->detail = failure.what;
+      } catch (const BreakGraph& failure) {
+        broke_at = stop_step - 1;
+        fresh.emplace();
+        fresh->reason = failure.reason;
+        fresh->detail = failure.detail;
       }
     } catch (const CannotRebuildValue& failure) {
       broke_at = std::clamp(failure.born, 0, std::max(0, tracer.step));

@@ -231,6 +231,7 @@ V TracerImpl::object_attribute(const V& owner, ObjectValue& value, PyObject* nam
     if (Py_TYPE(found) == &PyProperty_Type) return bind_class_attribute(found, owner, type);
     static PyObject* const dict_name = intern("__dict__");
     if (PyUnicode_Compare(name, dict_name) == 0) {
+      if (value.changed) break_graph(BreakReason::UnsupportedObject, "the __dict__ of an object that was changed");
       if (PyObject* dict = instance_dict(object)) return wrap(dict, sources->make(SourceKind::InstanceDict, value.source));
     }
     static PyObject* const class_name = intern("__class__");
@@ -392,9 +393,14 @@ void TracerImpl::set_attribute(const V& owner, PyObject* name, const V& value) {
     Ref<> module = nn ? Ref<>::steal(PyObject_GetAttrString(nn.get(), "Module")) : Ref<>();
     PyErr_Clear();
     auto* stored = as<ObjectValue>(value);
-    if (module && setter == fj_type_lookup(reinterpret_cast<PyTypeObject*>(module.get()), setattr_name) && stored &&
-        is_plain(stored->object.get()) && object->source && !module_member(owner, *object, name)) {
-      guard_type(*stored);
+    auto* array = as<ArrayValue>(value);
+    const bool storable = array ? !array->parameter
+                                : stored ? is_plain(stored->object.get())
+                                         : value->kind == ValueKind::Tuple || value->kind == ValueKind::List ||
+                                               value->kind == ValueKind::Dict || value->kind == ValueKind::SymInt;
+    if (module && setter == fj_type_lookup(reinterpret_cast<PyTypeObject*>(module.get()), setattr_name) && storable &&
+        object->source && !module_member(owner, *object, name)) {
+      if (stored) guard_type(*stored);
       module_plain = true;
     }
   }
