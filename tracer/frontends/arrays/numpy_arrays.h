@@ -1,0 +1,17 @@
+/// NumPy's half of arrays.h.
+#pragma once
+
+#include "tracer/frontends/arrays/arrays.h"
+
+namespace fj {
+
+bool is_numpy_array(PyObject* object);
+ArrayInfo describe_numpy(PyObject* array);
+Ref<> allocate_numpy(DType dtype, std::span<const std::int64_t> shape, std::span<const std::int64_t> strides);
+Ref<> view_numpy(PyObject* base, DType dtype, std::span<const std::int64_t> shape, std::span<const std::int64_t> strides,
+                 std::int64_t offset);
+void* numpy_data(PyObject* array);
+std::optional<DType> dtype_from_numpy(PyObject* object);
+Ref<> numpy_dtype_object(DType dtype);
+
+}  // namespace fj

@@ -1,0 +1,17 @@
+/// torch's half of arrays.h.
+#pragma once
+
+#include "tracer/frontends/arrays/arrays.h"
+
+namespace fj {
+
+bool is_torch_array(PyObject* object);
+ArrayInfo describe_torch(PyObject* tensor);
+Ref<> allocate_torch(DType dtype, std::span<const std::int64_t> shape, std::span<const std::int64_t> strides);
+Ref<> view_torch(PyObject* base, DType dtype, std::span<const std::int64_t> shape, std::span<const std::int64_t> strides,
+                 std::int64_t offset);
+void* torch_data(PyObject* tensor);
+std::optional<DType> dtype_from_torch(PyObject* object);
+Ref<> torch_dtype_object(DType dtype);
+
+}  // namespace fj

@@ -1,0 +1,183 @@
+// Calibration: makes small tensors with telling numbers through torch's public functions and searches their memory.
+#include "tracer/frontends/arrays/torch_layout.h"
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "frame_hook/cpython/ref.h"
+#include "tracer/frontends/arrays/arrays.h"
+
+namespace fj {
+namespace {
+
+/// A TensorImpl is at least this long in every torch that has it (176 bytes in 2.4 to 2.13); nothing behind is read.
+constexpr int kBytes = 176;
+
+std::uint64_t word(const void* base, int offset) {
+  std::uint64_t value;
+  std::memcpy(&value, static_cast<const char*>(base) + offset, sizeof value);
+  return value;
+}
+const void* pointer(const void* base, int offset) { return reinterpret_cast<const void*>(word(base, offset)); }
+bool looks_like_pointer(std::uint64_t value) { return value > 0x10000 && value < (1ull << 47) && value % 8 == 0; }
+
+/// Evaluates an expression over torch; null and no error on failure.
+Ref<> make(const char* expression) {
+  PyObject* torch = torch_module();
+  Ref<> scope = Ref<>::steal(PyDict_New());
+  if (!scope || PyDict_SetItemString(scope.get(), "torch", torch) < 0 ||
+      PyDict_SetItemString(scope.get(), "__builtins__", PyEval_GetBuiltins()) < 0)
+    return {};
+  Ref<> result = Ref<>::steal(PyRun_String(expression, Py_eval_input, scope.get(), scope.get()));
+  PyErr_Clear();
+  return result;
+}
+
+std::optional<std::uint64_t> integer(PyObject* object, const char* method) {
+  Ref<> value = Ref<>::steal(PyObject_CallMethod(object, method, nullptr));
+  const std::uint64_t number = value ? PyLong_AsUnsignedLongLong(value.get()) : 0;
+  if (PyErr_Occurred()) {
+    PyErr_Clear();
+    return std::nullopt;
+  }
+  return number;
+}
+
+/// The only offset at which `fits`; nullopt if none or several.
+template <class Fits>
+std::optional<int> only(int begin, int end, int step, Fits fits) {
+  std::optional<int> found;
+  for (int offset = begin; offset + step <= end; offset += step)
+    if (fits(offset)) {
+      if (found) return std::nullopt;
+      found = offset;
+    }
+  return found;
+}
+
+bool sequence_at(const void* base, int offset, std::initializer_list<std::uint64_t> values) {
+  for (std::uint64_t value : values) {
+    if (word(base, offset) != value) return false;
+    offset += 8;
+  }
+  return true;
+}
+
+bool calibrate(TorchLayout& layout) {
+  const Ref<> shaped = make("torch.empty((7, 11, 13), device='cpu', dtype=torch.float32)");
+  const Ref<> wide = make("torch.empty((7, 11, 13), device='cpu', dtype=torch.float64)");
+  const Ref<> shifted = make("torch.empty((3000,), device='cpu', dtype=torch.float32).as_strided((7, 11, 13), (143, 13, 1), 1234)");
+  const Ref<> many = make("torch.empty((2, 3, 4, 5, 6, 7), device='cpu', dtype=torch.float32)");
+  const Ref<> leaf = make("torch.nn.Parameter(torch.empty((7, 11, 13), device='cpu', dtype=torch.float32))");
+  const Ref<> complex = make("torch.zeros((3,), device='cpu', dtype=torch.complex64)");
+  const Ref<> conj = make("torch.zeros((3,), device='cpu', dtype=torch.complex64).conj()");
+  const Ref<> negative = make("torch.zeros((3,), device='cpu', dtype=torch.complex64).conj().imag");
+  const Ref<> real = make("torch.zeros((3,), device='cpu', dtype=torch.complex64).imag");
+  if (!shaped || !wide || !shifted || !many || !leaf || !complex || !conj || !negative || !real) return false;
+
+  // The implementation: directly in the Python object, or behind a flag (older releases).
+  const auto implementation = only(16, 32, 8, [&](int offset) {
+    const std::uint64_t candidate = word(shaped.get(), offset);
+    if (!looks_like_pointer(candidate)) return false;
+    for (int inner = 0; inner + 24 <= kBytes; inner += 8)
+      if (sequence_at(reinterpret_cast<void*>(candidate), inner, {7, 11, 13})) return true;
+    return false;
+  });
+  if (!implementation) return false;
+  layout.implementation = *implementation;
+  auto impl = [&](const Ref<>& tensor) { return pointer(tensor.get(), *implementation); };
+  const void* base = impl(shaped);
+
+  const auto rank = only(0, kBytes - 24, 8, [&](int offset) { return sequence_at(base, offset, {3, 7, 11, 13}); });
+  const auto strides = only(0, kBytes - 16, 8, [&](int offset) { return sequence_at(base, offset, {143, 13, 1}); });
+  const auto offset = only(0, kBytes, 8, [&](int o) { return word(impl(shifted), o) == 1234 && word(base, o) == 0; });
+  const auto data = integer(shaped.get(), "data_ptr");
+  if (!rank || !strides || !offset || !data) return false;
+  layout.rank = *rank;
+  layout.inline_sizes = *rank + 8;
+  layout.inline_strides = *strides;
+  layout.inline_rank = (*strides - layout.inline_sizes) / 8;
+  layout.storage_offset = *offset;
+  // More dimensions: sizes then strides in memory of their own.
+  if (layout.inline_rank != 5 || word(impl(many), *rank) != 6) return false;
+  const void* outside = pointer(impl(many), layout.inline_sizes);
+  if (!sequence_at(outside, 0, {2, 3, 4, 5, 6, 7, 2520, 840, 210, 42, 7, 1})) return false;
+
+  // The storage: a pointer to something that holds the data pointer, at the same place for every tensor.
+  std::optional<int> storage_data;
+  const auto storage = only(16, 64, 8, [&](int o) {
+    const std::uint64_t candidate = word(base, o);
+    if (!looks_like_pointer(candidate)) return false;
+    for (int inner = 8; inner <= 32; inner += 8)
+      if (word(reinterpret_cast<void*>(candidate), inner) == *data) {
+        storage_data = inner;
+        return true;
+      }
+    return false;
+  });
+  if (!storage) return false;
+  layout.storage = *storage;
+  layout.storage_data = *storage_data;
+
+  const auto autograd = only(16, 64, 8, [&](int o) { return word(base, o) == 0 && word(wide.get(), 0) != 0 && word(impl(wide), o) == 0 && looks_like_pointer(word(impl(leaf), o)); });
+  if (!autograd) return false;
+  layout.autograd_meta = *autograd;
+
+  const auto dtype = only(*strides + 40, kBytes, 2, [&](int o) {
+    std::uint16_t a, b;
+    std::memcpy(&a, static_cast<const char*>(base) + o, 2);
+    std::memcpy(&b, static_cast<const char*>(impl(wide)) + o, 2);
+    return a == 6 && b == 7;  // ScalarType's numbers are part of torch's file formats
+  });
+  if (!dtype) return false;
+  layout.dtype = *dtype;
+
+  // Conj and neg are one bit each in the key set.
+  const auto keys = only(*dtype & ~7, kBytes, 8, [&](int o) {
+    const std::uint64_t difference = word(impl(complex), o) ^ word(impl(conj), o);
+    return difference != 0 && (difference & (difference - 1)) == 0 && (word(impl(conj), o) & difference) != 0 && word(impl(complex), o) == word(base, o);
+  });
+  if (!keys) return false;
+  layout.key_set = *keys;
+  layout.conj_bit = word(impl(complex), *keys) ^ word(impl(conj), *keys);
+  layout.neg_bit = word(impl(real), *keys) ^ word(impl(negative), *keys);
+  if (layout.neg_bit == 0 || (layout.neg_bit & (layout.neg_bit - 1)) != 0) return false;
+  layout.plain_keys = word(base, *keys);
+  layout.plain_keys_with_gradient = word(impl(leaf), *keys);
+
+  std::memset(layout.dtype_of_code, -1, sizeof layout.dtype_of_code);
+  constexpr struct {
+    const char* name;
+    DType dtype;
+  } dtypes[] = {{"bool", DType::Bool},     {"uint8", DType::U8},       {"uint16", DType::U16},        {"uint32", DType::U32},
+                {"uint64", DType::U64},    {"int8", DType::I8},        {"int16", DType::I16},         {"int32", DType::I32},
+                {"int64", DType::I64},     {"float16", DType::F16},    {"bfloat16", DType::BF16},     {"float32", DType::F32},
+                {"float64", DType::F64},   {"complex64", DType::C64},  {"complex128", DType::C128}};
+  for (const auto& row : dtypes) {
+    const Ref<> tensor = make((std::string("torch.empty((2,), device='cpu', dtype=torch.") + row.name + ")").c_str());
+    if (!tensor) continue;  // older torch without the wide unsigned types
+    std::uint16_t code;
+    std::memcpy(&code, static_cast<const char*>(impl(tensor)) + layout.dtype, 2);
+    if (code >= TorchLayout::kDTypeCodes || layout.dtype_of_code[code] != -1) return false;
+    layout.dtype_of_code[code] = std::int8_t(row.dtype);
+  }
+  return layout.dtype_of_code[6] == int(DType::F32);
+}
+
+}  // namespace
+
+const TorchLayout* torch_layout() {
+  static TorchLayout layout;
+  static enum { Unknown, Understood, Refused } state = Unknown;
+  if (state == Unknown) {
+    PyObject* torch = torch_module();
+    if (torch == nullptr) return nullptr;
+    // Modes of the user must not see or change the probes: try again when there are none.
+    if (torch_modes() != 0) return nullptr;
+    state = calibrate(layout) ? Understood : Refused;
+  }
+  return state == Understood ? &layout : nullptr;
+}
+
+}  // namespace fj

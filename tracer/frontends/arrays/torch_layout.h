@@ -1,0 +1,36 @@
+/// Where torch keeps the metadata of a tensor, found out by looking at tensors that differ in one property.
+///
+/// Private layout, so nothing is assumed: each offset must be the only one that fits, and a set of probe tensors must read back
+/// exactly, or the layout counts as unknown and torch functions run eagerly, with one notice.
+#pragma once
+
+#include <Python.h>
+
+#include <cstdint>
+#include <optional>
+
+#include "runtime/base/dtype.h"
+
+namespace fj {
+
+struct TorchLayout {
+  int implementation = 0;     // in the Python object: pointer to the TensorImpl
+  // in the TensorImpl:
+  int storage = 0;            // pointer to the StorageImpl
+  int autograd_meta = 0;      // pointer, null for tensors that never needed a gradient
+  int rank = 0;
+  int inline_sizes = 0, inline_strides = 0, inline_rank = 0;  // up to inline_rank dimensions; else a pointer at inline_sizes
+  int storage_offset = 0;
+  int dtype = 0;              // 16-bit code
+  int key_set = 0;            // 64-bit dispatch key set
+  int storage_data = 0;       // in the StorageImpl: pointer to the first byte
+  std::uint64_t conj_bit = 0, neg_bit = 0;
+  std::uint64_t plain_keys = 0, plain_keys_with_gradient = 0;  // key sets of ordinary CPU tensors
+  static constexpr int kDTypeCodes = 64;
+  std::int8_t dtype_of_code[kDTypeCodes];     // DType or -1
+};
+
+/// The layout of the torch in this process; null if torch is not loaded or its layout is not understood.
+const TorchLayout* torch_layout();
+
+}  // namespace fj
