@@ -83,6 +83,14 @@ static int find_return(PyCodeObject* code, PyObject* value, bool* pushes) {
   return found;
 }
 
+/* A code unit outside every `try`: where an error that leaves the function could have been raised. */
+static int unit_without_handler(PyCodeObject* code) {
+  FjHandler handler;
+  int unit = code->_co_firsttraceable;
+  while (unit + 1 < (int)Py_SIZE(code) && fj_find_handler(code, unit, &handler)) unit = handler.end;
+  return unit;
+}
+
 /* The evaluator clears and pops a frame, with functions that are not exported. The plain case is done here; a frame whose
  * frame object lives on, or that is the first of its chunk of the data stack, leaves through the evaluator. */
 PyObject* fj_frame_finish(PyThreadState* thread, FjFrame* frame, PyObject* value) {
@@ -91,13 +99,19 @@ PyObject* fj_frame_finish(PyThreadState* thread, FjFrame* frame, PyObject* value
   if ((frame->frame_obj != NULL && Py_REFCNT(frame->frame_obj) > 1) ||
       (PyObject**)frame == &thread->datastack_chunk->data[0]) {
     if (error != NULL) {
-      /* The evaluator adds this frame's traceback entry itself: take off the one it has. */
-      PyTracebackObject* entry = (PyTracebackObject*)PyException_GetTraceback(error);
-      if (entry != NULL && entry->tb_frame == frame->frame_obj)
-        PyException_SetTraceback(error, entry->tb_next != NULL ? (PyObject*)entry->tb_next : Py_None);
-      Py_XDECREF(entry);
+      /* The evaluator looks for a handler, of which there is none where the error came from, but a re-raised error has
+       * moved the frame's position; and it adds a traceback entry, which is there already. */
+      FjHandler handler;
+      if (fj_find_handler(FJ_FRAME_CODE(frame), fj_frame_next_unit(frame) - FJ_POSITION_LAG, &handler))
+        fj_frame_set_executing(frame, unit_without_handler(FJ_FRAME_CODE(frame)));
+      PyObject* traceback = PyException_GetTraceback(error);
       fj_restore_exception(error);
-      return _PyEval_EvalFrameDefault(thread, frame, 1);
+      _PyEval_EvalFrameDefault(thread, frame, 1);
+      error = fj_take_exception();
+      PyException_SetTraceback(error, traceback != NULL ? traceback : Py_None);
+      Py_XDECREF(traceback);
+      fj_restore_exception(error);
+      return NULL;
     }
     bool pushes = false;
     const int unit = find_return(FJ_FRAME_CODE(frame), value, &pushes);
