@@ -431,6 +431,47 @@ def test_overlap_is_judged_by_the_interval_of_elements():
     assert guards.holds((np.broadcast_to(base[5:6], (9,)), base[6:])) is not None
 
 
+def test_tensors():
+    torch = pytest.importorskip("torch")
+    x = torch.ones(2, 3)
+    guards = native.Guards()
+    guards.add("Array", guards.slot(0, "x"), type=torch.Tensor, dtype="f32", shape=(2, 3))
+    assert guards.holds((x,)) is not None, guards.failures((x,))
+    assert guards.holds((torch.ones(3, 2).T.contiguous(),)) is not None
+    assert fails(guards, (torch.ones(3, 2).T,))[2] == "f32[2, 3] strides (1, 2)"
+    assert fails(guards, (torch.ones(2, 3, requires_grad=True),))[2] == "f32[2, 3] requires_grad"
+    for other in (torch.nn.Parameter(x), x.double(), torch.ones(2, 4), x.numpy(), torch.ones(2, 3, device="meta"), x.to_sparse()):
+        assert guards.holds((other,)) is None
+        assert guards.failures((other,))
+    parameter = native.Guards()
+    parameter.add("Array", parameter.slot(0, "x"), type=torch.nn.Parameter, dtype="f32", shape=(2, 3), requires_grad=True)
+    assert parameter.holds((torch.nn.Parameter(x),)) is not None
+    x.data = torch.ones(2, 4)
+    assert fails(guards, (x,))[3] == [1]
+
+
+def test_grad_mode():
+    torch = pytest.importorskip("torch")
+    guards = native.Guards()
+    guards.add("GradMode", None)
+    assert guards.holds(()) is not None
+    with torch.no_grad():
+        assert fails(guards, ())[1:3] == ("on", "off")
+    assert guards.holds(()) is not None
+
+
+def test_torch_modes():
+    torch = pytest.importorskip("torch")
+    guards = native.Guards()
+    guards.add("TorchModes", None)
+    assert guards.holds(()) is not None
+    with torch.autocast("cpu"):
+        assert guards.holds(()) is None
+    with torch.inference_mode():
+        assert guards.holds(()) is None
+    assert guards.holds(()) is not None
+
+
 # ---- the whole
 
 
