@@ -1,152 +1,212 @@
-// Printing. Two columns are aligned (types and locations) so that a reader's eye can run down them.
+// Graph to text. Two columns are aligned (types and locations), so each node is first taken apart into
+// its three columns.
 #include "graph_ir/print.h"
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cmath>
-#include <sstream>
+#include <set>
 
 #include "graph_ir/ops.h"
+#include "runtime/base/error.h"
 
 namespace fj {
 namespace {
 
-std::string number(double value) {
+std::string text_of(double value) {
   if (std::isnan(value)) return std::signbit(value) ? "-nan" : "nan";
   if (std::isinf(value)) return value < 0 ? "-inf" : "inf";
   char buffer[40];
-  const auto end = std::to_chars(buffer, buffer + sizeof buffer, value).ptr;  // shortest text that reads back exactly
+  const auto end = std::to_chars(buffer, buffer + sizeof buffer, value).ptr;  // shortest that reads back the same
   std::string result(buffer, end);
   if (result.find_first_of(".e") == std::string::npos) result += ".0";
   return result;
 }
 
-template <class T, class Print>
-std::string list(const T& items, Print print) {
-  std::string result = "[";
-  for (std::size_t i = 0; i < items.size(); ++i) result += (i ? ", " : "") + print(items[i]);
-  return result + "]";
-}
-
-std::string dims(const Dims& values) {
-  return list(values, [](const SymDim& dim) { return dim.text(); });
-}
-
-std::string quoted(const std::string& text) {
+std::string quoted(const std::string& value) {
   std::string result = "\"";
-  for (char c : text) result += c == '"' || c == '\\' ? std::string("\\") + c : std::string(1, c);
+  for (char c : value) {
+    if (c == '"' || c == '\\') result += '\\';
+    if (c == '\n')
+      result += "\\n";
+    else
+      result += c;
+  }
   return result + "\"";
 }
 
-struct TextOf {
+template <class List, class Text>
+std::string bracketed(const List& list, Text text_of_item) {
+  std::string result = "[";
+  for (std::size_t i = 0; i < list.size(); ++i) result += (i ? ", " : "") + text_of_item(list[i]);
+  return result + "]";
+}
+
+std::string text_of(const Dims& dims) {
+  return bracketed(dims, [](const SymDim& dim) { return dim.text(); });
+}
+
+struct AttrText {
   std::string operator()(bool value) const { return value ? "true" : "false"; }
   std::string operator()(std::int64_t value) const { return std::to_string(value); }
-  std::string operator()(std::uint64_t value) const { return std::to_string(value); }
-  std::string operator()(double value) const { return number(value); }
-  std::string operator()(const std::pair<double, double>& value) const { return "(" + number(value.first) + ", " + number(value.second) + ")"; }
+  std::string operator()(double value) const { return text_of(value); }
   std::string operator()(const std::string& value) const { return quoted(value); }
   std::string operator()(DType value) const { return std::string(name(value)); }
-  std::string operator()(const Scalar& value) const { return std::visit(*this, value); }
-  std::string operator()(const std::vector<std::int64_t>& values) const {
-    return list(values, [](std::int64_t v) { return std::to_string(v); });
+  std::string operator()(const Scalar& value) const { return text(value); }
+  std::string operator()(const std::vector<std::int64_t>& value) const {
+    return bracketed(value, [](std::int64_t item) { return std::to_string(item); });
   }
   std::string operator()(const SymDim& value) const { return value.text(); }
-  std::string operator()(const Dims& values) const { return dims(values); }
-  std::string operator()(const std::vector<std::optional<Dims>>& values) const {
-    return list(values, [](const std::optional<Dims>& v) { return v ? dims(*v) : std::string("contiguous"); });
+  std::string operator()(const Dims& value) const { return text_of(value); }
+  std::string operator()(const std::vector<std::optional<Dims>>& value) const {
+    return bracketed(value, [](const std::optional<Dims>& item) { return item ? text_of(*item) : std::string("contiguous"); });
   }
 };
 
-/// "s0 >= 1", "s0 in 2..7", "s1 = s0 // 3"
-std::string constraint(const Symbol& symbol) {
+struct ScalarText {
+  std::string operator()(bool value) const { return value ? "true" : "false"; }
+  std::string operator()(std::int64_t value) const { return std::to_string(value); }
+  std::string operator()(std::uint64_t value) const { return std::to_string(value); }
+  std::string operator()(double value) const { return text_of(value); }
+  std::string operator()(const std::pair<double, double>& value) const {
+    return "(" + text_of(value.first) + ", " + text_of(value.second) + ")";
+  }
+};
+
+// Input names are Python expressions (`L.self.weights[0]`); in text they are plain words.
+std::string word(std::string_view name, std::string_view also_allowed) {
   std::string result;
+  for (char c : name) {
+    const bool allowed = std::isalnum(static_cast<unsigned char>(c)) || c == '_' || also_allowed.find(c) != std::string_view::npos;
+    if (allowed)
+      result += c;
+    else if (result.empty() || result.back() != '_')
+      result += '_';
+  }
+  return result.empty() ? "_" : result;
+}
+
+std::string operand_of_definition(const SymDim& dim) {
+  return dim.terms().size() > 1 ? "(" + dim.text() + ")" : dim.text();
+}
+
+std::string symbol_text(const Graph& graph, std::size_t index) {
+  const Symbol& symbol = graph.symbols[index];
+  std::string result = SymDim(SymbolId{std::uint32_t(index)}).text();
   if (symbol.definition)
-    result = symbol.name + " = (" + symbol.definition->dividend.text() + (symbol.definition->remainder ? ") % (" : ") // (") +
-             symbol.definition->divisor.text() + ")";
-  else if (symbol.max != INT64_MAX)
-    result = symbol.name + " in " + std::to_string(symbol.min) + ".." + std::to_string(symbol.max);
-  else
-    result = symbol.name + " >= " + std::to_string(symbol.min);
+    result += " = " + operand_of_definition(symbol.definition->dividend) + (symbol.definition->remainder ? " % " : " // ") +
+              operand_of_definition(symbol.definition->divisor);
+  const bool has_min = symbol.min != INT64_MIN, has_max = symbol.max != INT64_MAX;
+  if (has_min && has_max)
+    result += " in " + std::to_string(symbol.min) + ".." + std::to_string(symbol.max);
+  else if (has_min)
+    result += " >= " + std::to_string(symbol.min);
+  else if (has_max)
+    result += " <= " + std::to_string(symbol.max);
   return result;
 }
 
-std::string with_strides(const Type& type, const std::optional<Strides>& strides) {
-  std::string result = text(type);
-  if (strides) {
-    std::string inner = dims(*strides);
-    inner.front() = '{';
-    inner.back() = '}';
-    result += inner;
+std::string strides_text(const std::optional<Strides>& strides) { return strides ? " strides " + text_of(*strides) : ""; }
+
+struct Columns {
+  std::string operation, types, location;
+};
+
+Columns columns(const Graph& graph, const Node& node, const std::vector<std::string>& names) {
+  Columns result;
+  auto name_of = [&](ValueId value) { return value.index < names.size() ? names[value.index] : std::string("%?"); };
+  for (std::size_t i = 0; i < node.results.size(); ++i) {
+    result.operation += (i ? ", " : "") + name_of(node.results[i]);
+    result.types += (i ? ", " : "") + text(graph.type(node.results[i]));
+  }
+  if (!node.results.empty()) result.operation += " = ";
+  result.operation += name(node.op);
+  for (std::size_t i = 0; i < node.operands.size(); ++i) result.operation += (i ? ", " : " ") + name_of(node.operands[i]);
+  std::string attrs;
+  for (const AttrRow& attr : row(node.op).attrs) {
+    const Attr* value = node.attrs.find(attr.name);
+    if (!value || repeats_result_shape(node.op, attr.name)) continue;
+    attrs += (attrs.empty() ? "" : ", ") + attr.name + " = " + text(*value);
+  }
+  if (!attrs.empty()) result.operation += " {" + attrs + "}";
+  if (node.location.line > 0) {
+    const std::size_t slash = node.location.file.find_last_of("/\\");
+    std::string file = slash == std::string::npos ? node.location.file : node.location.file.substr(slash + 1);
+    result.location = file + ":" + std::to_string(node.location.line);
   }
   return result;
 }
 
 }  // namespace
 
-std::string text(const Attr& attr) { return std::visit(TextOf(), attr); }
+bool repeats_result_shape(Op op, std::string_view attr) {
+  return (attr == "shape" && row(op).shape_rule == "Attr") || (attr == "sizes" && row(op).shape_rule == "Sizes");
+}
+
+std::string text(const Scalar& scalar) { return std::visit(ScalarText{}, scalar); }
+std::string text(const Attr& attr) { return std::visit(AttrText{}, attr); }
+
+std::vector<std::string> value_names(const Graph& graph) {
+  std::vector<std::string> names(graph.value_count(), "%?");
+  std::set<std::string> taken;
+  for (const Input& input : graph.inputs) {
+    std::string base = "%" + word(input.name, ".");
+    // Plain numbers are the nodes'; a leading digit is kept apart from them.
+    if (std::isdigit(static_cast<unsigned char>(base[1]))) base.insert(1, "_");
+    std::string unique = base;
+    for (int copy = 2; !taken.insert(unique).second; ++copy) unique = base + "_" + std::to_string(copy);
+    if (input.value.index < names.size()) names[input.value.index] = unique;
+  }
+  std::size_t number = 0;
+  for (const Node& node : graph.nodes)
+    for (ValueId result : node.results)
+      if (result.index < names.size()) names[result.index] = "%" + std::to_string(number++);
+  return names;
+}
+
+std::string print(const Graph& graph, const Node& node) {
+  const Columns parts = columns(graph, node, value_names(graph));
+  return parts.operation + (parts.types.empty() ? "" : " : " + parts.types);
+}
 
 std::string print(const Graph& graph) {
-  std::vector<std::string> names(graph.value_count());
-  std::ostringstream out;
-  out << "graph @" << graph.name << "(";
+  const std::vector<std::string> names = value_names(graph);
+  auto name_of = [&](ValueId value) { return value.index < names.size() ? names[value.index] : std::string("%?"); };
+
+  std::string result = "graph @" + word(graph.name, ".<>") + "(";
   for (std::size_t i = 0; i < graph.inputs.size(); ++i) {
     const Input& input = graph.inputs[i];
-    names[input.value.index] = "%" + input.name;
-    out << (i ? ", " : "") << "%" << input.name << ": " << with_strides(graph.type(input.value), input.strides);
+    result += (i ? ", " : "") + name_of(input.value) + ": " + text(graph.type(input.value)) + strides_text(input.strides);
   }
-  out << ")";
-  for (std::size_t i = 0; i < graph.symbols.size(); ++i) out << (i ? ", " : " where ") << constraint(graph.symbols[i]);
-  out << " {\n";
+  result += ")";
+  for (std::size_t i = 0; i < graph.symbols.size(); ++i) result += (i ? ", " : " where ") + symbol_text(graph, i);
+  result += " {\n";
 
-  struct Line {
-    std::string left, type, location;
-  };
-  std::vector<Line> lines;
-  std::size_t left_width = 0, type_width = 0;
-  int next = 0;
+  std::vector<Columns> lines;
+  std::size_t operation_width = 0, types_width = 0;
   for (const Node& node : graph.nodes) {
-    Line line;
-    for (std::size_t i = 0; i < node.results.size(); ++i) {
-      names[node.results[i].index] = "%" + std::to_string(next++);
-      line.left += (i ? ", " : "") + names[node.results[i].index];
-      line.type += (i ? ", " : "") + text(graph.type(node.results[i]));
-    }
-    line.left += (node.results.empty() ? "" : " = ") + std::string(name(node.op));
-    for (std::size_t i = 0; i < node.operands.size(); ++i) line.left += (i ? ", " : " ") + names[node.operands[i].index];
-    if (!node.attrs.items().empty()) {
-      // In the order of the op's row.
-      std::string attrs;
-      for (const AttrRow& row : row(node.op).attrs)
-        if (const Attr* attr = node.attrs.find(row.name)) attrs += (attrs.empty() ? "" : ", ") + row.name + " = " + text(*attr);
-      line.left += " {" + attrs + "}";
-    }
-    if (node.location.line > 0) {
-      const auto slash = node.location.file.find_last_of('/');
-      line.location = "; " + node.location.file.substr(slash == std::string::npos ? 0 : slash + 1) + ":" + std::to_string(node.location.line);
-    }
-    left_width = std::max(left_width, line.left.size());
-    type_width = std::max(type_width, line.type.size());
-    lines.push_back(std::move(line));
+    lines.push_back(columns(graph, node, names));
+    operation_width = std::max(operation_width, lines.back().operation.size());
+    types_width = std::max(types_width, lines.back().types.size());
   }
-  for (const Line& line : lines) {
-    out << "  " << line.left << std::string(left_width - line.left.size(), ' ') << " : " << line.type;
-    if (!line.location.empty()) out << std::string(type_width - line.type.size(), ' ') << "    " << line.location;
-    out << "\n";
-  }
-  for (const Write& write : graph.writes) out << "  write %" << graph.inputs[write.input].name << " <- " << names[write.value.index] << "\n";
-  out << "  return";
-  for (std::size_t i = 0; i < graph.outputs.size(); ++i) {
-    const Output& output = graph.outputs[i];
-    out << (i ? ", " : " ") << names[output.value.index];
-    if (output.strides) {
-      std::string inner = dims(*output.strides);
-      inner.front() = '{';
-      inner.back() = '}';
-      out << inner;
+  for (const Columns& line : lines) {
+    std::string padded = "  " + line.operation;
+    if (!line.types.empty()) padded += std::string(operation_width - line.operation.size(), ' ') + " : " + line.types;
+    if (!line.location.empty()) {
+      padded.resize(std::max(padded.size(), 2 + operation_width + 3 + types_width), ' ');
+      padded += "    ; " + line.location;
     }
+    result += padded + "\n";
   }
-  out << "\n}\n";
-  return out.str();
+  for (const Write& write : graph.writes) {
+    const bool known = write.input >= 0 && std::size_t(write.input) < graph.inputs.size();
+    result += "  write " + (known ? name_of(graph.inputs[std::size_t(write.input)].value) : "%?") + " <- " + name_of(write.value) + "\n";
+  }
+  result += "  return";
+  for (std::size_t i = 0; i < graph.outputs.size(); ++i)
+    result += (i ? ", " : " ") + name_of(graph.outputs[i].value) + strides_text(graph.outputs[i].strides);
+  return result + "\n}\n";
 }
 
 }  // namespace fj

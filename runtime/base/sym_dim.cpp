@@ -1,39 +1,35 @@
-// Polynomials in canonical form: terms sorted by their symbols, none with coefficient 0.
+// Sizes as integer polynomials. Terms are kept sorted by degree (highest first), then by their
+// symbols: a monomial order, so that `divide_exactly` is plain polynomial long division. Coefficients
+// wrap like int64 in machine code; whoever allocates checks sizes.
 #include "runtime/base/sym_dim.h"
 
 #include <algorithm>
-#include <map>
-#include <set>
 
 #include "runtime/base/error.h"
 
 namespace fj {
 namespace {
 
-using Terms = std::map<std::vector<SymbolId>, std::int64_t>;
-
-// Overflow wraps; sizes are checked where they are used.
 std::int64_t wrapping_add(std::int64_t a, std::int64_t b) { return std::int64_t(std::uint64_t(a) + std::uint64_t(b)); }
-std::int64_t wrapping_mul(std::int64_t a, std::int64_t b) { return std::int64_t(std::uint64_t(a) * std::uint64_t(b)); }
+std::int64_t wrapping_multiply(std::int64_t a, std::int64_t b) { return std::int64_t(std::uint64_t(a) * std::uint64_t(b)); }
 
-std::vector<SymDim::Term> canonical(Terms terms) {
+bool precedes(const std::vector<SymbolId>& a, const std::vector<SymbolId>& b) {
+  if (a.size() != b.size()) return a.size() > b.size();
+  return a < b;
+}
+
+// Sorts, adds up terms over the same symbols, drops those that vanish.
+std::vector<SymDim::Term> canonical(std::vector<SymDim::Term> terms) {
+  std::sort(terms.begin(), terms.end(),
+            [](const SymDim::Term& a, const SymDim::Term& b) { return precedes(a.symbols, b.symbols); });
   std::vector<SymDim::Term> result;
-  for (auto& [symbols, coefficient] : terms)
-    if (coefficient != 0) result.push_back({symbols, coefficient});
-  return result;
-}
-
-std::vector<SymbolId> merged(const std::vector<SymbolId>& a, const std::vector<SymbolId>& b) {
-  std::vector<SymbolId> result;
-  std::merge(a.begin(), a.end(), b.begin(), b.end(), std::back_inserter(result));
-  return result;
-}
-
-/// a / b as multisets, if b is contained in a.
-std::optional<std::vector<SymbolId>> without(const std::vector<SymbolId>& a, const std::vector<SymbolId>& b) {
-  if (!std::includes(a.begin(), a.end(), b.begin(), b.end())) return std::nullopt;
-  std::vector<SymbolId> result;
-  std::set_difference(a.begin(), a.end(), b.begin(), b.end(), std::back_inserter(result));
+  for (SymDim::Term& term : terms) {
+    if (!result.empty() && result.back().symbols == term.symbols)
+      result.back().coefficient = wrapping_add(result.back().coefficient, term.coefficient);
+    else
+      result.push_back(std::move(term));
+  }
+  std::erase_if(result, [](const SymDim::Term& term) { return term.coefficient == 0; });
   return result;
 }
 
@@ -53,22 +49,27 @@ std::optional<std::int64_t> SymDim::constant() const {
 }
 
 std::int64_t SymDim::value() const {
-  FJ_CHECK(is_constant(), "size " + text() + " depends on symbols");
-  return terms_.empty() ? 0 : terms_[0].coefficient;
+  FJ_CHECK(is_constant(), "size " + text() + " is not a constant");
+  return *constant();
 }
 
 std::vector<SymbolId> SymDim::symbols() const {
-  std::set<SymbolId> all;
-  for (const Term& term : terms_) all.insert(term.symbols.begin(), term.symbols.end());
-  return {all.begin(), all.end()};
+  std::vector<SymbolId> result;
+  for (const Term& term : terms_) result.insert(result.end(), term.symbols.begin(), term.symbols.end());
+  std::sort(result.begin(), result.end());
+  result.erase(std::unique(result.begin(), result.end()), result.end());
+  return result;
 }
 
 std::int64_t SymDim::evaluate(std::span<const std::int64_t> symbol_values) const {
   std::int64_t sum = 0;
   for (const Term& term : terms_) {
-    std::int64_t product = term.coefficient;
-    for (SymbolId symbol : term.symbols) product = wrapping_mul(product, symbol_values[symbol.index]);
-    sum = wrapping_add(sum, product);
+    std::int64_t factor = term.coefficient;
+    for (SymbolId symbol : term.symbols) {
+      FJ_CHECK(symbol.index < symbol_values.size(), "no value for symbol s" + std::to_string(symbol.index));
+      factor = wrapping_multiply(factor, symbol_values[symbol.index]);
+    }
+    sum = wrapping_add(sum, factor);
   }
   return sum;
 }
@@ -76,30 +77,30 @@ std::int64_t SymDim::evaluate(std::span<const std::int64_t> symbol_values) const
 SymDim SymDim::substitute(const std::function<SymDim(SymbolId)>& mapping) const {
   SymDim sum;
   for (const Term& term : terms_) {
-    SymDim product(term.coefficient);
-    for (SymbolId symbol : term.symbols) product = product * mapping(symbol);
-    sum = sum + product;
+    SymDim factor(term.coefficient);
+    for (SymbolId symbol : term.symbols) factor = factor * mapping(symbol);
+    sum = sum + factor;
   }
   return sum;
 }
 
 std::optional<SymDim> SymDim::divide_exactly(const SymDim& divisor) const {
   if (divisor.terms_.empty()) return std::nullopt;
-  // Long division by the divisor's last term in the canonical order.
-  const Term& leading = divisor.terms_.back();
-  SymDim remainder = *this, quotient;
+  const Term& leading = divisor.terms_[0];
+  SymDim quotient, remainder = *this;
   while (!remainder.terms_.empty()) {
-    const Term& last = remainder.terms_.back();
-    auto symbols = without(last.symbols, leading.symbols);
-    if (!symbols || last.coefficient % leading.coefficient != 0) return std::nullopt;
+    const Term& term = remainder.terms_[0];
+    // The second test keeps INT64_MIN / -1 from trapping.
+    if (leading.coefficient == -1 && term.coefficient == INT64_MIN) return std::nullopt;
+    if (term.coefficient % leading.coefficient != 0) return std::nullopt;
+    if (!std::includes(term.symbols.begin(), term.symbols.end(), leading.symbols.begin(), leading.symbols.end()))
+      return std::nullopt;
     SymDim step;
-    step.terms_.push_back({*symbols, last.coefficient / leading.coefficient});
-    const SymDim next = remainder - step * divisor;
-    // The canonical order is not a monomial order for every divisor: without progress there is no quotient.
-    if (next.terms_.size() > remainder.terms_.size() + divisor.terms_.size() || next == remainder) return std::nullopt;
-    if (!next.terms_.empty() && next.terms_.back().symbols >= last.symbols) return std::nullopt;
+    step.terms_.push_back({{}, term.coefficient / leading.coefficient});
+    std::set_difference(term.symbols.begin(), term.symbols.end(), leading.symbols.begin(), leading.symbols.end(),
+                        std::back_inserter(step.terms_[0].symbols));
     quotient = quotient + step;
-    remainder = next;
+    remainder = remainder - step * divisor;
   }
   return quotient;
 }
@@ -107,42 +108,38 @@ std::optional<SymDim> SymDim::divide_exactly(const SymDim& divisor) const {
 std::string SymDim::text() const {
   if (terms_.empty()) return "0";
   std::string result;
-  // The constant comes last: "s0*64 + 1".
-  auto append = [&](const Term& term) {
-    std::int64_t coefficient = term.coefficient;
-    if (!result.empty()) {
-      result += coefficient < 0 ? " - " : " + ";
-      if (coefficient < 0 && coefficient != INT64_MIN) coefficient = -coefficient;
-    }
-    std::string factors;
-    for (SymbolId symbol : term.symbols) factors += (factors.empty() ? "s" : "*s") + std::to_string(symbol.index);
-    if (factors.empty()) result += std::to_string(coefficient);
-    else if (coefficient == 1) result += factors;
-    else result += factors + "*" + std::to_string(coefficient);
-  };
-  for (const Term& term : terms_)
-    if (!term.symbols.empty()) append(term);
-  if (terms_[0].symbols.empty()) append(terms_[0]);
+  for (const Term& term : terms_) {
+    bool negative = term.coefficient < 0;
+    // The magnitude of INT64_MIN exists only as an unsigned number.
+    std::uint64_t magnitude = negative ? 0 - std::uint64_t(term.coefficient) : std::uint64_t(term.coefficient);
+    if (result.empty())
+      result += negative ? "-" : "";
+    else
+      result += negative ? " - " : " + ";
+    for (std::size_t i = 0; i < term.symbols.size(); ++i)
+      result += (i ? "*s" : "s") + std::to_string(term.symbols[i].index);
+    if (term.symbols.empty() || magnitude != 1) result += (term.symbols.empty() ? "" : "*") + std::to_string(magnitude);
+  }
   return result;
 }
 
 SymDim operator+(const SymDim& a, const SymDim& b) {
-  Terms terms;
-  for (const auto& term : a.terms_) terms[term.symbols] = term.coefficient;
-  for (const auto& term : b.terms_) terms[term.symbols] = wrapping_add(terms[term.symbols], term.coefficient);
   SymDim result;
-  result.terms_ = canonical(std::move(terms));
+  result.terms_ = a.terms_;
+  result.terms_.insert(result.terms_.end(), b.terms_.begin(), b.terms_.end());
+  result.terms_ = canonical(std::move(result.terms_));
   return result;
 }
 
-SymDim operator-(const SymDim& a, const SymDim& b) { return a + b * SymDim(-1); }
+SymDim operator-(const SymDim& a, const SymDim& b) { return a + SymDim(-1) * b; }
 
 SymDim operator*(const SymDim& a, const SymDim& b) {
-  Terms terms;
-  for (const auto& x : a.terms_)
-    for (const auto& y : b.terms_) {
-      std::int64_t& coefficient = terms[merged(x.symbols, y.symbols)];
-      coefficient = wrapping_add(coefficient, wrapping_mul(x.coefficient, y.coefficient));
+  std::vector<SymDim::Term> terms;
+  for (const SymDim::Term& x : a.terms_)
+    for (const SymDim::Term& y : b.terms_) {
+      SymDim::Term term{{}, wrapping_multiply(x.coefficient, y.coefficient)};
+      std::merge(x.symbols.begin(), x.symbols.end(), y.symbols.begin(), y.symbols.end(), std::back_inserter(term.symbols));
+      terms.push_back(std::move(term));
     }
   SymDim result;
   result.terms_ = canonical(std::move(terms));
@@ -150,13 +147,14 @@ SymDim operator*(const SymDim& a, const SymDim& b) {
 }
 
 std::size_t SymDim::hash() const {
-  std::size_t hash = 0x9e3779b97f4a7c15;
-  auto mix = [&](std::uint64_t value) { hash = (hash ^ value) * 0x100000001b3 + (hash >> 29); };
+  std::uint64_t state = 0xcbf29ce484222325u;  // FNV-1a over the canonical form
+  auto mix = [&](std::uint64_t word) { state = (state ^ word) * 0x100000001b3u; };
   for (const Term& term : terms_) {
-    for (SymbolId symbol : term.symbols) mix(symbol.index + 1);
     mix(std::uint64_t(term.coefficient));
+    mix(term.symbols.size());
+    for (SymbolId symbol : term.symbols) mix(symbol.index);
   }
-  return hash;
+  return std::size_t(state);
 }
 
 SymDim product(std::span<const SymDim> dims) {
@@ -170,7 +168,8 @@ Dims contiguous_strides(std::span<const SymDim> shape) {
   SymDim stride(1);
   for (std::size_t i = shape.size(); i-- > 0;) {
     strides[i] = stride;
-    stride = stride * shape[i];
+    // Both libraries step over empty dimensions as if they had one element.
+    if (shape[i] != SymDim(0)) stride = stride * shape[i];
   }
   return strides;
 }
