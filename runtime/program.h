@@ -12,23 +12,11 @@
 #include <vector>
 
 #include "runtime/base/dtype.h"
+#include "runtime/base/status.h"
 #include "runtime/base/sym_dim.h"
 #include "runtime/host.h"
 
 namespace fj {
-
-/// What kernels report; bits of one word per launch.
-enum KernelStatus : std::uint32_t {
-  kOk = 0,
-  kIndexOutOfRange = 1,
-  kIntegerDivisionByZero = 2,
-  kFloatDivide = 4,      // IEEE conditions: collected only for programs that ask (NumPy)
-  kFloatOverflow = 8,
-  kFloatUnderflow = 16,
-  kFloatInvalid = 32,
-  kHostFailed = 64,      // allocation or extern call failed
-  kInterrupted = 128,
-};
 
 /// Everything that differs between two calls of one program.
 struct Call {

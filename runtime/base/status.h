@@ -1,0 +1,20 @@
+/// What kernels and the reference evaluator report: bits of one word per launch.
+#pragma once
+
+#include <cstdint>
+
+namespace fj {
+
+enum KernelStatus : std::uint32_t {
+  kOk = 0,
+  kIndexOutOfRange = 1,
+  kIntegerDivisionByZero = 2,
+  kFloatDivide = 4,      // IEEE conditions: collected only for programs that ask (NumPy)
+  kFloatOverflow = 8,
+  kFloatUnderflow = 16,
+  kFloatInvalid = 32,
+  kHostFailed = 64,      // allocation or extern call failed
+  kInterrupted = 128,
+};
+
+}  // namespace fj
