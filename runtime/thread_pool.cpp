@@ -1,0 +1,191 @@
+// A fixed set of job slots in static memory. A caller takes a slot and opens it; workers enter open slots (`users`), claim chunks and
+// leave; the caller closes the slot when no chunk is left and waits until nobody is in it. Because slots are never freed, a late
+// worker that looks at a closed one does no harm.
+#include "runtime/thread_pool.h"
+
+#include <pthread.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <mutex>
+#include <new>
+#include <thread>
+#include <vector>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace fj {
+namespace {
+
+void pause() {
+#if defined(__x86_64__)
+  _mm_pause();
+#endif
+}
+
+struct alignas(64) Slot {
+  std::atomic<bool> taken{false};
+  std::atomic<bool> open{false};
+  void (*body)(void*, std::int64_t) = nullptr;
+  void* context = nullptr;
+  std::int64_t chunks = 0;
+  alignas(64) std::atomic<std::int64_t> next{0};
+  alignas(64) std::atomic<int> users{0};
+
+  void work() {
+    for (std::int64_t chunk; (chunk = next.fetch_add(1, std::memory_order_relaxed)) < chunks;) body(context, chunk);
+  }
+};
+
+constexpr int kSlots = 16;
+// About 20 microseconds: longer than the gap between two kernels of a program, shorter than a wake-up is worth.
+constexpr int kSpins = 500;
+
+thread_local bool inside = false;
+
+struct Pool {
+  Slot slots[kSlots];
+  std::atomic<std::uint32_t> epoch{0};  // moves when a slot opens or the pool stops
+  std::atomic<int> sleeping{0};
+  std::atomic<bool> stopping{false};
+  std::atomic<int> workers_wanted{-1};
+  std::atomic<int> workers_running{0};
+  std::mutex starting;
+  std::vector<pthread_t> threads;
+
+  void run_worker() {
+    inside = true;
+    std::uint32_t seen = epoch.load(std::memory_order_acquire);
+    while (!stopping.load(std::memory_order_relaxed)) {
+      bool worked = false;
+      for (Slot& slot : slots) {
+        if (!slot.open.load(std::memory_order_relaxed)) continue;
+        slot.users.fetch_add(1, std::memory_order_seq_cst);
+        // Seen open after entering: the caller waits for us.
+        if (slot.open.load(std::memory_order_seq_cst)) {
+          slot.work();
+          worked = true;
+        }
+        if (slot.users.fetch_sub(1, std::memory_order_seq_cst) == 1) slot.users.notify_all();
+      }
+      const std::uint32_t now = epoch.load(std::memory_order_acquire);
+      if (worked || now != seen) {
+        seen = now;
+        continue;
+      }
+      int spins = kSpins;
+      while (spins-- > 0 && epoch.load(std::memory_order_relaxed) == seen) pause();
+      if (epoch.load(std::memory_order_acquire) != seen) continue;
+      sleeping.fetch_add(1, std::memory_order_seq_cst);
+      epoch.wait(seen, std::memory_order_seq_cst);
+      sleeping.fetch_sub(1, std::memory_order_relaxed);
+    }
+  }
+
+  static void* thread_main(void* pool) {
+    static_cast<Pool*>(pool)->run_worker();
+    return nullptr;
+  }
+
+  void start(int wanted) {
+    std::lock_guard lock(starting);
+    while (int(threads.size()) < wanted) {
+      pthread_t thread;
+      if (pthread_create(&thread, nullptr, thread_main, this) != 0) break;  // fewer threads, same results
+      threads.push_back(thread);
+    }
+    workers_running.store(int(threads.size()), std::memory_order_release);
+  }
+
+  void stop() {
+    std::lock_guard lock(starting);
+    stopping = true;
+    epoch.fetch_add(1);
+    epoch.notify_all();
+    for (pthread_t thread : threads) pthread_join(thread, nullptr);
+    threads.clear();
+    workers_running = 0;
+    stopping = false;
+  }
+};
+
+/// Never destroyed: workers of other threads may still look at it while the process ends.
+Pool& pool() {
+  static Pool* instance = [] {
+    auto* made = new Pool;
+    pthread_atfork(nullptr, nullptr, [] {
+      // The child has no workers and whatever its parent's other threads were doing is gone.
+      new (&pool()) Pool;
+      inside = false;
+    });
+    std::atexit([] { pool().stop(); });
+    return made;
+  }();
+  return *instance;
+}
+
+int available_cores() {
+  cpu_set_t set;
+  int cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : int(std::thread::hardware_concurrency());
+  // A container's quota: "max 100000" or "200000 100000".
+  if (FILE* file = std::fopen("/sys/fs/cgroup/cpu.max", "r")) {
+    long quota = 0, period = 0;
+    if (std::fscanf(file, "%ld %ld", &quota, &period) == 2 && quota > 0 && period > 0)
+      cores = std::min(cores, int((quota + period - 1) / period));
+    std::fclose(file);
+  }
+  return std::max(cores, 1);
+}
+
+}  // namespace
+
+int thread_count() {
+  const int wanted = pool().workers_wanted.load(std::memory_order_relaxed);
+  if (wanted >= 0) return wanted + 1;
+  static const int cores = available_cores();
+  return cores;
+}
+
+void set_thread_count(int threads) { pool().workers_wanted = threads > 0 ? threads - 1 : -1; }
+
+void parallel_for(std::int64_t chunks, void (*body)(void* context, std::int64_t chunk), void* context) {
+  auto inline_loop = [&] {
+    for (std::int64_t chunk = 0; chunk < chunks; ++chunk) body(context, chunk);
+  };
+  const int workers = chunks > 1 && !inside ? thread_count() - 1 : 0;
+  if (workers <= 0) return inline_loop();
+  Pool& p = pool();
+  if (p.workers_running.load(std::memory_order_acquire) < workers) p.start(workers);
+  Slot* mine = nullptr;
+  for (Slot& slot : p.slots)
+    if (!slot.taken.load(std::memory_order_relaxed) && !slot.taken.exchange(true, std::memory_order_acquire)) {
+      mine = &slot;
+      break;
+    }
+  if (mine == nullptr) return inline_loop();  // more callers at once than slots
+  mine->body = body;
+  mine->context = context;
+  mine->chunks = chunks;
+  mine->next.store(0, std::memory_order_relaxed);
+  mine->open.store(true, std::memory_order_seq_cst);
+  p.epoch.fetch_add(1, std::memory_order_seq_cst);
+  if (p.sleeping.load(std::memory_order_seq_cst) > 0) p.epoch.notify_all();
+  inside = true;
+  mine->work();
+  inside = false;
+  mine->open.store(false, std::memory_order_seq_cst);
+  for (int spins = 0, users; (users = mine->users.load(std::memory_order_seq_cst)) != 0; ++spins) {
+    if (spins < 4 * kSpins)
+      pause();
+    else
+      mine->users.wait(users, std::memory_order_seq_cst);
+  }
+  mine->taken.store(false, std::memory_order_release);
+}
+
+}  // namespace fj
