@@ -52,8 +52,8 @@ Blas search(const LoadedObjects& loaded) {
     if (!torch && !openblas) continue;
     void* library = dlopen(path.c_str(), RTLD_LAZY | RTLD_NOLOAD);
     if (library == nullptr) continue;
-    // mkl_get_version tells torch's own copy of MKL from a torch built on another BLAS with other integer sizes.
-    if (torch && dlsym(library, "mkl_get_version") != nullptr && find(library, "cblas_sgemm", blas.sgemm32) &&
+    // MKL_Get_Version_String tells torch's own copy of MKL from a torch built on another BLAS with other integer sizes.
+    if (torch && dlsym(library, "MKL_Get_Version_String") != nullptr && find(library, "cblas_sgemm", blas.sgemm32) &&
         find(library, "cblas_dgemm", blas.dgemm32)) {
       blas.name = "mkl (torch)";
       return blas;
