@@ -1,0 +1,200 @@
+/// Composite functions: the arithmetic of each follows the order of operations of the libraries' own kernels.
+#include "tracer/frontends/composites.h"
+
+#include <cmath>
+
+namespace fj {
+
+DType compute_dtype(DType dtype) { return dtype == DType::F16 || dtype == DType::BF16 ? DType::F32 : dtype; }
+
+ValueId in_compute_dtype(Tracer& tracer, ValueId x, const std::function<ValueId(ValueId)>& body) {
+  const DType dtype = dtype_of(tracer, x);
+  return cast(tracer, body(cast(tracer, x, compute_dtype(dtype))), dtype);
+}
+
+ValueId with_constant(Tracer& tracer, Op op, ValueId x, double value) {
+  return emit(tracer, op, {x, constant_like(tracer, x, value)});
+}
+
+ValueId constant_with(Tracer& tracer, Op op, double value, ValueId x) {
+  return emit(tracer, op, {constant_like(tracer, x, value), x});
+}
+
+ValueId sigmoid(Tracer& tracer, ValueId input) {
+  return in_compute_dtype(tracer, input, [&](ValueId x) {
+    return constant_with(tracer, Op::div, 1, with_constant(tracer, Op::add, emit(tracer, Op::exp, {emit(tracer, Op::neg, {x})}), 1));
+  });
+}
+
+ValueId silu(Tracer& tracer, ValueId input) {
+  return in_compute_dtype(tracer, input, [&](ValueId x) {
+    return emit(tracer, Op::div, {x, with_constant(tracer, Op::add, emit(tracer, Op::exp, {emit(tracer, Op::neg, {x})}), 1)});
+  });
+}
+
+ValueId gelu(Tracer& tracer, ValueId input, bool tanh_approximation) {
+  return in_compute_dtype(tracer, input, [&](ValueId x) {
+    if (!tanh_approximation) {
+      ValueId error = emit(tracer, Op::erf, {with_constant(tracer, Op::mul, x, M_SQRT1_2)});
+      return emit(tracer, Op::mul, {with_constant(tracer, Op::mul, x, 0.5), with_constant(tracer, Op::add, error, 1)});
+    }
+    ValueId cube = emit(tracer, Op::mul, {emit(tracer, Op::mul, {x, x}), x});
+    ValueId inner = emit(tracer, Op::add, {x, with_constant(tracer, Op::mul, cube, 0.044715)});
+    ValueId bent = emit(tracer, Op::tanh, {with_constant(tracer, Op::mul, inner, M_SQRT2 * M_2_SQRTPI * 0.5)});
+    return emit(tracer, Op::mul, {with_constant(tracer, Op::mul, x, 0.5), with_constant(tracer, Op::add, bent, 1)});
+  });
+}
+
+ValueId softplus(Tracer& tracer, ValueId input, double beta, double threshold) {
+  return in_compute_dtype(tracer, input, [&](ValueId x) {
+    ValueId scaled = with_constant(tracer, Op::mul, x, beta);
+    ValueId soft = with_constant(tracer, Op::div, emit(tracer, Op::log1p, {emit(tracer, Op::exp, {scaled})}), beta);
+    return emit(tracer, Op::where, {with_constant(tracer, Op::gt, scaled, threshold), x, soft});
+  });
+}
+
+ValueId elu(Tracer& tracer, ValueId input, double alpha, double scale, double input_scale) {
+  return in_compute_dtype(tracer, input, [&](ValueId x) {
+    ValueId below = emit(tracer, Op::expm1, {input_scale == 1 ? x : with_constant(tracer, Op::mul, x, input_scale)});
+    below = with_constant(tracer, Op::mul, below, alpha * scale);
+    return emit(tracer, Op::where, {with_constant(tracer, Op::lt, x, 0), below, with_constant(tracer, Op::mul, x, scale)});
+  });
+}
+
+ValueId mish(Tracer& tracer, ValueId input) {
+  return in_compute_dtype(tracer, input, [&](ValueId x) {
+    return emit(tracer, Op::mul, {x, emit(tracer, Op::tanh, {emit(tracer, Op::log1p, {emit(tracer, Op::exp, {x})})})});
+  });
+}
+
+ValueId clamp(Tracer& tracer, ValueId x, double low, double high) {
+  return with_constant(tracer, Op::minimum, with_constant(tracer, Op::maximum, x, low), high);
+}
+
+ValueId hard_sigmoid(Tracer& tracer, ValueId input) {
+  return in_compute_dtype(tracer, input, [&](ValueId x) {
+    return with_constant(tracer, Op::div, clamp(tracer, with_constant(tracer, Op::add, x, 3), 0, 6), 6);
+  });
+}
+
+ValueId hard_swish(Tracer& tracer, ValueId input) {
+  return in_compute_dtype(tracer, input, [&](ValueId x) {
+    ValueId gate = clamp(tracer, with_constant(tracer, Op::add, x, 3), 0, 6);
+    return with_constant(tracer, Op::div, emit(tracer, Op::mul, {x, gate}), 6);
+  });
+}
+
+ValueId log_sigmoid(Tracer& tracer, ValueId input) {
+  return in_compute_dtype(tracer, input, [&](ValueId x) {
+    ValueId tail = emit(tracer, Op::log1p, {emit(tracer, Op::exp, {emit(tracer, Op::neg, {emit(tracer, Op::abs, {x})})})});
+    return emit(tracer, Op::sub, {with_constant(tracer, Op::minimum, x, 0), tail});
+  });
+}
+
+ValueId leaky_relu(Tracer& tracer, ValueId input, double slope) {
+  return in_compute_dtype(tracer, input, [&](ValueId x) {
+    return emit(tracer, Op::where, {with_constant(tracer, Op::gt, x, 0), x, with_constant(tracer, Op::mul, x, slope)});
+  });
+}
+
+// ---- reductions
+
+ValueId count_value(Tracer& tracer, const Dims& shape, const Axes& axes, DType dtype) {
+  SymDim count = 1;
+  for (std::int64_t axis : axes) count = count * shape[axis];
+  return size_value(tracer, count, dtype);
+}
+
+ValueId sum(Tracer& tracer, ValueId input, const Axes& axes, bool keepdims) {
+  return in_compute_dtype(tracer, input, [&](ValueId x) { return reduce(tracer, Op::reduce_sum, x, axes, keepdims); });
+}
+
+ValueId mean(Tracer& tracer, ValueId input, const Axes& axes, bool keepdims) {
+  return in_compute_dtype(tracer, input, [&](ValueId x) {
+    const DType dtype = dtype_of(tracer, x);
+    ValueId count = count_value(tracer, shape_of(tracer, x), axes, dtype);
+    return pointwise(tracer, Op::div, {reduce(tracer, Op::reduce_sum, x, axes, keepdims), count});
+  });
+}
+
+ValueId variance(Tracer& tracer, ValueId input, const Axes& axes, double correction, bool keepdims) {
+  return in_compute_dtype(tracer, input, [&](ValueId x) {
+    const DType dtype = dtype_of(tracer, x);
+    const Dims shape = shape_of(tracer, x);
+    ValueId centred = pointwise(tracer, Op::sub, {x, mean(tracer, x, axes, true)});
+    ValueId squares = reduce(tracer, Op::reduce_sum, emit(tracer, Op::mul, {centred, centred}), axes, keepdims);
+    ValueId count = count_value(tracer, shape, axes, dtype);
+    if (correction != 0) {
+      // max(count - correction, 0): too few elements give 0/0 or x/0 as in both libraries.
+      count = with_constant(tracer, Op::maximum, with_constant(tracer, Op::sub, count, correction), 0);
+    }
+    return pointwise(tracer, Op::div, {squares, count});
+  });
+}
+
+ValueId softmax(Tracer& tracer, ValueId input, std::int64_t axis) {
+  return in_compute_dtype(tracer, input, [&](ValueId x) {
+    ValueId shifted = pointwise(tracer, Op::sub, {x, reduce(tracer, Op::reduce_max, x, {axis}, true)});
+    ValueId powers = emit(tracer, Op::exp, {shifted});
+    return pointwise(tracer, Op::div, {powers, reduce(tracer, Op::reduce_sum, powers, {axis}, true)});
+  });
+}
+
+ValueId log_softmax(Tracer& tracer, ValueId input, std::int64_t axis) {
+  return in_compute_dtype(tracer, input, [&](ValueId x) {
+    ValueId shifted = pointwise(tracer, Op::sub, {x, reduce(tracer, Op::reduce_max, x, {axis}, true)});
+    ValueId total = reduce(tracer, Op::reduce_sum, emit(tracer, Op::exp, {shifted}), {axis}, true);
+    return pointwise(tracer, Op::sub, {shifted, emit(tracer, Op::log, {total})});
+  });
+}
+
+ValueId logsumexp(Tracer& tracer, ValueId input, const Axes& axes, bool keepdims) {
+  return in_compute_dtype(tracer, input, [&](ValueId x) {
+    ValueId largest = reduce(tracer, Op::reduce_max, x, axes, true);
+    // An infinite maximum is not subtracted: inf - inf would be NaN.
+    ValueId infinite = emit(tracer, Op::is_inf, {largest});
+    ValueId shift = emit(tracer, Op::where, {infinite, constant_like(tracer, largest, 0), largest});
+    ValueId total = reduce(tracer, Op::reduce_sum, emit(tracer, Op::exp, {pointwise(tracer, Op::sub, {x, shift})}), axes, keepdims);
+    ValueId logarithm = emit(tracer, Op::log, {total});
+    return emit(tracer, Op::add, {logarithm, reshape(tracer, shift, shape_of(tracer, logarithm))});
+  });
+}
+
+namespace {
+
+Axes last_axes(Tracer& tracer, ValueId x, int count) {
+  const int rank = int(shape_of(tracer, x).size());
+  Axes axes;
+  for (int axis = rank - count; axis < rank; ++axis) axes.push_back(axis);
+  return axes;
+}
+
+}  // namespace
+
+ValueId layer_norm(Tracer& tracer, ValueId input, int normalized_rank, ValueId weight, ValueId bias, double epsilon) {
+  return in_compute_dtype(tracer, input, [&](ValueId x) {
+    const DType dtype = dtype_of(tracer, x);
+    const Axes axes = last_axes(tracer, x, normalized_rank);
+    ValueId count = count_value(tracer, shape_of(tracer, x), axes, dtype);
+    ValueId average = pointwise(tracer, Op::div, {reduce(tracer, Op::reduce_sum, x, axes, true), count});
+    ValueId centred = pointwise(tracer, Op::sub, {x, average});
+    ValueId squares = reduce(tracer, Op::reduce_sum, emit(tracer, Op::mul, {centred, centred}), axes, true);
+    ValueId spread = pointwise(tracer, Op::div, {squares, count});
+    ValueId result = pointwise(tracer, Op::mul, {centred, emit(tracer, Op::rsqrt, {with_constant(tracer, Op::add, spread, epsilon)})});
+    if (weight.valid()) result = pointwise(tracer, Op::mul, {result, cast(tracer, weight, dtype)});
+    if (bias.valid()) result = pointwise(tracer, Op::add, {result, cast(tracer, bias, dtype)});
+    return result;
+  });
+}
+
+ValueId rms_norm(Tracer& tracer, ValueId input, int normalized_rank, ValueId weight, double epsilon) {
+  return in_compute_dtype(tracer, input, [&](ValueId x) {
+    const Axes axes = last_axes(tracer, x, normalized_rank);
+    ValueId power = mean(tracer, emit(tracer, Op::mul, {x, x}), axes, true);
+    ValueId result = pointwise(tracer, Op::mul, {x, emit(tracer, Op::rsqrt, {with_constant(tracer, Op::add, power, epsilon)})});
+    if (weight.valid()) result = pointwise(tracer, Op::mul, {result, cast(tracer, weight, dtype_of(tracer, x))});
+    return result;
+  });
+}
+
+}  // namespace fj

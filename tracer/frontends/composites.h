@@ -1,0 +1,47 @@
+/// Composite functions in terms of graph operations, shared by the libraries where the meaning is the same.
+///
+/// Numerically as eager does: half types are computed in f32 and rounded once at the end, sums of differences before
+/// squares, the maximum subtracted before the exponential.
+#pragma once
+
+#include <functional>
+
+#include "tracer/frontends/builders.h"
+
+namespace fj {
+
+/// f32 for half types, else the dtype itself: what a kernel computes in.
+DType compute_dtype(DType dtype);
+/// body(x in its compute dtype), rounded back to x's dtype.
+ValueId in_compute_dtype(Tracer& tracer, ValueId x, const std::function<ValueId(ValueId)>& body);
+/// op(x, constant) and op(constant, x).
+ValueId with_constant(Tracer& tracer, Op op, ValueId x, double value);
+ValueId constant_with(Tracer& tracer, Op op, double value, ValueId x);
+
+ValueId sigmoid(Tracer& tracer, ValueId x);
+ValueId silu(Tracer& tracer, ValueId x);
+ValueId gelu(Tracer& tracer, ValueId x, bool tanh_approximation);
+ValueId softplus(Tracer& tracer, ValueId x, double beta, double threshold);
+ValueId elu(Tracer& tracer, ValueId x, double alpha, double scale, double input_scale);
+ValueId mish(Tracer& tracer, ValueId x);
+ValueId hard_sigmoid(Tracer& tracer, ValueId x);
+ValueId hard_swish(Tracer& tracer, ValueId x);
+ValueId log_sigmoid(Tracer& tracer, ValueId x);
+ValueId leaky_relu(Tracer& tracer, ValueId x, double slope);
+/// min(max(x, low), high); NaN stays.
+ValueId clamp(Tracer& tracer, ValueId x, double low, double high);
+
+/// Sum in the dtype's accumulator, rounded once.
+ValueId sum(Tracer& tracer, ValueId x, const Axes& axes, bool keepdims);
+ValueId mean(Tracer& tracer, ValueId x, const Axes& axes, bool keepdims);
+ValueId variance(Tracer& tracer, ValueId x, const Axes& axes, double correction, bool keepdims);
+ValueId softmax(Tracer& tracer, ValueId x, std::int64_t axis);
+ValueId log_softmax(Tracer& tracer, ValueId x, std::int64_t axis);
+ValueId logsumexp(Tracer& tracer, ValueId x, const Axes& axes, bool keepdims);
+/// Normalises over the last `normalized_rank` axes; weight and bias may be invalid.
+ValueId layer_norm(Tracer& tracer, ValueId x, int normalized_rank, ValueId weight, ValueId bias, double epsilon);
+ValueId rms_norm(Tracer& tracer, ValueId x, int normalized_rank, ValueId weight, double epsilon);
+/// Number of elements along axes as a value.
+ValueId count_value(Tracer& tracer, const Dims& shape, const Axes& axes, DType dtype);
+
+}  // namespace fj

@@ -1,0 +1,286 @@
+/// torch's side of the registry: the table of callables, operators, attributes, and what may run as an extern node.
+///
+/// Rows are in torch.def; what they mean is in torch_pointwise, torch_reductions, torch_shape, torch_creation, torch_nn
+/// and mixed. Here is the dispatch of syntax (`x + y`, `x[i]`, `x.T`) to those rows as Tensor's methods do it.
+#include "tracer/frontends/torch.h"
+
+#include <opcode.h>
+
+#include <cstring>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "frame_hook/cpython/cpython.h"
+#include "tracer/frontends/indexing.h"
+
+namespace fj {
+
+std::span<const HandlerRow> torch_rows() {
+  static const HandlerRow rows[] = {
+#define FJ_TORCH(path, handler) {path, handler},
+#define FJ_TORCH_BOTH(name, handler) {"torch." #name, handler}, {"torch.Tensor." #name, handler},
+#define FJ_TORCH_ALL(name, handler) \
+  FJ_TORCH_BOTH(name, handler) {"torch.Tensor." #name "_", InPlace<handler>}, {"torch." #name "_", InPlace<handler>},
+#define FJ_TORCH_UNARY(name, function, op)                                                   \
+  {"torch." #name, Row<function, op>}, {"torch.Tensor." #name, Row<function, op>},           \
+      {"torch.Tensor." #name "_", InPlace<Row<function, op>>}, {"torch." #name "_", InPlace<Row<function, op>>},
+#define FJ_TORCH_EXTERN(path)
+#include "tracer/frontends/torch.def"
+#undef FJ_TORCH
+#undef FJ_TORCH_BOTH
+#undef FJ_TORCH_ALL
+#undef FJ_TORCH_UNARY
+#undef FJ_TORCH_EXTERN
+  };
+  return rows;
+}
+
+// ---- operators
+
+namespace {
+
+Arguments of(V a, V b) { return {{std::move(a), std::move(b)}, {}}; }
+
+/// The operator with the tensor on the left, by Tensor.__op__.
+V forward(Tracer& tracer, int op, const V& a, const V& b) {
+  switch (op) {
+    case NB_ADD: return torch_add(tracer, of(a, b));
+    case NB_SUBTRACT: return torch_sub(tracer, of(a, b));
+    case NB_MULTIPLY: return torch_mul(tracer, of(a, b));
+    case NB_TRUE_DIVIDE: return torch_true_divide(tracer, of(a, b));
+    case NB_FLOOR_DIVIDE: return torch_floor_divide(tracer, of(a, b));
+    case NB_REMAINDER: return torch_remainder(tracer, of(a, b));
+    case NB_POWER: return torch_pow(tracer, of(a, b));
+    case NB_MATRIX_MULTIPLY: return torch_matmul(tracer, of(a, b));
+    case NB_AND: return torch_bitwise(tracer, Op::bit_and, of(a, b));
+    case NB_OR: return torch_bitwise(tracer, Op::bit_or, of(a, b));
+    case NB_XOR: return torch_bitwise(tracer, Op::bit_xor, of(a, b));
+    case NB_LSHIFT: return torch_shift(tracer, Op::shift_left, of(a, b));
+    case NB_RSHIFT: return torch_shift(tracer, Op::shift_right, of(a, b));
+    default: unsupported("this operator on a tensor");
+  }
+}
+
+/// A number on the left: Tensor.__rop__.
+V reflected(Tracer& tracer, int op, const V& number, const V& tensor) {
+  switch (op) {
+    case NB_ADD:
+    case NB_MULTIPLY:
+    case NB_AND:
+    case NB_OR:
+    case NB_XOR: return forward(tracer, op, tensor, number);
+    case NB_SUBTRACT: return torch_rsub(tracer, of(tensor, number));
+    // Tensor.__rtruediv__ is reciprocal() * other: two roundings.
+    case NB_TRUE_DIVIDE: return torch_mul(tracer, of(torch_reciprocal(tracer, {{tensor}, {}}), number));
+    case NB_POWER: return torch_pow(tracer, of(number, tensor));
+    default: unsupported("this operator between a number and a tensor");
+  }
+}
+
+constexpr int kFirstInPlace = NB_INPLACE_ADD;
+static_assert(NB_INPLACE_XOR - NB_INPLACE_ADD == NB_XOR - NB_ADD, "in-place operators follow the others in the same order");
+
+}  // namespace
+
+V torch_binary(Tracer& tracer, int nb_op, const V& a, const V& b) {
+  const bool in_place = nb_op >= kFirstInPlace;
+  const int op = in_place ? nb_op - kFirstInPlace : nb_op;
+  // What a tensor does not take returns NotImplemented: the other side or TypeError decides.
+  if (!try_torch_operand(tracer, a) || !try_torch_operand(tracer, b)) unsupported("an operator between a tensor and this object");
+  if (!array_of(a)) return reflected(tracer, op, a, b);
+  // `x **= y` and `x //= y` write into x too; `x @= y` does not.
+  V result = forward(tracer, op, a, b);
+  return in_place && op != NB_MATRIX_MULTIPLY ? torch_write(tracer, a, result) : result;
+}
+
+V torch_compare(Tracer& tracer, int comparison, const V& a, const V& b) {
+  if (!array_of(a)) {
+    static constexpr int mirrored[] = {Py_GT, Py_GE, Py_EQ, Py_NE, Py_LT, Py_LE};
+    return torch_compare(tracer, mirrored[comparison], b, a);
+  }
+  if (!array_of(b) && tracer.is_none(b) && (comparison == Py_EQ || comparison == Py_NE)) return tracer.boolean(comparison == Py_NE);
+  if (!try_torch_operand(tracer, b)) unsupported("a comparison between a tensor and this object");
+  static constexpr Op ops[] = {Op::lt, Op::le, Op::eq, Op::ne, Op::gt, Op::ge};
+  return torch_comparison(tracer, ops[comparison], of(a, b));
+}
+
+V torch_unary(Tracer& tracer, int opcode, const Array& a) {
+  Arguments self{{a}, {}};
+  switch (opcode) {
+    case FJ_UNARY_NEGATIVE: return torch_same_unary(tracer, Op::neg, self);
+    case FJ_UNARY_POSITIVE: return torch_positive(tracer, self);
+    case FJ_UNARY_INVERT: return torch_bitwise_not(tracer, self);
+    default: unsupported("this operator on a tensor");
+  }
+}
+
+V torch_get_item(Tracer& tracer, const Array& array, const V& key) {
+  if (key->kind == ValueKind::List) unsupported("a tensor indexed by a list");
+  Index index = parse_index(tracer, Library::Torch, key, array->rank());
+  for (const auto& item : index.items)
+    if (item.kind == Index::Item::Kind::Slice && item.step && !tracer.is_none(item.step) && int_argument(tracer, item.step) <= 0)
+      refuse("a slice of a tensor with a step that is not positive");
+  if (index.has(Index::Item::Kind::IntegerArray) || index.has(Index::Item::Kind::Mask)) {
+    for (const auto& item : index.items)
+      if (item.array && array_of(item.array)->library != Library::Torch) unsupported("a tensor indexed by a NumPy array");
+    // An index of 0 dimensions selects like an int but copies; eager's layout follows the tensor's unless that is row-major.
+    for (const auto& item : index.items)
+      if (item.kind == Index::Item::Kind::IntegerArray && array_of(item.array)->shape.empty())
+        unsupported("a tensor indexed by a 0-d tensor");
+    if (!is_contiguous(tracer, array->shape, array->strides)) unsupported("a tensor that is not contiguous indexed by a tensor");
+    return index_gather(tracer, array, index);
+  }
+  return index_view(tracer, array, index);
+}
+
+void torch_set_item(Tracer& tracer, const Array& array, const V& key, const V& value) {
+  if (key->kind == ValueKind::List) unsupported("a tensor indexed by a list");
+  Index index = parse_index(tracer, Library::Torch, key, array->rank());
+  for (const auto& item : index.items)
+    if (item.kind == Index::Item::Kind::Slice && item.step && !tracer.is_none(item.step) && int_argument(tracer, item.step) <= 0)
+      refuse("a slice of a tensor with a step that is not positive");
+  TorchOperand operand = torch_operand(tracer, value);
+  if (!operand.array && operand.dtype == DType::F64 && !is_float(array->dtype)) unsupported("writing a float into integers");
+  index_assign(tracer, array, index, torch_value(tracer, operand, array->dtype));
+}
+
+// ---- attributes
+
+V torch_attribute(Tracer& tracer, const Array& array, std::string_view name) {
+  const int rank = array->rank();
+  auto last_two = [&]() -> V {
+    Axes permutation = all_axes(rank);
+    std::swap(permutation[rank - 1], permutation[rank - 2]);
+    return view_transpose(tracer, array, permutation);
+  };
+  if (name == "shape") return torch_size(tracer, array->shape);
+  if (name == "dtype") return tracer.constant(dtype_object(Library::Torch, array->dtype));
+  if (name == "ndim") return tracer.integer(std::int64_t(rank));
+  if (name == "itemsize") return tracer.integer(std::int64_t(size_in_bytes(array->dtype)));
+  if (name == "nbytes") return tracer.integer(product(array->shape) * SymDim(std::int64_t(size_in_bytes(array->dtype))));
+  if (name == "device") {
+    Ref<> type = torch_object("device");
+    Ref<> device = type ? Ref<>::steal(PyObject_CallFunction(type.get(), "s", "cpu")) : Ref<>();
+    if (!device) PyErr_Clear(), unsupported("torch.device");
+    return tracer.constant(std::move(device));
+  }
+  if (name == "T") {
+    if (rank == 2) return last_two();
+    if (rank < 2) return view_alias(tracer, array);
+    unsupported("T of more than two dimensions");  // torch warns
+  }
+  if (name == "mT") {
+    if (rank < 2) refuse("mT of fewer than two dimensions");
+    return last_two();
+  }
+  if (name == "is_cuda" || name == "is_sparse" || name == "is_quantized" || name == "is_meta" || name == "is_mkldnn" ||
+      name == "is_mps" || name == "is_xpu" || name == "is_nested" || name == "is_ipu" || name == "is_xla" || name == "is_sparse_csr")
+    return tracer.boolean(false);
+  if (name == "is_cpu") return tracer.boolean(true);
+  if (name == "layout") return torch_constant(tracer, "strided");
+  if (name == "requires_grad") {
+    if (array->source) return tracer.boolean(array->requires_grad);
+    if (!is_float(array->dtype) || !torch_grad_enabled()) return tracer.boolean(false);
+    unsupported("requires_grad of a tensor computed here");
+  }
+  if (name == "data" || name == "grad" || name == "grad_fn" || name == "is_leaf" || name == "_version" || name == "_base" ||
+      name == "real" || name == "imag" || name == "H" || name == "mH" || name == "retains_grad" || name == "names")
+    unsupported("the attribute Tensor." + std::string(name));
+  return nullptr;
+}
+
+// ---- extern nodes
+
+namespace {
+
+/// True if some overload of the aten operator takes and returns only fresh tensors, and none is random or mutates.
+bool pure_schema(const std::string& name) {
+  static std::unordered_map<std::string, bool>* known = new std::unordered_map<std::string, bool>;
+  if (auto found = known->find(name); found != known->end()) return found->second;
+  bool pure = false;
+  Ref<> find = torch_object("_C._jit_get_schemas_for_operator");
+  Ref<> schemas = find ? Ref<>::steal(PyObject_CallFunction(find.get(), "s", ("aten::" + name).c_str())) : Ref<>();
+  if (schemas && PyList_Check(schemas.get()) && PyList_GET_SIZE(schemas.get()) > 0) {
+    pure = true;
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(schemas.get()); ++i) {
+      Ref<> text = Ref<>::steal(PyObject_Str(PyList_GET_ITEM(schemas.get(), i)));
+      const char* bytes = text ? PyUnicode_AsUTF8(text.get()) : nullptr;
+      if (!bytes) {
+        pure = false;
+        break;
+      }
+      const std::string schema = bytes;
+      if (schema.find("out)") != std::string::npos && schema.find("(a!) out") != std::string::npos) continue;  // an out= overload
+      const std::size_t arrow = schema.rfind("->");
+      // "(a" marks an alias; a Generator argument marks randomness; a result that is no tensor leaves the graph.
+      if (schema.find("(a") != std::string::npos || schema.find("!)") != std::string::npos ||
+          schema.find("Generator") != std::string::npos || arrow == std::string::npos ||
+          schema.find("Tensor", arrow) == std::string::npos)
+        if (schema.find(".out(") == std::string::npos && schema.find("_out(") == std::string::npos) pure = false;
+    }
+  }
+  PyErr_Clear();
+  // Random without saying so in the schema, of a size that depends on data, or that look at more than their arguments.
+  static const std::unordered_set<std::string> excluded{
+      "dropout", "native_dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout", "rrelu", "multinomial", "bernoulli",
+      "rand", "randn", "randint", "randperm", "rand_like", "randn_like", "randint_like", "normal", "poisson", "binomial",
+      "nonzero", "unique", "unique_consecutive", "unique_dim", "masked_select", "bincount", "argwhere", "histogram", "empty",
+      "empty_like", "empty_strided", "new_empty", "new_empty_strided", "from_file", "equal", "allclose", "is_nonzero", "lstm",
+      "gru", "rnn_tanh", "rnn_relu", "batch_norm", "instance_norm", "reshape", "contiguous", "to", "type_as", "expand_as", "view_as",
+      "flatten", "where", "tensor_split", "hsplit", "vsplit", "dsplit", "chunk", "split", "unbind", "movedim", "embedding_bag",
+      "sparse_coo_tensor", "set_", "resize_", "data", "scaled_dot_product_attention"};
+  if (excluded.count(name)) pure = false;
+  return (*known)[name] = pure;
+}
+
+const std::unordered_set<PyObject*>& extern_functions() {
+  static std::unordered_set<PyObject*>* functions = [] {
+    auto* result = new std::unordered_set<PyObject*>;
+    for (const char* path : {
+#define FJ_TORCH(path, handler)
+#define FJ_TORCH_BOTH(name, handler)
+#define FJ_TORCH_ALL(name, handler)
+#define FJ_TORCH_UNARY(name, function, op)
+#define FJ_TORCH_EXTERN(path) path,
+#include "tracer/frontends/torch.def"
+#undef FJ_TORCH
+#undef FJ_TORCH_BOTH
+#undef FJ_TORCH_ALL
+#undef FJ_TORCH_UNARY
+#undef FJ_TORCH_EXTERN
+         })
+      // Kept alive for ever, so that an address can't come to mean another callable.
+      if (Ref<> function = torch_object(std::string_view(path).substr(std::strlen("torch.")))) result->insert(function.release());
+    return result;
+  }();
+  return *functions;
+}
+
+}  // namespace
+
+bool torch_extern_candidate(PyObject* callable) {
+  if (extern_functions().count(callable)) return true;
+  if (!PyCFunction_Check(callable)) return false;
+  // torch's builtins: methods of torch._C._VariableFunctions, torch._C._nn and the like.
+  auto* function = reinterpret_cast<PyCFunctionObject*>(callable);
+  const char* name = function->m_ml->ml_name;
+  for (const char* home : {"_C._VariableFunctions", "_C._nn", "_C._special", "_C._linalg", "_C._fft"}) {
+    Ref<> module = torch_object(home);
+    Ref<> same = module ? Ref<>::steal(PyObject_GetAttrString(module.get(), name)) : Ref<>();
+    PyErr_Clear();
+    if (same && same.get() == callable) return pure_schema(name);
+  }
+  return false;
+}
+
+V torch_method_fallback(Tracer& tracer, const Array& array, std::string_view name, const Arguments& arguments) {
+  const std::string text(name);
+  Ref<> method = torch_object("Tensor." + text);
+  if (!method || Py_TYPE(method.get()) != &PyMethodDescr_Type || !pure_schema(text)) unsupported("the method torch.Tensor." + text);
+  Arguments with_self{{array}, arguments.keywords};
+  with_self.positional.insert(with_self.positional.end(), arguments.positional.begin(), arguments.positional.end());
+  return torch_extern(tracer, "Tensor." + text, with_self);
+}
+
+}  // namespace fj

@@ -1,0 +1,360 @@
+/// Functions of neural networks: activations, products, normalisation over rows, losses, embedding, dropout.
+///
+/// Activations with `inplace=True` write into their input. What is not lowered for the arguments given runs as an
+/// extern node (convolutions, pooling, attention: torch's own kernels).
+#include <cmath>
+
+#include "tracer/frontends/composites.h"
+#include "tracer/frontends/torch.h"
+
+namespace fj {
+namespace {
+
+/// An activation: body on the float contents, eager's layout, written back if inplace.
+template <class Body>
+V activation(Tracer& tracer, const Parameters& p, Body body, bool integers = false) {
+  V input = p.required("input");
+  Array x = torch_tensor(tracer, input);
+  if (!is_float(x->dtype) && !integers) refuse("an activation of integers");
+  V result = torch_elementwise(tracer, body(tracer.read(*x)), {torch_operand(tracer, input)});
+  return p.flag("inplace", false) ? torch_write(tracer, input, result) : result;
+}
+
+/// A half type's scalar constants are rounded to it, as the kernels do that compare in the tensor's own type.
+ValueId below(Tracer& tracer, ValueId x, double limit) {
+  // Not maximum(): x = -0.0 keeps its sign and NaN stays.
+  return emit(tracer, Op::where, {with_constant(tracer, Op::lt, x, limit), constant_like(tracer, x, limit), x});
+}
+ValueId above(Tracer& tracer, ValueId x, double limit) {
+  return emit(tracer, Op::where, {with_constant(tracer, Op::gt, x, limit), constant_like(tracer, x, limit), x});
+}
+
+}  // namespace
+
+V torch_relu(Tracer& tracer, const Arguments& arguments) {
+  Parameters p(tracer, "relu", arguments, "input");
+  if (torch_tensor(tracer, p.required("input"))->dtype == DType::Bool) refuse("relu() of booleans");
+  return activation(tracer, p, [&](ValueId x) { return below(tracer, x, 0); }, true);
+}
+
+V torch_f_relu(Tracer& tracer, const Arguments& arguments) {
+  Parameters p(tracer, "relu", arguments, "input, inplace");
+  if (torch_tensor(tracer, p.required("input"))->dtype == DType::Bool) refuse("relu() of booleans");
+  return activation(tracer, p, [&](ValueId x) { return below(tracer, x, 0); }, true);
+}
+
+V torch_f_hardtanh(Tracer& tracer, const Arguments& arguments) {
+  Parameters p(tracer, "hardtanh", arguments, "input, min_val, max_val, inplace");
+  const double low = p.number("min_val", -1), high = p.number("max_val", 1);
+  if (low > high) refuse("hardtanh() whose bounds are reversed");
+  return activation(tracer, p, [&](ValueId x) { return above(tracer, below(tracer, x, low), high); });
+}
+
+V torch_f_relu6(Tracer& tracer, const Arguments& arguments) {
+  Parameters p(tracer, "relu6", arguments, "input, inplace");
+  return activation(tracer, p, [&](ValueId x) { return above(tracer, below(tracer, x, 0), 6); });
+}
+
+V torch_f_leaky_relu(Tracer& tracer, const Arguments& arguments) {
+  Parameters p(tracer, "leaky_relu", arguments, "input, negative_slope, inplace");
+  return activation(tracer, p, [&](ValueId x) { return leaky_relu(tracer, x, p.number("negative_slope", 0.01)); });
+}
+
+V torch_f_elu(Tracer& tracer, const Arguments& arguments) {
+  Parameters p(tracer, "elu", arguments, "input, alpha, inplace");
+  return activation(tracer, p, [&](ValueId x) { return elu(tracer, x, p.number("alpha", 1), 1, 1); });
+}
+
+V torch_f_celu(Tracer& tracer, const Arguments& arguments) {
+  Parameters p(tracer, "celu", arguments, "input, alpha, inplace");
+  const double alpha = p.number("alpha", 1);
+  if (alpha == 0) refuse("celu() with alpha 0");
+  return activation(tracer, p, [&](ValueId x) { return elu(tracer, x, alpha, 1, 1 / alpha); });
+}
+
+V torch_f_selu(Tracer& tracer, const Arguments& arguments) {
+  Parameters p(tracer, "selu", arguments, "input, inplace");
+  return activation(tracer, p, [&](ValueId x) {
+    return elu(tracer, x, 1.6732632423543772848170429916717, 1.0507009873554804934193349852946, 1);
+  });
+}
+
+V torch_f_silu(Tracer& tracer, const Arguments& arguments) {
+  Parameters p(tracer, "silu", arguments, "input, inplace");
+  return activation(tracer, p, [&](ValueId x) { return silu(tracer, x); });
+}
+
+V torch_f_mish(Tracer& tracer, const Arguments& arguments) {
+  Parameters p(tracer, "mish", arguments, "input, inplace");
+  return activation(tracer, p, [&](ValueId x) { return mish(tracer, x); });
+}
+
+V torch_f_hardswish(Tracer& tracer, const Arguments& arguments) {
+  Parameters p(tracer, "hardswish", arguments, "input, inplace");
+  return activation(tracer, p, [&](ValueId x) { return hard_swish(tracer, x); });
+}
+
+V torch_f_hardsigmoid(Tracer& tracer, const Arguments& arguments) {
+  Parameters p(tracer, "hardsigmoid", arguments, "input, inplace");
+  return activation(tracer, p, [&](ValueId x) { return hard_sigmoid(tracer, x); });
+}
+
+V torch_gelu(Tracer& tracer, const Arguments& arguments) {
+  Parameters p(tracer, "gelu", arguments, "input, *, approximate");
+  const std::string approximate = p.text("approximate", "none");
+  if (approximate != "none" && approximate != "tanh") refuse("gelu() with an unknown approximation");
+  return activation(tracer, p, [&](ValueId x) { return gelu(tracer, x, approximate == "tanh"); });
+}
+
+V torch_softplus(Tracer& tracer, const Arguments& arguments) {
+  Parameters p(tracer, "softplus", arguments, "input, beta, threshold");
+  return activation(tracer, p, [&](ValueId x) { return softplus(tracer, x, p.number("beta", 1), p.number("threshold", 20)); });
+}
+
+V torch_logsigmoid(Tracer& tracer, const Arguments& arguments) {
+  Parameters p(tracer, "logsigmoid", arguments, "input");
+  Array x = torch_tensor(tracer, p.required("input"));
+  if (!is_float(x->dtype)) refuse("logsigmoid() of integers");
+  return torch_fresh(tracer, log_sigmoid(tracer, tracer.read(*x)));
+}
+
+V torch_softsign(Tracer& tracer, const Arguments& arguments) {
+  Parameters p(tracer, "softsign", arguments, "input");
+  return activation(tracer, p, [&](ValueId x) {
+    return emit(tracer, Op::div, {x, with_constant(tracer, Op::add, emit(tracer, Op::abs, {x}), 1)});
+  });
+}
+
+V torch_tanhshrink(Tracer& tracer, const Arguments& arguments) {
+  Parameters p(tracer, "tanhshrink", arguments, "input");
+  return activation(tracer, p, [&](ValueId x) { return emit(tracer, Op::sub, {x, emit(tracer, Op::tanh, {x})}); });
+}
+
+// ---- products
+
+namespace {
+
+struct Product {
+  Array a, b;
+};
+
+Product two_tensors(Tracer& tracer, const Parameters& p, const char* first, const char* second) {
+  Product product{torch_tensor(tracer, p.required(first)), torch_tensor(tracer, p.required(second))};
+  if (product.a->dtype != product.b->dtype) refuse("a product of tensors of different dtypes");
+  if (product.a->dtype == DType::Bool) refuse("a product of booleans");
+  return product;
+}
+
+/// Matrix products of half types accumulate in f32 and round once.
+ValueId multiplied(Tracer& tracer, ValueId a, ValueId b) {
+  const DType dtype = dtype_of(tracer, a), inner = compute_dtype(dtype);
+  return cast(tracer, matmul(tracer, cast(tracer, a, inner), cast(tracer, b, inner)), dtype);
+}
+
+V product_row(Tracer& tracer, const char* name, const char* second, int left_rank, int right_rank, const Arguments& arguments) {
+  Parameters p(tracer, name, arguments, std::string("input, ") + second + ", *, out");
+  p.unsupported("out");
+  Product operands = two_tensors(tracer, p, "input", second);
+  if ((left_rank && operands.a->rank() != left_rank) || (right_rank && operands.b->rank() != right_rank))
+    refuse(std::string(name) + "() of tensors of these ranks");
+  // bmm takes equal batches only.
+  if (left_rank == 3 && !same_shape(tracer, {operands.a->shape[0]}, {operands.b->shape[0]})) refuse("bmm() of different batches");
+  const int a = operands.a->rank(), b = operands.b->rank();
+  // A few rank combinations are computed transposed by eager, and returned so.
+  if (!left_rank && ((a <= 2 && b > 2 && !(a == 1 && b == 2)))) {
+    if (a == 2 && b >= 3) return torch_extern(tracer, "matmul", arguments);
+  }
+  return torch_fresh(tracer, multiplied(tracer, tracer.read(*operands.a), tracer.read(*operands.b)));
+}
+
+/// beta * input + alpha * (a @ b)
+V added_product(Tracer& tracer, const char* name, const char* first, const char* second, int rank, const Arguments& arguments) {
+  Parameters p(tracer, name, arguments, std::string("input, ") + first + ", " + second + ", *, beta, alpha, out");
+  p.unsupported("out");
+  Array bias = torch_tensor(tracer, p.required("input"));
+  Product operands = two_tensors(tracer, p, first, second);
+  if (operands.a->rank() != rank || operands.b->rank() != rank || bias->dtype != operands.a->dtype || !is_float(bias->dtype))
+    refuse(std::string(name) + "() of these tensors");
+  const double alpha = p.number("alpha", 1), beta = p.number("beta", 1);
+  const DType dtype = bias->dtype, inner = compute_dtype(dtype);
+  ValueId value = matmul(tracer, cast(tracer, tracer.read(*operands.a), inner), cast(tracer, tracer.read(*operands.b), inner));
+  if (alpha != 1) value = with_constant(tracer, Op::mul, value, alpha);
+  if (beta != 0) {
+    ValueId added = cast(tracer, tracer.read(*bias), inner);
+    if (beta != 1) added = with_constant(tracer, Op::mul, added, beta);
+    value = emit(tracer, Op::add, {value, broadcast_to(tracer, added, shape_of(tracer, value))});
+  }
+  return torch_fresh(tracer, cast(tracer, value, dtype));
+}
+
+}  // namespace
+
+V torch_matmul(Tracer& tracer, const Arguments& arguments) { return product_row(tracer, "matmul", "other", 0, 0, arguments); }
+V torch_mm(Tracer& tracer, const Arguments& arguments) { return product_row(tracer, "mm", "mat2", 2, 2, arguments); }
+V torch_bmm(Tracer& tracer, const Arguments& arguments) { return product_row(tracer, "bmm", "mat2", 3, 3, arguments); }
+V torch_mv(Tracer& tracer, const Arguments& arguments) { return product_row(tracer, "mv", "vec", 2, 1, arguments); }
+V torch_dot(Tracer& tracer, const Arguments& arguments) { return product_row(tracer, "dot", "tensor", 1, 1, arguments); }
+V torch_addmm(Tracer& tracer, const Arguments& arguments) { return added_product(tracer, "addmm", "mat1", "mat2", 2, arguments); }
+V torch_baddbmm(Tracer& tracer, const Arguments& arguments) { return added_product(tracer, "baddbmm", "batch1", "batch2", 3, arguments); }
+
+V torch_inner(Tracer& tracer, const Arguments& arguments) {
+  Parameters p(tracer, "inner", arguments, "input, other, *, out");
+  p.unsupported("out");
+  Product operands = two_tensors(tracer, p, "input", "other");
+  if (operands.a->rank() != 1 || operands.b->rank() != 1) return torch_extern(tracer, "inner", arguments);
+  return torch_fresh(tracer, multiplied(tracer, tracer.read(*operands.a), tracer.read(*operands.b)));
+}
+
+V torch_outer(Tracer& tracer, const Arguments& arguments) {
+  Parameters p(tracer, "outer", arguments, "input, vec2, *, out");
+  p.unsupported("out");
+  Array a = torch_tensor(tracer, p.required("input")), b = torch_tensor(tracer, p.required("vec2"));
+  if (a->rank() != 1 || b->rank() != 1) refuse("outer() of other than vectors");
+  const DType dtype = promote_types(a->dtype, b->dtype);
+  ValueId column = reshape(tracer, cast(tracer, tracer.read(*a), dtype), {a->shape[0], SymDim(1)});
+  return torch_fresh(tracer, pointwise(tracer, dtype == DType::Bool ? Op::bit_and : Op::mul, {column, cast(tracer, tracer.read(*b), dtype)}));
+}
+
+V torch_linear(Tracer& tracer, const Arguments& arguments) {
+  Parameters p(tracer, "linear", arguments, "input, weight, bias");
+  Product operands = two_tensors(tracer, p, "input", "weight");
+  if (operands.a->rank() == 0 || operands.b->rank() < 1 || operands.b->rank() > 2) refuse("linear() of tensors of these ranks");
+  if (!is_float(operands.a->dtype)) return torch_extern(tracer, "nn.functional.linear", arguments);
+  const DType dtype = operands.a->dtype, inner = compute_dtype(dtype);
+  ValueId x = cast(tracer, tracer.read(*operands.a), inner), weight = cast(tracer, tracer.read(*operands.b), inner);
+  if (operands.b->rank() == 2) weight = transpose(tracer, weight, {1, 0});
+  // One product of matrices, whatever the leading dimensions.
+  const Dims shape = operands.a->shape;
+  const Dims leading(shape.begin(), shape.end() - 1);
+  if (shape.size() > 2) x = reshape(tracer, x, {product(leading), shape.back()});
+  ValueId value = matmul(tracer, x, weight);
+  if (shape.size() > 2) {
+    Dims result = leading;
+    if (operands.b->rank() == 2) result.push_back(operands.b->shape[0]);
+    value = reshape(tracer, value, result);
+  }
+  if (!p.absent("bias")) {
+    Array bias = torch_tensor(tracer, p["bias"]);
+    if (bias->dtype != dtype) refuse("linear() with a bias of another dtype");
+    value = emit(tracer, Op::add, {value, broadcast_to(tracer, cast(tracer, tracer.read(*bias), inner), shape_of(tracer, value))});
+  }
+  return torch_fresh(tracer, cast(tracer, value, dtype));
+}
+
+// ---- normalisation
+
+V torch_f_layer_norm(Tracer& tracer, const Arguments& arguments) {
+  Parameters p(tracer, "layer_norm", arguments, "input, normalized_shape, weight, bias, eps, cudnn_enable");
+  Array x = torch_tensor(tracer, p.required("input"));
+  const Dims shape = dims_argument(tracer, p.required("normalized_shape"));
+  if (!is_float(x->dtype) || shape.empty() || shape.size() > x->shape.size()) refuse("layer_norm() of this tensor");
+  if (!same_shape(tracer, shape, Dims(x->shape.end() - std::ptrdiff_t(shape.size()), x->shape.end())))
+    refuse("layer_norm() over another shape than the tensor's");
+  auto factor = [&](const char* name) -> ValueId {
+    if (p.absent(name)) return {};
+    Array w = torch_tensor(tracer, p[name]);
+    if (!same_shape(tracer, w->shape, shape)) refuse("layer_norm() with a weight of another shape");
+    if (w->dtype != x->dtype && !(is_half(x->dtype) && w->dtype == DType::F32)) refuse("layer_norm() with a weight of another dtype");
+    return tracer.read(*w);
+  };
+  ValueId weight = factor("weight"), bias = factor("bias");
+  return torch_fresh(tracer, layer_norm(tracer, tracer.read(*x), int(shape.size()), weight, bias, p.number("eps", 1e-5)));
+}
+
+// ---- the rest
+
+V torch_f_dropout(Tracer& tracer, const Arguments& arguments) {
+  Parameters p(tracer, "dropout", arguments, "input, p, training, inplace");
+  V input = p.required("input");
+  torch_tensor(tracer, input);
+  const double probability = p.number("p", 0.5);
+  if (probability < 0 || probability > 1) refuse("dropout() with a probability out of range");
+  // Not in training eager returns the tensor itself.
+  if (!p.flag("training", true)) return input;
+  break_graph(BreakReason::RandomState, "dropout() in training mode");
+}
+
+V torch_f_embedding(Tracer& tracer, const Arguments& arguments) {
+  Parameters p(tracer, "embedding", arguments, "input, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse");
+  if (!p.absent("max_norm")) p.refuse("max_norm");  // writes into the weight
+  Array index = torch_tensor(tracer, p.required("input")), weight = torch_tensor(tracer, p.required("weight"));
+  if ((index->dtype != DType::I64 && index->dtype != DType::I32) || weight->rank() != 2) refuse("embedding() of these tensors");
+  ValueId wide = cast(tracer, tracer.read(*index), DType::I64);
+  // torch takes no negative indices: sent out of range, where the program fails and eager raises.
+  ValueId beyond = broadcast_to(tracer, size_value(tracer, weight->shape[0], DType::I64), index->shape);
+  wide = emit(tracer, Op::where, {with_constant(tracer, Op::lt, wide, 0), beyond, wide});
+  Attrs attrs;
+  attrs.set("axis", std::int64_t(0));
+  return torch_fresh(tracer, emit(tracer, Op::gather, {tracer.read(*weight), wide}, std::move(attrs)));
+}
+
+namespace {
+
+/// mean, sum or nothing of a pointwise loss.
+V reduced_loss(Tracer& tracer, const Parameters& p, ValueId value, const TorchOperands& operands) {
+  p.unsupported("size_average, reduce, weight");
+  const std::string reduction = p.text("reduction", "mean");
+  if (reduction == "none") return torch_elementwise(tracer, value, operands);
+  const Axes axes = all_axes(int(shape_of(tracer, value).size()));
+  if (reduction == "sum") return torch_fresh(tracer, sum(tracer, value, axes, false));
+  if (reduction == "mean") return torch_fresh(tracer, mean(tracer, value, axes, false));
+  refuse("a loss with an unknown reduction");
+}
+
+V pointwise_loss(Tracer& tracer, const char* name, const Arguments& arguments, bool square) {
+  Parameters p(tracer, name, arguments, "input, target, size_average, reduce, reduction, weight");
+  TorchOperands operands{torch_operand(tracer, p.required("input")), torch_operand(tracer, p.required("target"))};
+  for (const TorchOperand& operand : operands)
+    if (!operand.array) refuse("a number where torch takes a tensor");
+  // torch warns where the shapes differ.
+  if (!same_shape(tracer, operands[0].array->shape, operands[1].array->shape)) unsupported("a loss of tensors of different shapes");
+  const DType dtype = torch_result_type(operands);
+  if (!is_float(dtype)) unsupported("a loss of integers");
+  ValueId value = emit(tracer, Op::sub, {torch_value(tracer, operands[0], dtype), torch_value(tracer, operands[1], dtype)});
+  value = square ? emit(tracer, Op::mul, {value, value}) : emit(tracer, Op::abs, {value});
+  return reduced_loss(tracer, p, value, operands);
+}
+
+}  // namespace
+
+V torch_f_mse_loss(Tracer& tracer, const Arguments& arguments) { return pointwise_loss(tracer, "mse_loss", arguments, true); }
+V torch_f_l1_loss(Tracer& tracer, const Arguments& arguments) { return pointwise_loss(tracer, "l1_loss", arguments, false); }
+
+V torch_no_override(Tracer& tracer, const Arguments& arguments) {
+  // Operands are exactly Tensor or Parameter, or the tracer would not hold them as arrays; other objects may override.
+  for (const V& argument : arguments.positional) {
+    if (array_of(argument)) continue;
+    if (argument->kind == ValueKind::Tuple || argument->kind == ValueKind::List) {
+      for (const V& item : tracer.sequence_items(argument))
+        if (!array_of(item) && !tracer.constant_object(item)) unsupported("an object that may override torch functions");
+      continue;
+    }
+    if (!tracer.constant_object(argument)) unsupported("an object that may override torch functions");
+  }
+  return tracer.boolean(false);
+}
+
+V torch_is_tensor(Tracer& tracer, const Arguments& arguments) {
+  Parameters p(tracer, "is_tensor", arguments, "obj");
+  Array x = array_of(p.required("obj"));
+  if (!x && !tracer.constant_object(p["obj"])) unsupported("is_tensor() of this object");
+  return tracer.boolean(x && x->library == Library::Torch);
+}
+
+V torch_is_floating_point(Tracer& tracer, const Arguments& arguments) {
+  Parameters p(tracer, "is_floating_point", arguments, "input");
+  return tracer.boolean(is_float(torch_tensor(tracer, p.required("input"))->dtype));
+}
+
+V torch_is_complex(Tracer& tracer, const Arguments& arguments) {
+  Parameters p(tracer, "is_complex", arguments, "input");
+  return tracer.boolean(is_complex(torch_tensor(tracer, p.required("input"))->dtype));
+}
+
+V torch_item(Tracer&, const Arguments&) { break_graph(BreakReason::ScalarFromArray, "a tensor's elements become Python numbers"); }
+V torch_unsupported_row(Tracer&, const Arguments&) { unsupported("a torch function that needs the real tensor"); }
+V torch_data_dependent(Tracer&, const Arguments&) {
+  break_graph(BreakReason::DataDependentShape, "a torch function whose result size depends on data");
+}
+
+}  // namespace fj

@@ -1,0 +1,264 @@
+/// Operands of torch functions: which values torch takes, the dtype they are computed in, and writing back.
+///
+/// Start with `torch_result_type`: the promotion rule every pointwise row goes through.
+#include <algorithm>
+
+#include "runtime/base/error.h"
+#include "tracer/frontends/torch.h"
+
+namespace fj {
+
+Ref<> torch_object(std::string_view path) {
+  PyObject* module = torch_module();
+  Ref<> object = Ref<>::borrow(module);
+  while (object && !path.empty()) {
+    const std::size_t dot = path.find('.');
+    object = Ref<>::steal(PyObject_GetAttrString(object.get(), std::string(path.substr(0, dot)).c_str()));
+    path = dot == std::string_view::npos ? std::string_view() : path.substr(dot + 1);
+  }
+  if (!object) PyErr_Clear();
+  return object;
+}
+
+V torch_constant(Tracer& tracer, std::string_view path) {
+  Ref<> object = torch_object(path);
+  if (!object) unsupported("torch." + std::string(path));
+  return tracer.constant(std::move(object));
+}
+
+std::optional<TorchOperand> try_torch_operand(Tracer& tracer, const V& value) {
+  TorchOperand operand;
+  if (Array array = array_of(value)) {
+    if (array->library != Library::Torch) return std::nullopt;
+    if (is_complex(array->dtype)) unsupported("a complex tensor");
+    operand.array = array;
+    operand.dtype = array->dtype;
+    return operand;
+  }
+  operand.number = value;
+  if (value->kind == ValueKind::SymInt) {
+    operand.dtype = DType::I64;
+    return operand;
+  }
+  PyObject* object = tracer.constant_object(value);
+  if (!object) return std::nullopt;
+  if (PyBool_Check(object)) operand.dtype = DType::Bool;
+  else if (PyLong_Check(object)) operand.dtype = DType::I64;
+  else if (PyFloat_Check(object)) operand.dtype = DType::F64;
+  else if (auto scalar = numpy_scalar_dtype(object)) {
+    // NumPy's scalars are numbers to torch, of their kind.
+    if (is_complex(*scalar)) return std::nullopt;
+    operand.dtype = is_float(*scalar) ? DType::F64 : is_integer(*scalar) ? DType::I64 : DType::Bool;
+    Ref<> number = Ref<>::steal(operand.dtype == DType::F64   ? PyNumber_Float(object)
+                                : operand.dtype == DType::I64 ? PyNumber_Index(object)
+                                                              : PyBool_FromLong(PyObject_IsTrue(object)));
+    if (!number) {
+      PyErr_Clear();
+      return std::nullopt;
+    }
+    operand.number = tracer.constant(std::move(number));
+  } else return std::nullopt;
+  return operand;
+}
+
+TorchOperand torch_operand(Tracer& tracer, const V& value) {
+  if (auto operand = try_torch_operand(tracer, value)) return *operand;
+  if (Array array = array_of(value)) {
+    if (array->numpy_scalar) unsupported("a NumPy scalar computed here, in a torch function");
+    refuse("a NumPy array where torch takes a tensor");
+  }
+  unsupported("a torch function of an argument that is neither a tensor nor a number");
+}
+
+Array torch_tensor(Tracer& tracer, const V& value) {
+  TorchOperand operand = torch_operand(tracer, value);
+  if (!operand.array) refuse("a number where torch takes a tensor");
+  return operand.array;
+}
+
+std::vector<Array> torch_tensors(Tracer& tracer, const V& sequence) {
+  if (array_of(sequence)) unsupported("a tensor as a sequence of tensors");
+  std::vector<Array> result;
+  for (const V& item : tracer.sequence_items(sequence)) result.push_back(torch_tensor(tracer, item));
+  return result;
+}
+
+DType torch_default_dtype() {
+  Ref<> function = torch_object("get_default_dtype");
+  Ref<> dtype = function ? Ref<>::steal(PyObject_CallNoArgs(function.get())) : Ref<>();
+  std::optional<DType> result = dtype ? dtype_from_object(dtype.get()) : std::nullopt;
+  if (!result) {
+    PyErr_Clear();
+    unsupported("torch's default dtype");
+  }
+  return *result;
+}
+
+DType promote_types(DType a, DType b) {
+  if (a == b) return a;
+  if (a == DType::Bool) return b;
+  if (b == DType::Bool) return a;
+  if (is_float(a) && is_float(b)) {
+    if (is_half(a) && is_half(b)) return DType::F32;
+    return size_in_bytes(a) > size_in_bytes(b) ? a : b;
+  }
+  if (is_float(a)) return a;
+  if (is_float(b)) return b;
+  // U16 to U64 came late and promote with nothing.
+  auto late = [](DType d) { return is_unsigned_integer(d) && d != DType::U8; };
+  if (late(a) || late(b)) refuse("no promotion between these unsigned integers");
+  if (a == DType::U8 || b == DType::U8) {
+    const DType other = a == DType::U8 ? b : a;
+    return other == DType::I8 ? DType::I16 : other;
+  }
+  return size_in_bytes(a) > size_in_bytes(b) ? a : b;
+}
+
+DType torch_result_type(std::span<const TorchOperand> operands) {
+  std::optional<DType> dimensioned, zero, wrapped;
+  for (const TorchOperand& operand : operands) {
+    const bool number = !operand.array || operand.array->wrapped_number;
+    DType dtype = operand.dtype;
+    if (number && is_float(dtype)) dtype = torch_default_dtype();
+    auto& category = number ? wrapped : operand.array->shape.empty() ? zero : dimensioned;
+    category = category ? promote_types(*category, dtype) : dtype;
+  }
+  auto combine = [](std::optional<DType> higher, std::optional<DType> lower) -> std::optional<DType> {
+    if (!higher || !lower) return higher ? higher : lower;
+    if (is_float(*higher)) return higher;
+    if (*higher == DType::Bool || is_float(*lower)) return promote_types(*higher, *lower);
+    return higher;
+  };
+  return *combine(dimensioned, combine(zero, wrapped));
+}
+
+bool torch_can_cast(DType from, DType to) {
+  if (is_float(from) && !is_float(to) && !is_complex(to)) return false;
+  return !(from != DType::Bool && to == DType::Bool);
+}
+
+std::optional<DType> torch_dtype_argument(Tracer& tracer, const V& value) {
+  if (!value || tracer.is_none(value)) return std::nullopt;
+  PyObject* object = tracer.constant_object(value);
+  if (!object) unsupported("a dtype that is not known while tracing");
+  if (object == reinterpret_cast<PyObject*>(&PyFloat_Type)) return DType::F64;
+  if (object == reinterpret_cast<PyObject*>(&PyBool_Type)) return DType::Bool;
+  if (object == reinterpret_cast<PyObject*>(&PyLong_Type)) return DType::I64;
+  static Ref<>* dtype_type = new Ref<>(torch_object("dtype"));
+  if (!*dtype_type || reinterpret_cast<PyObject*>(Py_TYPE(object)) != dtype_type->get())
+    refuse("an argument that is not a torch.dtype");
+  std::optional<DType> dtype = dtype_from_object(object);
+  if (!dtype) unsupported("this dtype");
+  if (is_complex(*dtype)) unsupported("a complex dtype");
+  return dtype;
+}
+
+void require_cpu(Tracer& tracer, const V& device) {
+  if (!device || tracer.is_none(device)) return;
+  PyObject* object = tracer.constant_object(device);
+  Ref<> text = object ? Ref<>::steal(PyObject_Str(object)) : Ref<>();
+  const char* bytes = text ? PyUnicode_AsUTF8(text.get()) : nullptr;
+  const std::string name = bytes ? bytes : "";
+  PyErr_Clear();
+  if (name != "cpu" && name != "cpu:0") unsupported("a device other than the CPU");
+}
+
+ValueId torch_value(Tracer& tracer, const TorchOperand& operand, DType dtype) {
+  if (operand.array) return cast(tracer, tracer.read(*operand.array), dtype);
+  if (auto* symbolic = as<SymIntValue>(operand.number)) return size_value(tracer, symbolic->expression, dtype);
+  PyObject* object = tracer.constant_object(operand.number);
+  FJ_CHECK(object, "a number that is no longer constant");
+  if (PyFloat_Check(object)) return constant(tracer, dtype, PyFloat_AS_DOUBLE(object));
+  int overflow = 0;
+  const std::int64_t number = PyLong_AsLongLongAndOverflow(object, &overflow);
+  if (overflow) unsupported("a Python int of more than 64 bits");
+  if (is_integer(dtype) && size_in_bytes(dtype) < 8) {
+    const int bits = int(size_in_bytes(dtype)) * 8;
+    const std::int64_t low = is_signed_integer(dtype) ? -(std::int64_t(1) << (bits - 1)) : 0;
+    const std::int64_t high = is_signed_integer(dtype) ? (std::int64_t(1) << (bits - 1)) - 1 : (std::int64_t(1) << bits) - 1;
+    if (number < low || number > high) unsupported("a Python int that does not fit the tensor's dtype");
+  }
+  return constant(tracer, dtype, number);
+}
+
+V torch_elementwise(Tracer& tracer, ValueId value, std::span<const TorchOperand> operands) {
+  std::vector<Array> arrays;
+  for (const TorchOperand& operand : operands)
+    if (operand.array) arrays.push_back(operand.array);
+  return elementwise_result(tracer, Library::Torch, value, arrays);
+}
+
+V torch_fresh(Tracer& tracer, ValueId value) {
+  return tracer.new_array(Library::Torch, value, row_major(shape_of(tracer, value)));
+}
+
+V torch_pointwise(Tracer& tracer, Op op, const TorchOperands& operands) {
+  const DType dtype = torch_result_type(operands);
+  std::vector<ValueId> values;
+  for (const TorchOperand& operand : operands) values.push_back(torch_value(tracer, operand, dtype));
+  return torch_elementwise(tracer, pointwise(tracer, op, std::move(values)), operands);
+}
+
+V torch_write(Tracer& tracer, const V& target, const V& result) {
+  Array array = torch_tensor(tracer, target), from = torch_tensor(tracer, result);
+  if (!torch_can_cast(from->dtype, array->dtype)) refuse("the result can't be cast to the dtype of the tensor written");
+  if (!same_shape(tracer, array->shape, from->shape)) refuse("the result does not have the shape of the tensor written");
+  assign(tracer, *array, tracer.read(*from));
+  return target;
+}
+
+V torch_in_place(Tracer& tracer, Handler handler, const Arguments& arguments) {
+  if (arguments.positional.empty()) refuse("a method without its tensor");
+  return torch_write(tracer, arguments.positional[0], handler(tracer, arguments));
+}
+
+V torch_size(Tracer& tracer, const Dims& shape) {
+  V items = shape_tuple(tracer, shape);
+  as<TupleValue>(items)->type = torch_object("Size");
+  return items;
+}
+
+V torch_return_type(Tracer& tracer, std::string_view name, std::vector<V> items) {
+  V result = tracer.tuple(std::move(items));
+  as<TupleValue>(result)->type = torch_object("return_types." + std::string(name));
+  return result;
+}
+
+V torch_extern(Tracer& tracer, std::string_view path, const Arguments& arguments) {
+  auto results = tracer.extern_call(torch_constant(tracer, path), arguments.positional, arguments.keywords);
+  if (results.size() == 1) return results[0];
+  return tracer.tuple(std::vector<V>(results.begin(), results.end()));
+}
+
+namespace {
+V keyword_argument(const Arguments& arguments, std::string_view name) {
+  for (const auto& [keyword, value] : arguments.keywords)
+    if (keyword == name) return value;
+  return nullptr;
+}
+bool is_sequence(const V& value) {
+  if (value->kind == ValueKind::Tuple || value->kind == ValueKind::List) return true;
+  auto* object = as<ObjectValue>(value);
+  return object && (PyTuple_Check(object->object.get()) || PyList_Check(object->object.get()));
+}
+}  // namespace
+
+Dims torch_sizes(Tracer& tracer, const Arguments& arguments, std::size_t first, std::string_view keyword) {
+  if (V given = keyword_argument(arguments, keyword)) return dims_argument(tracer, given);
+  if (arguments.positional.size() == first + 1 && is_sequence(arguments.positional[first]))
+    return dims_argument(tracer, arguments.positional[first]);
+  Dims sizes;
+  for (std::size_t i = first; i < arguments.positional.size(); ++i) sizes.push_back(dim_argument(tracer, arguments.positional[i]));
+  return sizes;
+}
+
+std::vector<std::int64_t> torch_ints(Tracer& tracer, const Arguments& arguments, std::size_t first, std::string_view keyword) {
+  std::vector<std::int64_t> result;
+  for (const SymDim& dim : torch_sizes(tracer, arguments, first, keyword)) result.push_back(concrete(tracer, dim));
+  return result;
+}
+
+std::int64_t torch_dim(std::int64_t dim, int rank) { return normalise_axis(dim, rank == 0 ? 1 : rank); }
+std::int64_t torch_dim(Tracer& tracer, const V& dim, int rank) { return torch_dim(int_argument(tracer, dim), rank); }
+
+}  // namespace fj
