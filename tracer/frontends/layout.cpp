@@ -14,8 +14,22 @@ namespace {
 bool is_one(const SymDim& size) { return size == SymDim(1); }
 bool is_zero(const SymDim& size) { return size == SymDim(0); }
 
-/// |stride| of constants; symbolic strides are products of sizes and not negative.
-SymDim magnitude(const SymDim& stride) { return stride.is_constant() && stride.value() < 0 ? SymDim(-stride.value()) : stride; }
+/// |stride|. Products of sizes are not negative; a stride that is a symbol of its own is asked for its sign, and whether
+/// it is 0 (a broadcast axis, which the rules below treat apart).
+SymDim magnitude(Tracer& tracer, const SymDim& stride) {
+  if (stride.is_constant()) return stride.value() < 0 ? SymDim(-stride.value()) : stride;
+  bool of_sizes = true;
+  for (SymbolId symbol : stride.symbols()) of_sizes = of_sizes && tracer.graph().symbols[symbol.index].min >= 0;
+  for (const auto& term : stride.terms()) of_sizes = of_sizes && term.coefficient > 0;
+  if (of_sizes) return stride;
+  if (tracer.decide(stride, Py_EQ, 0)) return 0;
+  return tracer.decide(stride, Py_LT, 0) ? SymDim(0) - stride : stride;
+}
+
+/// An operand's axis of size 1 in a result of size `size`: constant, or known by the guard that made it broadcast.
+bool repeated(Tracer& tracer, const SymDim& own, const SymDim& size) {
+  return is_one(own) || (!(own == size) && tracer.decide(own, Py_EQ, 1));
+}
 
 /// a <= b, from structure where sizes are symbolic (a stride that is a factor of another is not larger), else by a guard.
 bool less_equal(Tracer& tracer, const SymDim& a, const SymDim& b) {
@@ -52,7 +66,7 @@ std::vector<int> numpy_order(Tracer& tracer, const Dims& shape, std::span<const 
     Strides strides(rank, SymDim(0));
     const int offset = rank - int(operand.shape.size());
     for (std::size_t i = 0; i < operand.shape.size(); ++i)
-      if (!is_one(operand.shape[i])) strides[offset + i] = magnitude(operand.strides[i]);
+      if (!repeated(tracer, operand.shape[i], shape[offset + i])) strides[offset + i] = magnitude(tracer, operand.strides[i]);
     aligned.push_back(std::move(strides));
   }
   std::vector<int> order = reversed_axes(rank);
@@ -141,7 +155,8 @@ Strides torch_strides(Tracer& tracer, const Dims& shape, std::span<const Layout>
     Strides strides(rank, SymDim(0));
     const int offset = rank - int(operand.shape.size());
     for (std::size_t i = 0; i < operand.shape.size(); ++i)
-      if (!(is_one(operand.shape[i]) && !is_one(shape[offset + i]))) strides[offset + i] = operand.strides[i];
+      if (operand.shape[i] == shape[offset + i] || !repeated(tracer, operand.shape[i], shape[offset + i]))
+        strides[offset + i] = operand.strides[i];
     aligned.push_back(std::move(strides));
   }
   // > 0: axis a comes after b; < 0: before; 0: the operands do not say.
@@ -223,7 +238,7 @@ Strides numpy_concatenate_strides(Tracer& tracer, const Dims& shape, std::span<c
       bool ambiguous = true, swap = false;
       for (const Layout& part : parts) {
         if (is_one(part.shape[axis]) || is_one(part.shape[order[j]])) continue;
-        if (less_equal(tracer, magnitude(part.strides[axis]), magnitude(part.strides[order[j]]))) {
+        if (less_equal(tracer, magnitude(tracer, part.strides[axis]), magnitude(tracer, part.strides[order[j]]))) {
           swap = false;
           ambiguous = false;
         } else if (ambiguous) {
@@ -262,7 +277,7 @@ Strides like_strides(Tracer& tracer, Library library, const Layout& operand) {
     std::vector<int> order = reversed_axes(operand.shape.size());
     for (std::size_t i = 1; i < order.size(); ++i)
       for (std::size_t j = i; j > 0; --j) {
-        const SymDim outer = magnitude(operand.strides[order[j]]), inner = magnitude(operand.strides[order[j - 1]]);
+        const SymDim outer = magnitude(tracer, operand.strides[order[j]]), inner = magnitude(tracer, operand.strides[order[j - 1]]);
         if (less_equal(tracer, inner, outer)) break;
         std::swap(order[j], order[j - 1]);
       }

@@ -49,18 +49,21 @@ void refuse_integer_scalars(Tracer& tracer, const V& a, const V& b) {
   unsupported("arithmetic on integer NumPy scalars");
 }
 
-/// fast_scalar_power: float arrays to the power of a Python number that has a cheaper ufunc.
-V fast_power(Tracer& tracer, const V& base, const V& exponent) {
+/// fast_scalar_power: arrays to the power of a Python number that has a cheaper ufunc. Null: none.
+V fast_power(Tracer& tracer, const V& base, const V& exponent, const V& out) {
   Array x = array_of(base);
-  if (!x || x->numpy_scalar || !is_float(x->dtype)) return nullptr;
+  auto* number = as<ObjectValue>(exponent);
+  if (!x || x->numpy_scalar || !number) return nullptr;
+  const bool integer = PyLong_CheckExact(number->object.get());
   std::optional<double> power = tracer.constant_float(exponent);
-  if (!power && exponent->kind == ValueKind::Object)
-    if (auto integer = tracer.constant_int(exponent)) power = double(*integer);
+  if (!power && integer)
+    if (auto known = tracer.constant_int(exponent)) power = double(*known);
   if (!power) return nullptr;
-  if (*power == 1.0) return numpy_ufunc(tracer, "positive", {base});
-  if (*power == -1.0) return numpy_ufunc(tracer, "reciprocal", {base});
-  if (*power == 0.5) return numpy_ufunc(tracer, "sqrt", {base});
-  if (*power == 2.0) return numpy_ufunc(tracer, "square", {base});
+  if (*power == 2.0 && (integer || is_float(x->dtype))) return numpy_ufunc(tracer, "square", {base}, out);
+  if (!is_float(x->dtype)) return nullptr;
+  if (*power == 1.0) return numpy_ufunc(tracer, "positive", {base}, out);
+  if (*power == -1.0) return numpy_ufunc(tracer, "reciprocal", {base}, out);
+  if (*power == 0.5) return numpy_ufunc(tracer, "sqrt", {base}, out);
   return nullptr;
 }
 
@@ -91,14 +94,13 @@ V numpy_binary(Tracer& tracer, int nb_op, const V& a, const V& b) {
     Array target = array_of(a);
     const bool in_place = nb_op == row.in_place && target && !target->numpy_scalar;
     if (in_place) {
-      if (row.operation == NB_POWER) {
-        if (V fast = fast_power(tracer, a, b)) return write_out(tracer, a, tracer.read(*array_of(fast)));
-      }
+      if (row.operation == NB_POWER)
+        if (V fast = fast_power(tracer, a, b, a)) return fast;
       return numpy_ufunc(tracer, row.ufunc, {a, b}, a);
     }
     refuse_integer_scalars(tracer, a, b);
     if (row.operation == NB_POWER)
-      if (V fast = fast_power(tracer, a, b)) return fast;
+      if (V fast = fast_power(tracer, a, b, nullptr)) return fast;
     return numpy_ufunc(tracer, row.ufunc, {a, b});
   }
   unsupported("this operator on an ndarray");

@@ -41,6 +41,12 @@ V transpose_by(Tracer& tracer, const Array& x, const V& axes) {
   return view_transpose(tracer, x, permutation);
 }
 
+/// Fortran order if `x` is in Fortran order only, else C order.
+Strides c_or_fortran(Tracer& tracer, const Array& x, const Dims& shape) {
+  const bool fortran = !is_contiguous(tracer, x->shape, x->strides) && is_column_major(tracer, x->shape, x->strides);
+  return fortran ? column_major(shape) : row_major(shape);
+}
+
 struct Parts {
   std::vector<Array> arrays;
   std::vector<ValueId> values;
@@ -474,8 +480,7 @@ V numpy_pad(Tracer& tracer, const Arguments& arguments) {
   attrs.set("high", high);
   const ValueId padded = emit(tracer, Op::pad, {tracer.read(*x), operand_value(tracer, fill, x->dtype)}, std::move(attrs));
   const Dims shape = shape_of(tracer, padded);
-  const bool fortran = !is_contiguous(tracer, x->shape, x->strides) && is_column_major(tracer, x->shape, x->strides);
-  return tracer.new_array(Library::Numpy, padded, fortran ? column_major(shape) : row_major(shape));
+  return tracer.new_array(Library::Numpy, padded, c_or_fortran(tracer, x, shape));
 }
 
 V numpy_diff(Tracer& tracer, const Arguments& arguments) {
@@ -555,7 +560,10 @@ V numpy_round(Tracer& tracer, const Arguments& arguments) {
   double power = 1;
   for (std::int64_t i = 0; i < decimals; ++i) power *= 10;
   V scaled = numpy_ufunc(tracer, "multiply", {V(x), tracer.real(power)});
-  return numpy_ufunc(tracer, "true_divide", {numpy_ufunc(tracer, "rint", {scaled}), tracer.real(power)});
+  Array rounded = array_of(numpy_ufunc(tracer, "true_divide", {numpy_ufunc(tracer, "rint", {scaled}), tracer.real(power)}));
+  // PyArray_Round allocates C or Fortran order, unlike the ufuncs it then runs.
+  if (rounded->numpy_scalar) return rounded;
+  return tracer.new_array(Library::Numpy, tracer.read(*rounded), c_or_fortran(tracer, x, x->shape));
 }
 
 V numpy_take(Tracer& tracer, const Arguments& arguments) {
