@@ -302,7 +302,10 @@ class Builder {
     for (const SymDim& stride : expected.strides)
       check.strides.push_back(check.contiguous ? ArrayCheck::Number{} : number(stride, is_symbol(stride)));
     for (const auto* numbers : {&check.sizes, &check.strides})
-      for (const auto& number : *numbers) check.deferred |= number.test == Test::Deferred;
+      for (const auto& number : *numbers) {
+        check.deferred |= number.test == Test::Deferred;
+        if (check.constant) check.constants.push_back(number.constant);
+      }
     step.kind = Kind::Array;
     step.array = std::uint32_t(program_.arrays_.size());
     program_.arrays_.push_back(std::move(check));
@@ -404,8 +407,16 @@ bool layout_matches(const ArrayCheck& check, const ArrayView& view, std::span<st
     return false;
   };
   auto rank = std::size_t(check.rank);
+  if (check.constant) {
+    const std::int64_t *sizes = check.constants.data(), *strides = sizes + rank;
+    for (std::size_t i = 0; i < rank; ++i) {
+      if (view.shape[i] != sizes[i]) return false;
+      if (sizes[i] > 1 && view.strides[i] != strides[i] * view.stride_unit) return false;
+    }
+    return true;
+  }
   // What binds comes first: the rest of the array may need it, and an explanation goes on after a size that differs.
-  if (!check.constant && !deferred)
+  if (!deferred)
     for (std::size_t i = 0; i < rank; ++i) {
       if (check.sizes[i].test == Test::Bind) symbols[check.sizes[i].symbol] = view.shape[i];
       if (check.strides[i].test == Test::Bind) symbols[check.strides[i].symbol] = view.strides[i] / view.stride_unit;

@@ -33,14 +33,17 @@ struct ArrayCheck {
     SymDim expression;
   };
   PyTypeObject* type = nullptr;
-  DType dtype = DType::F32;
+  // Not side by side as in ArrayView: one wide compare of both would stall on the narrow stores that have just
+  // filled the view (16 of the 20 ns per array).
   int rank = 0;
+  DType dtype = DType::F32;
   bool constant = true;           // no symbols anywhere
   bool contiguous = false;        // strides are the row-major ones of whatever the sizes are
   bool requires_grad = false, writeable_required = false, aligned_required = false;
   bool deferred = false;          // some number is Deferred
   std::uint64_t key_set = 0;
   std::vector<Number> sizes, strides;
+  std::vector<std::int64_t> constants;  // if constant: all sizes, then all strides
   /// Of objects of exactly `type`: found at the first one.
   mutable std::optional<Library> library;
 };
