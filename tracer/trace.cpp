@@ -143,6 +143,9 @@ std::unique_ptr<Segment> trace_segment(const TraceRequest& request) {
     }
     // A loop over an iterator that runs already, or too long a one, is no break: its body has a segment of its own.
     if (at.opcode == FJ_FOR_ITER && exit.reason == BreakReason::LoopTooLong) exit.kind = Exit::Kind::Loop;
+    // Nor is the bookkeeping of an exception that was raised: the raise was the break.
+    constexpr int kHandling[] = {FJ_PUSH_EXC_INFO, FJ_CHECK_EXC_MATCH, FJ_CHECK_EG_MATCH, FJ_POP_EXCEPT, FJ_WITH_EXCEPT_START};
+    if (std::find(std::begin(kHandling), std::end(kHandling), at.opcode) != std::end(kHandling)) exit.kind = Exit::Kind::Loop;
   }
 }
 
