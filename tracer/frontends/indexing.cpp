@@ -270,7 +270,8 @@ Array index_gather(Tracer& tracer, const Array& x, const Index& index) {
   Strides strides(inner.begin(), inner.begin() + fancy.axis);
   for (SymDim& stride : outer) strides.push_back(stride * block);
   strides.insert(strides.end(), inner.begin() + fancy.axis, inner.end());
-  return tracer.new_array(x->library, gathered, std::move(strides));
+  Array result = tracer.new_array(x->library, gathered, std::move(strides));
+  return fancy.axis == 0 ? result : view_alias(tracer, result);
 }
 
 void index_assign(Tracer& tracer, const Array& x, const Index& index, ValueId value) {

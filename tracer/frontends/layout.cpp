@@ -391,7 +391,9 @@ Array view_reshape(Tracer& tracer, const Array& x, const Dims& shape) {
 
 Array reshape_or_copy(Tracer& tracer, const Array& x, const Dims& shape) {
   if (Array view = view_reshape(tracer, x, shape)) return view;
-  return tracer.new_array(x->library, reshape(tracer, tracer.read(*x), shape), row_major(shape));
+  if (x->library == Library::Torch) return tracer.new_array(x->library, reshape(tracer, tracer.read(*x), shape), row_major(shape));
+  // NumPy copies and then takes a view of the copy, which shows in OWNDATA.
+  return view_reshape(tracer, copy_contiguous(tracer, x), shape);
 }
 
 Array view_broadcast(Tracer& tracer, const Array& x, const Dims& shape) {

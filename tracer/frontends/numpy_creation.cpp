@@ -186,7 +186,9 @@ V numpy_linspace(Tracer& tracer, const Arguments& arguments) {
     const ValueId last = pointwise(tracer, Op::eq, {index, constant(tracer, DType::F64, double(count - 1))});
     values = pointwise(tracer, Op::where, {last, constant(tracer, DType::F64, stop), values});
   }
-  return fresh(tracer, cast(tracer, values, dtype));
+  Array result = fresh(tracer, cast(tracer, values, dtype));
+  // np.linspace works in place on a reshaped arange; a cast or num=1 makes a new array.
+  return dtype == DType::F64 && intervals > 0 ? view_alias(tracer, result) : result;
 }
 
 V numpy_eye(Tracer& tracer, const Arguments& arguments) {

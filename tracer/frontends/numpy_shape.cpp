@@ -363,7 +363,7 @@ V numpy_tile(Tracer& tracer, const Arguments& arguments) {
     result.push_back(reps[i] * shape[i]);
   }
   ValueId value = broadcast_to(tracer, reshape(tracer, tracer.read(*x), spaced), repeated);
-  return fresh(tracer, reshape(tracer, value, result));
+  return view_alias(tracer, fresh(tracer, reshape(tracer, value, result)));  // NumPy ends with a reshape
 }
 
 V numpy_repeat(Tracer& tracer, const Arguments& arguments) {
@@ -438,9 +438,8 @@ V numpy_roll(Tracer& tracer, const Arguments& arguments) {
     const SymDim split = forward > 0 ? size - SymDim(forward) : SymDim(-forward);
     value = concatenate(tracer, {slice(tracer, value, axis, split, size - split), slice(tracer, value, axis, 0, split)}, axis);
   }
-  if (flat) value = reshape(tracer, value, x->shape);
-  const Strides strides = flat ? row_major(x->shape) : like_strides(tracer, Library::Numpy, layout_of(x));
-  return tracer.new_array(Library::Numpy, value, strides);
+  if (flat) return view_reshape(tracer, fresh(tracer, value), x->shape);
+  return tracer.new_array(Library::Numpy, value, like_strides(tracer, Library::Numpy, layout_of(x)));
 }
 
 V numpy_pad(Tracer& tracer, const Arguments& arguments) {
