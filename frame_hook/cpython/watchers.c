@@ -1,6 +1,8 @@
 /* Invalidation: dict, type and function watchers where there are (3.12+), version tags where there are not. */
 #include "frame_hook/cpython/internal.h"
 
+#include <internal/pycore_dict.h>
+
 #if PY_VERSION_HEX >= 0x030C0000
 
 static void (*on_dict)(PyObject*);
@@ -41,6 +43,11 @@ bool fj_init_watchers(void (*dict_changed)(PyObject*), void (*type_changed)(PyOb
 
 bool fj_watch_dict(PyObject* dict) {
   if (dict_watcher < 0 || !PyDict_Check(dict)) return false;
+#if PY_VERSION_HEX >= 0x030D0000
+  /* Before 3.13.5 a store through an object's inline values tells no watcher. */
+  const PyDictValues* values = ((PyDictObject*)dict)->ma_values;
+  if (values != NULL && values->embedded && Py_Version < 0x030D0500) return false;
+#endif
   if (PyDict_Watch(dict_watcher, dict) == 0) return true;
   PyErr_Clear();
   return false;
