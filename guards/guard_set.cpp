@@ -108,6 +108,15 @@ void GuardSet::add(Guard guard) {
       if (old.number != guard.number) old.number = 0;  // changed in between: the names decide
       return;
     }
+    if (guard.kind == GuardKind::Array && old.array && guard.array) {
+      // An array that is first read, then written: one guard that asks for both.
+      ArrayExpectation read = *guard.array;
+      read.writeable_required = old.array->writeable_required;
+      if (same_expectation(*old.array, read)) {
+        old.array->writeable_required |= guard.array->writeable_required;
+        return;
+      }
+    }
     if (same_guard(old, guard)) return;
   }
   by_place_.emplace(std::pair(guard.kind, guard.source), guards_.size());

@@ -485,6 +485,15 @@ def test_duplicates_are_dropped():
     assert guards.text() == ["type(L.x) is Plain", "L.x.weight == 3", "L.x.w: f64[3]"]
 
 
+def test_an_array_that_is_read_and_written_has_one_guard():
+    guards = native.Guards()
+    x = guards.slot(0, "x")
+    for writeable in (False, True, False):
+        array(guards, x, np.ones(3), writeable=writeable)
+    assert guards.text() == ["L.x: f64[3] writeable"]
+    assert guards.holds((np.ones(3),)) is not None and guards.holds((np.broadcast_to(1.0, 3),)) is None
+
+
 def test_guards_on_a_whole_are_tested_before_its_parts_are_fetched():
     class Trap:
         @property
