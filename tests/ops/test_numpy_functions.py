@@ -1,0 +1,96 @@
+"""The NumPy front end against NumPy: values, dtypes, strides, ownership and aliasing, for memory layouts and dtypes.
+
+Each case must compile without a break, so a row of numpy.def that stops working shows here, not as a slower program.
+"""
+import numpy as np
+import numpy_cases as cases
+import pytest
+from harness import same_as_eager
+
+ALL = {**cases.SHAPES, **cases.REDUCTIONS, **cases.INDEXING, **cases.WRITES, **cases.CREATION}
+
+UNARY = ["negative", "absolute", "sign", "square", "sqrt", "exp", "exp2", "expm1", "log1p", "sin", "cos", "tan", "arctan",
+         "sinh", "cosh", "tanh", "arcsinh", "floor", "ceil", "trunc", "rint", "isnan", "isfinite", "signbit", "logical_not",
+         "deg2rad", "degrees", "positive"]
+BINARY = ["add", "subtract", "multiply", "divide", "maximum", "minimum", "fmax", "fmin", "equal", "less", "greater_equal",
+          "logical_and", "logical_xor", "arctan2", "hypot", "copysign", "logaddexp"]
+
+
+def layouts(dtype="float32"):
+    """2x3x4 arrays, equal in value, that lie differently in memory."""
+    x = (np.arange(24).reshape(2, 3, 4) % 7 - 2).astype(dtype)
+    wide = np.zeros((4, 6, 8), dtype)
+    wide[::2, ::2, ::2] = x
+    return {"c": x, "fortran": np.asfortranarray(x), "transposed": x.transpose(1, 0, 2).copy().transpose(1, 0, 2),
+            "strided": wide[::2, ::2, ::2], "reversed": x[::-1, ::-1, ::-1].copy()[::-1, ::-1, ::-1]}
+
+
+@pytest.mark.parametrize("layout", ["c", "fortran", "transposed"])
+@pytest.mark.parametrize("name", ALL)
+def test_function_gives_what_numpy_gives(name, layout):
+    def f(x):
+        # Views alone need no kernel: the sum is one.
+        return ALL[name](x), np.sum(x)
+
+    same_as_eager(f, layouts()[layout], breaks=())
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_function_of_integers_gives_what_numpy_gives(name):
+    def f(x):
+        return ALL[name](x), np.sum(x)
+
+    same_as_eager(f, layouts("int32")["c"])
+
+
+@pytest.mark.parametrize("name", [*cases.SHAPES, *cases.REDUCTIONS, *cases.INDEXING])
+def test_function_with_sizes_as_symbols(name):
+    def f(x):
+        return ALL[name](x), np.sum(x)
+
+    same_as_eager(f, layouts()["c"], dynamic=True)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int8", "uint16", "int64", "bool"])
+@pytest.mark.parametrize("name", UNARY)
+def test_unary_ufunc(name, dtype):
+    ufunc = getattr(np, name)
+    x = layouts(dtype)["c"]
+    if x.dtype.kind == "b" and name in ("negative", "sign", "positive"):
+        pytest.skip("NumPy has no such loop")
+    with np.errstate(all="ignore"):
+        same_as_eager(lambda x: ufunc(x), x, breaks=())
+
+
+@pytest.mark.parametrize("dtypes", [("float32", "float32"), ("float32", "int32"), ("int8", "uint8"), ("bool", "float16"),
+                                    ("int64", "float32")])
+@pytest.mark.parametrize("name", BINARY)
+def test_binary_ufunc_promotes_and_broadcasts(name, dtypes):
+    ufunc = getattr(np, name)
+    x, y = layouts(dtypes[0])["fortran"], layouts(dtypes[1])["c"][0]
+    with np.errstate(all="ignore"):
+        same_as_eager(lambda x, y: ufunc(x, y), x, y, breaks=())
+
+
+@pytest.mark.parametrize("number", [2, 2.5, True])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "int8", "int64", "bool"])
+def test_python_numbers_promote_weakly(dtype, number):
+    same_as_eager(lambda x: x * number + number, layouts(dtype)["c"], breaks=())
+
+
+def test_out_is_written_and_returned():
+    def f(x, y, out):
+        r = np.multiply(x, y, out=out)
+        return r, r is out
+
+    x = layouts()["c"]
+    same_as_eager(f, x, x[0].copy(), np.empty((2, 3, 4), np.float64), breaks=())
+
+
+def test_full_reduction_is_a_scalar_object():
+    same_as_eager(lambda x: (x.sum(), x.sum() * 2, x.max() + x), layouts()["c"], breaks=())
+
+
+def test_mask_read_breaks_and_goes_on():
+    run = same_as_eager(lambda x: (x * 2)[x > 0] + 1, layouts()["c"])
+    assert run.breaks == ["DataDependentShape"]
