@@ -59,4 +59,32 @@ std::optional<Op> op_from_name(std::string_view name) {
   return found == index->end() ? std::nullopt : std::optional(found->second);
 }
 
+bool accepts(Op op, DType dtype) {
+  switch (op) {
+    case Op::neg: case Op::sub: case Op::pow: case Op::floor_div: case Op::mod: case Op::trunc_div: case Op::fmod:
+    case Op::shift_left: case Op::shift_right:
+      if (dtype == DType::Bool) return false;
+      break;
+    default:
+      break;
+  }
+  switch (op) {
+    case Op::sign: case Op::rsqrt: case Op::exp2: case Op::expm1: case Op::log2: case Op::log1p: case Op::erf:
+    case Op::floor: case Op::ceil: case Op::round: case Op::trunc: case Op::sign_bit:
+    case Op::floor_div: case Op::mod: case Op::fmod: case Op::atan2: case Op::hypot: case Op::copysign:
+    case Op::maximum: case Op::minimum: case Op::fmax: case Op::fmin: case Op::lt: case Op::le: case Op::gt: case Op::ge:
+    case Op::reduce_max: case Op::reduce_min: case Op::argmax: case Op::argmin:
+      if (is_complex(dtype)) return false;
+      break;
+    default:
+      break;
+  }
+  const std::string_view rule = row(op).type_rule;
+  if (rule == "Float") return is_float(dtype) || is_complex(dtype);
+  if (rule == "Integer") return is_integer(dtype) || dtype == DType::Bool;
+  if (rule == "BoolOnly") return dtype == DType::Bool;
+  if (rule == "Index" && row(op).operands.empty()) return dtype == DType::I64;
+  return true;
+}
+
 }  // namespace fj

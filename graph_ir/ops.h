@@ -34,6 +34,10 @@ inline constexpr int kOpCount = 0
 
 const OpRow& row(Op op);
 std::optional<Op> op_from_name(std::string_view name);
+/// Whether the operation means something for operands of this dtype (of `where`: its second and third). Complex
+/// numbers have no order and a part of the functions; bool has no negation, difference, quotient, power or shift.
+/// Operations without operands accept the dtypes their result can have.
+bool accepts(Op op, DType dtype);
 inline bool is_pointwise(Op op) { return row(op).lowering == Lowering::Pointwise; }
 
 }  // namespace fj

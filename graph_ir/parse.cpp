@@ -1,0 +1,451 @@
+// A recursive-descent parser straight on the characters: the language has one kind of line. Comments run from
+// `;` to the end of the line; one of the form `; file.py:8` after a node is its location.
+#include "graph_ir/parse.h"
+
+#include <cctype>
+#include <charconv>
+#include <cstdlib>
+#include <map>
+
+#include "graph_ir/ops.h"
+#include "graph_ir/print.h"
+
+namespace fj {
+namespace {
+
+class Parser {
+ public:
+  Parser(std::string_view text, std::vector<int>& node_lines) : text_(text), node_lines_(node_lines) {}
+
+  Graph parse() {
+    keyword("graph");
+    expect("@");
+    graph_.name = word(".<>");
+    expect("(");
+    if (!accept(")")) {
+      do input();
+      while (accept(","));
+      expect(")");
+    }
+    if (accept_keyword("where")) {
+      do symbol_declaration();
+      while (accept(","));
+    }
+    expect("{");
+    while (!accept_keyword("return")) {
+      if (accept_keyword("write"))
+        write();
+      else
+        node();
+    }
+    if (!accept("}")) {
+      do output();
+      while (accept(","));
+      expect("}");
+    }
+    skip_space();
+    if (position_ != text_.size()) fail("expected the end of the text, found " + found());
+    return std::move(graph_);
+  }
+
+ private:
+  // ---- characters
+
+  [[noreturn]] void fail(const std::string& message) const { throw ParseError(line_, message); }
+
+  std::string found() const {
+    if (position_ >= text_.size()) return "the end of the text";
+    std::size_t end = text_.find_first_of(" \n", position_);
+    return "`" + std::string(text_.substr(position_, std::min(end == std::string_view::npos ? 20 : end - position_, std::size_t(20)))) + "`";
+  }
+
+  char peek() const { return position_ < text_.size() ? text_[position_] : '\0'; }
+
+  void skip_space() {
+    while (position_ < text_.size()) {
+      const char c = text_[position_];
+      if (c == '\n')
+        ++line_;
+      else if (c == ';')
+        while (position_ + 1 < text_.size() && text_[position_ + 1] != '\n') ++position_;
+      else if (!std::isspace(static_cast<unsigned char>(c)))
+        return;
+      ++position_;
+    }
+  }
+
+  bool accept(std::string_view token) {
+    skip_space();
+    if (text_.substr(position_, token.size()) != token) return false;
+    position_ += token.size();
+    return true;
+  }
+
+  void expect(std::string_view token) {
+    if (!accept(token)) fail("expected `" + std::string(token) + "`, found " + found());
+  }
+
+  static bool is_word_character(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; }
+
+  bool accept_keyword(std::string_view keyword) {
+    skip_space();
+    if (text_.substr(position_, keyword.size()) != keyword) return false;
+    const std::size_t end = position_ + keyword.size();
+    if (end < text_.size() && is_word_character(text_[end])) return false;
+    position_ = end;
+    return true;
+  }
+
+  void keyword(std::string_view keyword) {
+    if (!accept_keyword(keyword)) fail("expected `" + std::string(keyword) + "`, found " + found());
+  }
+
+  std::string word(std::string_view also_allowed = "") {
+    skip_space();
+    const std::size_t start = position_;
+    while (is_word_character(peek()) || (peek() && also_allowed.find(peek()) != std::string_view::npos)) ++position_;
+    if (start == position_) fail("expected a name, found " + found());
+    return std::string(text_.substr(start, position_ - start));
+  }
+
+  // ---- numbers and sizes
+
+  std::int64_t integer() {
+    skip_space();
+    std::int64_t value;
+    const auto [end, error] = std::from_chars(text_.data() + position_, text_.data() + text_.size(), value);
+    if (error != std::errc()) fail("expected an integer, found " + found());
+    position_ = std::size_t(end - text_.data());
+    return value;
+  }
+
+  std::string number_text() {
+    skip_space();
+    const std::size_t start = position_;
+    if (peek() == '-') ++position_;
+    while (is_word_character(peek()) || peek() == '.' || ((peek() == '-' || peek() == '+') && text_[position_ - 1] == 'e')) ++position_;
+    if (start == position_) fail("expected a number, found " + found());
+    return std::string(text_.substr(start, position_ - start));
+  }
+
+  double floating() {
+    const std::string digits = number_text();
+    char* end;
+    const double value = std::strtod(digits.c_str(), &end);
+    if (*end) fail("expected a number, found `" + digits + "`");
+    return value;
+  }
+
+  SymDim size() {
+    SymDim sum = accept("-") ? SymDim(0) - product_of_sizes() : product_of_sizes();
+    while (true) {
+      if (accept("+"))
+        sum = sum + product_of_sizes();
+      else if (accept("-"))
+        sum = sum - product_of_sizes();
+      else
+        return sum;
+    }
+  }
+
+  SymDim product_of_sizes() {
+    SymDim result = size_factor();
+    while (accept("*")) result = result * size_factor();
+    return result;
+  }
+
+  SymDim size_factor() {
+    if (accept("(")) {
+      SymDim inner = size();
+      expect(")");
+      return inner;
+    }
+    skip_space();
+    if (peek() == 's' && position_ + 1 < text_.size() && std::isdigit(static_cast<unsigned char>(text_[position_ + 1]))) {
+      ++position_;
+      return SymDim(SymbolId{std::uint32_t(integer())});
+    }
+    // INT64_MIN is printed with the sign apart from its digits, which alone do not fit.
+    std::uint64_t digits;
+    const auto [end, error] = std::from_chars(text_.data() + position_, text_.data() + text_.size(), digits);
+    if (error != std::errc()) fail("expected a size, found " + found());
+    position_ = std::size_t(end - text_.data());
+    return SymDim(std::int64_t(digits));
+  }
+
+  template <class Item>
+  auto list(Item&& item) {
+    std::vector<decltype(item())> result;
+    expect("[");
+    if (accept("]")) return result;
+    do result.push_back(item());
+    while (accept(","));
+    expect("]");
+    return result;
+  }
+
+  Dims sizes() {
+    return list([&] { return size(); });
+  }
+
+  DType dtype() {
+    const std::string name = word();
+    if (auto found = dtype_from_name(name)) return *found;
+    fail("no dtype is called `" + name + "`");
+  }
+
+  Type type() {
+    const DType element = dtype();
+    return {element, sizes()};
+  }
+
+  std::optional<Strides> strides() {
+    if (!accept_keyword("strides")) return std::nullopt;
+    return sizes();
+  }
+
+  // ---- the header
+
+  void symbol_declaration() {
+    const std::string expected = "s" + std::to_string(graph_.symbols.size());
+    if (const std::string name = word(); name != expected) fail("expected the declaration of " + expected + ", found `" + name + "`");
+    Symbol symbol;
+    symbol.name = expected;
+    symbol.min = INT64_MIN;
+    if (accept("=")) {
+      Symbol::Quotient quotient;
+      quotient.dividend = product_of_sizes();
+      if (accept("//"))
+        quotient.remainder = false;
+      else if (accept("%"))
+        quotient.remainder = true;
+      else
+        fail("expected `//` or `%`, found " + found());
+      quotient.divisor = product_of_sizes();
+      symbol.definition = std::move(quotient);
+    }
+    if (accept(">=")) {
+      symbol.min = integer();
+    } else if (accept("<=")) {
+      symbol.max = integer();
+    } else if (accept_keyword("in")) {
+      symbol.min = integer();
+      expect("..");
+      symbol.max = integer();
+    }
+    graph_.symbols.push_back(std::move(symbol));
+  }
+
+  void input() {
+    expect("%");
+    const std::string name = word(".");
+    expect(":");
+    Type input_type = type();
+    std::optional<Strides> input_strides = strides();
+    define(name, graph_.add_input(name, std::move(input_type), std::move(input_strides)));
+  }
+
+  // ---- the body
+
+  void define(const std::string& name, ValueId value) {
+    if (!values_.emplace(name, value).second) fail("%" + name + " is defined twice");
+  }
+
+  ValueId value() {
+    expect("%");
+    const std::string name = word(".");
+    const auto found = values_.find(name);
+    if (found == values_.end()) fail("no value is called %" + name);
+    return found->second;
+  }
+
+  Scalar scalar(DType dtype) {
+    switch (category(dtype)) {
+      case DTypeCategory::Bool: return boolean();
+      case DTypeCategory::Signed: return integer();
+      case DTypeCategory::Float: return floating();
+      case DTypeCategory::Unsigned: {
+        const std::string digits = number_text();
+        std::uint64_t result;
+        const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), result);
+        if (error != std::errc() || end != digits.data() + digits.size()) fail("expected an unsigned integer, found `" + digits + "`");
+        return result;
+      }
+      case DTypeCategory::Complex: {
+        expect("(");
+        const double real = floating();
+        expect(",");
+        const double imaginary = floating();
+        expect(")");
+        return std::pair(real, imaginary);
+      }
+    }
+    __builtin_unreachable();
+  }
+
+  bool boolean() {
+    if (accept_keyword("true")) return true;
+    if (accept_keyword("false")) return false;
+    fail("expected `true` or `false`, found " + found());
+  }
+
+  std::string quoted() {
+    expect("\"");
+    std::string result;
+    while (peek() != '"') {
+      if (peek() == '\0' || peek() == '\n') fail("the text in quotes does not end");
+      if (peek() == '\\') {
+        ++position_;
+        result += peek() == 'n' ? '\n' : peek();
+      } else {
+        result += peek();
+      }
+      ++position_;
+    }
+    ++position_;
+    return result;
+  }
+
+  Attr attr(const std::string& kind) {
+    if (kind == "i") return integer();
+    if (kind == "is") return list([&] { return integer(); });
+    if (kind == "d") return size();
+    if (kind == "ds") return sizes();
+    if (kind == "t") return dtype();
+    if (kind == "s") return quoted();
+    if (kind == "b") return boolean();
+    return list([&]() -> std::optional<Dims> {  // "lay"
+      if (accept_keyword("contiguous")) return std::nullopt;
+      return sizes();
+    });
+  }
+
+  void node() {
+    skip_space();
+    Node node;
+    const int line = line_;
+    std::vector<std::string> results;
+    if (peek() == '%') {
+      do {
+        expect("%");
+        results.push_back(word());
+      } while (accept(","));
+      expect("=");
+    }
+    const std::string op_name = word();
+    const auto op = op_from_name(op_name);
+    if (!op) fail("no operation is called `" + op_name + "`");
+    node.op = *op;
+    if (accept("%")) {
+      --position_;
+      do node.operands.push_back(value());
+      while (accept(","));
+    }
+
+    // The dtype that says how a constant's value is read stands after it.
+    std::size_t constant_position = 0;
+    int constant_line = 0;
+    if (accept("{")) {
+      do {
+        const std::string name = word();
+        const AttrRow* declared = nullptr;
+        for (const AttrRow& attr_row : row(node.op).attrs)
+          if (attr_row.name == name) declared = &attr_row;
+        if (!declared) fail(op_name + " has no attribute `" + name + "`");
+        expect("=");
+        if (declared->kind == "v") {
+          skip_space();
+          constant_position = position_, constant_line = line_;
+          if (accept("("))
+            while (!accept(")")) accept(",") ? void() : void(number_text());
+          else
+            number_text();
+        } else {
+          node.attrs.set(name, attr(declared->kind));
+        }
+      } while (accept(","));
+      expect("}");
+    }
+    if (constant_position) {
+      const Attr* to = node.attrs.find("to");
+      if (!to) fail(op_name + " needs the attribute `to`");
+      const std::size_t end = position_;
+      const int end_line = line_;
+      position_ = constant_position, line_ = constant_line;
+      node.attrs.set("value", scalar(std::get<DType>(*to)));
+      position_ = end, line_ = end_line;
+    }
+
+    std::vector<Type> types;
+    if (!results.empty()) {
+      expect(":");
+      for (std::size_t i = 0; i < results.size(); ++i) {
+        if (i) expect(",");
+        types.push_back(type());
+      }
+    }
+    for (const AttrRow& attr_row : row(node.op).attrs)
+      if (repeats_result_shape(node.op, attr_row.name) && !types.empty()) node.attrs.set(attr_row.name, types[0].shape);
+    for (std::size_t i = 0; i < results.size(); ++i) {
+      node.results.push_back(graph_.new_value(std::move(types[i])));
+      define(results[i], node.results.back());
+    }
+    node.location = location();
+    graph_.nodes.push_back(std::move(node));
+    node_lines_.push_back(line);
+  }
+
+  // `; file.py:8` on the rest of the node's line; any other comment is skipped later.
+  Location location() {
+    const std::size_t newline = std::min(text_.find('\n', position_), text_.size());
+    std::string_view rest = text_.substr(position_, newline - position_);
+    const std::size_t start = rest.find_first_not_of(' ');
+    if (start == std::string_view::npos || rest[start] != ';') return {};
+    rest.remove_prefix(start + 1);
+    rest.remove_prefix(std::min(rest.find_first_not_of(' '), rest.size()));
+    const std::size_t colon = rest.find_last_of(':');
+    if (colon == std::string_view::npos || colon == 0) return {};
+    int line;
+    const auto [end, error] = std::from_chars(rest.data() + colon + 1, rest.data() + rest.size(), line);
+    if (error != std::errc() || end != rest.data() + rest.size() || line <= 0) return {};
+    return {std::string(rest.substr(0, colon)), line};
+  }
+
+  void write() {
+    const ValueId target = value();
+    expect("<-");
+    const ValueId contents = value();
+    for (std::size_t i = 0; i < graph_.inputs.size(); ++i)
+      if (graph_.inputs[i].value == target) {
+        graph_.writes.push_back({int(i), contents});
+        return;
+      }
+    fail("only inputs can be written");
+  }
+
+  void output() {
+    const ValueId result = value();
+    graph_.outputs.push_back({result, strides()});
+  }
+
+  std::string_view text_;
+  std::vector<int>& node_lines_;
+  std::size_t position_ = 0;
+  int line_ = 1;
+  Graph graph_;
+  std::map<std::string, ValueId> values_;
+};
+
+}  // namespace
+
+Graph parse(std::string_view text, std::vector<int>& node_lines) {
+  node_lines.clear();
+  return Parser(text, node_lines).parse();
+}
+
+Graph parse(std::string_view text) {
+  std::vector<int> node_lines;
+  return parse(text, node_lines);
+}
+
+}  // namespace fj

@@ -1,0 +1,218 @@
+// Walks the graph once in order, remembering which values are defined. Types are checked by the same rules that
+// Graph::add infers them with.
+#include "graph_ir/verify.h"
+
+#include "graph_ir/ops.h"
+#include "graph_ir/print.h"
+#include "graph_ir/rules/rules.h"
+#include "runtime/base/error.h"
+
+namespace fj {
+namespace {
+
+bool is_of_kind(const Attr& attr, const std::string& kind) {
+  if (kind == "i") return std::holds_alternative<std::int64_t>(attr);
+  if (kind == "is") return std::holds_alternative<std::vector<std::int64_t>>(attr);
+  if (kind == "d") return std::holds_alternative<SymDim>(attr);
+  if (kind == "ds") return std::holds_alternative<Dims>(attr);
+  if (kind == "t") return std::holds_alternative<DType>(attr);
+  if (kind == "v") return std::holds_alternative<Scalar>(attr);
+  if (kind == "s") return std::holds_alternative<std::string>(attr);
+  if (kind == "b") return std::holds_alternative<bool>(attr);
+  return kind == "lay" && std::holds_alternative<std::vector<std::optional<Dims>>>(attr);
+}
+
+class Verifier {
+ public:
+  explicit Verifier(const Graph& graph) : graph_(graph), defined_(graph.value_count(), false) {}
+
+  std::vector<VerifyError> run() {
+    symbols();
+    for (const Input& input : graph_.inputs) {
+      const std::string subject = "input `" + input.name + "`";
+      if (!define(input.value)) fail(subject + " defines a value that is defined already");
+      else if (uses_known_symbols(graph_.type(input.value).shape, subject) && input.strides) layout(*input.strides, input.value, subject);
+    }
+    for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
+      node_ = i;
+      node(graph_.nodes[i]);
+    }
+    node_.reset();
+    for (std::size_t i = 0; i < graph_.outputs.size(); ++i) {
+      const std::string subject = "output " + std::to_string(i);
+      const Output& output = graph_.outputs[i];
+      if (!is_defined(output.value)) fail(subject + " is not defined");
+      else if (output.strides) layout(*output.strides, output.value, subject);
+    }
+    writes();
+    return std::move(errors_);
+  }
+
+ private:
+  void fail(std::string message) { errors_.push_back({node_, std::move(message)}); }
+
+  bool is_defined(ValueId value) const { return value.index < defined_.size() && defined_[value.index]; }
+
+  bool define(ValueId value) {
+    if (value.index >= defined_.size() || defined_[value.index]) return false;
+    return defined_[value.index] = true;
+  }
+
+  bool uses_known_symbols(std::span<const SymDim> dims, const std::string& subject, std::size_t known = SIZE_MAX) {
+    for (const SymDim& dim : dims)
+      for (SymbolId symbol : dim.symbols())
+        if (symbol.index >= std::min(known, graph_.symbols.size())) {
+          fail(subject + " uses s" + std::to_string(symbol.index) + ", which is not declared" + (known == SIZE_MAX ? "" : " before it"));
+          return false;
+        }
+    return true;
+  }
+
+  void layout(const Strides& strides, ValueId value, const std::string& subject) {
+    const int rank = graph_.type(value).rank();
+    if (int(strides.size()) != rank)
+      fail(subject + " has " + std::to_string(strides.size()) + " strides, expected " + std::to_string(rank));
+    else
+      uses_known_symbols(strides, subject);
+  }
+
+  void symbols() {
+    for (std::size_t i = 0; i < graph_.symbols.size(); ++i) {
+      const Symbol& symbol = graph_.symbols[i];
+      const std::string name = "s" + std::to_string(i);
+      if (symbol.min > symbol.max) fail(name + " has an empty range");
+      if (symbol.definition) {
+        const SymDim both[] = {symbol.definition->dividend, symbol.definition->divisor};
+        uses_known_symbols(both, name, i);
+        if (both[1] == SymDim(0)) fail(name + " divides by 0");
+      }
+    }
+  }
+
+  void node(const Node& node) {
+    const std::string subject(name(node.op));
+    bool sound = true;
+    auto broken = [&](const std::string& message) {
+      fail(subject + ": " + message);
+      sound = false;
+    };
+    for (std::size_t i = 0; i < node.operands.size(); ++i)
+      if (!is_defined(node.operands[i])) broken("operand " + std::to_string(i) + " is not defined before its use");
+    for (ValueId result : node.results)
+      if (!define(result)) broken("result is a value that is defined already");
+    attributes(node, broken);
+    for (ValueId result : node.results)
+      if (result.index < graph_.value_count() && !uses_known_symbols(graph_.type(result).shape, subject)) sound = false;
+    if (!sound) return;
+    if (node.op == Op::extern_call)
+      extern_layouts(node, broken);
+    else
+      types(node, broken);
+  }
+
+  template <class Broken>
+  void attributes(const Node& node, Broken& broken) {
+    const OpRow& op = row(node.op);
+    for (const AttrRow& declared : op.attrs) {
+      const Attr* attr = node.attrs.find(declared.name);
+      if (!attr)
+        broken("attribute " + declared.name + " is missing");
+      else if (!is_of_kind(*attr, declared.kind))
+        broken("attribute " + declared.name + " is not of its kind");
+      else if (const Dims* dims = std::get_if<Dims>(attr))
+        uses_known_symbols(*dims, std::string(op.name));
+      else if (const SymDim* dim = std::get_if<SymDim>(attr))
+        uses_known_symbols({dim, 1}, std::string(op.name));
+    }
+    if (node.attrs.items().size() > op.attrs.size())
+      for (const auto& [name, attr] : node.attrs.items()) {
+        bool known = false;
+        for (const AttrRow& declared : op.attrs) known = known || declared.name == name;
+        if (!known) broken("has no attribute " + name);
+      }
+  }
+
+  template <class Broken>
+  void types(const Node& node, Broken& broken) {
+    if (node.results.size() != 1) return broken("has " + std::to_string(node.results.size()) + " results, expected 1");
+    std::vector<Type> operands;
+    for (ValueId operand : node.operands) operands.push_back(graph_.type(operand));
+    Type inferred;
+    try {
+      inferred = rules::infer({node.op, operands, node.attrs});
+    } catch (const rules::Violation& violation) {
+      return broken(violation.message);
+    }
+    const Type& type = graph_.type(node.results[0]);
+    if (type != inferred) return broken("result has type " + text(type) + ", expected " + text(inferred));
+    const std::size_t main = node.op == Op::where ? 1 : 0;
+    if (main < operands.size() && !accepts(node.op, operands[main].dtype))
+      return broken("has no meaning for " + std::string(name(operands[main].dtype)));
+    if (node.op == Op::constant && !holds_category(node.attrs.get<Scalar>("value"), category(type.dtype)))
+      return broken("value " + text(node.attrs.get<Scalar>("value")) + " is not of dtype " + std::string(name(type.dtype)));
+    if (const Attr* steps = node.attrs.find("steps"))
+      for (std::int64_t step : std::get<std::vector<std::int64_t>>(*steps))
+        if (step == 0) return broken("steps by 0");
+  }
+
+  static bool holds_category(const Scalar& value, DTypeCategory category) {
+    switch (category) {
+      case DTypeCategory::Bool: return std::holds_alternative<bool>(value);
+      case DTypeCategory::Signed: return std::holds_alternative<std::int64_t>(value);
+      case DTypeCategory::Unsigned: return std::holds_alternative<std::uint64_t>(value);
+      case DTypeCategory::Float: return std::holds_alternative<double>(value);
+      case DTypeCategory::Complex: return std::holds_alternative<std::pair<double, double>>(value);
+    }
+    return false;
+  }
+
+  template <class Broken>
+  void extern_layouts(const Node& node, Broken& broken) {
+    auto check = [&](const char* attr, const std::vector<ValueId>& values) {
+      const auto& layouts = node.attrs.get<std::vector<std::optional<Dims>>>(attr);
+      if (layouts.size() != values.size())
+        return broken(std::string(attr) + " has " + std::to_string(layouts.size()) + " entries, expected " + std::to_string(values.size()));
+      for (std::size_t i = 0; i < values.size(); ++i)
+        if (layouts[i]) layout(*layouts[i], values[i], std::string(name(node.op)) + ": " + attr + " " + std::to_string(i));
+    };
+    check("operand_strides", node.operands);
+    check("result_strides", node.results);
+  }
+
+  void writes() {
+    std::vector<bool> written(graph_.inputs.size(), false);
+    for (const Write& write : graph_.writes) {
+      if (write.input < 0 || std::size_t(write.input) >= graph_.inputs.size()) {
+        fail("write to input " + std::to_string(write.input) + " of " + std::to_string(graph_.inputs.size()));
+        continue;
+      }
+      const Input& input = graph_.inputs[std::size_t(write.input)];
+      const std::string subject = "write to `" + input.name + "`";
+      if (!is_defined(write.value))
+        fail(subject + " of a value that is not defined");
+      else if (graph_.type(write.value) != graph_.type(input.value))
+        fail(subject + " has type " + text(graph_.type(write.value)) + ", expected " + text(graph_.type(input.value)));
+      if (written[std::size_t(write.input)]) fail(subject + " comes twice");
+      written[std::size_t(write.input)] = true;
+    }
+  }
+
+  const Graph& graph_;
+  std::vector<bool> defined_;
+  std::vector<VerifyError> errors_;
+  std::optional<std::size_t> node_;
+};
+
+}  // namespace
+
+std::vector<VerifyError> verify(const Graph& graph) { return Verifier(graph).run(); }
+
+void check(const Graph& graph, std::string_view stage) {
+  const std::vector<VerifyError> errors = verify(graph);
+  if (errors.empty()) return;
+  std::string message = "graph is broken " + std::string(stage);
+  for (const VerifyError& error : errors) message += "\n  " + error.message + (error.node ? " in node " + std::to_string(*error.node) : "");
+  FJ_CHECK(errors.empty(), message + "\n" + print(graph));
+}
+
+}  // namespace fj
