@@ -11,10 +11,11 @@ from framejit._backends import resolve
 from framejit._wrap import wrap_object
 
 
-def compile(function=None, *, backend="auto", **options):
+def compile(function=None, *, backend=None, **options):
     """Compiles a function, method, module or callable object; also a decorator, with or without options.
 
-    backend: "auto", "llvm", "eager", "reference", a registered name, or `backend(graph, example_inputs) -> callable`.
+    backend: "auto", "llvm", "eager", "reference", a registered name, or `backend(graph, example_inputs) -> callable`;
+    not given: what `framejit.options` or FRAMEJIT_BACKEND say, else "auto".
     fullgraph: raise GraphBreakError where a graph would break. dynamic: sizes are symbols from the first call (True), never
     (False), or once one has changed (None). Further options: `framejit.options`.
     """
@@ -23,7 +24,8 @@ def compile(function=None, *, backend="auto", **options):
         return functools.partial(compile, backend=backend, **options)
     callable_backend = _check(backend, options)
     if callable_backend is None:
-        options["backend"] = backend
+        if backend is not None:
+            options["backend"] = backend
     else:
         options["backend"] = getattr(backend, "__name__", "custom") if not isinstance(backend, str) else backend
 
@@ -58,6 +60,8 @@ def _without_backend(options):
 def _check(backend, options):
     """Raises for unknown or wrong options. The user's callable, or None for a built-in back end."""
     _core.compile_function(_nothing, options, None)
+    if backend is None:
+        return None
     if isinstance(backend, str):
         return None if _core.is_builtin_backend(backend) else resolve(backend)
     if not callable(backend):

@@ -8,6 +8,7 @@ import contextlib
 import copy
 import functools
 import io
+import os
 import warnings
 
 import numpy as np
@@ -217,7 +218,7 @@ class Run:
         return self.report.kernels
 
 
-def same_as_eager(function, *arguments, calls=2, breaks=None, compiles=True, exact=False, backend="auto", dynamic=None,
+def same_as_eager(function, *arguments, calls=2, breaks=None, compiles=True, exact=False, backend=None, dynamic=None,
                   fallback=False, **keywords):
     """Calls `function` `calls` times eagerly and compiled on equal, separate copies of the arguments and compares.
 
@@ -225,7 +226,7 @@ def same_as_eager(function, *arguments, calls=2, breaks=None, compiles=True, exa
     be compiled (but the result must be equal). fallback=True: eager replays are expected.
     """
     framejit.reset()
-    options = {"backend": backend}
+    options = {} if backend is None else {"backend": backend}
     if dynamic is not None:
         options["dynamic"] = dynamic
     compiled = framejit.compile(function, **options)
@@ -242,7 +243,7 @@ def same_as_eager(function, *arguments, calls=2, breaks=None, compiles=True, exa
         assert info["graphs"] > 0, f"nothing was captured:\n{report}"
         if not fallback:
             assert info["eager_replays"] == 0, f"a compiled piece was replayed eagerly:\n{report}"
-        if backend in ("auto", "llvm"):
+        if (backend or os.environ.get("FRAMEJIT_BACKEND", "auto")) in ("auto", "llvm"):
             assert info["kernels_launched"] > 0, f"no kernel ran:\n{report}"
     if breaks is not None:
         assert run.breaks == list(breaks), f"{run.breaks}\n{report}"
