@@ -1,0 +1,36 @@
+// The table of contents of passes/.
+#include "graph_ir/pipeline.h"
+
+#include "graph_ir/passes/cse.h"
+#include "graph_ir/passes/dce.h"
+#include "graph_ir/passes/simplify.h"
+#include "graph_ir/passes/sink_broadcasts.h"
+#include "graph_ir/verify.h"
+
+namespace fj {
+namespace {
+
+void run(Graph& graph, bool (*pass)(Graph&), [[maybe_unused]] const char* name) {
+  pass(graph);
+#ifndef NDEBUG
+  check(graph, std::string("after ") + name);
+#endif
+}
+
+}  // namespace
+
+void optimise(Graph& graph) {
+#ifndef NDEBUG
+  check(graph, "as captured");
+#endif
+  run(graph, dce, "dce");  // first, so that dead users do not keep broadcasts from sinking
+  run(graph, simplify, "simplify");
+  run(graph, cse, "cse");
+  run(graph, dce, "dce");
+  run(graph, sink_broadcasts, "sink_broadcasts");
+  run(graph, simplify, "simplify");  // sinking brings constants together
+  run(graph, cse, "cse");
+  run(graph, dce, "dce");
+}
+
+}  // namespace fj
