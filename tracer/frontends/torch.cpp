@@ -194,7 +194,7 @@ V torch_attribute(Tracer& tracer, const Array& array, std::string_view name) {
 
 namespace {
 
-/// True if some overload of the aten operator takes and returns only fresh tensors, and none is random or mutates.
+/// True if the overloads of the aten operator that return tensors return fresh ones, and none is random or mutates.
 bool pure_schema(const std::string& name) {
   static std::unordered_map<std::string, bool>* known = new std::unordered_map<std::string, bool>;
   if (auto found = known->find(name); found != known->end()) return found->second;
@@ -202,23 +202,27 @@ bool pure_schema(const std::string& name) {
   Ref<> find = torch_object("_C._jit_get_schemas_for_operator");
   Ref<> schemas = find ? Ref<>::steal(PyObject_CallFunction(find.get(), "s", ("aten::" + name).c_str())) : Ref<>();
   if (schemas && PyList_Check(schemas.get()) && PyList_GET_SIZE(schemas.get()) > 0) {
-    pure = true;
+    bool refused = false;
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(schemas.get()); ++i) {
       Ref<> text = Ref<>::steal(PyObject_Str(PyList_GET_ITEM(schemas.get(), i)));
       const char* bytes = text ? PyUnicode_AsUTF8(text.get()) : nullptr;
       if (!bytes) {
-        pure = false;
+        refused = true;
         break;
       }
-      const std::string schema = bytes;
-      if (schema.find("out)") != std::string::npos && schema.find("(a!) out") != std::string::npos) continue;  // an out= overload
+      // From the parameters on: an overload may be named Tensor.
+      const std::string schema = std::strchr(bytes, '(') ? std::strchr(bytes, '(') + 1 : "";
+      // An overload that writes only into keyword arguments is an out= form.
+      const std::size_t keywords = schema.find("*, "), written = schema.find("!)");
+      if (written != std::string::npos && keywords != std::string::npos && keywords < written) continue;
       const std::size_t arrow = schema.rfind("->");
       // "(a" marks an alias; a Generator argument marks randomness; a result that is no tensor leaves the graph.
-      if (schema.find("(a") != std::string::npos || schema.find("!)") != std::string::npos ||
-          schema.find("Generator") != std::string::npos || arrow == std::string::npos ||
-          schema.find("Tensor", arrow) == std::string::npos)
-        if (schema.find(".out(") == std::string::npos && schema.find("_out(") == std::string::npos) pure = false;
+      // TorchScript's operators of the same name on lists and numbers are other functions.
+      if (arrow == std::string::npos || schema.find("Tensor", arrow) == std::string::npos) continue;
+      if (schema.find("Tensor(") != std::string::npos || schema.find("Generator") != std::string::npos) refused = true;
+      else pure = true;
     }
+    pure = pure && !refused;
   }
   PyErr_Clear();
   // Random without saying so in the schema, of a size that depends on data, or that look at more than their arguments.
@@ -229,7 +233,8 @@ bool pure_schema(const std::string& name) {
       "empty_like", "empty_strided", "new_empty", "new_empty_strided", "from_file", "equal", "allclose", "is_nonzero", "lstm",
       "gru", "rnn_tanh", "rnn_relu", "batch_norm", "instance_norm", "reshape", "contiguous", "to", "type_as", "expand_as", "view_as",
       "flatten", "where", "tensor_split", "hsplit", "vsplit", "dsplit", "chunk", "split", "unbind", "movedim", "embedding_bag",
-      "sparse_coo_tensor", "set_", "resize_", "data", "scaled_dot_product_attention"};
+      "logspace", "hann_window", "hamming_window", "blackman_window", "bartlett_window", "kaiser_window", "tril_indices",
+      "triu_indices", "complex", "polar", "sparse_coo_tensor", "set_", "resize_", "data"};
   if (excluded.count(name)) pure = false;
   return (*known)[name] = pure;
 }

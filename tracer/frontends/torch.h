@@ -47,6 +47,8 @@ void require_cpu(Tracer& tracer, const V& device);
 
 /// The operand's contents in `dtype`, not broadcast.
 ValueId torch_value(Tracer& tracer, const TorchOperand& operand, DType dtype);
+/// A cast as torch performs it: f64 becomes a half type by way of f32, rounding twice.
+ValueId torch_cast(Tracer& tracer, ValueId value, DType to);
 /// A new tensor made by a pointwise operation: strides as TensorIterator allocates.
 V torch_elementwise(Tracer& tracer, ValueId value, std::span<const TorchOperand> operands);
 inline V torch_elementwise(Tracer& tracer, ValueId value, std::initializer_list<TorchOperand> operands) {

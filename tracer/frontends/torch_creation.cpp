@@ -103,6 +103,7 @@ V from_numbers(Tracer& tracer, const V& data, std::optional<DType> dtype) {
 
 }  // namespace
 
+// empty() too: what it leaves undefined is zero here.
 V torch_zeros(Tracer& tracer, const Arguments& arguments) { return filled(tracer, "zeros", arguments, 0, 0, std::nullopt); }
 V torch_ones(Tracer& tracer, const Arguments& arguments) { return filled(tracer, "ones", arguments, 0, 1, std::nullopt); }
 V torch_zeros_like(Tracer& tracer, const Arguments& arguments) { return filled_like(tracer, "zeros_like", arguments, 0.0); }
@@ -188,6 +189,26 @@ V torch_arange(Tracer& tracer, const Arguments& arguments) {
     value = pointwise(tracer, Op::add, {value, size_value(tracer, first, DType::I64)});
   }
   return torch_fresh(tracer, cast(tracer, value, result));
+}
+
+V torch_linspace(Tracer& tracer, const Arguments& arguments) {
+  Parameters p = options(tracer, "linspace", arguments, "start, end, steps");
+  auto dtype = torch_dtype_argument(tracer, p["dtype"]);
+  const DType result = dtype ? *dtype : torch_default_dtype();
+  if (result != DType::F32 && result != DType::F64) unsupported("linspace() of this dtype");
+  if (array_of(p.required("start")) || array_of(p.required("end"))) unsupported("linspace() between tensors");
+  const std::int64_t steps = int_argument(tracer, p.required("steps"));
+  if (steps < 0) refuse("linspace() with a negative number of steps");
+  auto rounded = [&](double value) { return result == DType::F32 ? double(float(value)) : value; };
+  const double start = rounded(p.number("start", 0)), end = rounded(p.number("end", 0));
+  if (steps == 1) return torch_fresh(tracer, full(tracer, result, Scalar(start), {SymDim(1)}));
+  const double step = rounded(rounded(end - start) / double(steps - 1));
+  // From the nearer end, so that both ends are exact.
+  ValueId up = arange(tracer, result, Scalar(start), Scalar(step), steps);
+  ValueId index = arange(tracer, DType::I64, Scalar(std::int64_t(0)), Scalar(std::int64_t(1)), steps);
+  ValueId left = arange(tracer, result, Scalar(double(steps - 1)), Scalar(-1.0), steps);
+  ValueId down = constant_with(tracer, Op::sub, end, with_constant(tracer, Op::mul, left, step));
+  return torch_fresh(tracer, emit(tracer, Op::where, {with_constant(tracer, Op::lt, index, double(steps / 2)), up, down}));
 }
 
 V torch_eye(Tracer& tracer, const Arguments& arguments) {

@@ -130,6 +130,14 @@ V torch_tanhshrink(Tracer& tracer, const Arguments& arguments) {
   return activation(tracer, p, [&](ValueId x) { return emit(tracer, Op::sub, {x, emit(tracer, Op::tanh, {x})}); });
 }
 
+V torch_f_threshold(Tracer& tracer, const Arguments& arguments) {
+  Parameters p(tracer, "threshold", arguments, "input, threshold, value, inplace");
+  const double limit = p.number("threshold", 0), value = p.number("value", 0);
+  return activation(tracer, p, [&](ValueId x) {
+    return emit(tracer, Op::where, {with_constant(tracer, Op::le, x, limit), constant_like(tracer, x, value), x});
+  });
+}
+
 // ---- products
 
 namespace {
@@ -159,11 +167,6 @@ V product_row(Tracer& tracer, const char* name, const char* second, int left_ran
     refuse(std::string(name) + "() of tensors of these ranks");
   // bmm takes equal batches only.
   if (left_rank == 3 && !same_shape(tracer, {operands.a->shape[0]}, {operands.b->shape[0]})) refuse("bmm() of different batches");
-  const int a = operands.a->rank(), b = operands.b->rank();
-  // A few rank combinations are computed transposed by eager, and returned so.
-  if (!left_rank && ((a <= 2 && b > 2 && !(a == 1 && b == 2)))) {
-    if (a == 2 && b >= 3) return torch_extern(tracer, "matmul", arguments);
-  }
   return torch_fresh(tracer, multiplied(tracer, tracer.read(*operands.a), tracer.read(*operands.b)));
 }
 
@@ -233,12 +236,15 @@ V torch_linear(Tracer& tracer, const Arguments& arguments) {
     if (operands.b->rank() == 2) result.push_back(operands.b->shape[0]);
     value = reshape(tracer, value, result);
   }
-  if (!p.absent("bias")) {
-    Array bias = torch_tensor(tracer, p["bias"]);
-    if (bias->dtype != dtype) refuse("linear() with a bias of another dtype");
-    value = emit(tracer, Op::add, {value, broadcast_to(tracer, cast(tracer, tracer.read(*bias), inner), shape_of(tracer, value))});
-  }
-  return torch_fresh(tracer, cast(tracer, value, dtype));
+  if (p.absent("bias")) return torch_fresh(tracer, cast(tracer, value, dtype));
+  Array bias = torch_tensor(tracer, p["bias"]);
+  if (bias->dtype != dtype) refuse("linear() with a bias of another dtype");
+  value = emit(tracer, Op::add, {value, broadcast_to(tracer, cast(tracer, tracer.read(*bias), inner), shape_of(tracer, value))});
+  V result = torch_fresh(tracer, cast(tracer, value, dtype));
+  // Of a contiguous tensor of more dimensions eager returns a view of a matrix product of two.
+  if (shape.size() < 3 || !is_contiguous(tracer, shape, operands.a->strides)) return result;
+  Array matrix = array_of(torch_fresh(tracer, reshape(tracer, tracer.read(*array_of(result)), {product(leading), operands.b->shape[0]})));
+  return view_reshape(tracer, matrix, array_of(result)->shape);
 }
 
 // ---- normalisation
@@ -309,7 +315,7 @@ V pointwise_loss(Tracer& tracer, const char* name, const Arguments& arguments, b
   // torch warns where the shapes differ.
   if (!same_shape(tracer, operands[0].array->shape, operands[1].array->shape)) unsupported("a loss of tensors of different shapes");
   const DType dtype = torch_result_type(operands);
-  if (!is_float(dtype)) unsupported("a loss of integers");
+  if (!is_float(dtype) || operands[0].dtype == DType::Bool || operands[1].dtype == DType::Bool) unsupported("a loss of integers");
   ValueId value = emit(tracer, Op::sub, {torch_value(tracer, operands[0], dtype), torch_value(tracer, operands[1], dtype)});
   value = square ? emit(tracer, Op::mul, {value, value}) : emit(tracer, Op::abs, {value});
   return reduced_loss(tracer, p, value, operands);

@@ -163,12 +163,20 @@ void require_cpu(Tracer& tracer, const V& device) {
   if (name != "cpu" && name != "cpu:0") unsupported("a device other than the CPU");
 }
 
+ValueId torch_cast(Tracer& tracer, ValueId value, DType to) {
+  if (is_half(to) && dtype_of(tracer, value) == DType::F64) value = cast(tracer, value, DType::F32);
+  return cast(tracer, value, to);
+}
+
 ValueId torch_value(Tracer& tracer, const TorchOperand& operand, DType dtype) {
-  if (operand.array) return cast(tracer, tracer.read(*operand.array), dtype);
+  if (operand.array) return torch_cast(tracer, tracer.read(*operand.array), dtype);
   if (auto* symbolic = as<SymIntValue>(operand.number)) return size_value(tracer, symbolic->expression, dtype);
   PyObject* object = tracer.constant_object(operand.number);
   FJ_CHECK(object, "a number that is no longer constant");
-  if (PyFloat_Check(object)) return constant(tracer, dtype, PyFloat_AS_DOUBLE(object));
+  if (PyFloat_Check(object)) {
+    const double number = PyFloat_AS_DOUBLE(object);
+    return constant(tracer, dtype, is_half(dtype) ? double(float(number)) : number);
+  }
   int overflow = 0;
   const std::int64_t number = PyLong_AsLongLongAndOverflow(object, &overflow);
   if (overflow) unsupported("a Python int of more than 64 bits");
@@ -203,7 +211,7 @@ V torch_write(Tracer& tracer, const V& target, const V& result) {
   Array array = torch_tensor(tracer, target), from = torch_tensor(tracer, result);
   if (!torch_can_cast(from->dtype, array->dtype)) refuse("the result can't be cast to the dtype of the tensor written");
   if (!same_shape(tracer, array->shape, from->shape)) refuse("the result does not have the shape of the tensor written");
-  assign(tracer, *array, tracer.read(*from));
+  assign(tracer, *array, torch_cast(tracer, tracer.read(*from), array->dtype));
   return target;
 }
 
@@ -227,7 +235,10 @@ V torch_return_type(Tracer& tracer, std::string_view name, std::vector<V> items)
 V torch_extern(Tracer& tracer, std::string_view path, const Arguments& arguments) {
   auto results = tracer.extern_call(torch_constant(tracer, path), arguments.positional, arguments.keywords);
   if (results.size() == 1) return results[0];
-  return tracer.tuple(std::vector<V>(results.begin(), results.end()));
+  std::vector<V> items(results.begin(), results.end());
+  const std::size_t dot = path.rfind('.');
+  const std::string name(path.substr(dot == std::string_view::npos ? 0 : dot + 1));
+  return torch_object("return_types." + name) ? torch_return_type(tracer, name, std::move(items)) : tracer.tuple(std::move(items));
 }
 
 namespace {

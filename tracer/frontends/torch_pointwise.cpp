@@ -144,6 +144,8 @@ V torch_rounding(Tracer& tracer, Op op, const Arguments& arguments) {
   return torch_pointwise(tracer, op, x);
 }
 
+V torch_absolute(Tracer& tracer, const Arguments& arguments) { return torch_same_unary(tracer, Op::abs, arguments); }
+
 namespace {
 V float_test(Tracer& tracer, Op op, bool otherwise, const Arguments& arguments) {
   TorchOperands x = one(tracer, name(op).data(), arguments);
@@ -261,10 +263,12 @@ V torch_pow(Tracer& tracer, const Arguments& arguments) {
   refuse_bool(dtype, "pow");
   double number = 0;
   if (!operands[0].array && number_is(tracer, operands[0], number) && number == 1)
-    return torch_elementwise(tracer, full(tracer, dtype, scalar_of(dtype, 1.0), operands[1].array->shape), operands);
+    return torch_fresh(tracer, full(tracer, dtype, scalar_of(dtype, 1.0), operands[1].array->shape));
   if (operands[1].array || !number_is(tracer, operands[1], number)) {
     if (!is_float(dtype)) unsupported("pow of integers with an exponent tensor");
-    return widened(tracer, Op::pow, operands);
+    V result = widened(tracer, Op::pow, operands);
+    // A number to the power of a tensor is row-major whatever the tensor's layout.
+    return operands[0].array ? result : torch_fresh(tracer, tracer.read(*array_of(result)));
   }
   ValueId x = torch_value(tracer, operands[0], dtype);
   auto result = [&](ValueId value) { return torch_elementwise(tracer, value, operands); };
@@ -286,6 +290,7 @@ V torch_pow(Tracer& tracer, const Arguments& arguments) {
 V torch_float_binary(Tracer& tracer, Op op, const Arguments& arguments) {
   TorchOperands operands = two(tracer, name(op).data(), arguments);
   DType dtype = torch_result_type(operands);
+  if (!is_float(dtype) && op == Op::hypot) refuse("hypot() of integers");
   if (!is_float(dtype)) dtype = torch_default_dtype();
   const DType inner = compute_dtype(dtype);
   ValueId a = cast(tracer, torch_value(tracer, operands[0], dtype), inner), b = cast(tracer, torch_value(tracer, operands[1], dtype), inner);
@@ -477,7 +482,7 @@ V torch_addcdiv(Tracer& tracer, const Arguments& arguments) { return add_product
 V torch_copy_(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "copy_", arguments, "input, src, non_blocking");
   Array target = torch_tensor(tracer, p.required("input")), source = torch_tensor(tracer, p.required("src"));
-  ValueId value = cast(tracer, tracer.read(*source), target->dtype);
+  ValueId value = torch_cast(tracer, tracer.read(*source), target->dtype);
   tracer.write(*target, broadcast_to(tracer, value, target->shape));
   return p["input"];
 }

@@ -63,7 +63,7 @@ bool is_contiguous_format(Tracer& tracer, const V& format) {
 }
 
 Array converted(Tracer& tracer, const Array& x, DType dtype) {
-  return tracer.new_array(Library::Torch, cast(tracer, tracer.read(*x), dtype), like_strides(tracer, Library::Torch, {x->shape, x->strides}));
+  return tracer.new_array(Library::Torch, torch_cast(tracer, tracer.read(*x), dtype), like_strides(tracer, Library::Torch, {x->shape, x->strides}));
 }
 
 V to_dtype(Tracer& tracer, const V& value, std::optional<DType> dtype, bool copy) {
@@ -451,7 +451,13 @@ V torch_stack(Tracer& tracer, const Arguments& arguments) {
     if (!same_shape(tracer, part->shape, parts[0]->shape)) refuse("stack() of tensors of different shapes");
     wide.push_back(view_expand_axes(tracer, part, {dim}));
   }
-  return concatenated(tracer, wide, dim);
+  V result = concatenated(tracer, wide, dim);
+  if (dim == parts[0]->rank()) return result;
+  // Eager concatenates along dim and splits that dimension: the layout is that of the concatenation.
+  Array joined = array_of(concatenated(tracer, parts, dim));
+  Strides strides = joined->strides;
+  strides.insert(strides.begin() + dim, strides[dim] * parts[0]->shape[dim]);
+  return tracer.new_array(Library::Torch, tracer.read(*array_of(result)), std::move(strides));
 }
 
 namespace {
@@ -660,7 +666,7 @@ V torch_meshgrid(Tracer& tracer, const Arguments& arguments) {
     Dims one(shape.size(), SymDim(1));
     one[i] = shape[i];
     Array grid = view_broadcast(tracer, array_of(viewed(tracer, axes[i], one)), shape);
-    grids.push_back(xy && axes.size() >= 2 ? permuted(tracer, grid, 0, 1) : V(grid));
+    grids.push_back(grid);
   }
   if (xy && axes.size() >= 2) std::swap(grids[0], grids[1]);
   return tuple_of(tracer, std::move(grids));
@@ -673,7 +679,7 @@ V torch_broadcast_tensors(Tracer& tracer, const Arguments& arguments) {
   for (const V& input : inputs) shapes.push_back(torch_tensor(tracer, input)->shape);
   const Dims shape = broadcast_shapes(tracer, shapes);
   std::vector<V> items;
-  for (const V& input : inputs) items.push_back(view_broadcast(tracer, array_of(input), shape));
+  for (const V& input : inputs) items.push_back(array_of(input)->shape == shape ? input : V(view_broadcast(tracer, array_of(input), shape)));
   return tuple_of(tracer, std::move(items));
 }
 
