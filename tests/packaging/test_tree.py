@@ -48,3 +48,9 @@ def test_no_generated_file_is_tracked():
     if tracked.returncode:
         return  # an unpacked source archive
     assert [n for n in tracked.stdout.split() if n.endswith((".so", ".o", ".pyc", ".whl"))] == []
+
+
+def test_every_option_is_documented_as_it_is_declared():
+    rows = re.findall(r'FJ_OPTION\(\s*(\w+),.*"([^"]*)"\s*\)', (ROOT / "runtime/base/options.def").read_text())
+    documented = re.findall(r"^\| `(\w+)` \| `(\w+)` \| [^|]* \| (.*) \|$", (ROOT / "docs/options.md").read_text(), re.M)
+    assert documented == [(name, "FRAMEJIT_" + name.upper(), sentence) for name, sentence in rows]
