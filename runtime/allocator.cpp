@@ -1,11 +1,13 @@
 // Free lists by size class, four classes to an octave: at most a quarter of a block is waste.
 #include "runtime/allocator.h"
 
+#include <pthread.h>
 #include <sys/mman.h>
 
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cstdint>
 #include <cstdlib>
 #include <mutex>
 #include <vector>
@@ -31,29 +33,57 @@ SizeClass size_class(std::size_t bytes) {
   return {octave * 4 + int(part), base + part * step};
 }
 
+/// Blocks of one class that nobody uses.
+struct FreeList {
+  std::vector<void*> blocks;
+  std::size_t bytes = 0;           // of each
+  std::uint64_t last_use = 0;      // of the class, by Cache::clock
+};
+
 struct Cache {
   std::mutex lock;
-  std::array<std::vector<void*>, 64 * 4 + 8> free;
+  std::array<FreeList, 64 * 4 + 8> free;
   std::size_t kept = 0, bound = std::size_t(256) << 20;
+  std::uint64_t clock = 0;
+
+  /// Gives blocks back until `bytes` are kept, those of the sizes that were asked for longest ago first: a program whose sizes
+  /// change must not fill the cache with sizes that never come again.
+  void shrink(std::size_t bytes) {
+    while (kept > bytes) {
+      FreeList* oldest = nullptr;
+      for (FreeList& list : free)
+        if (!list.blocks.empty() && (oldest == nullptr || list.last_use < oldest->last_use)) oldest = &list;
+      std::free(oldest->blocks.back());
+      oldest->blocks.pop_back();
+      kept -= oldest->bytes;
+    }
+  }
 };
 
 /// Never destroyed: blocks may come back while the process ends.
 Cache& cache() {
-  static Cache* instance = new Cache;
+  static Cache* instance = [] {
+    static Cache* made = new Cache;
+    // A fork while another thread holds the lock would leave it locked in the child for ever.
+    pthread_atfork([] { made->lock.lock(); }, [] { made->lock.unlock(); }, [] { made->lock.unlock(); });
+    return made;
+  }();
   return *instance;
 }
 
 }  // namespace
 
 void* allocate_block(std::size_t bytes) {
+  if (bytes > std::size_t(PTRDIFF_MAX) / 2) return nullptr;  // a size that wrapped; also keeps the rounding below in range
   const SizeClass size = size_class(bytes);
   {
     Cache& c = cache();
     std::lock_guard guard(c.lock);
-    auto& blocks = c.free[std::size_t(size.index)];
-    if (!blocks.empty()) {
-      void* block = blocks.back();
-      blocks.pop_back();
+    FreeList& list = c.free[std::size_t(size.index)];
+    list.last_use = ++c.clock;
+    if (!list.blocks.empty()) {
+      void* block = list.blocks.back();
+      list.blocks.pop_back();
       c.kept -= size.bytes;
       return block;
     }
@@ -71,9 +101,13 @@ void release_block(void* block, std::size_t bytes) {
   {
     Cache& c = cache();
     std::lock_guard guard(c.lock);
-    if (c.kept + size.bytes <= c.bound) {
-      c.free[std::size_t(size.index)].push_back(block);
+    if (size.bytes <= c.bound) {
+      FreeList& list = c.free[std::size_t(size.index)];
+      list.bytes = size.bytes;
+      list.last_use = ++c.clock;
+      list.blocks.push_back(block);
       c.kept += size.bytes;
+      c.shrink(c.bound);
       return;
     }
   }
@@ -86,18 +120,16 @@ std::size_t cached_bytes() {
 }
 
 void set_cache_bound(std::size_t bytes) {
-  cache().bound = bytes;
-  if (cached_bytes() > bytes) trim_cache();
+  Cache& c = cache();
+  std::lock_guard guard(c.lock);
+  c.bound = bytes;
+  c.shrink(bytes);
 }
 
 void trim_cache() {
   Cache& c = cache();
   std::lock_guard guard(c.lock);
-  for (auto& blocks : c.free) {
-    for (void* block : blocks) std::free(block);
-    blocks.clear();
-  }
-  c.kept = 0;
+  c.shrink(0);
 }
 
 }  // namespace fj

@@ -1,5 +1,5 @@
-// The search looks through the objects the process has loaded. torch comes and goes late: until MKL was found, the search is
-// repeated when the number of loaded objects has grown.
+// The search looks through the objects the process has loaded. torch may come late: until its library was found, the search is
+// repeated when another object has been loaded.
 #include "runtime/blas.h"
 
 #include <dlfcn.h>
@@ -7,7 +7,7 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstring>
+#include <cstdint>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -15,18 +15,30 @@
 namespace fj {
 namespace {
 
-// The CBLAS interface (netlib): enumeration values and argument order. MKL in torch takes 32-bit sizes (LP64), NumPy's OpenBLAS 64-bit.
-constexpr int kRowMajor = 101, kNoTrans = 111, kTrans = 112;
-
-template <class T, class Int>
-using Gemm = void (*)(int, int, int, Int, Int, Int, T, const T*, Int, const T*, Int, T, T*, Int);
+// BLAS's Fortran interface, the one that torch exports too: column-major, every argument a pointer, the lengths of the two
+// one-letter texts behind. Sizes are passed as pointers to 64-bit numbers: a library with 32-bit integers reads the low halves.
+template <class T>
+using Gemm = void (*)(const char* transpose_a, const char* transpose_b, const std::int64_t* m, const std::int64_t* n, const std::int64_t* k,
+                      const T* alpha, const T* a, const std::int64_t* a_stride, const T* b, const std::int64_t* b_stride, const T* beta, T* c,
+                      const std::int64_t* c_stride, std::size_t, std::size_t);
 
 struct Blas {
-  Gemm<float, std::int32_t> sgemm32 = nullptr;
-  Gemm<double, std::int32_t> dgemm32 = nullptr;
-  Gemm<float, std::int64_t> sgemm64 = nullptr;
-  Gemm<double, std::int64_t> dgemm64 = nullptr;
+  Gemm<float> sgemm = nullptr;
+  Gemm<double> dgemm = nullptr;
+  std::int64_t largest = INT32_MAX;  // of sizes and strides
+  bool best = false;                 // nothing better can be loaded later
   const char* name = "builtin";
+};
+
+/// Where products are looked for, best first: a library by a part of its file name, its functions by name.
+constexpr struct {
+  const char *file, *sgemm, *dgemm;
+  std::int64_t largest;
+  const char* name;
+} kLibraries[] = {
+    {"libtorch_cpu", "sgemm_", "dgemm_", INT32_MAX, "torch"},
+    {"openblas", "scipy_sgemm_64_", "scipy_dgemm_64_", INT64_MAX, "openblas"},
+    {"openblas", "sgemm_", "dgemm_", INT32_MAX, "openblas"},
 };
 
 struct LoadedObjects {
@@ -45,40 +57,42 @@ bool find(void* library, const char* symbol, F& function) {
 }
 
 Blas search(const LoadedObjects& loaded) {
-  Blas blas;
-  for (const std::string& path : loaded.paths) {
-    const bool torch = path.find("libtorch_cpu") != std::string::npos;
-    const bool openblas = path.find("openblas") != std::string::npos;
-    if (!torch && !openblas) continue;
-    void* library = dlopen(path.c_str(), RTLD_LAZY | RTLD_NOLOAD);
-    if (library == nullptr) continue;
-    // MKL_Get_Version_String tells torch's own copy of MKL from a torch built on another BLAS with other integer sizes.
-    if (torch && dlsym(library, "MKL_Get_Version_String") != nullptr && find(library, "cblas_sgemm", blas.sgemm32) &&
-        find(library, "cblas_dgemm", blas.dgemm32)) {
-      blas.name = "mkl (torch)";
-      return blas;
+  for (const auto& row : kLibraries)
+    for (const std::string& path : loaded.paths) {
+      const std::size_t file = path.find_last_of('/') + 1;  // 0 if there is no slash
+      if (path.find(row.file, file) == std::string::npos) continue;
+      void* library = dlopen(path.c_str(), RTLD_LAZY | RTLD_NOLOAD);  // kept: the functions must stay
+      if (library == nullptr) continue;
+      Blas blas{.largest = row.largest, .best = &row == &kLibraries[0], .name = row.name};
+      if (find(library, row.sgemm, blas.sgemm) && find(library, row.dgemm, blas.dgemm)) {
+        if (blas.best && dlsym(library, "MKL_Get_Version_String") != nullptr) blas.name = "mkl (torch)";
+        return blas;
+      }
     }
-    if (openblas && blas.sgemm64 == nullptr && find(library, "scipy_cblas_sgemm64_", blas.sgemm64) &&
-        find(library, "scipy_cblas_dgemm64_", blas.dgemm64))
-      blas.name = "openblas (numpy)";
-  }
-  return blas;
+  return {};
+}
+
+/// Objects loaded since the process started: moves when one arrives, and is the first thing the walk reports.
+int count_loads(dl_phdr_info* info, std::size_t, void* data) {
+  *static_cast<unsigned long long*>(data) = info->dlpi_adds;
+  return 1;
 }
 
 const Blas& blas() {
   static std::mutex lock;
   static std::atomic<const Blas*> current{nullptr};
-  static std::size_t objects_seen = 0;
+  static std::atomic<unsigned long long> loads_seen{0};
   const Blas* found = current.load(std::memory_order_acquire);
-  if (found != nullptr && found->sgemm32 != nullptr) return *found;
+  if (found != nullptr && found->best) return *found;
+  unsigned long long loads = 0;
+  dl_iterate_phdr(count_loads, &loads);
+  if (found != nullptr && loads == loads_seen.load(std::memory_order_acquire)) return *found;
   std::lock_guard guard(lock);
   LoadedObjects loaded;
   dl_iterate_phdr(collect, &loaded);
-  if (found == nullptr || loaded.paths.size() != objects_seen) {
-    objects_seen = loaded.paths.size();
-    found = new Blas(search(loaded));  // a few in a process's life; readers may hold the old one
-    current.store(found, std::memory_order_release);
-  }
+  found = new Blas(search(loaded));  // a few in a process's life; readers may hold the old one
+  current.store(found, std::memory_order_release);
+  loads_seen.store(loads, std::memory_order_release);
   return *found;
 }
 
@@ -95,35 +109,28 @@ void plain_gemm(std::int64_t m, std::int64_t n, std::int64_t k, const T* a, Matr
       }
 }
 
-/// CBLAS's view of a layout: transposed or not, and the leading dimension.
-template <class Int>
+/// BLAS's view of a row-major layout: transposed or not, and the leading dimension.
 struct Leading {
-  int transpose;
-  Int stride;
+  char transpose;
+  std::int64_t stride;
 };
 
-template <class Int>
-Leading<Int> leading(MatrixLayout layout, std::int64_t rows, std::int64_t columns) {
-  if (layout.column_stride == 1 || columns == 1) return {kNoTrans, Int(rows == 1 ? std::max(columns, layout.row_stride) : layout.row_stride)};
-  return {kTrans, Int(columns == 1 ? std::max(rows, layout.column_stride) : layout.column_stride)};
-}
-
-template <class T, class Int>
-void call(Gemm<T, Int> function, std::int64_t m, std::int64_t n, std::int64_t k, const T* a, MatrixLayout al, const T* b, MatrixLayout bl,
-          T* c, std::int64_t cs) {
-  const auto x = leading<Int>(al, m, k), y = leading<Int>(bl, k, n);
-  function(kRowMajor, x.transpose, y.transpose, Int(m), Int(n), Int(k), T(1), a, x.stride, b, y.stride, T(0), c, Int(m == 1 ? std::max(n, cs) : cs));
+Leading leading(MatrixLayout layout, std::int64_t rows, std::int64_t columns) {
+  if (layout.column_stride == 1 || columns == 1) return {'N', rows == 1 ? std::max(columns, layout.row_stride) : layout.row_stride};
+  return {'T', columns == 1 ? std::max(rows, layout.column_stride) : layout.column_stride};
 }
 
 template <class T>
-void product(Gemm<T, std::int32_t> f32, Gemm<T, std::int64_t> f64, std::int64_t m, std::int64_t n, std::int64_t k, const T* a, MatrixLayout al,
-             const T* b, MatrixLayout bl, T* c, std::int64_t cs) {
+void product(Gemm<T> function, std::int64_t largest, std::int64_t m, std::int64_t n, std::int64_t k, const T* a, MatrixLayout al, const T* b,
+             MatrixLayout bl, T* c, std::int64_t cs) {
   if (m == 0 || n == 0) return;
-  const bool fits = std::max({m, n, k, cs, al.row_stride, al.column_stride, bl.row_stride, bl.column_stride}) <= INT32_MAX;
-  if (k == 0 || !is_gemm_layout(al, m, k) || !is_gemm_layout(bl, k, n)) return plain_gemm(m, n, k, a, al, b, bl, c, cs);
-  if (f32 != nullptr && fits) return call(f32, m, n, k, a, al, b, bl, c, cs);
-  if (f64 != nullptr) return call(f64, m, n, k, a, al, b, bl, c, cs);
-  plain_gemm(m, n, k, a, al, b, bl, c, cs);
+  if (function == nullptr || k == 0 || !is_gemm_layout(al, m, k) || !is_gemm_layout(bl, k, n)) return plain_gemm(m, n, k, a, al, b, bl, c, cs);
+  const Leading x = leading(al, m, k), y = leading(bl, k, n);
+  const std::int64_t c_stride = m == 1 ? std::max(n, cs) : cs;
+  if (std::max({m, n, k, x.stride, y.stride, c_stride}) > largest) return plain_gemm(m, n, k, a, al, b, bl, c, cs);
+  // Row-major c = a b is column-major transpose(c) = transpose(b) transpose(a).
+  const T one = 1, zero = 0;
+  function(&y.transpose, &x.transpose, &n, &m, &k, &one, b, &y.stride, a, &x.stride, &zero, c, &c_stride, 1, 1);
 }
 
 }  // namespace
@@ -135,11 +142,13 @@ bool is_gemm_layout(MatrixLayout layout, std::int64_t rows, std::int64_t columns
 }
 
 void gemm(std::int64_t m, std::int64_t n, std::int64_t k, const float* a, MatrixLayout al, const float* b, MatrixLayout bl, float* c, std::int64_t cs) {
-  product(blas().sgemm32, blas().sgemm64, m, n, k, a, al, b, bl, c, cs);
+  const Blas& library = blas();
+  product(library.sgemm, library.largest, m, n, k, a, al, b, bl, c, cs);
 }
 
 void gemm(std::int64_t m, std::int64_t n, std::int64_t k, const double* a, MatrixLayout al, const double* b, MatrixLayout bl, double* c, std::int64_t cs) {
-  product(blas().dgemm32, blas().dgemm64, m, n, k, a, al, b, bl, c, cs);
+  const Blas& library = blas();
+  product(library.dgemm, library.largest, m, n, k, a, al, b, bl, c, cs);
 }
 
 std::string blas_name() { return blas().name; }

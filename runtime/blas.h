@@ -13,15 +13,16 @@ struct MatrixLayout {
   std::int64_t row_stride, column_stride;
 };
 
-/// c[m, n] = a[m, k] b[k, n], c row-major with `c_stride` elements from row to row. k = 0 gives zeros.
-/// True if the strides of a and b can be given to the library as they are; else copy first.
+/// True if a matrix of such strides can be given to the library as it is. Others give right results by a slow loop: copy first.
 bool is_gemm_layout(MatrixLayout layout, std::int64_t rows, std::int64_t columns);
+
+/// c[m, n] = a[m, k] b[k, n], c row-major with `c_stride` elements from row to row. k = 0 gives zeros.
 void gemm(std::int64_t m, std::int64_t n, std::int64_t k, const float* a, MatrixLayout a_layout, const float* b, MatrixLayout b_layout,
           float* c, std::int64_t c_stride);
 void gemm(std::int64_t m, std::int64_t n, std::int64_t k, const double* a, MatrixLayout a_layout, const double* b, MatrixLayout b_layout,
           double* c, std::int64_t c_stride);
 
-/// "mkl (torch)", "openblas (numpy)" or "builtin": for explain and logs.
+/// "mkl (torch)", "torch" (with another BLAS), "openblas" or "builtin": for explain and logs.
 std::string blas_name();
 
 }  // namespace fj

@@ -5,13 +5,17 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <memory>
 #include <mutex>
 #include <new>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -34,11 +38,15 @@ struct alignas(64) Slot {
   void (*body)(void*, std::int64_t) = nullptr;
   void* context = nullptr;
   std::int64_t chunks = 0;
+  int workers = 0;  // those with a lower number take part
   alignas(64) std::atomic<std::int64_t> next{0};
   alignas(64) std::atomic<int> users{0};
 
-  void work() {
-    for (std::int64_t chunk; (chunk = next.fetch_add(1, std::memory_order_relaxed)) < chunks;) body(context, chunk);
+  /// True if there was a chunk to claim.
+  bool work() {
+    bool any = false;
+    for (std::int64_t chunk; (chunk = next.fetch_add(1, std::memory_order_relaxed)) < chunks; any = true) body(context, chunk);
+    return any;
   }
 };
 
@@ -47,18 +55,19 @@ constexpr int kSlots = 16;
 constexpr int kSpins = 500;
 
 thread_local bool inside = false;
+/// Threads beside the caller as set, or -1. Outside the pool: a forked child keeps its parent's choice.
+std::atomic<int> workers_wanted{-1};
 
 struct Pool {
   Slot slots[kSlots];
   std::atomic<std::uint32_t> epoch{0};  // moves when a slot opens or the pool stops
   std::atomic<int> sleeping{0};
   std::atomic<bool> stopping{false};
-  std::atomic<int> workers_wanted{-1};
   std::atomic<int> workers_running{0};
   std::mutex starting;
   std::vector<pthread_t> threads;
 
-  void run_worker() {
+  void run_worker(int number) {
     inside = true;
     std::uint32_t seen = epoch.load(std::memory_order_acquire);
     while (!stopping.load(std::memory_order_relaxed)) {
@@ -67,10 +76,8 @@ struct Pool {
         if (!slot.open.load(std::memory_order_relaxed)) continue;
         slot.users.fetch_add(1, std::memory_order_seq_cst);
         // Seen open after entering: the caller waits for us.
-        if (slot.open.load(std::memory_order_seq_cst)) {
-          slot.work();
-          worked = true;
-        }
+        // A slot whose chunks are all claimed stays open while the last ones run: that is no reason to stay awake.
+        if (slot.open.load(std::memory_order_seq_cst) && number < slot.workers && slot.work()) worked = true;
         if (slot.users.fetch_sub(1, std::memory_order_seq_cst) == 1) slot.users.notify_all();
       }
       const std::uint32_t now = epoch.load(std::memory_order_acquire);
@@ -87,18 +94,30 @@ struct Pool {
     }
   }
 
-  static void* thread_main(void* pool) {
-    static_cast<Pool*>(pool)->run_worker();
+  struct Start {
+    Pool* pool;
+    int number;
+  };
+  static void* thread_main(void* argument) {
+    const std::unique_ptr<Start> start(static_cast<Start*>(argument));
+    start->pool->run_worker(start->number);
     return nullptr;
   }
 
   void start(int wanted) {
     std::lock_guard lock(starting);
+    // Signals belong to the threads of the program: one taken here would not interrupt the sleep or read it is meant for.
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
     while (int(threads.size()) < wanted) {
       pthread_t thread;
-      if (pthread_create(&thread, nullptr, thread_main, this) != 0) break;  // fewer threads, same results
+      auto start = std::make_unique<Start>(Start{this, int(threads.size())});
+      if (pthread_create(&thread, nullptr, thread_main, start.get()) != 0) break;  // fewer threads, same results
+      start.release();
       threads.push_back(thread);
     }
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
     workers_running.store(int(threads.size()), std::memory_order_release);
   }
 
@@ -129,15 +148,32 @@ Pool& pool() {
   return *instance;
 }
 
+/// Cores of a quota file: "200000 100000" is two, "max 100000" none.
+int quota_of(const std::string& path, int cores) {
+  FILE* file = std::fopen(path.c_str(), "r");
+  if (file == nullptr) return cores;
+  long quota = 0, period = 0;
+  if (std::fscanf(file, "%ld %ld", &quota, &period) == 2 && quota > 0 && period > 0)
+    cores = std::min<long>(cores, (quota + period - 1) / period);
+  std::fclose(file);
+  return cores;
+}
+
 int available_cores() {
   cpu_set_t set;
   int cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : int(std::thread::hardware_concurrency());
-  // A container's quota: "max 100000" or "200000 100000".
-  if (FILE* file = std::fopen("/sys/fs/cgroup/cpu.max", "r")) {
-    long quota = 0, period = 0;
-    if (std::fscanf(file, "%ld %ld", &quota, &period) == 2 && quota > 0 && period > 0)
-      cores = std::min(cores, int((quota + period - 1) / period));
+  // The quota of our group and of every group above it ("0::/user.slice/job" in the unified hierarchy).
+  std::string group = "/";
+  if (FILE* file = std::fopen("/proc/self/cgroup", "r")) {
+    char line[4096];
+    while (std::fgets(line, sizeof line, file) != nullptr)
+      if (std::strncmp(line, "0::", 3) == 0) group.assign(line + 3, std::strcspn(line + 3, "\n"));
     std::fclose(file);
+  }
+  while (true) {
+    cores = quota_of("/sys/fs/cgroup" + group + "/cpu.max", cores);
+    if (group.size() <= 1) break;
+    group.resize(group.find_last_of('/'));
   }
   return std::max(cores, 1);
 }
@@ -145,13 +181,13 @@ int available_cores() {
 }  // namespace
 
 int thread_count() {
-  const int wanted = pool().workers_wanted.load(std::memory_order_relaxed);
+  const int wanted = workers_wanted.load(std::memory_order_relaxed);
   if (wanted >= 0) return wanted + 1;
   static const int cores = available_cores();
   return cores;
 }
 
-void set_thread_count(int threads) { pool().workers_wanted = threads > 0 ? threads - 1 : -1; }
+void set_thread_count(int threads) { workers_wanted = threads > 0 ? threads - 1 : -1; }
 
 void parallel_for(std::int64_t chunks, void (*body)(void* context, std::int64_t chunk), void* context) {
   auto inline_loop = [&] {
@@ -171,6 +207,7 @@ void parallel_for(std::int64_t chunks, void (*body)(void* context, std::int64_t 
   mine->body = body;
   mine->context = context;
   mine->chunks = chunks;
+  mine->workers = workers;
   mine->next.store(0, std::memory_order_relaxed);
   mine->open.store(true, std::memory_order_seq_cst);
   p.epoch.fetch_add(1, std::memory_order_seq_cst);
