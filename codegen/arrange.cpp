@@ -1,0 +1,469 @@
+// Arranging loops. `arrange` is the order of decisions; each is a function above it.
+#include "codegen/arrange.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "runtime/base/error.h"
+
+namespace fj {
+
+using loop::Affine;
+using loop::Expr;
+using loop::ExprId;
+using loop::ExprKind;
+using loop::Kernel;
+using loop::Reduction;
+using loop::Statement;
+using loop::StatementKind;
+using loop::VarId;
+
+namespace {
+
+// A reduction with fewer rows than this is split over threads when it has more elements than a chunk holds. The
+// partition depends on sizes alone, so results don't depend on the number of threads.
+constexpr std::int64_t kFewRows = 32;
+constexpr std::int64_t kChunk = 32768;
+
+void for_each_address(Kernel& kernel, Body& body, const auto& visit) {
+  for (Expr& expr : kernel.expressions)
+    if (expr.kind == ExprKind::Load || expr.kind == ExprKind::Position) visit(expr.address);
+  for (auto& stage : body.stages) visit(stage.index);
+  for (auto& store : body.stores) visit(store.address);
+  for (auto& store : body.row_stores) visit(store.address);
+}
+
+/// Merges neighbouring loops where every address moves through both as through one: an array that lies contiguous is
+/// one long dimension. Loops of one iteration disappear.
+void merge_variables(Kernel& kernel, Body& body, std::vector<std::uint32_t>& list) {
+  for (std::size_t i = list.size(); i-- > 0;) {
+    if (!(kernel.variables[list[i]].extent == SymDim(1))) continue;
+    const VarId gone{list[i]};
+    for_each_address(kernel, body, [&](Affine& address) {
+      std::erase_if(address.terms, [&](const auto& term) { return term.first == gone; });
+    });
+    list.erase(list.begin() + i);
+  }
+  for (std::size_t i = list.size(); i-- > 1;) {
+    const VarId outer{list[i - 1]}, inner{list[i]};
+    const SymDim extent = kernel.variables[inner.index].extent;
+    bool together = true;
+    for_each_address(kernel, body, [&](Affine& address) {
+      const auto a = address.coefficient(outer), b = address.coefficient(inner);
+      together &= a.value_or(SymDim()) == b.value_or(SymDim()) * extent;
+    });
+    if (!together) continue;
+    for_each_address(kernel, body, [&](Affine& address) {
+      std::erase_if(address.terms, [&](const auto& term) { return term.first == outer; });
+    });
+    kernel.variables[inner.index].extent = kernel.variables[outer.index].extent * extent;
+    list.erase(list.begin() + i - 1);
+  }
+}
+
+/// The loop for vector lanes: the one along which most memory is contiguous.
+VarId choose_vector_variable(Kernel& kernel, Body& body, const std::vector<std::uint32_t>& candidates) {
+  VarId best;
+  int best_score = 0;
+  for (std::uint32_t candidate : candidates) {
+    const VarId variable{candidate};
+    int score = 0;
+    auto rate = [&](const Affine& address, int weight) {
+      const auto stride = address.coefficient(variable);
+      if (!address.dynamic.empty()) score -= weight;
+      else if (stride) score += *stride == SymDim(1) ? 2 * weight : -weight;
+    };
+    for (const Expr& expr : kernel.expressions)
+      if (expr.kind == ExprKind::Load) rate(expr.address, 1);
+    for (const auto& store : body.stores) rate(store.address, 2);
+    for (const auto& store : body.row_stores) rate(store.address, 1);
+    const auto extent = kernel.variables[candidate].extent.constant();
+    if (extent && *extent < 8) score -= 4;
+    if (!best.valid() || score >= best_score) best = variable, best_score = score;
+  }
+  return best;
+}
+
+/// The pass in which an expression is available: 0 without accumulators, else one more than the latest it reads.
+std::vector<int> available_in_pass(const Kernel& kernel, const std::vector<int>& pass_of_accumulator) {
+  std::vector<int> pass(kernel.expressions.size());
+  for (std::size_t i = 0; i < kernel.expressions.size(); ++i) {  // operands come before users
+    const Expr& expr = kernel.expressions[i];
+    if (expr.kind == ExprKind::Accumulator) pass[i] = pass_of_accumulator[expr.accumulator] + 1;
+    for (ExprId arg : expr.args) pass[i] = std::max(pass[i], pass[arg.index]);
+    if (expr.predicate.valid()) pass[i] = std::max(pass[i], pass[expr.predicate.index]);
+    for (const auto& [dynamic, coefficient] : expr.address.dynamic) pass[i] = std::max(pass[i], pass[dynamic.index]);
+  }
+  return pass;
+}
+
+Statement store_statement(const Body::Store& store) {
+  Statement statement{StatementKind::Store};
+  statement.buffer = store.buffer;
+  statement.address = store.address;
+  statement.value = store.value;
+  return statement;
+}
+
+Statement accumulator_statement(StatementKind kind, int accumulator) {
+  Statement statement{kind};
+  statement.accumulator = accumulator;
+  return statement;
+}
+
+/// Loops over `variables`, outermost first, around `inner`.
+std::vector<Statement> nest(const std::vector<std::uint32_t>& variables, std::vector<Statement> inner) {
+  for (std::size_t i = variables.size(); i-- > 0;) {
+    Statement loop{StatementKind::Loop};
+    loop.variable = VarId{variables[i]};
+    loop.body = std::move(inner);
+    inner.clear();
+    inner.push_back(std::move(loop));
+  }
+  return inner;
+}
+
+/// Passes over the row, each with the reductions and stores that are ready, then what is stored once a row.
+std::vector<Statement> passes(const Kernel& kernel, const Body& body, const std::vector<std::uint32_t>& inner_loops) {
+  std::vector<int> pass_of_accumulator(kernel.accumulators.size());
+  std::vector<int> pass;
+  int last = body.stores.empty() ? -1 : 0;
+  for (const auto& stage : body.stages) {  // stages are in graph order
+    pass = available_in_pass(kernel, pass_of_accumulator);
+    pass_of_accumulator[stage.accumulator] = pass[stage.operand.index];
+    last = std::max(last, pass[stage.operand.index]);
+  }
+  pass = available_in_pass(kernel, pass_of_accumulator);
+  for (const auto& store : body.stores) last = std::max(last, pass[store.value.index]);
+
+  std::vector<Statement> result;
+  for (int p = 0; p <= last; ++p) {
+    std::vector<Statement> inner;
+    for (const auto& store : body.stores)
+      if (pass[store.value.index] == p) inner.push_back(store_statement(store));
+    for (const auto& stage : body.stages) {
+      if (pass_of_accumulator[stage.accumulator] != p) continue;
+      result.push_back(accumulator_statement(StatementKind::Initialise, stage.accumulator));
+      Statement update = accumulator_statement(StatementKind::Update, stage.accumulator);
+      update.value = stage.operand;
+      update.address = stage.index;
+      inner.push_back(std::move(update));
+    }
+    for (Statement& statement : nest(inner_loops, std::move(inner))) result.push_back(std::move(statement));
+  }
+  for (const auto& store : body.row_stores) result.push_back(store_statement(store));
+  return result;
+}
+
+/// Nanoseconds on one core for what an expression does, for the decision about threads.
+double cost_of(const Expr& expr) {
+  if (expr.kind == ExprKind::Load) return 0.1;
+  if (expr.kind != ExprKind::Pointwise) return 0.02;
+  switch (expr.op) {
+    case Op::add: case Op::sub: case Op::mul: case Op::neg: case Op::abs: case Op::maximum: case Op::minimum: case Op::cast:
+    case Op::where: case Op::eq: case Op::ne: case Op::lt: case Op::le: case Op::gt: case Op::ge: case Op::bit_and:
+    case Op::bit_or: case Op::bit_xor: case Op::bit_not: case Op::logical_not:
+      return 0.03;
+    case Op::div: case Op::sqrt: case Op::exp: case Op::log: case Op::sin: case Op::cos: case Op::tanh: case Op::erf:
+      return 0.3;
+    default:
+      return 3;
+  }
+}
+
+void finish(Kernel kernel, const std::vector<std::uint32_t>& variables, LoweredProgram& program) {
+  kernel.nanoseconds_per_element = 0.1;
+  for (const Expr& expr : kernel.expressions) kernel.nanoseconds_per_element += cost_of(expr);
+  for (std::uint32_t variable : variables)
+    if (std::find(kernel.parallel.begin(), kernel.parallel.end(), VarId{variable}) == kernel.parallel.end())
+      kernel.elements_per_item = kernel.elements_per_item * kernel.variables[variable].extent;
+  ProgramStep step;
+  step.kind = StepKind::Kernel;
+  step.kernel = int(program.kernels.size());
+  program.kernels.push_back(std::move(kernel));
+  program.steps.push_back(std::move(step));
+}
+
+std::vector<std::uint32_t> all_of(const Body& body) {
+  std::vector<std::uint32_t> variables = body.rows;
+  variables.insert(variables.end(), body.reductions.begin(), body.reductions.end());
+  return variables;
+}
+
+void erase(std::vector<std::uint32_t>& list, VarId variable) { std::erase(list, variable.index); }
+
+/// Puts the parallel loops, the vector loop and the passes together.
+void build(Kernel kernel, Body body, LoweredProgram& program) {
+  const std::vector<std::uint32_t> variables = all_of(body);
+  const bool vector_over_rows =
+      std::find(body.rows.begin(), body.rows.end(), kernel.vector_var.index) != body.rows.end();
+  if (!vector_over_rows) {
+    for (std::uint32_t row : body.rows) kernel.parallel.push_back(VarId{row});
+    std::vector<std::uint32_t> loops = body.reductions;
+    if (kernel.vector_var.valid()) {
+      erase(loops, kernel.vector_var);
+      loops.push_back(kernel.vector_var.index);
+    }
+    kernel.body = passes(kernel, body, loops);
+  } else {
+    std::vector<std::uint32_t> outer = body.rows;
+    erase(outer, kernel.vector_var);
+    const bool alone = outer.empty();
+    if (alone) outer = {kernel.vector_var.index};
+    for (std::uint32_t row : outer) kernel.parallel.push_back(VarId{row});
+    // Without reductions what is stored over the whole space is stored once a row too.
+    std::vector<Statement> inner = passes(kernel, body, body.reductions);
+    kernel.body = alone ? std::move(inner) : nest({kernel.vector_var.index}, std::move(inner));
+  }
+  finish(std::move(kernel), variables, program);
+}
+
+SymDim quotient(const SymDim& dividend, const SymDim& divisor, LoweredProgram& program) {
+  if (dividend.is_constant() && divisor.is_constant()) return dividend.value() / divisor.value();
+  Symbol symbol;
+  symbol.name = "q" + std::to_string(program.symbols.size());
+  symbol.definition = Symbol::Quotient{dividend, divisor, false};
+  std::vector<std::int64_t> hints;
+  for (const Symbol& known : program.symbols) hints.push_back(known.hint);
+  const std::int64_t by = divisor.evaluate(hints);
+  symbol.hint = by ? dividend.evaluate(hints) / by : 0;
+  program.symbols.push_back(symbol);
+  return SymDim(SymbolId{std::uint32_t(program.symbols.size() - 1)});
+}
+
+std::int64_t hint(const SymDim& size, const LoweredProgram& program) {
+  std::vector<std::int64_t> hints;
+  for (const Symbol& symbol : program.symbols) hints.push_back(symbol.hint);
+  return size.evaluate(hints);
+}
+
+bool worth_splitting(const Kernel& kernel, const Body& body, const LoweredProgram& program) {
+  if (body.stages.empty() || body.reductions.empty()) return false;
+  for (const auto& stage : body.stages) {
+    const Reduction reduction = kernel.accumulators[stage.accumulator].reduction;
+    if (reduction == Reduction::ArgMax || reduction == Reduction::ArgMin) return false;
+  }
+  // One pass only.
+  const std::vector<int> pass = available_in_pass(kernel, std::vector<int>(kernel.accumulators.size(), 0));
+  for (const auto& stage : body.stages)
+    if (pass[stage.operand.index] > 0) return false;
+  for (const auto& store : body.stores)
+    if (pass[store.value.index] > 0) return false;
+  SymDim rows = 1, elements = 1;
+  for (std::uint32_t row : body.rows) rows = rows * kernel.variables[row].extent;
+  for (std::uint32_t reduction : body.reductions) elements = elements * kernel.variables[reduction].extent;
+  if (hint(rows, program) >= kFewRows) return false;
+  return hint(elements, program) > kChunk || !elements.is_constant();
+}
+
+/// Two kernels: partial results of chunks of the reduced space, then their combination and what is computed once a row.
+void split(Kernel kernel, Body body, LoweredProgram& program) {
+  const std::uint32_t first = body.reductions.front();
+  SymDim inner = 1;
+  for (std::size_t i = 1; i < body.reductions.size(); ++i) inner = inner * kernel.variables[body.reductions[i]].extent;
+  for (std::uint32_t row : body.rows) inner = inner * kernel.variables[row].extent;
+  const SymDim extent = kernel.variables[first].extent;
+  const SymDim length = inner == SymDim(1) ? SymDim(kChunk) : quotient(SymDim(kChunk) + inner, inner + SymDim(1), program);
+  const SymDim chunks = quotient(extent + length - SymDim(1), length, program);
+
+  Kernel last;  // the combining kernel: rows keep their numbers
+  for (const auto& variable : kernel.variables) last.add_variable(variable.name, variable.extent);
+  last.name = kernel.name + "_combine";
+  const VarId chunk_there = last.add_variable("chunk", chunks);
+  const VarId chunk = kernel.add_variable("chunk", chunks);
+  kernel.variables[first].chunk = chunk;
+  kernel.variables[first].chunk_length = length;
+
+  Body partial = body;
+  partial.row_stores.clear();
+  partial.rows.insert(partial.rows.begin(), chunk.index);
+  Body combine;
+  combine.rows = body.rows;
+  combine.reductions = {chunk_there.index};
+
+  Dims shape{chunks};
+  for (std::uint32_t row : body.rows) shape.push_back(kernel.variables[row].extent);
+  const Dims strides = contiguous_strides(shape);
+  for (const auto& stage : body.stages) {
+    const auto& info = kernel.accumulators[stage.accumulator];
+    program.buffers.push_back({BufferKind::Temporary, -1, info.dtype, shape, strides});
+    const int buffer = int(program.buffers.size() - 1);
+    Affine rows;
+    for (std::size_t d = 0; d < body.rows.size(); ++d) rows = rows + Affine(VarId{body.rows[d]}) * strides[d + 1];
+    Expr read;
+    read.kind = ExprKind::Accumulator;
+    read.dtype = info.dtype;
+    read.accumulator = stage.accumulator;
+    partial.row_stores.push_back({buffer, rows + Affine(chunk) * strides[0], kernel.add(read)});
+    Expr load;
+    load.kind = ExprKind::Load;
+    load.dtype = info.dtype;
+    load.buffer = buffer;
+    load.address = rows + Affine(chunk_there) * strides[0];
+    combine.stages.push_back({stage.accumulator, last.add(load), {}});
+  }
+  last.accumulators = kernel.accumulators;
+
+  // What is computed from the results moves to the combining kernel.
+  std::map<std::uint32_t, ExprId> moved;
+  auto move = [&](auto&& self, ExprId id) -> ExprId {
+    if (auto found = moved.find(id.index); found != moved.end()) return found->second;
+    Expr expr = kernel[id];
+    for (ExprId& arg : expr.args) arg = self(self, arg);
+    if (expr.predicate.valid()) expr.predicate = self(self, expr.predicate);
+    for (auto& [dynamic, coefficient] : expr.address.dynamic) dynamic = self(self, dynamic);
+    return moved[id.index] = last.add(std::move(expr));
+  };
+  for (const auto& store : body.row_stores) {
+    Body::Store copy = store;
+    copy.value = move(move, store.value);
+    for (auto& [dynamic, coefficient] : copy.address.dynamic) dynamic = move(move, dynamic);
+    combine.row_stores.push_back(copy);
+  }
+
+  kernel.vector_var = choose_vector_variable(kernel, partial, [&] {
+    auto candidates = all_of(partial);
+    erase(candidates, chunk);
+    return candidates;
+  }());
+  build(std::move(kernel), std::move(partial), program);
+  last.vector_var = choose_vector_variable(last, combine, all_of(combine));
+  build(std::move(last), std::move(combine), program);
+}
+
+}  // namespace
+
+void arrange(Kernel kernel, Body body, LoweredProgram& program) {
+  if (body.reductions.empty() && body.stages.empty()) {
+    // Nothing is reduced: every store is one of a row.
+    body.row_stores.insert(body.row_stores.begin(), body.stores.begin(), body.stores.end());
+    body.stores.clear();
+  }
+  merge_variables(kernel, body, body.rows);
+  merge_variables(kernel, body, body.reductions);
+  if (worth_splitting(kernel, body, program)) return split(std::move(kernel), std::move(body), program);
+  kernel.vector_var = choose_vector_variable(kernel, body, all_of(body));
+  build(std::move(kernel), std::move(body), program);
+}
+
+void arrange_scan(Kernel kernel, Body body, LoweredProgram& program) {
+  const std::vector<std::uint32_t> variables = all_of(body);
+  const std::uint32_t axis = body.reductions[0];
+  const auto& stage = body.stages[0];
+  std::vector<Statement> inner;
+  Statement update = accumulator_statement(StatementKind::Update, stage.accumulator);
+  update.value = stage.operand;
+  inner.push_back(std::move(update));
+  for (const auto& store : body.stores) inner.push_back(store_statement(store));
+  std::vector<Statement> statements;
+  statements.push_back(accumulator_statement(StatementKind::Initialise, stage.accumulator));
+  for (Statement& statement : nest({axis}, std::move(inner))) statements.push_back(std::move(statement));
+
+  // Vector lanes are independent scans, if there is a dimension for them inside the axis.
+  std::vector<std::uint32_t> outer = body.rows;
+  if (!outer.empty() && outer.back() > axis) {
+    kernel.vector_var = VarId{outer.back()};
+    outer.pop_back();
+    if (outer.empty())
+      outer = {kernel.vector_var.index};
+    else
+      statements = nest({kernel.vector_var.index}, std::move(statements));
+  }
+  for (std::uint32_t row : outer) kernel.parallel.push_back(VarId{row});
+  kernel.body = std::move(statements);
+  finish(std::move(kernel), variables, program);
+}
+
+void arrange_scatter(Kernel kernel, Body body, Body::Store store, ExprId predicate, LoweredProgram& program) {
+  Statement add{StatementKind::Add};
+  add.buffer = store.buffer;
+  add.address = store.address;
+  add.value = store.value;
+  add.predicate = predicate;
+  std::vector<Statement> inner;
+  inner.push_back(std::move(add));
+  for (std::uint32_t row : body.rows) kernel.parallel.push_back(VarId{row});
+  kernel.body = nest(body.reductions, std::move(inner));
+  finish(std::move(kernel), all_of(body), program);
+}
+
+void copy_buffer(int source, int target, LoweredProgram& program) {
+  const ProgramBuffer& from = program.buffers[source];
+  const ProgramBuffer& to = program.buffers[target];
+  Kernel kernel;
+  kernel.name = "copy" + std::to_string(program.kernels.size());
+  Body body;
+  Affine read, write;
+  for (std::uint32_t d = 0; d < from.shape.size(); ++d) {
+    const VarId variable = kernel.add_variable("i" + std::to_string(d), from.shape[d]);
+    body.rows.push_back(d);
+    read = read + Affine(variable) * from.strides[d];
+    write = write + Affine(variable) * to.strides[d];
+  }
+  Expr load;
+  load.kind = ExprKind::Load;
+  load.dtype = from.dtype;
+  load.buffer = source;
+  load.address = read;
+  body.stores.push_back({target, write, kernel.add(load)});
+  arrange(std::move(kernel), std::move(body), program);
+}
+
+void matmul_loops(const ProgramMatmul& plan, LoweredProgram& program) {
+  Kernel kernel;
+  kernel.name = "matmul" + std::to_string(program.kernels.size());
+  Body body;
+  Affine a, b, c;
+  const std::size_t batch = plan.batch.size();
+  for (std::uint32_t d = 0; d < batch; ++d) {
+    const Affine at(kernel.add_variable("b" + std::to_string(d), plan.batch[d]));
+    a = a + at * plan.a_strides[d];
+    b = b + at * plan.b_strides[d];
+    c = c + at * plan.c_strides[d];
+    body.rows.push_back(d);
+  }
+  const VarId m = kernel.add_variable("m", plan.m), n = kernel.add_variable("n", plan.n), k = kernel.add_variable("k", plan.k);
+  a = a + Affine(m) * plan.a_strides[batch] + Affine(k) * plan.a_strides[batch + 1];
+  b = b + Affine(k) * plan.b_strides[batch] + Affine(n) * plan.b_strides[batch + 1];
+  c = c + Affine(m) * plan.c_strides[batch] + Affine(n) * plan.c_strides[batch + 1];
+  body.rows.push_back(m.index);
+  body.rows.push_back(n.index);
+  body.reductions.push_back(k.index);
+
+  const bool half = plan.dtype == DType::F16 || plan.dtype == DType::BF16;
+  const DType wide = half ? DType::F32 : plan.dtype;
+  auto pointwise = [&](Op op, DType result, DType operand, std::vector<ExprId> args) {
+    Expr expr;
+    expr.kind = ExprKind::Pointwise;
+    expr.op = op;
+    expr.dtype = result;
+    expr.operand_dtype = operand;
+    expr.args = std::move(args);
+    return kernel.add(std::move(expr));
+  };
+  auto element = [&](int buffer, const Affine& address) {
+    Expr load;
+    load.kind = ExprKind::Load;
+    load.dtype = plan.dtype;
+    load.buffer = buffer;
+    load.address = address;
+    const ExprId loaded = kernel.add(std::move(load));
+    return half ? pointwise(Op::cast, wide, plan.dtype, {loaded}) : loaded;
+  };
+  // Booleans: any(a and b).
+  const bool boolean = plan.dtype == DType::Bool;
+  const ExprId term = pointwise(boolean ? Op::bit_and : Op::mul, wide, wide, {element(plan.a, a), element(plan.b, b)});
+  kernel.accumulators.push_back({boolean ? Reduction::Or : Reduction::Sum, wide, {}});
+  body.stages.push_back({0, term, {}});
+  Expr read;
+  read.kind = ExprKind::Accumulator;
+  read.dtype = wide;
+  read.accumulator = 0;
+  ExprId result = kernel.add(read);
+  if (half) result = pointwise(Op::cast, plan.dtype, wide, {result});
+  body.row_stores.push_back({plan.c, c, result});
+  arrange(std::move(kernel), std::move(body), program);
+}
+
+}  // namespace fj

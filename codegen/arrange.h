@@ -1,0 +1,40 @@
+/// The loops of one kernel: given what a group computes per element and per row, which dimensions merge into one,
+/// which loop runs over vector lanes, which pass over the row does what, and whether a long reduction is split.
+#pragma once
+
+#include <vector>
+
+#include "codegen/lower.h"
+
+namespace fj {
+
+struct Body {
+  struct Stage {
+    int accumulator;
+    loop::ExprId operand;
+    loop::Affine index;  // argmax, argmin
+  };
+  struct Store {
+    int buffer;
+    loop::Affine address;
+    loop::ExprId value;
+  };
+  std::vector<std::uint32_t> rows, reductions;  // variables, outermost first
+  std::vector<Stage> stages;
+  std::vector<Store> stores;      // over the whole space
+  std::vector<Store> row_stores;  // once a row
+};
+
+/// Each adds its kernels and steps to the program.
+void arrange(loop::Kernel kernel, Body body, LoweredProgram& program);
+/// Along the only reduced variable in order, storing after every step.
+void arrange_scan(loop::Kernel kernel, Body body, LoweredProgram& program);
+/// buffer[address] += value, repeated addresses in order: the reduced variables are serial.
+void arrange_scatter(loop::Kernel kernel, Body body, Body::Store store, loop::ExprId predicate, LoweredProgram& program);
+
+/// target = source, of the same shape.
+void copy_buffer(int source, int target, LoweredProgram& program);
+/// A product the library has no routine for.
+void matmul_loops(const ProgramMatmul& plan, LoweredProgram& program);
+
+}  // namespace fj

@@ -1,0 +1,18 @@
+/// From the loop IR to LLVM IR: explicit vectors over the kernel's vector loop, everything else scalar.
+#pragma once
+
+#include <llvm/IR/Module.h>
+
+#include "codegen/llvm/machine.h"
+#include "codegen/lower.h"
+
+namespace fj {
+
+/// Adds `uint32_t name(char* const* buffers, const int64_t* symbols, int64_t begin, int64_t end)` to the module: runs
+/// the work items [begin, end) and returns a KernelStatus word.
+void emit_kernel(const loop::Kernel& kernel, const LoweredProgram& program, const Machine& machine, llvm::Module& module);
+
+/// Work items that belong together when a launch is cut into chunks: whole vectors, whole cache lines.
+int items_per_step(const loop::Kernel& kernel, const Machine& machine);
+
+}  // namespace fj

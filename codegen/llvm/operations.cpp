@@ -1,0 +1,258 @@
+// Values in registers: types, constants, memory forms, half types, casts, calls into the C library.
+#include "codegen/llvm/operations.h"
+
+#include <cmath>
+
+#include <llvm/IR/Intrinsics.h>
+#include <llvm/IR/Module.h>
+
+#include "codegen/llvm/library.h"
+#include "runtime/base/error.h"
+
+namespace fj {
+
+using llvm::Intrinsic::ID;
+using llvm::Value;
+
+llvm::Type* Operations::element(DType dtype) const {
+  switch (dtype) {
+    case DType::Bool: return b.getInt1Ty();
+    case DType::U8: case DType::I8: return b.getInt8Ty();
+    case DType::U16: case DType::I16: return b.getInt16Ty();
+    case DType::U32: case DType::I32: return b.getInt32Ty();
+    case DType::U64: case DType::I64: return b.getInt64Ty();
+    case DType::F16: case DType::BF16: case DType::F32: case DType::C64: return b.getFloatTy();
+    case DType::F64: case DType::C128: return b.getDoubleTy();
+  }
+  return nullptr;
+}
+
+llvm::Type* Operations::memory_element(DType dtype) const {
+  if (dtype == DType::Bool) return b.getInt8Ty();
+  if (dtype == DType::F16 || dtype == DType::BF16) return b.getInt16Ty();
+  return element(dtype);
+}
+
+llvm::Type* Operations::wide(llvm::Type* element) const {
+  return lanes == 1 ? element : static_cast<llvm::Type*>(llvm::FixedVectorType::get(element, unsigned(lanes)));
+}
+
+Value* Operations::number(DType dtype, double value) const {
+  llvm::Type* type = wide(dtype);
+  if (type->isFPOrFPVectorTy()) return llvm::ConstantFP::get(type, value);
+  return llvm::ConstantInt::getSigned(type, std::int64_t(value));
+}
+
+Value* Operations::integer(DType dtype, std::uint64_t bits) const {
+  const unsigned width = element(dtype)->getIntegerBitWidth();
+  return llvm::ConstantInt::get(wide(dtype), llvm::APInt(64, bits).zextOrTrunc(width));
+}
+
+Value* Operations::splat(Value* scalar) const { return lanes == 1 ? scalar : b.CreateVectorSplat(unsigned(lanes), scalar); }
+
+Val Operations::constant(DType dtype, const Scalar& scalar) const {
+  auto real = [&](double value) { return llvm::ConstantFP::get(wide(dtype), value); };
+  return std::visit(
+      [&](const auto& value) -> Val {
+        using T = std::decay_t<decltype(value)>;
+        if constexpr (std::is_same_v<T, std::pair<double, double>>) {
+          return {real(value.first), real(value.second)};
+        } else if constexpr (std::is_same_v<T, double>) {
+          if (is_complex(dtype)) return {real(value), real(0)};
+          if (dtype == DType::F32) return {real(double(float(value)))};
+          return {real(value)};
+        } else {
+          if (is_complex(dtype)) return {real(double(value)), real(0)};
+          if (is_float(dtype)) return {real(double(value))};
+          return {integer(dtype, std::uint64_t(value))};
+        }
+      },
+      scalar);
+}
+
+Value* Operations::call(ID id, llvm::ArrayRef<Value*> args) { return b.CreateIntrinsic(id, {args[0]->getType()}, args); }
+
+// ---- half types
+
+Value* Operations::half_to_float(Value* bits) {
+  llvm::Type* floats = wide(b.getFloatTy());
+  llvm::Type* ints = wide(b.getInt32Ty());
+  if (machine_.f16c) return b.CreateFPExt(b.CreateBitCast(bits, wide(b.getHalfTy())), floats);
+  // Exponent and mantissa move up, then the product with 2^112 rebiases; denormals come out right by themselves.
+  Value* wide_bits = b.CreateZExt(bits, ints);
+  auto word = [&](std::uint32_t value) { return llvm::ConstantInt::get(ints, value); };
+  Value* magnitude = b.CreateShl(b.CreateAnd(wide_bits, word(0x7fff)), word(13));
+  Value* scaled = b.CreateFMul(b.CreateBitCast(magnitude, floats), llvm::ConstantFP::get(floats, std::ldexp(1.0, 112)));
+  Value* special = b.CreateICmpUGE(magnitude, word(0x7c00u << 13));
+  Value* result = b.CreateSelect(special, b.CreateOr(magnitude, word(0x7f800000)), b.CreateBitCast(scaled, ints));
+  Value* sign = b.CreateShl(b.CreateAnd(wide_bits, word(0x8000)), word(16));
+  return b.CreateBitCast(b.CreateOr(result, sign), floats);
+}
+
+Value* Operations::float_to_half(Value* value) {
+  if (machine_.f16c) return b.CreateBitCast(b.CreateFPTrunc(value, wide(b.getHalfTy())), wide(b.getInt16Ty()));
+  llvm::Type* floats = wide(b.getFloatTy());
+  llvm::Type* ints = wide(b.getInt32Ty());
+  auto word = [&](std::uint32_t number) { return llvm::ConstantInt::get(ints, number); };
+  Value* bits = b.CreateBitCast(value, ints);
+  Value* sign = b.CreateAnd(bits, word(0x80000000));
+  Value* magnitude = b.CreateXor(bits, sign);
+  // Denormal halves: adding 0.5 lets the addition's own rounding drop the bits below 2^-24.
+  Value* half = llvm::ConstantFP::get(floats, 0.5);
+  Value* denormal = b.CreateSub(b.CreateBitCast(b.CreateFAdd(b.CreateBitCast(magnitude, floats), half), ints),
+                                b.CreateBitCast(half, ints));
+  // Normal: rebias and round to nearest even by hand.
+  Value* odd = b.CreateAnd(b.CreateLShr(magnitude, word(13)), word(1));
+  Value* normal = b.CreateLShr(b.CreateAdd(b.CreateAdd(magnitude, word(0xc8000fffu)), odd), word(13));
+  Value* result = b.CreateSelect(b.CreateICmpULT(magnitude, word(113u << 23)), denormal, normal);
+  Value* overflow = b.CreateICmpUGE(magnitude, word(0x477ff000u));
+  result = b.CreateSelect(overflow, word(0x7c00), result);
+  Value* is_nan = b.CreateICmpUGT(magnitude, word(0x7f800000));
+  Value* payload = b.CreateOr(b.CreateAnd(b.CreateLShr(magnitude, word(13)), word(0x3ff)), word(0x7e00));
+  result = b.CreateSelect(is_nan, payload, result);
+  return b.CreateTrunc(b.CreateOr(result, b.CreateLShr(sign, word(16))), wide(b.getInt16Ty()));
+}
+
+Value* Operations::float_to_brain(Value* value) {
+  llvm::Type* ints = wide(b.getInt32Ty());
+  auto word = [&](std::uint32_t number) { return llvm::ConstantInt::get(ints, number); };
+  Value* bits = b.CreateBitCast(value, ints);
+  Value* odd = b.CreateAnd(b.CreateLShr(bits, word(16)), word(1));
+  Value* rounded = b.CreateLShr(b.CreateAdd(b.CreateAdd(bits, word(0x7fff)), odd), word(16));
+  Value* nan = b.CreateFCmpUNO(value, value);
+  return b.CreateTrunc(b.CreateSelect(nan, word(0x7fc0), rounded), wide(b.getInt16Ty()));
+}
+
+Value* Operations::from_memory(DType dtype, Value* value) {
+  switch (dtype) {
+    case DType::Bool: return b.CreateICmpNE(value, llvm::ConstantInt::get(value->getType(), 0));
+    case DType::F16: return half_to_float(value);
+    case DType::BF16:
+      return b.CreateBitCast(b.CreateShl(b.CreateZExt(value, wide(b.getInt32Ty())), llvm::ConstantInt::get(wide(b.getInt32Ty()), 16)),
+                             wide(b.getFloatTy()));
+    default: return value;
+  }
+}
+
+Value* Operations::to_memory(DType dtype, Value* value) {
+  switch (dtype) {
+    case DType::Bool: return b.CreateZExt(value, wide(b.getInt8Ty()));
+    case DType::F16: return float_to_half(value);
+    case DType::BF16: return float_to_brain(value);
+    default: return value;
+  }
+}
+
+Value* Operations::round_to(DType half, Value* value) {
+  if (half == DType::F16 || half == DType::BF16) return from_memory(half, to_memory(half, value));
+  return value;
+}
+
+// A double on its way to a half type: to float with ties and losses marked in the last bit, so that the
+// second rounding is the only one.
+Value* Operations::truncate_to_odd(Value* x) {
+  llvm::Type* ints = wide(b.getInt32Ty());
+  Value* narrow = b.CreateFPTrunc(x, wide(b.getFloatTy()));
+  Value* back = b.CreateFPExt(narrow, x->getType());
+  Value* inexact = b.CreateFCmpONE(back, x);
+  Value* beyond = b.CreateFCmpOGT(call(llvm::Intrinsic::fabs, {back}), call(llvm::Intrinsic::fabs, {x}));
+  Value* bits = b.CreateBitCast(narrow, ints);
+  Value* towards_zero = b.CreateSub(bits, b.CreateZExt(beyond, ints));
+  Value* odd = b.CreateOr(towards_zero, llvm::ConstantInt::get(ints, 1));
+  return b.CreateBitCast(b.CreateSelect(inexact, odd, bits), wide(b.getFloatTy()));
+}
+
+// ---- casts
+
+Val Operations::cast(DType from, DType to, Val value) {
+  if (from == to) return value;
+  Value* x = value.real;
+  if (is_complex(to)) {
+    const DType part = to == DType::C64 ? DType::F32 : DType::F64;
+    if (is_complex(from)) {
+      const DType from_part = from == DType::C64 ? DType::F32 : DType::F64;
+      return {cast(from_part, part, {value.real}).real, cast(from_part, part, {value.imaginary}).real};
+    }
+    return {cast(from, part, value).real, number(part, 0)};
+  }
+  if (is_complex(from)) {
+    const DType part = from == DType::C64 ? DType::F32 : DType::F64;
+    if (to == DType::Bool) return {b.CreateOr(cast(part, to, {value.real}).real, cast(part, to, {value.imaginary}).real)};
+    return cast(part, to, {value.real});
+  }
+  llvm::Type* type = wide(to);
+  if (to == DType::Bool) {
+    if (is_float(from)) return {b.CreateFCmpUNE(x, number(from, 0))};
+    return {b.CreateICmpNE(x, llvm::ConstantInt::get(x->getType(), 0))};
+  }
+  if (is_float(to)) {
+    if (is_float(from)) {
+      if (from == DType::F64 && to != DType::F64) x = to == DType::F32 ? b.CreateFPTrunc(x, type) : truncate_to_odd(x);
+      if (from != DType::F64 && to == DType::F64) x = b.CreateFPExt(x, type);
+    } else {
+      x = is_signed_integer(from) ? b.CreateSIToFP(x, type) : b.CreateUIToFP(x, type);
+    }
+    return {round_to(to, x)};
+  }
+  if (!is_float(from)) {
+    const bool is_signed = is_signed_integer(from);
+    return {is_signed ? b.CreateSExtOrTrunc(x, type) : b.CreateZExtOrTrunc(x, type)};
+  }
+  // Float to integer as x86's cvtt instructions do it: out of range gives the lowest value of the width converted to, which
+  // is 32 bits for the narrow types (then cut), 64 for u32.
+  if (to == DType::U64) {
+    Value* limit = number(from, 9223372036854775808.0);
+    Value* large = b.CreateFCmpOGE(x, limit);
+    Value* shifted = b.CreateSelect(large, b.CreateFSub(x, limit), x);
+    Value* converted = b.CreateFPToSI(shifted, type);
+    return {b.CreateXor(converted, b.CreateSelect(large, integer(to, 1ull << 63), integer(to, 0)))};
+  }
+  const bool sixty_four = to == DType::I64 || to == DType::U32;
+  Value* converted = b.CreateFPToSI(x, wide(sixty_four ? b.getInt64Ty() : b.getInt32Ty()));
+  return {b.CreateZExtOrTrunc(converted, type)};
+}
+
+void Operations::report(Value* condition, std::uint32_t bits) {
+  if (active) condition = b.CreateAnd(condition, active);
+  if (condition->getType()->isVectorTy()) condition = b.CreateOrReduce(condition);
+  Value* word = b.CreateSelect(condition, b.getInt32(bits), b.getInt32(0));
+  b.CreateStore(b.CreateOr(b.CreateLoad(b.getInt32Ty(), status), word), status);
+}
+
+// ---- the C library
+
+Val Operations::library(const std::string& name, DType dtype, std::span<const Val> args) {
+  // Arguments and results pass through memory in one call for all lanes; complex numbers as pairs.
+  const DType computed = dtype == DType::F16 || dtype == DType::BF16 ? DType::F32 : dtype;
+  const bool complex = is_complex(dtype);
+  llvm::Type* scalar = element(computed);
+  llvm::Function* function = b.GetInsertBlock()->getParent();
+  llvm::IRBuilder<> entry(&function->getEntryBlock(), function->getEntryBlock().begin());
+  auto slot = [&] {
+    auto* space = entry.CreateAlloca(llvm::ArrayType::get(scalar, unsigned(lanes) * (complex ? 2u : 1u)));
+    space->setAlignment(llvm::Align(64));
+    return space;
+  };
+  auto imaginary_part = [&](Value* space) { return b.CreateConstGEP1_32(scalar, space, unsigned(lanes)); };
+  std::vector<Value*> pointers;
+  for (const Val& arg : args) {
+    Value* space = slot();
+    b.CreateStore(arg.real, space);
+    if (complex) b.CreateStore(arg.imaginary, imaginary_part(space));
+    pointers.push_back(space);
+  }
+  Value* result = slot();
+  pointers.push_back(result);
+  std::vector<llvm::Type*> types(pointers.size(), b.getPtrTy());
+  pointers.push_back(b.getInt64(std::uint64_t(lanes)));
+  types.push_back(b.getInt64Ty());
+  const std::string symbol = library_symbol(name, computed);
+  FJ_CHECK(is_library_symbol(symbol), "no library function " + symbol);
+  auto callee = function->getParent()->getOrInsertFunction(symbol, llvm::FunctionType::get(b.getVoidTy(), types, false));
+  b.CreateCall(callee, pointers);
+  Val value{b.CreateLoad(wide(scalar), result)};
+  if (complex) value.imaginary = b.CreateLoad(wide(scalar), imaginary_part(result));
+  return {round_to(dtype, value.real), value.imaginary};
+}
+
+}  // namespace fj

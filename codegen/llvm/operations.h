@@ -1,0 +1,75 @@
+/// Operations on values in registers: scalars or vectors of `lanes` elements of a graph dtype.
+///
+/// Register forms: Bool is i1; integers are themselves; F16 and BF16 live as float holding an exactly representable
+/// value (each operation computes in float and rounds, as the graph says); complex numbers are two values.
+#pragma once
+
+#include <functional>
+#include <span>
+
+#include <llvm/IR/IRBuilder.h>
+
+#include "codegen/llvm/machine.h"
+#include "graph_ir/graph.h"
+
+namespace fj {
+
+struct Val {
+  llvm::Value* real = nullptr;
+  llvm::Value* imaginary = nullptr;  // complex only
+};
+
+class Operations {
+ public:
+  Operations(llvm::IRBuilder<>& builder, const Machine& machine) : b(builder), machine_(machine) {}
+
+  llvm::IRBuilder<>& b;
+  int lanes = 1;
+  /// Where the status word is collected; null: nothing fallible here.
+  llvm::Value* status = nullptr;
+  /// Lanes that count (null: all): the others raise no status.
+  llvm::Value* active = nullptr;
+
+  const Machine& machine() const { return machine_; }
+  llvm::LLVMContext& context() const { return b.getContext(); }
+
+  /// Element type in registers and in memory.
+  llvm::Type* element(DType dtype) const;
+  llvm::Type* memory_element(DType dtype) const;
+  llvm::Type* wide(llvm::Type* element) const;
+  llvm::Type* wide(DType dtype) const { return wide(element(dtype)); }
+
+  llvm::Value* number(DType dtype, double value) const;        // float or integer
+  llvm::Value* integer(DType dtype, std::uint64_t bits) const;
+  llvm::Value* splat(llvm::Value* scalar) const;
+  Val constant(DType dtype, const Scalar& scalar) const;
+
+  /// Memory form <-> register form (not complex).
+  llvm::Value* from_memory(DType dtype, llvm::Value* value);
+  llvm::Value* to_memory(DType dtype, llvm::Value* value);
+  /// Float to the nearest value of a half type, still as float.
+  llvm::Value* round_to(DType half, llvm::Value* value);
+
+  Val cast(DType from, DType to, Val value);
+  /// A row of pointwise.def.
+  Val apply(Op op, DType result, DType operand, std::span<const Val> args);
+
+  llvm::Value* call(llvm::Intrinsic::ID id, llvm::ArrayRef<llvm::Value*> args);
+  llvm::Value* select(llvm::Value* condition, llvm::Value* a, llvm::Value* b_value) { return b.CreateSelect(condition, a, b_value); }
+  void report(llvm::Value* condition, std::uint32_t bits);
+
+  /// The library's function per lane, through memory.
+  Val library(const std::string& name, DType dtype, std::span<const Val> args);
+
+ private:
+  llvm::Value* half_to_float(llvm::Value* bits16);
+  llvm::Value* float_to_half(llvm::Value* value);
+  llvm::Value* float_to_brain(llvm::Value* value);
+  llvm::Value* truncate_to_odd(llvm::Value* value);
+
+  const Machine& machine_;
+};
+
+using PointwiseRule = Val (*)(Operations&, DType result, DType operand, std::span<const Val> args);
+
+}  // namespace fj

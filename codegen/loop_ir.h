@@ -1,0 +1,141 @@
+/// The loop IR: what a kernel does, one level above a target's instructions.
+///
+/// A kernel is a tree of loops and statements over scalar expressions. Expressions form a DAG in one
+/// table per kernel and are hash-consed: equal expressions have equal ids, so work that two
+/// outputs, or two passes over a row, have in common is found by comparing numbers. Where an
+/// expression is computed follows from the loop variables it depends on, not from a statement: a printer puts it in
+/// the outermost loop that knows all of them.
+///
+/// Addresses are polynomials: an `Affine` is a sum of loop variable times size expression, plus terms whose factor is
+/// itself an expression (a gathered index). Sizes are constants or run-time symbols (SymDim).
+///
+/// Printers: llvm/ (explicit vectors over `vector_var`). Nothing here knows a target.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "graph_ir/graph.h"
+
+namespace fj::loop {
+
+struct ExprId {
+  std::uint32_t index = UINT32_MAX;
+  bool valid() const { return index != UINT32_MAX; }
+  auto operator<=>(const ExprId&) const = default;
+};
+
+struct VarId {
+  std::uint32_t index = UINT32_MAX;
+  bool valid() const { return index != UINT32_MAX; }
+  auto operator<=>(const VarId&) const = default;
+};
+
+/// constant + sum(variable * coefficient) + sum(expression * coefficient), in elements.
+struct Affine {
+  SymDim constant;
+  std::vector<std::pair<VarId, SymDim>> terms;     // sorted by variable, coefficients not 0
+  std::vector<std::pair<ExprId, SymDim>> dynamic;  // i64 expressions, sorted
+
+  Affine() = default;
+  Affine(SymDim value) : constant(std::move(value)) {}
+  Affine(VarId variable) : terms{{variable, SymDim(1)}} {}
+  Affine(ExprId expression) : dynamic{{expression, SymDim(1)}} {}
+
+  /// The variable if this is exactly one loop variable.
+  std::optional<VarId> variable() const;
+  std::optional<SymDim> coefficient(VarId variable) const;
+  bool is_constant() const { return terms.empty() && dynamic.empty(); }
+  bool operator==(const Affine&) const = default;
+};
+
+Affine operator+(const Affine& a, const Affine& b);
+Affine operator*(const Affine& a, const SymDim& factor);
+std::string text(const Affine& affine);
+
+using Index = std::vector<Affine>;  // one per dimension
+
+enum class ExprKind : std::uint8_t {
+  Constant,     // scalar
+  Position,     // address as a value: i64
+  Load,         // buffer[address], where predicate holds; else an arbitrary value
+  Accumulator,  // the final value of an accumulator
+  Pointwise,    // op over args, all of the dtype of the node
+  CheckedIndex, // args[0] as an index into a dimension of size address.constant: negative values wrap, out of range: status
+};
+
+struct Expr {
+  ExprKind kind = ExprKind::Constant;
+  DType dtype = DType::F32;          // of the value
+  Op op = Op::constant;              // Pointwise
+  DType operand_dtype = DType::F32;  // Pointwise: of the (last) operand, which decides how it is computed
+  std::vector<ExprId> args;
+  Scalar scalar = false;             // Constant
+  int buffer = -1;                   // Load
+  Affine address;                    // Load, Position, CheckedIndex
+  ExprId predicate;                  // Load, CheckedIndex: optional
+  int accumulator = -1;              // Accumulator
+  bool operator==(const Expr&) const = default;
+};
+
+enum class Reduction : std::uint8_t { Sum, Product, Max, Min, And, Or, ArgMax, ArgMin };
+
+struct AccumulatorInfo {
+  Reduction reduction;
+  DType dtype;  // of the values combined: half types accumulate as F32; ArgMax/ArgMin give I64
+  VarId scan;   // valid: read inside this loop, after each step, instead of once after it
+};
+
+enum class StatementKind : std::uint8_t { Loop, Initialise, Update, Store, Add };
+
+struct Statement {
+  StatementKind kind;
+  VarId variable;               // Loop
+  std::vector<Statement> body;  // Loop
+  int accumulator = -1;         // Initialise, Update
+  int buffer = -1;              // Store, Add (read-modify-write; its loops are serial)
+  Affine address;               // Store, Add; Update of ArgMax/ArgMin: the index
+  ExprId value;                 // Update, Store, Add
+  ExprId predicate;             // Add: optional
+};
+
+struct Variable {
+  std::string name;
+  SymDim extent;
+  /// Split reductions: runs over [chunk*length, min(extent, (chunk+1)*length)).
+  VarId chunk;
+  SymDim chunk_length;
+};
+
+struct Kernel {
+  std::string name;
+  std::vector<Variable> variables;
+  std::vector<Expr> expressions;
+  std::vector<AccumulatorInfo> accumulators;
+  /// The work items of a launch: the product of these extents, the first varying slowest; empty: one item.
+  std::vector<VarId> parallel;
+  /// The loop that runs over vector lanes. If it is the only parallel variable, a launch's items are its values.
+  VarId vector_var;
+  std::vector<Statement> body;  // inside the parallel loops
+  double nanoseconds_per_item_constant = 1;  // cost model: constant + per inner element * inner extents
+  double nanoseconds_per_element = 0.3;
+  SymDim elements_per_item = SymDim(1);
+  std::vector<int> stored;  // buffers written
+
+  ExprId add(Expr expression);
+  const Expr& operator[](ExprId id) const { return expressions[id.index]; }
+  VarId add_variable(std::string name, SymDim extent);
+
+ private:
+  std::unordered_multimap<std::size_t, std::uint32_t> index_;
+};
+
+std::string text(const Kernel& kernel);
+
+}  // namespace fj::loop

@@ -1,0 +1,664 @@
+// Scheduling, from the last node to the first. Start reading at Scheduler::run, then `place`, which decides for one
+// value: inline it in its readers, or compute it into memory in a group of its readers, of a sibling, or of its own.
+#include "codegen/schedule.h"
+
+#include <algorithm>
+#include <functional>
+
+#include "codegen/index_maps.h"
+#include "runtime/base/error.h"
+
+namespace fj {
+
+using loop::Affine;
+using loop::Index;
+using loop::VarId;
+
+std::vector<std::uint32_t> Group::rows() const {
+  std::vector<std::uint32_t> list;
+  for (auto variable : order)
+    if (!reduced[variable]) list.push_back(variable);
+  return list;
+}
+
+std::vector<std::uint32_t> Group::reductions() const {
+  std::vector<std::uint32_t> list;
+  for (auto variable : order)
+    if (reduced[variable]) list.push_back(variable);
+  return list;
+}
+
+namespace {
+
+/// Cost of recomputing, in units of a simple vector instruction.
+int operation_cost(Op op) {
+  switch (op) {
+    case Op::broadcast: case Op::transpose: case Op::slice: case Op::reshape: case Op::constant: case Op::dim: case Op::iota:
+      return 0;
+    case Op::neg: case Op::abs: case Op::add: case Op::sub: case Op::mul: case Op::maximum: case Op::minimum: case Op::eq:
+    case Op::ne: case Op::lt: case Op::le: case Op::gt: case Op::ge: case Op::where: case Op::cast: case Op::bit_and:
+    case Op::bit_or: case Op::bit_xor: case Op::bit_not: case Op::logical_not: case Op::concat: case Op::pad:
+    case Op::shift_left: case Op::shift_right: case Op::is_nan: case Op::is_inf: case Op::is_finite: case Op::sign_bit:
+    case Op::floor: case Op::ceil: case Op::round: case Op::trunc: case Op::copysign:
+      return 1;
+    case Op::div: case Op::sqrt: case Op::rsqrt: case Op::slice_update: case Op::sign:
+      return 4;
+    default:
+      return 16;
+  }
+}
+
+// Beyond these a value is better stored than computed again, or a kernel is better cut (measured on registers and
+// compile time: kernels of a few hundred operations still compile in some 10 ms).
+constexpr int kCheapCost = 4;
+constexpr int kMaximalRecomputation = 64;
+constexpr int kMaximalInlined = 256;
+// Rows of a fused multi-pass kernel should stay in the cache between passes, or be many.
+constexpr std::int64_t kSmallSpace = 16384;
+constexpr std::int64_t kFewRows = 4;
+
+struct Use {
+  int group;
+  Index index;
+  bool opaque;  // needs the value in memory: at an address that is data or no polynomial
+  bool operator==(const Use&) const = default;
+};
+
+bool is_reduction(Op op) {
+  switch (op) {
+    case Op::reduce_sum: case Op::reduce_prod: case Op::reduce_max: case Op::reduce_min: case Op::reduce_and:
+    case Op::reduce_or: case Op::argmax: case Op::argmin:
+      return true;
+    default:
+      return false;
+  }
+}
+
+class Scheduler {
+ public:
+  explicit Scheduler(const Graph& graph) : graph_(graph) {}
+
+  Schedule run() {
+    const std::size_t count = graph_.value_count();
+    uses_.resize(count);
+    demanded_.assign(count, false);
+    cost_.assign(count, 1);
+    schedule_.producer.assign(count, -1);
+    schedule_.in_memory.assign(count, false);
+    schedule_.copied_input.assign(count, false);
+    schedule_.contiguous.assign(count, false);
+    schedule_.node_of.assign(count, -1);
+    for (std::size_t n = 0; n < graph_.nodes.size(); ++n)
+      for (ValueId result : graph_.nodes[n].results) schedule_.node_of[result.index] = int(n);
+    for (const Input& input : graph_.inputs) schedule_.in_memory[input.value.index] = true;
+    estimate_costs();
+
+    for (const Output& output : graph_.outputs) demand(output.value);
+    for (const Write& write : graph_.writes) demand(write.value);
+    for (std::size_t n = graph_.nodes.size(); n-- > 0;) visit(int(n));
+    for (const Input& input : graph_.inputs) copy_input(input);
+    sort_groups();
+    return std::move(schedule_);
+  }
+
+ private:
+  const Node& node(int n) const { return graph_.nodes[n]; }
+  const Dims& shape(ValueId value) const { return graph_.type(value).shape; }
+  bool is_input(ValueId value) const { return schedule_.node_of[value.index] < 0; }
+  Group& group(int g) { return schedule_.groups[g]; }
+
+  /// The value must be in memory. Inputs are.
+  void demand(ValueId value) {
+    if (!is_input(value)) demanded_[value.index] = true;
+  }
+
+  /// In memory and contiguous: operands of library calls, targets of data-dependent addresses.
+  void demand_contiguous(ValueId value) {
+    demand(value);
+    schedule_.contiguous[value.index] = true;
+    if (is_input(value))
+      for (const Input& input : graph_.inputs)
+        if (input.value == value && !(input_strides(graph_, input) == contiguous_strides(shape(value))))
+          schedule_.copied_input[value.index] = true;
+  }
+
+  void estimate_costs() {
+    for (const Node& n : graph_.nodes) {
+      int cost = operation_cost(n.op);
+      for (ValueId operand : n.operands) cost = std::min(cost + cost_[operand.index], 1 << 20);
+      if (is_reduction(n.op) || n.op == Op::matmul || n.op == Op::extern_call) cost = 1;
+      for (ValueId result : n.results) cost_[result.index] = cost;
+    }
+  }
+
+  void use(ValueId value, int g, Index index, bool opaque = false) {
+    Use use{g, std::move(index), opaque};
+    auto& list = uses_[value.index];
+    if (std::find(list.begin(), list.end(), use) == list.end()) list.push_back(std::move(use));
+  }
+
+  // ---- groups
+
+  int new_group(GroupKind kind, const Dims& extents, std::vector<bool> reduced, int n = -1) {
+    Group created;
+    created.kind = kind;
+    created.extents = extents;
+    created.reduced = std::move(reduced);
+    created.node = n;
+    for (std::uint32_t d = 0; d < extents.size(); ++d) created.order.push_back(d);
+    schedule_.groups.push_back(std::move(created));
+    return int(schedule_.groups.size() - 1);
+  }
+
+  bool reaches(int from, int to) const {
+    if (from == to) return true;
+    std::vector<bool> seen(schedule_.groups.size());
+    std::vector<int> stack{from};
+    while (!stack.empty()) {
+      const int g = stack.back();
+      stack.pop_back();
+      if (seen[g]) continue;
+      seen[g] = true;
+      for (int reader : schedule_.groups[g].readers) {
+        if (reader == to) return true;
+        stack.push_back(reader);
+      }
+    }
+    return false;
+  }
+
+  void add_edge(int from, int to) {
+    if (from == to) return;
+    auto& readers = group(from).readers;
+    if (std::find(readers.begin(), readers.end(), to) == readers.end()) readers.push_back(to);
+  }
+
+  /// `g` may compute `value`: none of the value's other readers has to run before g.
+  bool may_compute(int g, ValueId value) const {
+    for (const Use& use : uses_[value.index])
+      if (use.group != g && reaches(use.group, g)) return false;
+    return true;
+  }
+
+  void set_producer(ValueId value, int g) {
+    schedule_.producer[value.index] = g;
+    schedule_.in_memory[value.index] = true;
+    group(g).stores.push_back(value);
+    for (const Use& use : uses_[value.index]) add_edge(g, use.group);
+  }
+
+  // ---- matching indices
+
+  Index identity(const std::vector<std::uint32_t>& variables) const {
+    Index index;
+    for (auto variable : variables) index.push_back(Affine(VarId{variable}));
+    return index;
+  }
+
+  bool matches(const Index& index, const std::vector<std::uint32_t>& variables) const {
+    if (index.size() != variables.size()) return false;
+    for (std::size_t d = 0; d < index.size(); ++d)
+      if (index[d].variable() != VarId{variables[d]}) return false;
+    return true;
+  }
+
+  /// The distinct variables an index consists of; nullopt if it is anything else.
+  std::optional<std::vector<std::uint32_t>> plain_variables(const Index& index) const {
+    std::vector<std::uint32_t> variables;
+    for (const Affine& affine : index) {
+      const auto variable = affine.variable();
+      if (!variable || std::find(variables.begin(), variables.end(), variable->index) != variables.end()) return std::nullopt;
+      variables.push_back(variable->index);
+    }
+    return variables;
+  }
+
+  std::int64_t hint(const SymDim& size) const {
+    std::vector<std::int64_t> values;
+    for (const Symbol& symbol : graph_.symbols) values.push_back(symbol.hint);
+    return size.evaluate(values);
+  }
+
+  std::int64_t hint(const Dims& extents) const {
+    std::int64_t total = 1;
+    for (const SymDim& extent : extents) total *= std::max<std::int64_t>(hint(extent), 1);
+    return total;
+  }
+
+  // ---- visiting
+
+  void visit(int n) {
+    const Node& current = node(n);
+    if (current.op == Op::extern_call) return place_extern(n);
+    const ValueId value = current.results[0];
+    if (uses_[value.index].empty() && !demanded_[value.index]) return;  // dead
+    switch (current.op) {
+      case Op::matmul: return place_matmul(n);
+      case Op::cumsum: case Op::cumprod: return place_scan(n);
+      case Op::scatter_add: return place_scatter(n);
+      default: break;
+    }
+    if (is_reduction(current.op)) return place_reduction(n);
+    place(n);
+  }
+
+  void place_extern(int n) {
+    const int g = new_group(GroupKind::Extern, {}, {}, n);
+    for (ValueId result : node(n).results) set_producer(result, g);
+    if (last_extern_ >= 0) add_edge(g, last_extern_);
+    last_extern_ = g;
+    for (ValueId operand : node(n).operands) {
+      demand(operand);
+      use(operand, g, {}, true);
+    }
+  }
+
+  void place_matmul(int n) {
+    const int g = new_group(GroupKind::Matmul, {}, {}, n);
+    set_producer(node(n).results[0], g);
+    for (ValueId operand : node(n).operands) {
+      const ValueId source = matmul_operand(graph_, schedule_.node_of, operand).source;
+      demand_contiguous(source);
+      use(source, g, {}, true);
+    }
+  }
+
+  void place_scan(int n) {
+    const ValueId value = node(n).results[0];
+    const auto axis = node(n).attrs.get<std::int64_t>("axis");
+    std::vector<bool> reduced(shape(value).size());
+    reduced[axis] = true;
+    const int g = new_group(GroupKind::Scan, shape(value), reduced, n);
+    set_producer(value, g);
+    use(node(n).operands[0], g, identity(group(g).order));
+  }
+
+  // Space: the dimensions of `updates`; those of the indices are serial, so that repeated indices add up in order.
+  void place_scatter(int n) {
+    const Node& scatter = node(n);
+    const Dims& updates = shape(scatter.operands[2]);
+    const auto axis = std::size_t(scatter.attrs.get<std::int64_t>("axis"));
+    const std::size_t index_rank = shape(scatter.operands[1]).size();
+    std::vector<bool> reduced(updates.size());
+    for (std::size_t d = 0; d < index_rank; ++d) reduced[axis + d] = true;
+    const int g = new_group(GroupKind::ScatterAdd, updates, reduced, n);
+    set_producer(scatter.results[0], g);
+    demand(scatter.operands[0]);
+    use(scatter.operands[0], g, {}, true);
+    const Index all = identity(group(g).order);
+    use(scatter.operands[1], g, Index(all.begin() + axis, all.begin() + axis + index_rank));
+    use(scatter.operands[2], g, all);
+  }
+
+  std::vector<std::int64_t> reduced_axes(const Node& reduction) const {
+    if (reduction.op == Op::argmax || reduction.op == Op::argmin) return {reduction.attrs.get<std::int64_t>("axis")};
+    return reduction.attrs.get<std::vector<std::int64_t>>("axes");
+  }
+
+  void place_reduction(int n) {
+    const Node& reduction = node(n);
+    const ValueId value = reduction.results[0];
+    const ValueId operand = reduction.operands[0];
+    const Dims& space = shape(operand);
+    std::vector<bool> reduced(space.size());
+    for (auto axis : reduced_axes(reduction)) reduced[axis] = true;
+
+    int chosen = -1;
+    std::vector<std::uint32_t> variables;  // of the chosen group, by dimension of the operand
+    for (std::size_t u = 0; u < uses_[value.index].size() && chosen < 0; ++u) {
+      const int g = uses_[value.index][u].group;
+      if (auto found = join_rows(g, value, space, reduced)) {
+        chosen = g;
+        variables = *found;
+      }
+    }
+    if (chosen < 0) {
+      // A sibling: the same space, split the same way, reading something we read.
+      for (int g = 0; g < int(schedule_.groups.size()) && chosen < 0; ++g) {
+        const Group& candidate = group(g);
+        if (candidate.kind != GroupKind::Loops || candidate.order.size() != space.size() || used_in(g, value)) continue;
+        const bool unsplit = candidate.stages.empty() && candidate.reductions().empty();
+        if (!same_space(candidate, space, unsplit ? nullptr : &reduced)) continue;
+        if (!reads_at_identity(g, operand) || !may_compute(g, value)) continue;
+        if (unsplit)
+          for (std::size_t d = 0; d < space.size(); ++d) group(g).reduced[candidate.order[d]] = reduced[d];
+        chosen = g;
+        variables = candidate.order;
+      }
+    }
+    if (chosen < 0) {
+      chosen = new_group(GroupKind::Loops, space, reduced);
+      variables = group(chosen).order;
+    }
+    group(chosen).stages.push_back(value);
+    bool elsewhere = demanded_[value.index];
+    for (const Use& use : uses_[value.index]) elsewhere |= use.group != chosen;
+    schedule_.producer[value.index] = chosen;
+    if (elsewhere) set_producer(value, chosen);
+    use(operand, chosen, identity(variables));
+  }
+
+  bool used_in(int g, ValueId value) const {
+    for (const Use& use : uses_[value.index])
+      if (use.group == g) return true;
+    return false;
+  }
+
+  bool reads_at_identity(int g, ValueId value) const {
+    for (const Use& use : uses_[value.index])
+      if (use.group == g && !use.opaque && matches(use.index, schedule_.groups[g].order)) return true;
+    return false;
+  }
+
+  bool same_space(const Group& candidate, const Dims& space, const std::vector<bool>* reduced) const {
+    for (std::size_t d = 0; d < space.size(); ++d) {
+      if (!(candidate.extents[candidate.order[d]] == space[d])) return false;
+      if (reduced && candidate.reduced[candidate.order[d]] != (*reduced)[d]) return false;
+    }
+    return true;
+  }
+
+  /// Whether a reduction of `space` over `reduced` can be a stage of group g, which uses it; makes g a group of rows
+  /// if it was none. Returns g's variables by dimension of the space.
+  std::optional<std::vector<std::uint32_t>> join_rows(int g, ValueId value, const Dims& space, const std::vector<bool>& reduced) {
+    Group& target = group(g);
+    if (target.kind != GroupKind::Loops || !may_compute(g, value)) return std::nullopt;
+    // Every use inside the group must be at the same row.
+    std::optional<std::vector<std::uint32_t>> kept;
+    for (const Use& use : uses_[value.index]) {
+      if (use.group != g) continue;
+      if (use.opaque) return std::nullopt;
+      const auto variables = plain_variables(use.index);
+      if (!variables || (kept && *kept != *variables)) return std::nullopt;
+      kept = variables;
+    }
+    if (target.stages.empty() && kept->size() == target.order.size()) {
+      // The group is over our rows: it becomes the epilogue of each row.
+      if (*kept != target.order) return std::nullopt;
+      std::vector<std::uint32_t> variables;
+      std::size_t row = 0;
+      for (std::size_t d = 0; d < space.size(); ++d) {
+        if (!reduced[d]) {
+          variables.push_back((*kept)[row++]);
+          continue;
+        }
+        variables.push_back(std::uint32_t(target.extents.size()));
+        target.extents.push_back(space[d]);
+        target.reduced.push_back(true);
+      }
+      target.order = variables;
+      return variables;
+    }
+    // The group is over the whole space (or already one of rows): the split must agree.
+    if (target.order.size() != space.size() || !same_space(target, space, nullptr)) return std::nullopt;
+    std::size_t row = 0;
+    for (std::size_t d = 0; d < space.size(); ++d)
+      if (!reduced[d] && (row >= kept->size() || (*kept)[row++] != target.order[d])) return std::nullopt;
+    if (row != kept->size()) return std::nullopt;
+    if (!target.stages.empty()) {
+      if (!same_space(target, space, &reduced)) return std::nullopt;
+      if (!worth_rows(space, reduced) && feeds_whole_space(target, value)) return std::nullopt;
+      return target.order;
+    }
+    if (!worth_rows(space, reduced)) return std::nullopt;
+    for (std::size_t d = 0; d < space.size(); ++d) target.reduced[target.order[d]] = reduced[d];
+    return target.order;
+  }
+
+  /// A stage of g whose result another stage or a store over the whole space needs makes a second pass necessary.
+  bool feeds_whole_space(const Group&, ValueId value) const {
+    // The result is used at row level only if nothing broadcasts it back, which no use tells once indices are
+    // mapped; a broadcast among its direct or indirect readers does.
+    std::vector<bool> seen(graph_.value_count());
+    seen[value.index] = true;
+    for (int n = schedule_.node_of[value.index] + 1; n < int(graph_.nodes.size()); ++n) {
+      const Node& reader = node(n);
+      bool reads = false;
+      for (ValueId operand : reader.operands) reads |= seen[operand.index];
+      if (!reads) continue;
+      if (reader.op == Op::broadcast) return true;
+      for (ValueId result : reader.results) seen[result.index] = true;
+    }
+    return false;
+  }
+
+  bool worth_rows(const Dims& space, const std::vector<bool>& reduced) const {
+    Dims rows;
+    for (std::size_t d = 0; d < space.size(); ++d)
+      if (!reduced[d]) rows.push_back(space[d]);
+    return hint(space) <= kSmallSpace || (!rows.empty() && hint(rows) >= kFewRows);
+  }
+
+  // ---- values computed pointwise or by index maps
+
+  void place(int n) {
+    const Node& current = node(n);
+    const ValueId value = current.results[0];
+    if (!demanded_[value.index] && !worth_storing(current.op, value)) {
+      for (const Use& use : std::vector<Use>(uses_[value.index])) {
+        group(use.group).inlined += operation_cost(current.op) > 0;
+        use_operands(current, use.group, use.index);
+      }
+      return;
+    }
+    const int g = choose_group(value, current.operands);
+    const bool over_rows = group(g).order.size() != shape(value).size();
+    const Index index = identity(over_rows ? group(g).rows() : group(g).order);
+    set_producer(value, g);
+    group(g).inlined += 1;
+    // Other uses inside g are recomputed at their index.
+    std::vector<Index> indices{index};
+    for (const Use& use : uses_[value.index])
+      if (use.group == g && !(use.index == index)) indices.push_back(use.index);
+    for (const Index& at : indices) use_operands(current, g, at);
+  }
+
+  bool worth_storing(Op op, ValueId value) const {
+    const auto& uses = uses_[value.index];
+    const int cost = cost_[value.index];
+    if (operation_cost(op) == 0) return false;
+    bool several = false, crowded = false;
+    for (const Use& use : uses) {
+      if (use.opaque) return true;
+      several |= use.group != uses[0].group;
+      crowded |= schedule_.groups[use.group].inlined > kMaximalInlined;
+    }
+    if (crowded) return true;
+    if (cost <= kCheapCost) return false;
+    if (several || cost * int(uses.size() - 1) > kMaximalRecomputation) return true;
+    return repeated(uses[0]);
+  }
+
+  /// Inlined at this index the value would be computed again for each step of an outer loop it doesn't depend on.
+  bool repeated(const Use& use) const {
+    const Group& g = schedule_.groups[use.group];
+    if (g.kind != GroupKind::Loops) return true;
+    bool missing = false;
+    for (auto variable : g.order) {
+      bool present = false;
+      for (const Affine& affine : use.index) present |= affine.coefficient(VarId{variable}).has_value() || !affine.dynamic.empty();
+      if (!present && !(g.extents[variable] == SymDim(1))) missing = true;
+      if (present && missing) return true;
+    }
+    return false;
+  }
+
+  int choose_group(ValueId value, const std::vector<ValueId>& operands) {
+    const auto& uses = uses_[value.index];
+    auto opaque_in = [&](int g) {
+      for (const Use& use : uses)
+        if (use.group == g && use.opaque) return true;
+      return false;
+    };
+    for (const Use& use : uses) {
+      const Group& candidate = group(use.group);
+      if (candidate.kind != GroupKind::Loops || opaque_in(use.group) || candidate.inlined > kMaximalInlined) continue;
+      if (!matches(use.index, candidate.order) && !matches(use.index, candidate.rows())) continue;
+      if (may_compute(use.group, value)) return use.group;
+    }
+    for (int g = 0; g < int(schedule_.groups.size()); ++g) {
+      const Group& candidate = group(g);
+      if (candidate.kind != GroupKind::Loops || candidate.order.size() != shape(value).size() || used_in(g, value)) continue;
+      if (candidate.inlined > kMaximalInlined || !same_space(candidate, shape(value), nullptr)) continue;
+      bool shares = false;
+      for (ValueId operand : operands) shares |= reads_at_identity(g, operand);
+      if (shares && may_compute(g, value)) return g;
+    }
+    return new_group(GroupKind::Loops, shape(value), std::vector<bool>(shape(value).size()));
+  }
+
+  void use_operands(const Node& current, int g, const Index& index) {
+    const Affine unknown(loop::ExprId{});  // an address that is data
+    switch (current.op) {
+      case Op::constant: case Op::dim: case Op::iota:
+        return;
+      case Op::broadcast: case Op::transpose: case Op::slice: case Op::reshape: {
+        if (const auto mapped = operand_index(graph_, current, index)) return use(current.operands[0], g, *mapped);
+        demand_contiguous(current.operands[0]);
+        return use(current.operands[0], g, {unknown}, true);
+      }
+      case Op::pad: {
+        Index mapped = index;
+        const auto& low = current.attrs.get<Dims>("low");
+        for (std::size_t d = 0; d < mapped.size(); ++d) mapped[d] = mapped[d] + Affine(SymDim(0) - low[d]);
+        use(current.operands[0], g, mapped);
+        return use(current.operands[1], g, {});
+      }
+      case Op::concat: {
+        const auto axis = current.attrs.get<std::int64_t>("axis");
+        Index mapped = index;
+        for (ValueId operand : current.operands) {
+          use(operand, g, mapped);
+          mapped[axis] = mapped[axis] + Affine(SymDim(0) - shape(operand)[axis]);
+        }
+        return;
+      }
+      case Op::slice_update: {
+        use(current.operands[0], g, index);
+        const auto& starts = current.attrs.get<Dims>("starts");
+        const auto& steps = current.attrs.get<std::vector<std::int64_t>>("steps");
+        Index mapped = index;
+        for (std::size_t d = 0; d < mapped.size(); ++d) {
+          const bool whole = starts[d] == SymDim(0) && steps[d] == 1 &&
+                             shape(current.operands[1])[d] == shape(current.operands[0])[d];
+          if (!whole) mapped[d] = steps[d] == 1 ? mapped[d] + Affine(SymDim(0) - starts[d]) : unknown;
+        }
+        return use(current.operands[1], g, mapped);
+      }
+      case Op::gather: {
+        demand(current.operands[0]);
+        use(current.operands[0], g, {unknown}, true);
+        const auto axis = std::size_t(current.attrs.get<std::int64_t>("axis"));
+        const std::size_t rank = shape(current.operands[1]).size();
+        return use(current.operands[1], g, Index(index.begin() + axis, index.begin() + axis + rank));
+      }
+      case Op::take_along:
+        demand(current.operands[0]);
+        use(current.operands[0], g, {unknown}, true);
+        return use(current.operands[1], g, index);
+      default:
+        for (ValueId operand : current.operands) use(operand, g, index);
+    }
+  }
+
+  // ---- the end
+
+  /// Inputs that must be contiguous get a group that copies them.
+  void copy_input(const Input& input) {
+    const ValueId value = input.value;
+    if (!schedule_.copied_input[value.index] || schedule_.producer[value.index] >= 0) return;
+    const int g = new_group(GroupKind::Loops, shape(value), std::vector<bool>(shape(value).size()));
+    schedule_.producer[value.index] = g;
+    group(g).stores.push_back(value);
+    for (const Use& use : uses_[value.index])
+      if (use.opaque) add_edge(g, use.group);
+  }
+
+  /// Topological; among the ready ones the group whose earliest value comes first in the graph.
+  void sort_groups() {
+    const int count = int(schedule_.groups.size());
+    std::vector<int> waiting(count), key(count, -1), position(count, -1);
+    for (int g = 0; g < count; ++g) {
+      for (int reader : group(g).readers) ++waiting[reader];
+      key[g] = group(g).node;
+      for (ValueId value : group(g).stores) key[g] = std::max(key[g], schedule_.node_of[value.index]);
+    }
+    std::vector<Group> sorted;
+    for (int done = 0; done < count; ++done) {
+      int next = -1;
+      for (int g = 0; g < count; ++g)
+        if (position[g] < 0 && waiting[g] == 0 && (next < 0 || key[g] < key[next])) next = g;
+      FJ_CHECK(next >= 0, "groups depend on each other in a circle");
+      position[next] = done;
+      for (int reader : group(next).readers) --waiting[reader];
+      sorted.push_back(group(next));
+    }
+    for (Group& g : sorted) {
+      for (int& reader : g.readers) reader = position[reader];
+      const auto earlier = [&](ValueId a, ValueId b) { return schedule_.node_of[a.index] < schedule_.node_of[b.index]; };
+      std::sort(g.stages.begin(), g.stages.end(), earlier);
+      std::sort(g.stores.begin(), g.stores.end(), earlier);
+    }
+    for (int& producer : schedule_.producer)
+      if (producer >= 0) producer = position[producer];
+    schedule_.groups = std::move(sorted);
+  }
+
+  const Graph& graph_;
+  Schedule schedule_;
+  std::vector<std::vector<Use>> uses_;
+  std::vector<bool> demanded_;
+  std::vector<int> cost_;
+  int last_extern_ = -1;
+};
+
+}  // namespace
+
+Strides input_strides(const Graph& graph, const Input& input) {
+  return input.strides ? *input.strides : contiguous_strides(graph.type(input.value).shape);
+}
+
+MatmulOperand matmul_operand(const Graph& graph, const std::vector<int>& node_of, ValueId operand) {
+  MatmulOperand found{operand, {}};
+  for (std::size_t d = 0; d < graph.type(operand).shape.size(); ++d) found.permutation.push_back(std::int64_t(d));
+  while (node_of[found.source.index] >= 0) {
+    const Node& node = graph.nodes[node_of[found.source.index]];
+    if (node.op != Op::transpose) break;
+    const auto& permutation = node.attrs.get<std::vector<std::int64_t>>("permutation");
+    for (auto& d : found.permutation) d = permutation[d];
+    found.source = node.operands[0];
+  }
+  // Rows or columns must lie side by side.
+  const auto rank = std::int64_t(found.permutation.size());
+  const auto last = found.permutation[rank - 1], before = found.permutation[rank - 2];
+  if (last == rank - 1 || before == rank - 1) return found;
+  found = {operand, {}};
+  for (std::int64_t d = 0; d < rank; ++d) found.permutation.push_back(d);
+  return found;
+}
+
+Schedule schedule(const Graph& graph) { return Scheduler(graph).run(); }
+
+std::string text(const Graph& graph, const Schedule& schedule) {
+  std::string out;
+  for (std::size_t g = 0; g < schedule.groups.size(); ++g) {
+    const Group& group = schedule.groups[g];
+    constexpr const char* kinds[] = {"loops", "scan", "scatter_add", "matmul", "extern"};
+    out += "group " + std::to_string(g) + ": " + kinds[int(group.kind)] + " over [";
+    for (std::size_t d = 0; d < group.order.size(); ++d)
+      out += (d ? ", " : "") + group.extents[group.order[d]].text() + (group.reduced[group.order[d]] ? " reduced" : "");
+    out += "]";
+    auto list = [&](const char* label, const std::vector<ValueId>& values) {
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        const int n = schedule.node_of[values[i].index];
+        out += (i ? ", " : label) + (n < 0 ? std::string("copy of an input") : std::string(name(graph.nodes[n].op)));
+      }
+    };
+    list(" stages ", group.stages);
+    list(" stores ", group.stores);
+    out += "\n";
+  }
+  return out;
+}
+
+}  // namespace fj

@@ -1,0 +1,420 @@
+// Running a program: sizes, memory, steps. Start reading at CompiledProgram::run. Temporaries share one arena block per call;
+// buffers whose lives (first to last step that touches them) don't overlap share addresses.
+#include "runtime/compiled_program.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
+
+#include "runtime/allocator.h"
+#include "runtime/base/error.h"
+#include "runtime/thread_pool.h"
+
+namespace fj {
+
+namespace {
+
+constexpr std::size_t kAlignment = 64;
+// A launch is worth waking threads above this, and a chunk should amortise being claimed (measured: an idle worker
+// costs some microseconds to wake).
+constexpr double kParallelNanoseconds = 25000;
+constexpr double kChunkNanoseconds = 8000;
+constexpr std::uint32_t kAlwaysFails = kIndexOutOfRange | kIntegerDivisionByZero | kHostFailed | kInterrupted;
+
+/// A few elements inside, more on the heap: calls of small programs allocate nothing.
+template <class T, std::size_t inside>
+class Scratch {
+ public:
+  explicit Scratch(std::size_t count) : data_(count <= inside ? local_ : (heap_ = std::make_unique<T[]>(count)).get()) {}
+  T& operator[](std::size_t i) { return data_[i]; }
+  T* data() { return data_; }
+
+ private:
+  T local_[inside];
+  std::unique_ptr<T[]> heap_;
+  T* data_;
+};
+
+#if defined(__x86_64__)
+constexpr unsigned kFlagBits = 0x3f;
+unsigned read_flags() { return _mm_getcsr(); }
+void write_flags(unsigned flags) { _mm_setcsr(flags); }
+std::uint32_t conditions(unsigned flags) {
+  return ((flags & 0x01) ? kFloatInvalid : 0u) | ((flags & 0x04) ? kFloatDivide : 0u) | ((flags & 0x08) ? kFloatOverflow : 0u) |
+         ((flags & 0x10) ? kFloatUnderflow : 0u);
+}
+#else
+constexpr unsigned kFlagBits = 0;
+unsigned read_flags() { return 0; }
+void write_flags(unsigned) {}
+std::uint32_t conditions(unsigned) { return 0; }
+#endif
+
+/// Sticky IEEE conditions raised on this thread between construction and `raised`.
+class Conditions {
+ public:
+  explicit Conditions(bool collect) : collect_(collect) {
+    if (!collect_) return;
+    before_ = read_flags();
+    write_flags(before_ & ~kFlagBits);
+  }
+  ~Conditions() {
+    if (collect_) write_flags(before_);
+  }
+  std::uint32_t raised() const { return collect_ ? conditions(read_flags()) : 0; }
+
+ private:
+  bool collect_;
+  unsigned before_ = 0;
+};
+
+struct Launch {
+  KernelFunction function;
+  char* const* buffers;
+  const std::int64_t* symbols;
+  std::int64_t items, items_per_chunk;
+  bool conditions;
+  std::atomic<std::uint32_t> status{0};
+
+  static void run_chunk(void* context, std::int64_t chunk) {
+    Launch& launch = *static_cast<Launch*>(context);
+    const std::int64_t begin = chunk * launch.items_per_chunk;
+    const std::int64_t end = std::min(begin + launch.items_per_chunk, launch.items);
+    const Conditions collected(launch.conditions);
+    std::uint32_t status = launch.function(launch.buffers, launch.symbols, begin, end);
+    status |= collected.raised();
+    if (status) launch.status.fetch_or(status, std::memory_order_relaxed);
+  }
+};
+
+class CompiledProgram : public Program {
+ public:
+  explicit CompiledProgram(ProgramParts parts) : parts_(std::move(parts)) {
+    find_lives();
+    is_static_ = true;
+    for (const ProgramBuffer& buffer : parts_.buffers)
+      for (const Dims* dims : {&buffer.shape, &buffer.strides})
+        for (const SymDim& dim : *dims) is_static_ &= dim.is_constant();
+    for (const ProgramKernel& kernel : parts_.kernels) is_static_ &= kernel.items.is_constant() && kernel.elements_per_item.is_constant();
+    if (is_static_) {
+      static_places_.resize(parts_.buffers.size());
+      static_arena_ = place({}, static_places_.data());
+      for (const ProgramKernel& kernel : parts_.kernels) static_launches_.push_back(plan_launch(kernel, {}));
+    }
+    for (const ProgramBuffer& buffer : parts_.buffers) {
+      shapes_.push_back({});
+      for (const SymDim& dim : buffer.shape) shapes_.back().push_back(dim.constant().value_or(0));
+      for (const SymDim& dim : buffer.strides) shapes_.back().push_back(dim.constant().value_or(0));
+      has_objects_ |= buffer.kind == BufferKind::HostArray || buffer.kind == BufferKind::ExternResult;
+      if (buffer.kind == BufferKind::HostArray || buffer.kind == BufferKind::Output) host_buffers_.push_back(int(shapes_.size()) - 1);
+    }
+  }
+
+  int kernel_count() const override { return int(parts_.kernels.size()); }
+  std::string text() const override { return parts_.text; }
+
+  std::uint32_t run(Call& call) const override {
+    Scratch<std::int64_t, 32> symbols(parts_.symbols.size());
+    for (std::size_t s = 0; s < parts_.symbols.size(); ++s) {
+      const ProgramSymbol& symbol = parts_.symbols[s];
+      if (!symbol.defined) {
+        symbols[s] = call.symbols[s];
+        continue;
+      }
+      const std::span<const std::int64_t> known(symbols.data(), s);
+      if (!define(symbol, known, symbols[s])) return kIntegerDivisionByZero;
+      if (s < parts_.graph_symbols) call.symbols[s] = symbols[s];
+    }
+    const std::span<const std::int64_t> values(symbols.data(), parts_.symbols.size());
+
+    Scratch<ArrayRef, 32> arrays(parts_.buffers.size());
+    Scratch<char*, 32> pointers(parts_.buffers.size());
+    for (std::size_t b = 0; b < parts_.buffers.size(); ++b) {
+      arrays[b] = {};
+      pointers[b] = nullptr;
+      if (parts_.buffers[b].kind != BufferKind::Input) continue;
+      arrays[b] = call.inputs[parts_.buffers[b].number];
+      pointers[b] = static_cast<char*>(arrays[b].data);
+    }
+
+    std::uint32_t status = allocate_arrays(call, values, arrays.data(), pointers.data());
+    if (!status) {
+      Arena arena(*this, values, pointers.data());
+      status = arena.failed() ? std::uint32_t(kHostFailed) : run_steps(call, values, arrays.data(), pointers.data());
+    }
+    const bool failed = fails(status, call);
+    if (!failed)
+      for (std::size_t i = 0; i < parts_.output_buffers.size(); ++i) call.outputs[i] = arrays[parts_.output_buffers[i]];
+    for (std::size_t b = 0; b < parts_.buffers.size(); ++b) {
+      const BufferKind kind = parts_.buffers[b].kind;
+      const bool ours = kind == BufferKind::HostArray || kind == BufferKind::ExternResult || (kind == BufferKind::Output && failed);
+      if (ours && arrays[b].object) call.host->release(arrays[b].object);
+    }
+    return failed ? status : std::uint32_t(kOk);
+  }
+
+ private:
+  static bool fails(std::uint32_t status, const Call& call) { return (status & (kAlwaysFails | call.trapped)) != 0; }
+
+  static bool define(const ProgramSymbol& symbol, std::span<const std::int64_t> known, std::int64_t& value) {
+    const std::int64_t dividend = symbol.dividend.evaluate(known), divisor = symbol.divisor.evaluate(known);
+    if (divisor == 0 || (divisor == -1 && dividend == INT64_MIN)) return false;
+    std::int64_t quotient = dividend / divisor, remainder = dividend % divisor;
+    if (remainder != 0 && (remainder < 0) != (divisor < 0)) --quotient, remainder += divisor;
+    value = symbol.remainder ? remainder : quotient;
+    return true;
+  }
+
+  // ---- memory
+
+  struct Life {
+    int first = INT32_MAX, last = -1;
+  };
+  struct Place {
+    std::size_t offset = 0, bytes = 0;
+  };
+
+  void find_lives() {
+    lives_.resize(parts_.buffers.size());
+    auto touch = [&](int buffer, int step) {
+      lives_[buffer].first = std::min(lives_[buffer].first, step);
+      lives_[buffer].last = std::max(lives_[buffer].last, step);
+    };
+    for (int s = 0; s < int(parts_.steps.size()); ++s) {
+      const ProgramStep& step = parts_.steps[s];
+      switch (step.kind) {
+        case StepKind::Kernel:
+          for (int buffer : parts_.kernels[step.kernel].reads) touch(buffer, s);
+          for (int buffer : parts_.kernels[step.kernel].writes) touch(buffer, s);
+          break;
+        case StepKind::Matmul:
+          for (int buffer : {step.matmul.a, step.matmul.b, step.matmul.c}) touch(buffer, s);
+          break;
+        case StepKind::Extern:
+          for (int buffer : step.extern_call.operands) touch(buffer, s);
+          for (int buffer : step.extern_call.results) touch(buffer, s);
+          break;
+      }
+    }
+    for (std::size_t b = 0; b < parts_.buffers.size(); ++b)
+      if (parts_.buffers[b].kind == BufferKind::Temporary && lives_[b].last >= 0) temporaries_.push_back(int(b));
+    std::stable_sort(temporaries_.begin(), temporaries_.end(), [&](int a, int b) { return lives_[a].first < lives_[b].first; });
+  }
+
+  std::size_t bytes(int buffer, std::span<const std::int64_t> symbols) const {
+    std::int64_t count = 1;
+    for (const SymDim& dim : parts_.buffers[buffer].shape) count *= dim.is_constant() ? dim.value() : dim.evaluate(symbols);
+    return (std::size_t(count) * size_in_bytes(parts_.buffers[buffer].dtype) + kAlignment - 1) / kAlignment * kAlignment;
+  }
+
+  /// First fit among the temporaries alive at the same time. Returns the arena's size.
+  std::size_t place(std::span<const std::int64_t> symbols, Place* places) const {
+    std::size_t total = 0;
+    for (std::size_t t = 0; t < temporaries_.size(); ++t) {
+      const int buffer = temporaries_[t];
+      const std::size_t size = bytes(buffer, symbols);
+      std::size_t offset = 0;
+      for (bool moved = true; moved;) {
+        moved = false;
+        for (std::size_t u = 0; u < t; ++u) {
+          const int other = temporaries_[u];
+          if (lives_[other].last < lives_[buffer].first) continue;
+          const Place& taken = places[other];
+          if (offset < taken.offset + taken.bytes && taken.offset < offset + size) offset = taken.offset + taken.bytes, moved = true;
+        }
+      }
+      places[buffer] = {offset, size};
+      total = std::max(total, offset + size);
+    }
+    return total;
+  }
+
+  /// The arena of one call: on the stack if small.
+  class Arena {
+   public:
+    Arena(const CompiledProgram& program, std::span<const std::int64_t> symbols, char** pointers) {
+      if (program.temporaries_.empty()) return;
+      Scratch<Place, 16> computed(program.is_static_ ? 0 : program.parts_.buffers.size());
+      const Place* places = program.static_places_.data();
+      bytes_ = program.static_arena_;
+      if (!program.is_static_) {
+        bytes_ = program.place(symbols, computed.data());
+        places = computed.data();
+      }
+      char* base = local_;
+      if (bytes_ > sizeof local_) {
+        block_ = allocate_block(bytes_);
+        if (!block_) {
+          failed_ = true;
+          return;
+        }
+        base = static_cast<char*>(block_);
+      }
+      for (int buffer : program.temporaries_) pointers[buffer] = base + places[buffer].offset;
+    }
+    ~Arena() {
+      if (block_) release_block(block_, bytes_);
+    }
+    bool failed() const { return failed_; }
+
+   private:
+    alignas(kAlignment) char local_[2048];
+    std::size_t bytes_ = 0;
+    void* block_ = nullptr;
+    bool failed_ = false;
+  };
+
+  std::uint32_t allocate_arrays(Call& call, std::span<const std::int64_t> symbols, ArrayRef* arrays, char** pointers) const {
+    for (int b : host_buffers_) {
+      const ProgramBuffer& buffer = parts_.buffers[b];
+      const std::size_t rank = buffer.shape.size();
+      const std::int64_t* sizes = shapes_[b].data();
+      Scratch<std::int64_t, 16> computed(is_static_ ? 0 : 2 * rank);
+      if (!is_static_) {
+        for (std::size_t d = 0; d < rank; ++d) {
+          computed[d] = buffer.shape[d].evaluate(symbols);
+          computed[rank + d] = buffer.strides[d].evaluate(symbols);
+        }
+        sizes = computed.data();
+      }
+      arrays[b] = call.host->allocate(buffer.kind == BufferKind::Output ? buffer.number : -1, buffer.dtype, {sizes, rank},
+                                      {sizes + rank, rank});
+      if (!arrays[b].object) return kHostFailed;
+      pointers[b] = static_cast<char*>(arrays[b].data);
+    }
+    return kOk;
+  }
+
+  // ---- steps
+
+  struct LaunchPlan {
+    std::int64_t items, items_per_chunk, chunks;
+  };
+
+  LaunchPlan plan_launch(const ProgramKernel& kernel, std::span<const std::int64_t> symbols) const {
+    LaunchPlan plan{};
+    plan.items = kernel.items.evaluate(symbols);
+    plan.items_per_chunk = plan.items;
+    plan.chunks = 1;
+    if (plan.items <= 1) return plan;
+    const double item = kernel.nanoseconds_per_element * double(std::max<std::int64_t>(kernel.elements_per_item.evaluate(symbols), 1));
+    const double total = item * double(plan.items);
+    if (total < kParallelNanoseconds) return plan;
+    // Enough chunks that a late thread costs little.
+    const double chunk = std::max(kChunkNanoseconds, total / (8.0 * thread_count()));
+    std::int64_t items = std::max<std::int64_t>(1, std::int64_t(chunk / item));
+    items = (items + kernel.items_per_step - 1) / kernel.items_per_step * kernel.items_per_step;
+    plan.items_per_chunk = std::min(items, plan.items);
+    plan.chunks = (plan.items + plan.items_per_chunk - 1) / plan.items_per_chunk;
+    return plan;
+  }
+
+  std::uint32_t run_steps(Call& call, std::span<const std::int64_t> symbols, ArrayRef* arrays, char** pointers) const {
+    std::uint32_t status = 0;
+    for (const ProgramStep& step : parts_.steps) {
+      if (step.commit && fails(status, call)) return status;
+      switch (step.kind) {
+        case StepKind::Kernel: {
+          const ProgramKernel& kernel = parts_.kernels[step.kernel];
+          status |= launch(kernel, is_static_ ? static_launches_[step.kernel] : plan_launch(kernel, symbols), symbols, pointers);
+          break;
+        }
+        case StepKind::Matmul: {
+          const Conditions collected(parts_.float_conditions);
+          multiply(step.matmul, symbols, pointers);
+          status |= collected.raised();
+          break;
+        }
+        case StepKind::Extern:
+          // What follows may be visible outside; a failure so far must not get there.
+          if (fails(status, call)) return status;
+          if (!call_extern(step.extern_call, call, symbols, arrays, pointers)) return status | kHostFailed;
+          break;
+      }
+    }
+    return status;
+  }
+
+  std::uint32_t launch(const ProgramKernel& kernel, const LaunchPlan& plan, std::span<const std::int64_t> symbols, char** pointers) const {
+    if (plan.items <= 0) return 0;
+    if (plan.chunks <= 1) {
+      const Conditions collected(parts_.float_conditions);
+      const std::uint32_t status = kernel.function(pointers, symbols.data(), 0, plan.items);
+      return status | collected.raised();
+    }
+    Launch shared{kernel.function, pointers, symbols.data(), plan.items, plan.items_per_chunk, parts_.float_conditions};
+    parallel_for(plan.chunks, Launch::run_chunk, &shared);
+    return shared.status.load(std::memory_order_relaxed);
+  }
+
+  template <class T>
+  static void multiply_as(std::int64_t m, std::int64_t n, std::int64_t k, const char* a, MatrixLayout a_layout, const char* b,
+                          MatrixLayout b_layout, char* c, std::int64_t c_stride) {
+    gemm(m, n, k, reinterpret_cast<const T*>(a), a_layout, reinterpret_cast<const T*>(b), b_layout, reinterpret_cast<T*>(c), c_stride);
+  }
+
+  void multiply(const ProgramMatmul& plan, std::span<const std::int64_t> symbols, char** pointers) const {
+    const std::size_t batch_rank = plan.batch.size();
+    Scratch<std::int64_t, 64> numbers(4 * batch_rank);
+    std::int64_t batch = 1;
+    for (std::size_t d = 0; d < batch_rank; ++d) {
+      numbers[4 * d] = plan.batch[d].evaluate(symbols);
+      numbers[4 * d + 1] = plan.a_strides[d].evaluate(symbols);
+      numbers[4 * d + 2] = plan.b_strides[d].evaluate(symbols);
+      numbers[4 * d + 3] = plan.c_strides[d].evaluate(symbols);
+      batch *= numbers[4 * d];
+    }
+    const std::int64_t m = plan.m.evaluate(symbols), n = plan.n.evaluate(symbols), k = plan.k.evaluate(symbols);
+    if (batch == 0 || m == 0 || n == 0) return;
+    const MatrixLayout a_layout{plan.a_strides[batch_rank].evaluate(symbols), plan.a_strides[batch_rank + 1].evaluate(symbols)};
+    const MatrixLayout b_layout{plan.b_strides[batch_rank].evaluate(symbols), plan.b_strides[batch_rank + 1].evaluate(symbols)};
+    const std::int64_t c_stride = plan.c_strides[batch_rank].evaluate(symbols);
+    const auto size = std::int64_t(size_in_bytes(plan.dtype));
+    for (std::int64_t item = 0; item < batch; ++item) {
+      std::int64_t rest = item, a = 0, b = 0, c = 0;
+      for (std::size_t d = batch_rank; d-- > 0;) {
+        const std::int64_t at = rest % numbers[4 * d];
+        rest /= numbers[4 * d];
+        a += at * numbers[4 * d + 1];
+        b += at * numbers[4 * d + 2];
+        c += at * numbers[4 * d + 3];
+      }
+      auto* run = plan.dtype == DType::F32 ? multiply_as<float> : multiply_as<double>;
+      run(m, n, k, pointers[plan.a] + a * size, a_layout, pointers[plan.b] + b * size, b_layout, pointers[plan.c] + c * size, c_stride);
+    }
+  }
+
+  bool call_extern(const ProgramExtern& plan, Call& call, std::span<const std::int64_t> symbols, ArrayRef* arrays, char** pointers) const {
+    Scratch<ArrayRef, 16> operands(plan.operands.size()), results(plan.results.size());
+    for (std::size_t i = 0; i < plan.operands.size(); ++i) operands[i] = arrays[plan.operands[i]];
+    for (std::size_t i = 0; i < plan.results.size(); ++i) results[i] = {};
+    const bool done = call.host->call_extern(plan.handle, {operands.data(), plan.operands.size()}, symbols.first(parts_.graph_symbols),
+                                             {results.data(), plan.results.size()});
+    if (!done) return false;
+    for (std::size_t i = 0; i < plan.results.size(); ++i) {
+      arrays[plan.results[i]] = results[i];
+      pointers[plan.results[i]] = static_cast<char*>(results[i].data);
+    }
+    return true;
+  }
+
+  ProgramParts parts_;
+  std::vector<Life> lives_;
+  std::vector<int> temporaries_;   // by first use
+  std::vector<int> host_buffers_;  // outputs and operands of extern calls
+  std::vector<std::vector<std::int64_t>> shapes_;  // by buffer: sizes, then strides
+  bool is_static_ = false, has_objects_ = false;
+  std::vector<Place> static_places_;
+  std::size_t static_arena_ = 0;
+  std::vector<LaunchPlan> static_launches_;
+};
+
+}  // namespace
+
+std::unique_ptr<Program> make_compiled_program(ProgramParts parts) { return std::make_unique<CompiledProgram>(std::move(parts)); }
+
+}  // namespace fj

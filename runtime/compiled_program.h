@@ -1,0 +1,89 @@
+/// A program made of compiled kernels, library products and calls into the array library, over numbered buffers.
+///
+/// Everything that doesn't depend on symbols is computed once, when the program is made: a call with static sizes
+/// looks nothing up, allocates only its outputs, and runs small kernels on the calling thread.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "runtime/blas.h"
+#include "runtime/program.h"
+
+namespace fj {
+
+/// Runs work items [begin, end); returns KernelStatus bits.
+using KernelFunction = std::uint32_t (*)(char* const* buffers, const std::int64_t* symbols, std::int64_t begin, std::int64_t end);
+
+struct ProgramSymbol {
+  bool defined = false;  // else given by the caller
+  SymDim dividend, divisor;
+  bool remainder = false;
+};
+
+enum class BufferKind : std::uint8_t {
+  Input,         // the caller's
+  Output,        // allocated by the host for output `number`
+  Temporary,     // from the arena
+  HostArray,     // allocated by the host: an operand of an extern call
+  ExternResult,  // appears when the extern call has run
+};
+
+struct ProgramBuffer {
+  BufferKind kind = BufferKind::Temporary;
+  int number = -1;  // Input, Output: which
+  DType dtype = DType::F32;
+  Dims shape;
+  Dims strides;  // in elements
+};
+
+struct ProgramKernel {
+  std::string name;
+  KernelFunction function = nullptr;
+  SymDim items;              // work items of a launch
+  SymDim elements_per_item;  // for the cost model
+  double nanoseconds_per_element = 1;
+  std::int64_t items_per_step = 1;  // chunks are multiples of this
+  std::vector<int> reads, writes;   // buffers
+};
+
+/// c[batch.., m, n] = a[batch.., m, k] * b[batch.., k, n]; operands by buffer and strides in elements.
+struct ProgramMatmul {
+  int a = -1, b = -1, c = -1;
+  DType dtype = DType::F32;
+  Dims batch;
+  SymDim m, n, k;
+  Dims a_strides, b_strides, c_strides;
+};
+
+struct ProgramExtern {
+  std::int64_t handle = 0;
+  std::string callee;
+  std::vector<int> operands, results;  // buffers
+};
+
+enum class StepKind : std::uint8_t { Kernel, Matmul, Extern };
+
+struct ProgramStep {
+  StepKind kind = StepKind::Kernel;
+  int kernel = -1;
+  ProgramMatmul matmul;
+  ProgramExtern extern_call;
+  bool commit = false;  // writes inputs: nothing that can fail follows
+};
+
+struct ProgramParts {
+  std::vector<ProgramSymbol> symbols;
+  std::size_t graph_symbols = 0;  // the first ones, which Call::symbols holds
+  std::vector<ProgramBuffer> buffers;
+  std::vector<int> output_buffers;
+  std::vector<ProgramKernel> kernels;
+  std::vector<ProgramStep> steps;
+  bool float_conditions = false;
+  std::string text;
+  std::shared_ptr<void> code;  // keeps the kernels' code alive
+};
+
+std::unique_ptr<Program> make_compiled_program(ProgramParts parts);
+
+}  // namespace fj

@@ -1,0 +1,134 @@
+// What becomes one kernel, and that it computes what the graph says.
+#include "tests/codegen/harness.h"
+
+namespace fj::test {
+
+TEST(Fusion, a_chain_of_pointwise_operations_is_one_kernel) {
+  same_as_reference(R"(
+graph @f(%x: f32[37, 65]) {
+  %0 = constant {value = 1.0, to = f32} : f32[]
+  %1 = broadcast %0 {dims = [], shape = [37, 65]} : f32[37, 65]
+  %2 = add %x, %1 : f32[37, 65]
+  %3 = mul %2, %2 : f32[37, 65]
+  %4 = maximum %3, %1 : f32[37, 65]
+  %5 = sub %4, %x : f32[37, 65]
+  return %5
+})", {sample(DType::F32, {37, 65}, 1)}, {.kernels = 1});
+}
+
+TEST(Fusion, softmax_is_one_kernel) {
+  same_as_reference(R"(
+graph @f(%x: f32[9, 131]) {
+  %0 = reduce_max %x {axes = [1]} : f32[9]
+  %1 = broadcast %0 {dims = [0], shape = [9, 131]} : f32[9, 131]
+  %2 = sub %x, %1 : f32[9, 131]
+  %3 = exp %2 : f32[9, 131]
+  %4 = reduce_sum %3 {axes = [1]} : f32[9]
+  %5 = broadcast %4 {dims = [0], shape = [9, 131]} : f32[9, 131]
+  %6 = div %3, %5 : f32[9, 131]
+  return %6
+})", {sample(DType::F32, {9, 131}, 1)}, {.ulps = 8, .kernels = 1});
+}
+
+TEST(Fusion, a_column_reduction_runs_lanes_over_the_columns) {
+  same_as_reference(R"(
+graph @f(%x: f32[50, 70]) {
+  %0 = mul %x, %x : f32[50, 70]
+  %1 = reduce_sum %0 {axes = [0]} : f32[70]
+  return %1
+})", {sample(DType::F32, {50, 70}, 1)}, {.ulps = 20, .kernels = 1});
+}
+
+TEST(Fusion, a_full_reduction_is_split) {
+  same_as_reference(R"(
+graph @f(%x: f32[300, 401]) {
+  %0 = mul %x, %x : f32[300, 401]
+  %1 = reduce_sum %0 {axes = [0, 1]} : f32[]
+  %2 = sqrt %1 : f32[]
+  return %2, %0
+})", {sample(DType::F32, {300, 401}, 1)}, {.ulps = 20, .kernels = 2});
+}
+
+TEST(Fusion, sizes_may_change_between_calls) {
+  const char* text = R"(
+graph @f(%x: f32[s0, s1], %y: f32[s2]) where s0 >= 0, s1 >= 0, s2 >= 0 {
+  %0 = reduce_sum %x {axes = [1]} : f32[s0]
+  %1 = broadcast %0 {dims = [0], shape = [s0, s1]} : f32[s0, s1]
+  %2 = add %x, %1 : f32[s0, s1]
+  %3 = exp %y : f32[s2]
+  return %2, %3
+})";
+  for (std::int64_t n : {0, 1, 2, 7, 33})
+    for (std::int64_t m : {0, 1, 5, 64, 100})
+      same_as_reference(text, {sample(DType::F32, {n, m}, 1, 0.5, 4), sample(DType::F32, {m}, 2)}, {.ulps = 64, .symbols = {n, m, m}});
+}
+
+TEST(Fusion, index_maps_are_addresses) {
+  same_as_reference(R"(
+graph @f(%x: f32[6, 10], %y: f32[3, 10], %z: f32[]) {
+  %0 = transpose %x {permutation = [1, 0]} : f32[10, 6]
+  %1 = slice %x {starts = [1, 9], sizes = [3, 5], steps = [2, -2]} : f32[3, 5]
+  %2 = concat %x, %y {axis = 0} : f32[9, 10]
+  %3 = mul %2, %2 : f32[9, 10]
+  %4 = pad %y, %z {low = [1, 2], high = [0, 3]} : f32[4, 15]
+  %5 = slice_update %x, %y {starts = [0, 0], steps = [2, 1]} : f32[6, 10]
+  %6 = reshape %x {shape = [60]} : f32[60]
+  %7 = reshape %6 {shape = [4, 15]} : f32[4, 15]
+  %8 = add %7, %4 : f32[4, 15]
+  %9 = concat %x, %x {axis = 1} : f32[6, 20]
+  return %0, %1, %3, %4, %5, %8, %9
+})", {sample(DType::F32, {6, 10}, 1), sample(DType::F32, {3, 10}, 2), sample(DType::F32, {}, 3)});
+}
+
+TEST(Fusion, a_layer_norm_is_one_kernel) {
+  same_as_reference(R"(
+graph @f(%x: f32[12, 100], %w: f32[100], %b: f32[100]) {
+  %n = constant {value = 100.0, to = f32} : f32[]
+  %e = constant {value = 0.00001, to = f32} : f32[]
+  %nr = broadcast %n {dims = [], shape = [12]} : f32[12]
+  %er = broadcast %e {dims = [], shape = [12]} : f32[12]
+  %0 = reduce_sum %x {axes = [1]} : f32[12]
+  %1 = div %0, %nr : f32[12]
+  %2 = broadcast %1 {dims = [0], shape = [12, 100]} : f32[12, 100]
+  %3 = sub %x, %2 : f32[12, 100]
+  %4 = mul %3, %3 : f32[12, 100]
+  %5 = reduce_sum %4 {axes = [1]} : f32[12]
+  %6 = div %5, %nr : f32[12]
+  %7 = add %6, %er : f32[12]
+  %8 = rsqrt %7 : f32[12]
+  %9 = broadcast %8 {dims = [0], shape = [12, 100]} : f32[12, 100]
+  %10 = mul %3, %9 : f32[12, 100]
+  %11 = broadcast %w {dims = [1], shape = [12, 100]} : f32[12, 100]
+  %12 = mul %10, %11 : f32[12, 100]
+  %13 = broadcast %b {dims = [1], shape = [12, 100]} : f32[12, 100]
+  %14 = add %12, %13 : f32[12, 100]
+  return %14
+})", {sample(DType::F32, {12, 100}, 1), sample(DType::F32, {100}, 2), sample(DType::F32, {100}, 3)}, {.ulps = 1000, .kernels = 1});
+}
+
+TEST(Fusion, products_scans_and_indices) {
+  const DenseArray x = sample(DType::F32, {20, 30}, 1);
+  DenseArray indices(DType::I64, {5});
+  for (int i = 0; i < 5; ++i) reinterpret_cast<std::int64_t*>(indices.data.data())[i] = i * 3 - 6;
+  same_as_reference(R"(
+graph @f(%x: f32[20, 30], %i: i64[5]) {
+  %0 = transpose %x {permutation = [1, 0]} : f32[30, 20]
+  %1 = matmul %x, %0 : f32[20, 20]
+  %2 = cumsum %x {axis = 1} : f32[20, 30]
+  %3 = cumsum %x {axis = 0} : f32[20, 30]
+  %4 = gather %x, %i {axis = 0} : f32[5, 30]
+  %5 = gather %x, %i {axis = 1} : f32[20, 5]
+  %6 = scatter_add %x, %i, %4 {axis = 0} : f32[20, 30]
+  %7 = argmax %x {axis = 1} : i64[20]
+  %8 = argmin %x {axis = 0} : i64[30]
+  return %1, %2, %3, %4, %5, %6, %7, %8
+})", {x, indices}, {.ulps = 1000});
+  reinterpret_cast<std::int64_t*>(indices.data.data())[3] = 20;
+  same_as_reference(R"(
+graph @f(%x: f32[20, 30], %i: i64[5]) {
+  %4 = gather %x, %i {axis = 0} : f32[5, 30]
+  return %4
+})", {x, indices});
+}
+
+}  // namespace fj::test

@@ -1,0 +1,207 @@
+#include "tests/codegen/harness.h"
+
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+
+#include "graph_ir/parse.h"
+#include "graph_ir/print.h"
+
+namespace fj::test {
+
+namespace {
+
+struct Block {
+  int references = 1;
+  void* memory = nullptr;
+};
+
+double read(const DenseArray& array, std::int64_t i, bool imaginary = false) {
+  const Scalar scalar = array.scalar(i);
+  if (const auto* complex = std::get_if<std::pair<double, double>>(&scalar)) return imaginary ? complex->second : complex->first;
+  if (const auto* real = std::get_if<double>(&scalar)) return *real;
+  return 0;
+}
+
+/// Distance to the next number of the dtype at `x`.
+double unit(DType dtype, double x) {
+  int digits = 52, lowest = -1022;
+  switch (dtype) {
+    case DType::F16: digits = 10, lowest = -14; break;
+    case DType::BF16: digits = 7, lowest = -126; break;
+    case DType::F32: case DType::C64: digits = 23, lowest = -126; break;
+    default: break;
+  }
+  int exponent = lowest;
+  if (x != 0 && std::isfinite(x)) exponent = std::max(lowest, std::ilogb(x));
+  return std::ldexp(1.0, exponent - digits);
+}
+
+bool near(DType dtype, double actual, double expected, double ulps) {
+  if (std::isnan(expected)) return std::isnan(actual);
+  if (actual == expected) return std::signbit(actual) == std::signbit(expected) || ulps > 0;
+  if (std::isinf(actual) || std::isinf(expected)) {
+    const double finite = std::isinf(actual) ? expected : actual;
+    // One step over the border to infinity.
+    return ulps > 0 && std::isfinite(finite) && std::fabs(finite) >= (dtype == DType::F16 ? 65000 : 3.3e38);
+  }
+  return std::fabs(actual - expected) <= ulps * unit(dtype, expected);
+}
+
+}  // namespace
+
+ArrayRef MallocHost::allocate(int, DType dtype, std::span<const std::int64_t> shape, std::span<const std::int64_t>) {
+  std::int64_t count = 1;
+  for (auto size : shape) count *= size;
+  auto* block = new Block;
+  const std::size_t bytes = std::size_t(count) * size_in_bytes(dtype);
+  block->memory = std::malloc(bytes + 1);
+  std::memset(block->memory, 0xcd, bytes);
+  ++alive;
+  return {block->memory, block};
+}
+
+bool MallocHost::call_extern(std::int64_t, std::span<const ArrayRef> operands, std::span<const std::int64_t>, std::span<ArrayRef> results) {
+  // The only function here: a copy of four floats, doubled.
+  ++extern_calls;
+  results[0] = allocate(-1, DType::F32, std::vector<std::int64_t>{4}, std::vector<std::int64_t>{1});
+  for (int i = 0; i < 4; ++i) static_cast<float*>(results[0].data)[i] = 2 * static_cast<float*>(operands[0].data)[i];
+  return true;
+}
+
+void MallocHost::retain(void* object) { ++static_cast<Block*>(object)->references; }
+
+void MallocHost::release(void* object) {
+  auto* block = static_cast<Block*>(object);
+  if (--block->references) return;
+  std::free(block->memory);
+  delete block;
+  --alive;
+}
+
+DenseArray sample(DType dtype, std::vector<std::int64_t> shape, std::uint64_t seed, double low, double high) {
+  DenseArray array(dtype, std::move(shape));
+  std::uint64_t state = seed * 0x9e3779b97f4a7c15 + 1;
+  auto next = [&] {
+    state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+    return low + (high - low) * (double(state >> 11) / 9007199254740992.0);
+  };
+  for (std::int64_t i = 0; i < array.element_count(); ++i) {
+    const double x = next();
+    Scalar scalar;
+    switch (category(dtype)) {
+      case DTypeCategory::Bool: scalar = x > (low + high) / 2; break;
+      case DTypeCategory::Unsigned: scalar = std::uint64_t(std::fabs(x)); break;
+      case DTypeCategory::Signed: scalar = std::int64_t(x); break;
+      case DTypeCategory::Float: scalar = x; break;
+      case DTypeCategory::Complex: scalar = std::pair(x, next()); break;
+    }
+    const DenseArray one = scalar_array(dtype, scalar);
+    std::memcpy(array.element(i), one.data.data(), one.data.size());
+  }
+  return array;
+}
+
+Outcome run_llvm(const Graph& graph, const std::vector<DenseArray>& inputs, std::vector<std::int64_t> symbols,
+                 const CompileOptions& options) {
+  const auto program = compile_llvm(graph, options);
+  symbols.resize(graph.symbols.size());
+  std::vector<std::vector<std::byte>> memory;
+  std::vector<ArrayRef> arrays;
+  auto for_each = [](const DenseArray& array, const std::vector<std::int64_t>& strides, auto visit) {
+    for (std::int64_t i = 0; i < array.element_count(); ++i) {
+      std::int64_t rest = i, offset = 0;
+      for (std::size_t d = array.shape.size(); d-- > 0; rest /= array.shape[d]) offset += rest % array.shape[d] * strides[d];
+      visit(i, offset);
+    }
+  };
+  auto strides_of = [&](const std::optional<Strides>& strides, ValueId value) {
+    return evaluate(strides ? *strides : contiguous_strides(graph.type(value).shape), symbols);
+  };
+  std::vector<std::int64_t> definitions = symbols;
+  EXPECT_TRUE(evaluate_definitions(graph, definitions));
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const auto strides = strides_of(graph.inputs[i].strides, graph.inputs[i].value);
+    const std::size_t bytes = size_in_bytes(inputs[i].dtype);
+    std::int64_t low = 0, high = 0;
+    for_each(inputs[i], strides, [&](std::int64_t, std::int64_t offset) { low = std::min(low, offset), high = std::max(high, offset); });
+    memory.emplace_back(std::size_t(high - low + 1) * bytes, std::byte(0xab));
+    std::byte* data = memory.back().data() - low * std::int64_t(bytes);
+    for_each(inputs[i], strides, [&](std::int64_t at, std::int64_t offset) {
+      std::memcpy(data + offset * std::int64_t(bytes), inputs[i].element(at), bytes);
+    });
+    arrays.push_back({data, nullptr});
+  }
+  MallocHost host;
+  std::vector<ArrayRef> outputs(graph.outputs.size());
+  Call call;
+  call.host = &host;
+  call.inputs = arrays;
+  call.symbols = symbols;
+  call.outputs = outputs;
+  Outcome outcome;
+  outcome.status = program->run(call);
+  outcome.kernels = program->kernel_count();
+  auto gather = [&](void* data, ValueId value, const std::vector<std::int64_t>& strides) {
+    DenseArray array(graph.type(value).dtype, evaluate(graph.type(value).shape, symbols));
+    const std::size_t bytes = size_in_bytes(array.dtype);
+    for_each(array, strides, [&](std::int64_t at, std::int64_t offset) {
+      std::memcpy(array.element(at), static_cast<std::byte*>(data) + offset * std::int64_t(bytes), bytes);
+    });
+    outcome.results.push_back(std::move(array));
+  };
+  if (outcome.status == kOk) {
+    for (std::size_t i = 0; i < outputs.size(); ++i) {
+      gather(outputs[i].data, graph.outputs[i].value, strides_of(graph.outputs[i].strides, graph.outputs[i].value));
+      host.release(outputs[i].object);
+    }
+  }
+  EXPECT_EQ(host.alive, 0) << "arrays leaked";
+  for (const Write& write : graph.writes)
+    gather(arrays[write.input].data, write.value, strides_of(graph.inputs[write.input].strides, graph.inputs[write.input].value));
+  return outcome;
+}
+
+testing::AssertionResult close(const DenseArray& actual, const DenseArray& expected, double ulps) {
+  if (actual.shape != expected.shape || actual.dtype != expected.dtype) return testing::AssertionFailure() << "types differ";
+  const bool floats = is_float(expected.dtype) || is_complex(expected.dtype);
+  const std::size_t bytes = size_in_bytes(expected.dtype);
+  for (std::int64_t i = 0; i < expected.element_count(); ++i) {
+    bool equal;
+    if (floats)
+      equal = near(expected.dtype, read(actual, i), read(expected, i), ulps) &&
+              near(expected.dtype, read(actual, i, true), read(expected, i, true), ulps);
+    else
+      equal = std::memcmp(actual.element(i), expected.element(i), bytes) == 0;
+    if (!equal)
+      return testing::AssertionFailure() << "element " << i << " of " << expected.element_count() << ": " << text(actual.scalar(i))
+                                         << ", expected " << text(expected.scalar(i));
+  }
+  return testing::AssertionSuccess();
+}
+
+void same_as_reference(const Graph& graph, const std::vector<DenseArray>& inputs, const Check& check) {
+  std::vector<std::int64_t> symbols = check.symbols;
+  symbols.resize(graph.symbols.size());
+  std::vector<DenseArray> expected;
+  const std::uint32_t status = evaluate(graph, inputs, symbols, expected) & ~kFloatConditions;
+  for (const std::string& level : check.levels) {
+    CompileOptions options;
+    options.cpu = level;
+    const Outcome outcome = run_llvm(graph, inputs, check.symbols, options);
+    ASSERT_EQ(outcome.status, status) << "at level '" << level << "'\n" << print(graph);
+    if (status) continue;
+    ASSERT_EQ(outcome.results.size(), expected.size());
+    for (std::size_t i = 0; i < expected.size(); ++i)
+      EXPECT_TRUE(close(outcome.results[i], expected[i], check.ulps)) << "result " << i << " at level '" << level << "'\n" << print(graph);
+    if (check.kernels >= 0) {
+      EXPECT_EQ(outcome.kernels, check.kernels) << "level '" << level << "'\n" << print(graph);
+    }
+  }
+}
+
+void same_as_reference(const std::string& text, const std::vector<DenseArray>& inputs, const Check& check) {
+  same_as_reference(parse(text), inputs, check);
+}
+
+}  // namespace fj::test

@@ -1,0 +1,57 @@
+/// Runs a graph through the LLVM back end and through the evaluator and compares.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "codegen/compile.h"
+#include "graph_ir/evaluate.h"
+
+namespace fj::test {
+
+/// Arrays from malloc; counts what is alive.
+class MallocHost : public Host {
+ public:
+  ArrayRef allocate(int output, DType dtype, std::span<const std::int64_t> shape, std::span<const std::int64_t> strides) override;
+  bool call_extern(std::int64_t handle, std::span<const ArrayRef> operands, std::span<const std::int64_t> symbols,
+                   std::span<ArrayRef> results) override;
+  void retain(void* object) override;
+  void release(void* object) override;
+  int alive = 0;
+  int extern_calls = 0;
+};
+
+/// Feature levels to try: "" is the host.
+inline const std::vector<std::string> all_levels = {"", "x86-64-v3", "x86-64"};
+
+/// Deterministic values suited to a dtype: small numbers of both signs, fractions for floats.
+DenseArray sample(DType dtype, std::vector<std::int64_t> shape, std::uint64_t seed, double low = -4, double high = 4);
+
+struct Outcome {
+  std::uint32_t status = 0;
+  std::vector<DenseArray> results;  // outputs, then values of writes as found in the inputs
+  int kernels = 0;
+};
+
+/// Compiles and runs. Inputs are laid out as the graph says.
+Outcome run_llvm(const Graph& graph, const std::vector<DenseArray>& inputs, std::vector<std::int64_t> symbols,
+                 const CompileOptions& options);
+
+/// Bit-equal for integers and bool; floats within `ulps` units in the last place (of the dtype), NaN equals NaN.
+testing::AssertionResult close(const DenseArray& actual, const DenseArray& expected, double ulps);
+
+struct Check {
+  double ulps = 0;
+  int kernels = -1;  // expected number, -1: any
+  std::vector<std::int64_t> symbols = {};
+  std::vector<std::string> levels = all_levels;
+};
+
+/// Evaluates `text` both ways on `inputs` at every level.
+void same_as_reference(const std::string& text, const std::vector<DenseArray>& inputs, const Check& check = {});
+void same_as_reference(const Graph& graph, const std::vector<DenseArray>& inputs, const Check& check = {});
+
+}  // namespace fj::test
