@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "graph_ir/pipeline.h"
 #include "runtime/base/error.h"
 #include "tracer/interpreter.h"
 #include "tracer/restart.h"
@@ -157,6 +158,7 @@ TraceResult trace(const TraceRequest& request) {
   PyErr_Fetch(&type, &value, &traceback);
   try {
     result.segment = trace_segment(request);
+    if (has_array_work(*result.segment)) optimise(*result.segment->graph);
   } catch (const std::exception& failure) {
     result.internal_error = failure.what();
     Exit exit = exit_at(request, request.start_instruction, Exit::Kind::Handover);
