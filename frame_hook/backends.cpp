@@ -18,19 +18,6 @@ namespace py = pybind11;
 Ref<> backend_resolver;
 std::array<Ref<>, 3> error_types;
 
-/// Symbols a callable can't read off its inputs' shapes: int arguments. They follow the arrays.
-std::vector<SymbolId> loose_symbols(const Graph& graph) {
-  std::vector<SymbolId> result;
-  for (std::uint32_t i = 0; i < graph.symbols.size(); i++) {
-    if (graph.symbols[i].definition) continue;
-    bool is_size = false;
-    for (const Input& input : graph.inputs)
-      for (const SymDim& size : graph.type(input.value).shape) is_size = is_size || size == SymDim(SymbolId{i});
-    if (!is_size) result.push_back(SymbolId{i});
-  }
-  return result;
-}
-
 class PythonProgram final : public Program {
  public:
   PythonProgram(std::shared_ptr<const Graph> graph, Ref<> callable)
@@ -48,12 +35,14 @@ class PythonProgram final : public Program {
 
  private:
   bool copy(PyObject* value, PyObject* target) const;
+  bool detach(Ref<>& value) const;
 
   std::shared_ptr<const Graph> graph_;
   Ref<> callable_;
   std::vector<SymbolId> loose_;
 };
 
+/// Moves no version counter: that of an input is moved by the segment, a new array's stays 0.
 bool PythonProgram::copy(PyObject* value, PyObject* target) const {
   Ref<> have = Ref<>::steal(PyObject_GetAttrString(value, "shape")), want = Ref<>::steal(PyObject_GetAttrString(target, "shape"));
   if (!have || !want) return false;
@@ -64,7 +53,20 @@ bool PythonProgram::copy(PyObject* value, PyObject* target) const {
                  want.get());
     return false;
   }
-  return PyObject_SetItem(target, Py_Ellipsis, value) == 0;
+  const auto from = array_library(value), to = array_library(target);
+  Ref<> seen = from && to && *from != *to ? cross_view(value, *to) : Ref<>::borrow(value);
+  if (!seen) return false;
+  if (to != Library::Torch) return PyObject_SetItem(target, Py_Ellipsis, seen.get()) == 0;
+  Ref<> data = Ref<>::steal(PyObject_GetAttrString(target, "data"));
+  Ref<> done = data ? Ref<>::steal(PyObject_CallMethod(data.get(), "copy_", "O", seen.get())) : Ref<>();
+  return bool(done);
+}
+
+/// Written values may be views of what is about to be written.
+bool PythonProgram::detach(Ref<>& value) const {
+  const auto library = array_library(value.get());
+  if (library) value = Ref<>::steal(PyObject_CallMethod(value.get(), *library == Library::Torch ? "clone" : "copy", nullptr));
+  return bool(value);
 }
 
 std::uint32_t PythonProgram::run(Call& call) const {
@@ -110,10 +112,14 @@ std::uint32_t PythonProgram::run(Call& call) const {
     made.push_back(output);
     if (!copy(PySequence_Fast_GET_ITEM(results.get(), Py_ssize_t(i)), static_cast<PyObject*>(output.object))) return fail();
   }
+  std::vector<Ref<>> written;
+  for (std::size_t i = 0; i < graph_->writes.size(); i++) {
+    written.push_back(Ref<>::borrow(PySequence_Fast_GET_ITEM(results.get(), Py_ssize_t(graph_->outputs.size() + i))));
+    if (!detach(written.back())) return fail();
+  }
   // Nothing visible has happened until here.
   for (std::size_t i = 0; i < graph_->writes.size(); i++) {
-    PyObject* value = PySequence_Fast_GET_ITEM(results.get(), Py_ssize_t(graph_->outputs.size() + i));
-    if (!copy(value, static_cast<PyObject*>(call.inputs[std::size_t(graph_->writes[i].input)].object))) return fail();
+    if (!copy(written[i].get(), static_cast<PyObject*>(call.inputs[std::size_t(graph_->writes[i].input)].object))) return fail();
   }
   for (std::size_t i = 0; i < made.size(); i++) call.outputs[i] = made[i];
   return kOk;
@@ -129,7 +135,7 @@ std::unique_ptr<Program> compile_with_callable(const Segment& segment, const Fra
     }
   }
   std::shared_ptr<const Graph> graph = segment.graph;
-  py::object shown = python_graph(graph);
+  py::object shown = python_graph(graph, segment.externs);
   PyObject* arguments[] = {shown.ptr(), examples.get()};
   Ref<> compiled = Ref<>::steal(PyObject_Vectorcall(callable, arguments, 2, nullptr));
   if (compiled && !PyCallable_Check(compiled.get())) {

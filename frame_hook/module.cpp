@@ -6,6 +6,7 @@
 #include "frame_hook/compiled_function.h"
 #include "frame_hook/interpreted.h"
 #include "frame_hook/python_graph.h"
+#include "graph_ir/ops.h"
 #include "runtime/base/options.h"
 
 namespace py = pybind11;
@@ -130,6 +131,11 @@ PYBIND11_MODULE(_core, module) {
   module.def("backend_of", [](const py::object& compiled) -> py::object {
     PyObject* backend = state_of(compiled).backend.get();
     return backend != nullptr ? py::reinterpret_borrow<py::object>(backend) : py::none();
+  });
+  module.def("operation_names", [] {
+    py::list names;
+    for (int op = 0; op < kOpCount; op++) names.append(std::string(name(Op(op))));
+    return names;
   });
   module.def("option_names", [] {
     py::list names;

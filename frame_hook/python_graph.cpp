@@ -4,6 +4,7 @@
 #include <pybind11/stl.h>
 
 #include "graph_ir/print.h"
+#include "tracer/host.h"
 
 namespace fj {
 
@@ -13,10 +14,12 @@ namespace py = pybind11;
 
 struct PythonGraph {
   std::shared_ptr<const Graph> graph;
+  std::shared_ptr<const ExternTable> externs;
 };
 
 struct PythonNode {
   std::shared_ptr<const Graph> graph;
+  std::shared_ptr<const ExternTable> externs;
   std::size_t index;
   const Node& node() const { return graph->nodes[index]; }
 };
@@ -67,9 +70,10 @@ py::dict attributes(const Attrs& attrs) {
 
 py::tuple type_object(const Type& type) { return py::make_tuple(std::string(name(type.dtype)), sizes_object(type.shape)); }
 
-std::vector<std::uint32_t> indices(const std::vector<ValueId>& values) {
+template <class Id>
+std::vector<std::uint32_t> indices(const std::vector<Id>& ids) {
   std::vector<std::uint32_t> result;
-  for (ValueId value : values) result.push_back(value.index);
+  for (Id id : ids) result.push_back(id.index);
   return result;
 }
 
@@ -84,11 +88,39 @@ py::list inputs(const PythonGraph& self) {
 
 py::list nodes(const PythonGraph& self) {
   py::list result;
-  for (std::size_t i = 0; i < self.graph->nodes.size(); i++) result.append(PythonNode{self.graph, i});
+  for (std::size_t i = 0; i < self.graph->nodes.size(); i++) result.append(PythonNode{self.graph, self.externs, i});
   return result;
 }
 
+/// What the array library's own function makes of `arrays`, which have the layouts the node asks for.
+py::list call_library(const PythonNode& self, const py::list& arrays, const std::vector<std::int64_t>& symbols) {
+  const Node& node = self.node();
+  if (node.op != Op::extern_call || !self.externs) throw py::type_error("only extern_call nodes of a graph being compiled can be called");
+  std::vector<ArrayRef> operands, results(node.results.size());
+  for (py::handle array : arrays) {
+    if (!array_library(array.ptr())) throw py::type_error("an operand is not an array");
+    operands.push_back({data_pointer(array.ptr()), array.ptr()});
+  }
+  SegmentHost host({}, self.externs.get());
+  if (!host.call_extern(node.attrs.get<std::int64_t>("handle"), operands, symbols, results)) throw std::runtime_error(host.failure());
+  py::list made;
+  for (const ArrayRef& result : results) made.append(py::reinterpret_steal<py::object>(static_cast<PyObject*>(result.object)));
+  return made;
+}
+
 }  // namespace
+
+std::vector<SymbolId> loose_symbols(const Graph& graph) {
+  std::vector<SymbolId> result;
+  for (std::uint32_t i = 0; i < graph.symbols.size(); i++) {
+    if (graph.symbols[i].definition) continue;
+    bool is_size = false;
+    for (const Input& input : graph.inputs)
+      for (const SymDim& size : graph.type(input.value).shape) is_size = is_size || size == SymDim(SymbolId{i});
+    if (!is_size) result.push_back(SymbolId{i});
+  }
+  return result;
+}
 
 void bind_graph(py::module_& module) {
   py::class_<PythonNode>(module, "Node", "One operation of a graph. Values are numbers.")
@@ -102,6 +134,8 @@ void bind_graph(py::module_& module) {
         return types;
       }, "(dtype, shape) of each result.")
       .def_property_readonly("location", [](const PythonNode& n) { return py::make_tuple(n.node().location.file, n.node().location.line); })
+      .def("call", call_library, py::arg("arrays"), py::arg("symbols"),
+           "extern_call only: the arrays the library's function returns. symbols: a number for each of the graph's.")
       .def("__repr__", [](const PythonNode& n) { return "<framejit node " + std::string(name(n.node().op)) + ">"; });
   py::class_<PythonGraph>(module, "Graph", "A captured graph: operations on arrays in SSA form. Printed exactly by `text`.")
       .def_property_readonly("text", [](const PythonGraph& g) { return print(*g.graph); })
@@ -123,12 +157,23 @@ void bind_graph(py::module_& module) {
         for (const Symbol& symbol : g.graph->symbols) result.push_back(symbol.name);
         return result;
       })
+      .def_property_readonly("integers", [](const PythonGraph& g) { return indices(loose_symbols(*g.graph)); },
+                             "The symbols that are no size of an input: their numbers follow the arrays in a call.")
+      .def_property_readonly("definitions", [](const PythonGraph& g) {
+        py::list result;
+        for (std::size_t i = 0; i < g.graph->symbols.size(); i++)
+          if (const auto& quotient = g.graph->symbols[i].definition)
+            result.append(py::make_tuple(i, size_object(quotient->dividend), size_object(quotient->divisor), quotient->remainder));
+        return result;
+      }, "(symbol, dividend, divisor, remainder) of each symbol that is a floor quotient or a remainder of others.")
       .def("__str__", [](const PythonGraph& g) { return print(*g.graph); })
       .def("__repr__", [](const PythonGraph& g) {
         return "<framejit graph " + g.graph->name + " of " + std::to_string(g.graph->nodes.size()) + " operations>";
       });
 }
 
-py::object python_graph(std::shared_ptr<const Graph> graph) { return py::cast(PythonGraph{std::move(graph)}); }
+py::object python_graph(std::shared_ptr<const Graph> graph, std::shared_ptr<const ExternTable> externs) {
+  return py::cast(PythonGraph{std::move(graph), std::move(externs)});
+}
 
 }  // namespace fj

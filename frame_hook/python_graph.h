@@ -4,12 +4,17 @@
 #include <pybind11/pybind11.h>
 
 #include <memory>
+#include <vector>
 
 #include "graph_ir/graph.h"
+#include "tracer/extern_table.h"
 
 namespace fj {
 
 void bind_graph(pybind11::module_& module);
-pybind11::object python_graph(std::shared_ptr<const Graph> graph);
+/// `externs`: lets extern_call nodes be called; null where the graph is only shown.
+pybind11::object python_graph(std::shared_ptr<const Graph> graph, std::shared_ptr<const ExternTable> externs = nullptr);
+/// Symbols a callable can't read off its inputs' shapes: int arguments, strides. Their numbers follow the arrays.
+std::vector<SymbolId> loose_symbols(const Graph& graph);
 
 }  // namespace fj

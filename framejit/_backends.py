@@ -2,8 +2,9 @@
 import importlib.metadata
 
 from framejit import _core
+from framejit._replay import replay
 
-_registered = {}
+_registered = {"eager": replay}
 
 
 def register_backend(name, backend=None):
@@ -18,7 +19,7 @@ def register_backend(name, backend=None):
         raise TypeError("register_backend: the name is a string that is not empty")
     if not callable(backend):
         raise TypeError(f"register_backend: {backend!r} is not callable")
-    if _core.is_builtin_backend(name):
+    if _core.is_builtin_backend(name) or name == "eager":
         raise ValueError(f"register_backend: {name!r} is built in")
     _registered[name] = backend
     return backend
