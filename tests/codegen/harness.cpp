@@ -37,7 +37,7 @@ double unit(DType dtype, double x) {
   return std::ldexp(1.0, exponent - digits);
 }
 
-bool near(DType dtype, double actual, double expected, double ulps) {
+bool near(DType dtype, double actual, double expected, double ulps, double scale) {
   if (std::isnan(expected)) return std::isnan(actual);
   if (actual == expected) return std::signbit(actual) == std::signbit(expected) || ulps > 0;
   if (std::isinf(actual) || std::isinf(expected)) {
@@ -45,7 +45,7 @@ bool near(DType dtype, double actual, double expected, double ulps) {
     // One step over the border to infinity.
     return ulps > 0 && std::isfinite(finite) && std::fabs(finite) >= (dtype == DType::F16 ? 65000 : 3.3e38);
   }
-  return std::fabs(actual - expected) <= ulps * unit(dtype, expected);
+  return std::fabs(actual - expected) <= ulps * unit(dtype, std::max(std::fabs(expected), scale));
 }
 
 }  // namespace
@@ -162,15 +162,15 @@ Outcome run_llvm(const Graph& graph, const std::vector<DenseArray>& inputs, std:
   return outcome;
 }
 
-testing::AssertionResult close(const DenseArray& actual, const DenseArray& expected, double ulps) {
+testing::AssertionResult close(const DenseArray& actual, const DenseArray& expected, double ulps, double scale) {
   if (actual.shape != expected.shape || actual.dtype != expected.dtype) return testing::AssertionFailure() << "types differ";
   const bool floats = is_float(expected.dtype) || is_complex(expected.dtype);
   const std::size_t bytes = size_in_bytes(expected.dtype);
   for (std::int64_t i = 0; i < expected.element_count(); ++i) {
     bool equal;
     if (floats)
-      equal = near(expected.dtype, read(actual, i), read(expected, i), ulps) &&
-              near(expected.dtype, read(actual, i, true), read(expected, i, true), ulps);
+      equal = near(expected.dtype, read(actual, i), read(expected, i), ulps, scale) &&
+              near(expected.dtype, read(actual, i, true), read(expected, i, true), ulps, scale);
     else
       equal = std::memcmp(actual.element(i), expected.element(i), bytes) == 0;
     if (!equal)
@@ -193,7 +193,7 @@ void same_as_reference(const Graph& graph, const std::vector<DenseArray>& inputs
     if (status) continue;
     ASSERT_EQ(outcome.results.size(), expected.size());
     for (std::size_t i = 0; i < expected.size(); ++i)
-      EXPECT_TRUE(close(outcome.results[i], expected[i], check.ulps)) << "result " << i << " at level '" << level << "'\n" << print(graph);
+      EXPECT_TRUE(close(outcome.results[i], expected[i], check.ulps, check.scale)) << "result " << i << " at level '" << level << "'\n" << print(graph);
     if (check.kernels >= 0) {
       EXPECT_EQ(outcome.kernels, check.kernels) << "level '" << level << "'\n" << print(graph);
     }

@@ -41,10 +41,12 @@ Outcome run_llvm(const Graph& graph, const std::vector<DenseArray>& inputs, std:
                  const CompileOptions& options);
 
 /// Bit-equal for integers and bool; floats within `ulps` units in the last place (of the dtype), NaN equals NaN.
-testing::AssertionResult close(const DenseArray& actual, const DenseArray& expected, double ulps);
+/// `scale`: units are those of numbers of at least this magnitude (what a sum was made of).
+testing::AssertionResult close(const DenseArray& actual, const DenseArray& expected, double ulps, double scale = 0);
 
 struct Check {
   double ulps = 0;
+  double scale = 0;
   int kernels = -1;  // expected number, -1: any
   std::vector<std::int64_t> symbols = {};
   std::vector<std::string> levels = all_levels;
