@@ -79,8 +79,11 @@ Ref<> dtype_object(Library library, DType dtype);          // np.dtype / torch.d
 PyObject* torch_module();
 PyObject* numpy_module();
 bool torch_grad_enabled();
-/// A word that differs whenever inference mode, autocast, function/dispatch modes, default dtype or device differ.
+/// A word that differs whenever inference mode, autocast, function/dispatch modes,
+/// functorch or forward-mode levels, default dtype or device or the deterministic flag differ; 0 in a fresh process.
 std::uint64_t torch_modes();
+/// nullptr, or which mode is on that gives torch's operations another meaning than the one framejit compiles.
+const char* torch_modes_refusal();
 /// np.geterr() as KernelStatus bits that are not 'ignore'; and whether anything but warn/ignore is set.
 std::uint32_t numpy_trapped_conditions();
 

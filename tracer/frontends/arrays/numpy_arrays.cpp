@@ -147,6 +147,16 @@ Ref<> allocate_numpy(DType dtype, std::span<const std::int64_t> shape, std::span
     contiguous = contiguous && (strides[i] == expected || shape[i] <= 1);
     expected *= shape[i];
   }
+  if (!contiguous) {
+    // NumPy allocates by the element count and trusts the strides.
+    std::int64_t last = 0, count = 1;
+    for (std::size_t i = 0; i < shape.size(); ++i) {
+      last += strides[i] * (shape[i] - 1);
+      count *= shape[i];
+      FJ_CHECK(strides[i] >= 0 || shape[i] <= 1, "a new array has positive strides");
+    }
+    FJ_CHECK(count == 0 || last < count, "a new array has no gaps");
+  }
   PyArray_Descr* descr = PyArray_DescrFromType(type_number(dtype));
   PyObject* array = PyArray_NewFromDescr(&PyArray_Type, descr, int(shape.size()), dims, contiguous ? nullptr : bytes, nullptr, 0, nullptr);
   return Ref<>::steal(array);

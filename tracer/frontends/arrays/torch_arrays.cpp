@@ -16,26 +16,12 @@ struct TorchObjects {
   PyTypeObject* tensor = nullptr;
   PyTypeObject* parameter = nullptr;
   PyObject *empty_strided = nullptr, *as_strided = nullptr, *from_numpy = nullptr;
-  PyObject *is_grad_enabled = nullptr, *is_inference_mode = nullptr, *increment_version = nullptr;
-  PyObject *any_autocast = nullptr, *autocast_dtype = nullptr, *default_dtype = nullptr, *deterministic = nullptr;
-  PyObject *function_modes = nullptr, *dispatch_modes = nullptr, *functorch_level = nullptr;
-  PyObject* no_grad = nullptr;
+  PyObject* increment_version = nullptr;
+  PyObject* quick_empty = nullptr;  // (sizes, strides, dtype) -> CPU tensor, without empty_strided's argument parser; may be null
   PyObject* dtypes[kDTypeCount] = {};
   PyObject* allocation_keywords = nullptr;  // ("dtype", "device")
   PyObject* cpu = nullptr;
 };
-
-PyObject* attribute(PyObject* owner, std::initializer_list<const char*> path) {
-  Ref<> current = Ref<>::borrow(owner);
-  for (const char* name : path) {
-    current = Ref<>::steal(PyObject_GetAttrString(current.get(), name));
-    if (!current) {
-      PyErr_Clear();
-      return nullptr;
-    }
-  }
-  return current.release();
-}
 
 constexpr const char* torch_names[] = {"bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64",
                                        "float16", "bfloat16", "float32", "float64", "complex64", "complex128"};
@@ -47,51 +33,27 @@ const TorchObjects* objects() {
   if (complete) return &found;
   PyObject* torch = torch_module();
   if (torch == nullptr) return nullptr;
-  found.tensor = reinterpret_cast<PyTypeObject*>(attribute(torch, {"Tensor"}));
-  found.parameter = reinterpret_cast<PyTypeObject*>(attribute(torch, {"nn", "Parameter"}));
-  found.empty_strided = attribute(torch, {"empty_strided"});
-  found.as_strided = attribute(torch, {"_C", "TensorBase", "as_strided"});
-  found.from_numpy = attribute(torch, {"from_numpy"});
-  found.is_grad_enabled = attribute(torch, {"_C", "is_grad_enabled"});
-  if (found.is_grad_enabled == nullptr) found.is_grad_enabled = attribute(torch, {"is_grad_enabled"});
-  found.is_inference_mode = attribute(torch, {"is_inference_mode_enabled"});
-  found.increment_version = attribute(torch, {"autograd", "graph", "increment_version"});
-  found.any_autocast = attribute(torch, {"_C", "_is_any_autocast_enabled"});
-  found.autocast_dtype = attribute(torch, {"get_autocast_dtype"});
-  found.default_dtype = attribute(torch, {"get_default_dtype"});
-  found.deterministic = attribute(torch, {"_C", "_get_deterministic_algorithms"});
-  found.function_modes = attribute(torch, {"_C", "_len_torch_function_stack"});
-  found.dispatch_modes = attribute(torch, {"_C", "_len_torch_dispatch_stack"});
-  found.functorch_level = attribute(torch, {"_C", "_functorch", "maybe_current_level"});
-  found.no_grad = attribute(torch, {"no_grad"});
-  for (int i = 0; i < kDTypeCount; ++i) found.dtypes[i] = attribute(torch, {torch_names[i]});
+  found.tensor = reinterpret_cast<PyTypeObject*>(torch_attribute({"Tensor"}));
+  found.parameter = reinterpret_cast<PyTypeObject*>(torch_attribute({"nn", "Parameter"}));
+  found.empty_strided = torch_attribute({"empty_strided"});
+  found.as_strided = torch_attribute({"_C", "TensorBase", "as_strided"});
+  found.from_numpy = torch_attribute({"from_numpy"});
+  found.increment_version = torch_attribute({"autograd", "graph", "increment_version"});
+  // Private, so it is tried out: what it makes must be an ordinary tensor of the layout asked for.
+  const Ref<> ordinary = torch_evaluate(
+      "(lambda t: type(t) is torch.Tensor and t.shape == (2, 3) and t.stride() == (1, 2) and t.dtype is torch.float64 and t.device.type == 'cpu'"
+      " and t._base is None and t._version == 0 and t.untyped_storage().nbytes() == 48 and t.untyped_storage().resizable())"
+      "(torch._C._dynamo.guards._empty_strided_cpu((2, 3), (1, 2), torch.float64))");
+  if (ordinary.get() == Py_True) found.quick_empty = torch_attribute({"_C", "_dynamo", "guards", "_empty_strided_cpu"});
+  for (int i = 0; i < kDTypeCount; ++i) found.dtypes[i] = torch_attribute({torch_names[i]});
   found.allocation_keywords = Py_BuildValue("(ss)", "dtype", "device");
   Ref<> device = Ref<>::steal(PyObject_CallMethod(torch, "device", "s", "cpu"));
   PyErr_Clear();
   found.cpu = device.release();
   // Half imported, or a torch without these: try again at the next call.
-  complete = found.tensor && found.parameter && found.empty_strided && found.as_strided && found.from_numpy && found.is_grad_enabled &&
-             found.is_inference_mode && found.increment_version && found.any_autocast && found.default_dtype && found.function_modes &&
-             found.dispatch_modes && found.functorch_level && found.cpu;
+  complete = found.tensor && found.parameter && found.empty_strided && found.as_strided && found.from_numpy && found.increment_version &&
+             found.allocation_keywords && found.cpu;
   return complete ? &found : nullptr;
-}
-
-std::int64_t call_for_number(PyObject* function) {
-  Ref<> value = Ref<>::steal(PyObject_CallNoArgs(function));
-  if (!value) {
-    PyErr_Clear();
-    return -1;
-  }
-  if (value.get() == Py_None) return 0;
-  const long number = PyLong_AsLong(value.get());
-  if (PyErr_Occurred()) PyErr_Clear();
-  return number;
-}
-
-bool call_for_truth(PyObject* function) {
-  Ref<> value = Ref<>::steal(PyObject_CallNoArgs(function));
-  if (!value) PyErr_Clear();
-  return !value || value.get() == Py_True;
 }
 
 template <class T>
@@ -108,8 +70,12 @@ bool attribute_is_true(PyObject* object, const char* name) {
 }
 
 /// requires_grad() is the flag of a leaf or the presence of a grad_fn; only tensors with autograd metadata can have either.
+/// A view may need a gradient because its base does, so views are asked.
 bool needs_gradient(PyObject* tensor, const void* implementation, const TorchLayout& layout) {
-  if (read_at<const void*>(implementation, layout.autograd_meta) == nullptr) return false;
+  const void* metadata = read_at<const void*>(implementation, layout.autograd_meta);
+  if (metadata == nullptr) return false;
+  if (layout.plain_metadata != nullptr && read_at<const void*>(metadata, 0) == layout.plain_metadata)
+    return read_at<bool>(metadata, layout.requires_grad) || read_at<const void*>(metadata, layout.grad_fn) != nullptr;
   return attribute_is_true(tensor, "requires_grad");
 }
 
@@ -126,14 +92,34 @@ Ref<> int_tuple(std::span<const std::int64_t> values) {
 }  // namespace
 
 PyObject* torch_module() {
-  static PyObject* module = nullptr;
+  static PyObject *module = nullptr, *name = nullptr;
   if (module == nullptr) {
-    module = PyDict_GetItemString(PyImport_GetModuleDict(), "torch");
+    if (name == nullptr && (name = PyUnicode_InternFromString("torch")) == nullptr) return nullptr;
+    module = PyDict_GetItemWithError(PyImport_GetModuleDict(), name);
     // Half imported (framejit used while torch is being imported): not there yet.
     if (module != nullptr && !(PyObject_HasAttrString(module, "compile") && PyObject_HasAttrString(module, "nn"))) return module = nullptr;
     Py_XINCREF(module);
   }
   return module;
+}
+
+PyObject* torch_attribute(std::initializer_list<const char*> path) {
+  Ref<> current = Ref<>::borrow(torch_module());
+  for (const char* name : path) {
+    if (current) current = Ref<>::steal(PyObject_GetAttrString(current.get(), name));
+    if (!current) PyErr_Clear();
+  }
+  return current.release();
+}
+
+Ref<> torch_evaluate(const char* expression) {
+  const Ref<> scope = Ref<>::steal(PyDict_New());
+  if (torch_module() == nullptr || !scope || PyDict_SetItemString(scope.get(), "torch", torch_module()) < 0 ||
+      PyDict_SetItemString(scope.get(), "__builtins__", PyEval_GetBuiltins()) < 0)
+    return {};
+  Ref<> result = Ref<>::steal(PyRun_String(expression, Py_eval_input, scope.get(), scope.get()));
+  PyErr_Clear();
+  return result;
 }
 
 bool is_torch_array(PyObject* object) {
@@ -218,17 +204,24 @@ Ref<> allocate_torch(DType dtype, std::span<const std::int64_t> shape, std::span
   FJ_CHECK(torch != nullptr, "torch is not loaded");
   const Ref<> sizes = int_tuple(shape), steps = int_tuple(strides);
   if (!sizes || !steps) return {};
+  if (torch->quick_empty != nullptr) {
+    PyObject* arguments[] = {sizes.get(), steps.get(), torch->dtypes[int(dtype)]};
+    if (Ref<> tensor = Ref<>::steal(PyObject_Vectorcall(torch->quick_empty, arguments, 3, nullptr))) return tensor;
+    PyErr_Clear();  // the public function decides, with its own exception
+  }
   // The device is said: a default device of the user must not catch it.
   PyObject* arguments[] = {sizes.get(), steps.get(), torch->dtypes[int(dtype)], torch->cpu};
   return Ref<>::steal(PyObject_Vectorcall(torch->empty_strided, arguments, 2, torch->allocation_keywords));
 }
 
-Ref<> view_torch(PyObject* base, DType, std::span<const std::int64_t> shape, std::span<const std::int64_t> strides, std::int64_t offset) {
+Ref<> view_torch(PyObject* base, DType dtype, std::span<const std::int64_t> shape, std::span<const std::int64_t> strides, std::int64_t offset) {
   const TorchObjects* torch = objects();
   FJ_CHECK(torch != nullptr, "torch is not loaded");
   const TorchLayout* layout = torch_layout();
   FJ_CHECK(layout != nullptr, "torch's layout is not known");
-  const auto start = read_at<std::int64_t>(read_at<const void*>(base, layout->implementation), layout->storage_offset);
+  const void* implementation = read_at<const void*>(base, layout->implementation);
+  FJ_CHECK(layout->dtype_of_code[read_at<std::uint16_t>(implementation, layout->dtype)] == int(dtype), "a view of a tensor has its dtype");
+  const auto start = read_at<std::int64_t>(implementation, layout->storage_offset);
   const Ref<> sizes = int_tuple(shape), steps = int_tuple(strides);
   const Ref<> first = Ref<>::steal(PyLong_FromLongLong(start + offset));
   if (!sizes || !steps || !first) return {};
@@ -265,35 +258,6 @@ Ref<> torch_dtype_object(DType dtype) {
   const TorchObjects* torch = objects();
   FJ_CHECK(torch != nullptr, "torch is not loaded");
   return Ref<>::borrow(torch->dtypes[int(dtype)]);
-}
-
-bool torch_grad_enabled() {
-  const TorchObjects* torch = objects();
-  return torch != nullptr && call_for_truth(torch->is_grad_enabled);
-}
-
-std::uint64_t torch_modes() {
-  const TorchObjects* torch = objects();
-  if (torch == nullptr) return 0;
-  std::uint64_t word = 0;
-  if (call_for_truth(torch->is_inference_mode)) word |= 1;
-  if (torch->deterministic != nullptr && call_for_truth(torch->deterministic)) word |= 2;
-  if (call_for_truth(torch->any_autocast)) {
-    word |= 4;
-    Ref<> dtype = torch->autocast_dtype != nullptr ? Ref<>::steal(PyObject_CallFunction(torch->autocast_dtype, "s", "cpu")) : Ref<>();
-    PyErr_Clear();
-    const auto known = dtype ? dtype_from_torch(dtype.get()) : std::nullopt;
-    word |= std::uint64_t(known ? int(*known) + 1 : 0xff) << 8;
-  }
-  Ref<> default_dtype = Ref<>::steal(PyObject_CallNoArgs(torch->default_dtype));
-  PyErr_Clear();
-  const auto known = default_dtype ? dtype_from_torch(default_dtype.get()) : std::nullopt;
-  // 0 where nothing differs from a fresh process.
-  if (!known || *known != DType::F32) word |= std::uint64_t(known ? int(*known) + 1 : 0xff) << 16;
-  word |= std::uint64_t(call_for_number(torch->function_modes) & 0xff) << 24;
-  word |= std::uint64_t(call_for_number(torch->dispatch_modes) & 0xff) << 32;
-  word |= std::uint64_t(call_for_number(torch->functorch_level) & 0xff) << 40;
-  return word;
 }
 
 const char* torch_unsupported_reason() {

@@ -1,6 +1,8 @@
 /// torch's half of arrays.h.
 #pragma once
 
+#include <initializer_list>
+
 #include "tracer/frontends/arrays/arrays.h"
 
 namespace fj {
@@ -13,5 +15,10 @@ Ref<> view_torch(PyObject* base, DType dtype, std::span<const std::int64_t> shap
 void* torch_data(PyObject* tensor);
 std::optional<DType> dtype_from_torch(PyObject* object);
 Ref<> torch_dtype_object(DType dtype);
+
+/// The object at a path below the torch module: a new reference, or null with no error set.
+PyObject* torch_attribute(std::initializer_list<const char*> path);
+/// The value of a Python expression over `torch`; null, with no error set, if it fails.
+Ref<> torch_evaluate(const char* expression);
 
 }  // namespace fj

@@ -1,12 +1,15 @@
 // Calibration: makes small tensors with telling numbers through torch's public functions and searches their memory.
 #include "tracer/frontends/arrays/torch_layout.h"
 
+#include <malloc.h>
+
+#include <algorithm>
 #include <cstring>
 #include <string>
 #include <vector>
 
 #include "frame_hook/cpython/ref.h"
-#include "tracer/frontends/arrays/arrays.h"
+#include "tracer/frontends/arrays/torch_arrays.h"
 
 namespace fj {
 namespace {
@@ -21,18 +24,6 @@ std::uint64_t word(const void* base, int offset) {
 }
 const void* pointer(const void* base, int offset) { return reinterpret_cast<const void*>(word(base, offset)); }
 bool looks_like_pointer(std::uint64_t value) { return value > 0x10000 && value < (1ull << 47) && value % 8 == 0; }
-
-/// Evaluates an expression over torch; null and no error on failure.
-Ref<> make(const char* expression) {
-  PyObject* torch = torch_module();
-  Ref<> scope = Ref<>::steal(PyDict_New());
-  if (!scope || PyDict_SetItemString(scope.get(), "torch", torch) < 0 ||
-      PyDict_SetItemString(scope.get(), "__builtins__", PyEval_GetBuiltins()) < 0)
-    return {};
-  Ref<> result = Ref<>::steal(PyRun_String(expression, Py_eval_input, scope.get(), scope.get()));
-  PyErr_Clear();
-  return result;
-}
 
 std::optional<std::uint64_t> integer(PyObject* object, const char* method) {
   Ref<> value = Ref<>::steal(PyObject_CallMethod(object, method, nullptr));
@@ -64,16 +55,69 @@ bool sequence_at(const void* base, int offset, std::initializer_list<std::uint64
   return true;
 }
 
+/// Where autograd metadata says that a gradient is needed. Left unknown if more than one place would do: readers then ask.
+void calibrate_gradient(TorchLayout& layout) {
+  const Ref<> leaf = torch_evaluate("torch.nn.Parameter(torch.empty((7,), device='cpu', dtype=torch.float32))");
+  const Ref<> scope = Ref<>::steal(leaf ? Py_BuildValue("{s:O,s:O}", "torch", torch_module(), "leaf", leaf.get()) : nullptr);
+  auto run = [&](const char* text, int start) {
+    Ref<> result = Ref<>::steal(scope ? PyRun_String(text, start, scope.get(), scope.get()) : nullptr);
+    PyErr_Clear();
+    return result;
+  };
+  if (!run("with torch.enable_grad(): result = leaf * 1\n", Py_file_input)) return;
+  const Ref<> result = run("result", Py_eval_input);
+  auto metadata = [&](const Ref<>& tensor) { return static_cast<const unsigned char*>(pointer(pointer(tensor.get(), layout.implementation), layout.autograd_meta)); };
+  if (!result || metadata(leaf) == nullptr || metadata(result) == nullptr || word(metadata(leaf), 0) != word(metadata(result), 0)) return;
+  // The metadata are an allocation of their own, which says how far we may look.
+  const auto end = int(std::min({malloc_usable_size(const_cast<unsigned char*>(metadata(leaf))), malloc_usable_size(const_cast<unsigned char*>(metadata(result))), std::size_t(512)}));
+
+  const auto needing = std::vector<unsigned char>(metadata(leaf), metadata(leaf) + end);
+  if (!run("leaf.requires_grad_(False)", Py_eval_input)) return;
+  const auto free = std::vector<unsigned char>(metadata(leaf), metadata(leaf) + end);
+  if (!run("leaf.requires_grad_(True)", Py_eval_input)) return;
+  const auto flag = only(8, end, 1, [&](int o) { return needing[std::size_t(o)] != free[std::size_t(o)]; });
+  if (!flag || needing[std::size_t(*flag)] != 1 || free[std::size_t(*flag)] != 0 || metadata(leaf)[*flag] != 1 || metadata(result)[*flag] != 0) return;
+
+  // grad_fn is a shared pointer: the object, then its counts, both null in leaves.
+  const auto function = only(8, end - 8, 8, [&](int o) {
+    auto set = [&](int at) { return word(metadata(leaf), at) == 0 && looks_like_pointer(word(metadata(result), at)); };
+    return set(o) && set(o + 8);
+  });
+  if (!function) return;
+  layout.requires_grad = *flag;
+  layout.grad_fn = *function;
+  layout.plain_metadata = pointer(metadata(leaf), 0);
+}
+
+/// The probes read back through the layout as their public getters tell.
+bool reads_back(const TorchLayout& layout, const Ref<>& tensor) {
+  const void* base = pointer(tensor.get(), layout.implementation);
+  const Ref<> shape = Ref<>::steal(PyObject_GetAttrString(tensor.get(), "shape"));
+  const Ref<> strides = Ref<>::steal(PyObject_CallMethod(tensor.get(), "stride", nullptr));
+  const auto data = integer(tensor.get(), "data_ptr"), offset = integer(tensor.get(), "storage_offset"), item = integer(tensor.get(), "element_size");
+  PyErr_Clear();
+  if (!shape || !strides || !data || !offset || !item || word(base, layout.rank) != std::uint64_t(PyTuple_GET_SIZE(shape.get()))) return false;
+  const auto rank = int(word(base, layout.rank));
+  const bool within = rank <= layout.inline_rank;
+  const void* sizes = within ? static_cast<const char*>(base) + layout.inline_sizes : pointer(base, layout.inline_sizes);
+  const void* steps = within ? static_cast<const char*>(base) + layout.inline_strides : static_cast<const char*>(sizes) + 8 * rank;
+  for (int i = 0; i < rank; ++i)
+    if (PyLong_AsLongLong(PyTuple_GET_ITEM(shape.get(), i)) != std::int64_t(word(sizes, 8 * i)) ||
+        PyLong_AsLongLong(PyTuple_GET_ITEM(strides.get(), i)) != std::int64_t(word(steps, 8 * i)))
+      return false;
+  return word(base, layout.storage_offset) == *offset && word(pointer(base, layout.storage), layout.storage_data) + *offset * *item == *data;
+}
+
 bool calibrate(TorchLayout& layout) {
-  const Ref<> shaped = make("torch.empty((7, 11, 13), device='cpu', dtype=torch.float32)");
-  const Ref<> wide = make("torch.empty((7, 11, 13), device='cpu', dtype=torch.float64)");
-  const Ref<> shifted = make("torch.empty((3000,), device='cpu', dtype=torch.float32).as_strided((7, 11, 13), (143, 13, 1), 1234)");
-  const Ref<> many = make("torch.empty((2, 3, 4, 5, 6, 7), device='cpu', dtype=torch.float32)");
-  const Ref<> leaf = make("torch.nn.Parameter(torch.empty((7, 11, 13), device='cpu', dtype=torch.float32))");
-  const Ref<> complex = make("torch.zeros((3,), device='cpu', dtype=torch.complex64)");
-  const Ref<> conj = make("torch.zeros((3,), device='cpu', dtype=torch.complex64).conj()");
-  const Ref<> negative = make("torch.zeros((3,), device='cpu', dtype=torch.complex64).conj().imag");
-  const Ref<> real = make("torch.zeros((3,), device='cpu', dtype=torch.complex64).imag");
+  const Ref<> shaped = torch_evaluate("torch.empty((7, 11, 13), device='cpu', dtype=torch.float32)");
+  const Ref<> wide = torch_evaluate("torch.empty((7, 11, 13), device='cpu', dtype=torch.float64)");
+  const Ref<> shifted = torch_evaluate("torch.empty((3000,), device='cpu', dtype=torch.float32).as_strided((7, 11, 13), (143, 13, 1), 1234)");
+  const Ref<> many = torch_evaluate("torch.empty((2, 3, 4, 5, 6, 7), device='cpu', dtype=torch.float32)");
+  const Ref<> leaf = torch_evaluate("torch.nn.Parameter(torch.empty((7, 11, 13), device='cpu', dtype=torch.float32))");
+  const Ref<> complex = torch_evaluate("torch.zeros((3,), device='cpu', dtype=torch.complex64)");
+  const Ref<> conj = torch_evaluate("torch.zeros((3,), device='cpu', dtype=torch.complex64).conj()");
+  const Ref<> negative = torch_evaluate("torch.zeros((3,), device='cpu', dtype=torch.complex64).conj().imag");
+  const Ref<> real = torch_evaluate("torch.zeros((3,), device='cpu', dtype=torch.complex64).imag");
   if (!shaped || !wide || !shifted || !many || !leaf || !complex || !conj || !negative || !real) return false;
 
   // The implementation: directly in the Python object, or behind a flag (older releases).
@@ -155,14 +199,23 @@ bool calibrate(TorchLayout& layout) {
                 {"int64", DType::I64},     {"float16", DType::F16},    {"bfloat16", DType::BF16},     {"float32", DType::F32},
                 {"float64", DType::F64},   {"complex64", DType::C64},  {"complex128", DType::C128}};
   for (const auto& row : dtypes) {
-    const Ref<> tensor = make((std::string("torch.empty((2,), device='cpu', dtype=torch.") + row.name + ")").c_str());
+    const Ref<> tensor = torch_evaluate((std::string("torch.empty((2,), device='cpu', dtype=torch.") + row.name + ")").c_str());
     if (!tensor) continue;  // older torch without the wide unsigned types
     std::uint16_t code;
     std::memcpy(&code, static_cast<const char*>(impl(tensor)) + layout.dtype, 2);
     if (code >= TorchLayout::kDTypeCodes || layout.dtype_of_code[code] != -1) return false;
     layout.dtype_of_code[code] = std::int8_t(row.dtype);
   }
-  return layout.dtype_of_code[6] == int(DType::F32);
+  if (layout.dtype_of_code[6] != int(DType::F32)) return false;
+  for (const Ref<>& probe : {shaped, wide, shifted, many, leaf, complex})
+    if (!reads_back(layout, probe)) return false;
+  for (const char* expression : {"torch.empty((), device='cpu')", "torch.empty((0, 3), device='cpu')", "torch.empty((2, 3, 4, 5, 6), device='cpu').permute(4, 2, 0, 1, 3)",
+                                 "torch.empty((1,) * 9, device='cpu').expand((2,) * 9)", "torch.ones((9,), device='cpu', dtype=torch.int16)[3:5]"}) {
+    const Ref<> probe = torch_evaluate(expression);
+    if (!probe || !reads_back(layout, probe)) return false;
+  }
+  calibrate_gradient(layout);
+  return true;
 }
 
 }  // namespace
