@@ -69,13 +69,10 @@ bool attribute_is_true(PyObject* object, const char* name) {
   return value && value.get() == Py_True;
 }
 
-/// requires_grad() is the flag of a leaf or the presence of a grad_fn; only tensors with autograd metadata can have either.
-/// A view may need a gradient because its base does, so views are asked.
+/// Only tensors with autograd metadata can need a gradient.
 bool needs_gradient(PyObject* tensor, const void* implementation, const TorchLayout& layout) {
-  const void* metadata = read_at<const void*>(implementation, layout.autograd_meta);
-  if (metadata == nullptr) return false;
-  if (layout.plain_metadata != nullptr && read_at<const void*>(metadata, 0) == layout.plain_metadata)
-    return read_at<bool>(metadata, layout.requires_grad) || read_at<const void*>(metadata, layout.grad_fn) != nullptr;
+  if (read_at<const void*>(implementation, layout.autograd_meta) == nullptr) return false;
+  if (layout.requires_grad != nullptr) return layout.requires_grad(implementation);
   return attribute_is_true(tensor, "requires_grad");
 }
 

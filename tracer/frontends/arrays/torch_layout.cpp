@@ -1,9 +1,8 @@
 // Calibration: makes small tensors with telling numbers through torch's public functions and searches their memory.
 #include "tracer/frontends/arrays/torch_layout.h"
 
-#include <malloc.h>
+#include <dlfcn.h>
 
-#include <algorithm>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -55,38 +54,21 @@ bool sequence_at(const void* base, int offset, std::initializer_list<std::uint64
   return true;
 }
 
-/// Where autograd metadata says that a gradient is needed. Left unknown if more than one place would do: readers then ask.
-void calibrate_gradient(TorchLayout& layout) {
-  const Ref<> leaf = torch_evaluate("torch.nn.Parameter(torch.empty((7,), device='cpu', dtype=torch.float32))");
-  const Ref<> scope = Ref<>::steal(leaf ? Py_BuildValue("{s:O,s:O}", "torch", torch_module(), "leaf", leaf.get()) : nullptr);
-  auto run = [&](const char* text, int start) {
-    Ref<> result = Ref<>::steal(scope ? PyRun_String(text, start, scope.get(), scope.get()) : nullptr);
+/// The C++ function behind Tensor.requires_grad. It also knows views, which need a gradient because their base does.
+void find_requires_grad(TorchLayout& layout) {
+  void* core = dlopen("libc10.so", RTLD_LAZY | RTLD_NOLOAD);
+  const auto function = core ? reinterpret_cast<bool (*)(const void*)>(dlsym(core, "_ZNK3c1010TensorImpl13requires_gradEv")) : nullptr;
+  if (function == nullptr) return;
+  for (const char* expression : {"torch.empty(3, device='cpu')", "torch.nn.Parameter(torch.empty(3, device='cpu'))",
+                                 "torch.nn.Parameter(torch.empty(3, device='cpu'), requires_grad=False)",
+                                 "torch.nn.Parameter(torch.empty(3, device='cpu'))[1:]", "torch.nn.Parameter(torch.empty(3, device='cpu')) * 2",
+                                 "torch.nn.Parameter(torch.empty(3, device='cpu')).detach()"}) {
+    const Ref<> probe = torch_evaluate(expression);
+    const Ref<> expected = Ref<>::steal(probe ? PyObject_GetAttrString(probe.get(), "requires_grad") : nullptr);
     PyErr_Clear();
-    return result;
-  };
-  if (!run("with torch.enable_grad(): result = leaf * 1\n", Py_file_input)) return;
-  const Ref<> result = run("result", Py_eval_input);
-  auto metadata = [&](const Ref<>& tensor) { return static_cast<const unsigned char*>(pointer(pointer(tensor.get(), layout.implementation), layout.autograd_meta)); };
-  if (!result || metadata(leaf) == nullptr || metadata(result) == nullptr || word(metadata(leaf), 0) != word(metadata(result), 0)) return;
-  // The metadata are an allocation of their own, which says how far we may look.
-  const auto end = int(std::min({malloc_usable_size(const_cast<unsigned char*>(metadata(leaf))), malloc_usable_size(const_cast<unsigned char*>(metadata(result))), std::size_t(512)}));
-
-  const auto needing = std::vector<unsigned char>(metadata(leaf), metadata(leaf) + end);
-  if (!run("leaf.requires_grad_(False)", Py_eval_input)) return;
-  const auto free = std::vector<unsigned char>(metadata(leaf), metadata(leaf) + end);
-  if (!run("leaf.requires_grad_(True)", Py_eval_input)) return;
-  const auto flag = only(8, end, 1, [&](int o) { return needing[std::size_t(o)] != free[std::size_t(o)]; });
-  if (!flag || needing[std::size_t(*flag)] != 1 || free[std::size_t(*flag)] != 0 || metadata(leaf)[*flag] != 1 || metadata(result)[*flag] != 0) return;
-
-  // grad_fn is a shared pointer: the object, then its counts, both null in leaves.
-  const auto function = only(8, end - 8, 8, [&](int o) {
-    auto set = [&](int at) { return word(metadata(leaf), at) == 0 && looks_like_pointer(word(metadata(result), at)); };
-    return set(o) && set(o + 8);
-  });
-  if (!function) return;
-  layout.requires_grad = *flag;
-  layout.grad_fn = *function;
-  layout.plain_metadata = pointer(metadata(leaf), 0);
+    if (!expected || function(pointer(probe.get(), layout.implementation)) != (expected.get() == Py_True)) return;
+  }
+  layout.requires_grad = function;
 }
 
 /// The probes read back through the layout as their public getters tell.
@@ -214,7 +196,7 @@ bool calibrate(TorchLayout& layout) {
     const Ref<> probe = torch_evaluate(expression);
     if (!probe || !reads_back(layout, probe)) return false;
   }
-  calibrate_gradient(layout);
+  find_requires_grad(layout);
   return true;
 }
 

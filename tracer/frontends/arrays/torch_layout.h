@@ -24,10 +24,8 @@ struct TorchLayout {
   int dtype = 0;              // 16-bit code
   int key_set = 0;            // 64-bit dispatch key set
   int storage_data = 0;       // in the StorageImpl: pointer to the first byte
-  // In the autograd metadata of a tensor that is no view (views have metadata of another class): a byte that is 1 for leaves
-  // that require a gradient, and a pointer that is not null for results that do.
-  int requires_grad = 0, grad_fn = 0;
-  const void* plain_metadata = nullptr;       // the virtual table of that class; null: not found, ask the tensor
+  /// TensorImpl::requires_grad where torch's library exports it and it says what the getter says; null: ask the tensor.
+  bool (*requires_grad)(const void* implementation) = nullptr;
   std::uint64_t conj_bit = 0, neg_bit = 0;
   std::uint64_t plain_keys = 0, plain_keys_with_gradient = 0;  // key sets of ordinary CPU tensors
   static constexpr int kDTypeCodes = 64;
