@@ -222,10 +222,10 @@ V torch_linear(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "linear", arguments, "input, weight, bias");
   Product operands = two_tensors(tracer, p, "input", "weight");
   if (operands.a->rank() == 0 || operands.b->rank() < 1 || operands.b->rank() > 2) refuse("linear() of tensors of these ranks");
-  if (!is_float(operands.a->dtype)) return torch_extern(tracer, "nn.functional.linear", arguments);
+  if (!is_float(operands.a->dtype) || operands.b->rank() == 1) return torch_extern(tracer, "nn.functional.linear", arguments);
   const DType dtype = operands.a->dtype, inner = compute_dtype(dtype);
   ValueId x = cast(tracer, tracer.read(*operands.a), inner), weight = cast(tracer, tracer.read(*operands.b), inner);
-  if (operands.b->rank() == 2) weight = transpose(tracer, weight, {1, 0});
+  weight = transpose(tracer, weight, {1, 0});
   // One product of matrices, whatever the leading dimensions.
   const Dims shape = operands.a->shape;
   const Dims leading(shape.begin(), shape.end() - 1);
@@ -233,7 +233,7 @@ V torch_linear(Tracer& tracer, const Arguments& arguments) {
   ValueId value = matmul(tracer, x, weight);
   if (shape.size() > 2) {
     Dims result = leading;
-    if (operands.b->rank() == 2) result.push_back(operands.b->shape[0]);
+    result.push_back(operands.b->shape[0]);
     value = reshape(tracer, value, result);
   }
   if (p.absent("bias")) return torch_fresh(tracer, cast(tracer, value, dtype));
@@ -242,7 +242,11 @@ V torch_linear(Tracer& tracer, const Arguments& arguments) {
   value = emit(tracer, Op::add, {value, broadcast_to(tracer, cast(tracer, tracer.read(*bias), inner), shape_of(tracer, value))});
   V result = torch_fresh(tracer, cast(tracer, value, dtype));
   // Of a contiguous tensor of more dimensions eager returns a view of a matrix product of two.
-  if (shape.size() < 3 || !is_contiguous(tracer, shape, operands.a->strides)) return result;
+  if (shape.size() < 3 || !is_contiguous(tracer, shape, operands.a->strides)) {
+    // The bias was added in place, which the result's _version shows.
+    if (shape.size() > 2) array_of(result)->storage->version = 1;
+    return result;
+  }
   Array matrix = array_of(torch_fresh(tracer, reshape(tracer, tracer.read(*array_of(result)), {product(leading), operands.b->shape[0]})));
   return view_reshape(tracer, matrix, array_of(result)->shape);
 }

@@ -251,7 +251,18 @@ V torch_div(Tracer& tracer, const Arguments& arguments) {
   return torch_elementwise(tracer, emit(tracer, Op::trunc, {quotient}), operands);
 }
 
-V torch_remainder(Tracer& tracer, const Arguments& arguments) { return widened(tracer, Op::mod, two(tracer, "remainder", arguments)); }
+V torch_remainder(Tracer& tracer, const Arguments& arguments) {
+  TorchOperands operands = two(tracer, "remainder", arguments);
+  const DType dtype = torch_result_type(operands), inner = compute_dtype(dtype);
+  if (!is_float(dtype)) return widened(tracer, Op::mod, operands);
+  // A zero keeps the sign of the dividend (NumPy's, which is the graph's mod, takes the divisor's).
+  ValueId a = cast(tracer, torch_value(tracer, operands[0], dtype), inner), b = cast(tracer, torch_value(tracer, operands[1], dtype), inner);
+  ValueId rest = pointwise(tracer, Op::fmod, {a, b});
+  ValueId other_side = pointwise(tracer, Op::ne, {with_constant(tracer, Op::lt, b, 0), with_constant(tracer, Op::lt, rest, 0)});
+  ValueId moved = pointwise(tracer, Op::bit_and, {other_side, with_constant(tracer, Op::ne, rest, 0)});
+  ValueId result = pointwise(tracer, Op::where, {moved, pointwise(tracer, Op::add, {rest, b}), rest});
+  return torch_elementwise(tracer, cast(tracer, result, dtype), operands);
+}
 V torch_fmod(Tracer& tracer, const Arguments& arguments) { return widened(tracer, Op::fmod, two(tracer, "fmod", arguments)); }
 
 V torch_pow(Tracer& tracer, const Arguments& arguments) {

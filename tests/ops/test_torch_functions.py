@@ -1,0 +1,85 @@
+"""The torch front end against eager torch: values, dtypes, strides, views and aliasing, for memory layouts and dtypes.
+
+An expression eager refuses for a dtype must raise the same error compiled. Where eager has a result, the reference back end
+evaluates the captured graph, so a failure here is the front end's.
+"""
+import pytest
+from harness import same_as_eager
+
+torch = pytest.importorskip("torch")
+import torch.nn.functional as F  # noqa: E402
+
+import torch_cases as cases  # noqa: E402
+
+DTYPES = ["float16", "bfloat16", "float64", "int64", "uint8", "bool"]
+
+
+def sample(dtype=torch.float32):
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(2, 4, 3, 5, generator=generator) * 2
+    if dtype == torch.uint8:
+        x = x.abs()
+    return x > 0 if dtype == torch.bool else x.to(dtype)
+
+
+def layouts(x):
+    """Tensors equal to x that lie differently in memory."""
+    yield "contiguous", x
+    yield "transposed", x.transpose(0, 1).contiguous().transpose(0, 1)
+    yield "channels_last", x.contiguous(memory_format=torch.channels_last)
+    yield "permuted", x.permute(3, 2, 1, 0).contiguous().permute(3, 2, 1, 0)
+
+
+def function(body):
+    """`def f(x): body`: compiled from text, so that the table holds what a user writes."""
+    scope = {"torch": torch, "F": F}
+    exec(f"def f(x):\n    {body}", scope)
+    return scope["f"]
+
+
+def expression(text):
+    # Some results alone need no kernel: the sum is one.
+    return function(f"return {text}, x.sum()")
+
+
+def agree(text, x, **options):
+    same_as_eager(expression(text), x, backend="reference", compiles=False, **options)
+
+
+@pytest.mark.parametrize("text", cases.POINTWISE + cases.REDUCTIONS + cases.SHAPES)
+def test_expression_in_each_layout(text):
+    for _, x in layouts(sample()):
+        agree(text, x, calls=1)
+
+
+@pytest.mark.parametrize("text", cases.POINTWISE + cases.REDUCTIONS)
+def test_expression_in_each_dtype(text):
+    for dtype in DTYPES:
+        agree(text, sample(getattr(torch, dtype)), calls=1)
+
+
+@pytest.mark.parametrize("text", cases.POINTWISE + cases.REDUCTIONS)
+def test_expression_of_floats_compiles_without_a_break(text):
+    try:
+        expression(text)(sample())
+    except Exception:
+        pytest.skip("eager refuses floats here")
+    same_as_eager(expression(text), sample(), backend="reference", breaks=())
+
+
+@pytest.mark.parametrize("text", cases.CREATION)
+def test_creation(text):
+    agree(text, sample())
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int64", "bfloat16", "bool"])
+@pytest.mark.parametrize("statement", cases.WRITES)
+def test_write_into_a_new_tensor_and_into_a_view(statement, dtype):
+    x = sample(getattr(torch, dtype))
+    same_as_eager(function(f"y = x.clone(); {statement}; return y"), x, backend="reference", compiles=False, calls=1)
+    same_as_eager(function(f"z = x.clone(); y = z[:]; {statement}; return z"), x, backend="reference", compiles=False, calls=1)
+
+
+@pytest.mark.parametrize("statement", cases.WRITES)
+def test_write_into_an_argument(statement):
+    same_as_eager(function(f"y = x; x = y * 1; {statement}; return x"), sample(), backend="reference", compiles=False, calls=1)
