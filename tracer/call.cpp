@@ -260,6 +260,15 @@ V TracerImpl::call_builtin_method(BuiltinValue& method, std::vector<V> positiona
           return none;
         }
       }
+      if (auto* known = as<ObjectValue>(owner)) {
+        // np.add.reduce: the method of one object of a library.
+        Ref<> bound = Ref<>::steal(PyObject_GetAttrString(known->object.get(), method.name.c_str()));
+        if (!bound) PyErr_Clear();
+        if (Handler handler = bound ? find_handler(bound.get()) : nullptr) {
+          if (!guard_value(*known) && owner->source) add_guard(GuardKind::Identity, owner->source, known->object.get());
+          return handler(tracer, {std::move(positional), std::move(keywords)});
+        }
+      }
       PyObject* object = constant_object(owner);
       if (!object || !is_plain(object)) break;
       if (method.name == "join" && PyUnicode_CheckExact(object) && positional.size() == 1)

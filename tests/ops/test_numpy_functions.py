@@ -59,7 +59,8 @@ def test_unary_ufunc(name, dtype):
     if x.dtype.kind == "b" and name in ("negative", "sign", "positive"):
         pytest.skip("NumPy has no such loop")
     with np.errstate(all="ignore"):
-        same_as_eager(lambda x: ufunc(x), x, breaks=())
+        # Some are copies for some dtypes, which are not worth a graph: the comparison is.
+        same_as_eager(lambda x: (ufunc(x), x == x), x, breaks=())
 
 
 @pytest.mark.parametrize("dtypes", [("float32", "float32"), ("float32", "int32"), ("int8", "uint8"), ("bool", "float16"),

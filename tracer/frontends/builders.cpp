@@ -304,7 +304,9 @@ SymDim floor_divide(Tracer& tracer, const SymDim& a, const SymDim& b) {
   symbol.min = INT64_MIN;
   symbol.hint = y == 0 ? 0 : x / y - (x % y != 0 && (x < 0) != (y < 0));
   symbol.definition = Symbol::Quotient{a, b, false};
-  return graph.new_symbol(std::move(symbol));
+  const SymbolId quotient = graph.new_symbol(symbol);
+  tracer.guards().define(quotient, *symbol.definition);
+  return quotient;
 }
 
 std::int64_t concrete(Tracer& tracer, const SymDim& size) {
