@@ -124,26 +124,155 @@ std::vector<Statement> nest(const std::vector<std::uint32_t>& variables, std::ve
   return inner;
 }
 
-/// Passes over the row, each with the reductions and stores that are ready, then what is stored once a row.
-std::vector<Statement> passes(const Kernel& kernel, const Body& body, const std::vector<std::uint32_t>& inner_loops) {
+/// What the passes over a row do, before it becomes loops.
+struct Pass {
+  std::vector<Body::Store> stores;
+  std::vector<Body::Stage> stages;
+};
+
+std::vector<Pass> assign_passes(const Kernel& kernel, const Body& body) {
   std::vector<int> pass_of_accumulator(kernel.accumulators.size());
+  std::vector<Pass> result;
+  auto at = [&](int pass) -> Pass& {
+    if (pass >= int(result.size())) result.resize(std::size_t(pass) + 1);
+    return result[pass];
+  };
   std::vector<int> pass;
-  int last = body.stores.empty() ? -1 : 0;
   for (const auto& stage : body.stages) {  // stages are in graph order
     pass = available_in_pass(kernel, pass_of_accumulator);
     pass_of_accumulator[stage.accumulator] = pass[stage.operand.index];
-    last = std::max(last, pass[stage.operand.index]);
+    at(pass[stage.operand.index]).stages.push_back(stage);
   }
   pass = available_in_pass(kernel, pass_of_accumulator);
-  for (const auto& store : body.stores) last = std::max(last, pass[store.value.index]);
+  for (const auto& store : body.stores) at(pass[store.value.index]).stores.push_back(store);
+  return result;
+}
 
+/// Work worth keeping for the next pass instead of doing it again, in simple vector instructions.
+constexpr int kKeptCost = 8;
+
+int instructions(const Expr& expr) {
+  if (expr.kind != ExprKind::Pointwise) return 1;
+  switch (expr.op) {
+    case Op::add: case Op::sub: case Op::mul: case Op::neg: case Op::abs: case Op::maximum: case Op::minimum: case Op::cast:
+    case Op::where: case Op::eq: case Op::ne: case Op::lt: case Op::le: case Op::gt: case Op::ge: case Op::bit_and:
+    case Op::bit_or: case Op::bit_xor: case Op::bit_not: case Op::logical_not:
+      return 1;
+    case Op::div: case Op::sqrt: return 4;
+    default: return 16;
+  }
+}
+
+/// Expensive values of one pass that a later one needs again go through a row of scratch memory: softmax computes
+/// each exponential once.
+class ScratchRows {
+ public:
+  ScratchRows(Kernel& kernel, std::vector<Pass>& passes, const std::vector<std::uint32_t>& inner_loops, LoweredProgram& program)
+      : kernel_(kernel), passes_(passes), program_(program) {
+    SymDim stride = 1;
+    for (std::size_t i = inner_loops.size(); i-- > 0;) {
+      position_ = position_ + Affine(VarId{inner_loops[i]}) * stride;
+      stride = stride * kernel.variables[inner_loops[i]].extent;
+      inner_ |= 1ull << inner_loops[i];
+    }
+    elements_ = stride;
+    measure();
+  }
+
+  void run() {
+    for (std::size_t p = 0; p < passes_.size(); ++p) {
+      std::map<std::uint32_t, ExprId> rewritten;
+      for (auto& store : passes_[p].stores) store.value = rewrite(store.value, p, rewritten);
+      for (auto& stage : passes_[p].stages) stage.operand = rewrite(stage.operand, p, rewritten);
+      for (const auto& [original, here] : rewritten)
+        if (!computed_.contains(original)) computed_[original] = {p, here};
+    }
+    for (const auto& [pass, store] : kept_) passes_[pass].stores.push_back(store);
+  }
+
+ private:
+  struct Computed {
+    std::size_t pass;
+    ExprId expr;
+  };
+
+  void measure() {
+    const std::size_t count = kernel_.expressions.size();
+    cost_.resize(count);
+    in_row_.resize(count);
+    for (std::size_t i = 0; i < count; ++i) {
+      const Expr& expr = kernel_.expressions[i];
+      cost_[i] = instructions(expr);
+      for (const auto& [variable, coefficient] : expr.address.terms) in_row_[i] = in_row_[i] || (inner_ >> variable.index & 1);
+      for (const auto& [dynamic, coefficient] : expr.address.dynamic) in_row_[i] = in_row_[i] || in_row_[dynamic.index];
+      for (ExprId arg : expr.args) {
+        cost_[i] = std::min(cost_[i] + cost_[arg.index], 1000);
+        in_row_[i] = in_row_[i] || in_row_[arg.index];
+      }
+    }
+  }
+
+  ExprId rewrite(ExprId id, std::size_t pass, std::map<std::uint32_t, ExprId>& rewritten) {
+    if (auto found = rewritten.find(id.index); found != rewritten.end()) return found->second;
+    auto earlier = computed_.find(id.index);
+    if (earlier != computed_.end() && earlier->second.pass < pass && cost_[id.index] >= kKeptCost && in_row_[id.index]) {
+      const ExprId loaded = keep(id, earlier->second);
+      rewritten[id.index] = loaded;
+      return loaded;
+    }
+    Expr expr = kernel_[id];
+    for (ExprId& arg : expr.args) arg = rewrite(arg, pass, rewritten);
+    if (expr.predicate.valid()) expr.predicate = rewrite(expr.predicate, pass, rewritten);
+    for (auto& [dynamic, coefficient] : expr.address.dynamic) dynamic = rewrite(dynamic, pass, rewritten);
+    const ExprId here = kernel_.add(std::move(expr));
+    rewritten[id.index] = here;
+    return here;
+  }
+
+  ExprId keep(ExprId id, const Computed& computed) {
+    auto [place, fresh] = buffers_.try_emplace(id.index, -1);
+    const DType dtype = kernel_[id].dtype;
+    if (fresh) {
+      ProgramBuffer buffer;
+      buffer.kind = BufferKind::Scratch;
+      buffer.dtype = dtype;
+      buffer.shape = {elements_};
+      buffer.strides = {SymDim(1)};
+      buffer.scratch_offset = kernel_.scratch_bytes;
+      // A cache line between rows keeps them aligned well enough.
+      kernel_.scratch_bytes = kernel_.scratch_bytes + elements_ * SymDim(std::int64_t(size_in_bytes(dtype))) + SymDim(64);
+      program_.buffers.push_back(buffer);
+      place->second = int(program_.buffers.size() - 1);
+      kept_.push_back({computed.pass, {place->second, position_, computed.expr}});
+    }
+    Expr load;
+    load.kind = ExprKind::Load;
+    load.dtype = dtype;
+    load.buffer = place->second;
+    load.address = position_;
+    return kernel_.add(std::move(load));
+  }
+
+  Kernel& kernel_;
+  std::vector<Pass>& passes_;
+  LoweredProgram& program_;
+  Affine position_;
+  SymDim elements_;
+  std::uint64_t inner_ = 0;
+  std::vector<int> cost_;
+  std::vector<bool> in_row_;
+  std::map<std::uint32_t, Computed> computed_;
+  std::map<std::uint32_t, int> buffers_;
+  std::vector<std::pair<std::size_t, Body::Store>> kept_;
+};
+
+/// Passes over the row, each with the reductions and stores that are ready, then what is stored once a row.
+std::vector<Statement> pass_statements(const Body& body, const std::vector<Pass>& passes, const std::vector<std::uint32_t>& inner_loops) {
   std::vector<Statement> result;
-  for (int p = 0; p <= last; ++p) {
+  for (const Pass& pass : passes) {
     std::vector<Statement> inner;
-    for (const auto& store : body.stores)
-      if (pass[store.value.index] == p) inner.push_back(store_statement(store));
-    for (const auto& stage : body.stages) {
-      if (pass_of_accumulator[stage.accumulator] != p) continue;
+    for (const auto& store : pass.stores) inner.push_back(store_statement(store));
+    for (const auto& stage : pass.stages) {
       result.push_back(accumulator_statement(StatementKind::Initialise, stage.accumulator));
       Statement update = accumulator_statement(StatementKind::Update, stage.accumulator);
       update.value = stage.operand;
@@ -205,7 +334,9 @@ void build(Kernel kernel, Body body, LoweredProgram& program) {
       erase(loops, kernel.vector_var);
       loops.push_back(kernel.vector_var.index);
     }
-    kernel.body = passes(kernel, body, loops);
+    std::vector<Pass> passes = assign_passes(kernel, body);
+    if (passes.size() > 1) ScratchRows(kernel, passes, loops, program).run();
+    kernel.body = pass_statements(body, passes, loops);
   } else {
     std::vector<std::uint32_t> outer = body.rows;
     erase(outer, kernel.vector_var);
@@ -213,7 +344,7 @@ void build(Kernel kernel, Body body, LoweredProgram& program) {
     if (alone) outer = {kernel.vector_var.index};
     for (std::uint32_t row : outer) kernel.parallel.push_back(VarId{row});
     // Without reductions what is stored over the whole space is stored once a row too.
-    std::vector<Statement> inner = passes(kernel, body, body.reductions);
+    std::vector<Statement> inner = pass_statements(body, assign_passes(kernel, body), body.reductions);
     kernel.body = alone ? std::move(inner) : nest({kernel.vector_var.index}, std::move(inner));
   }
   finish(std::move(kernel), variables, program);

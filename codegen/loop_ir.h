@@ -126,7 +126,7 @@ struct Kernel {
   double nanoseconds_per_item_constant = 1;  // cost model: constant + per inner element * inner extents
   double nanoseconds_per_element = 0.3;
   SymDim elements_per_item = SymDim(1);
-  std::vector<int> stored;  // buffers written
+  SymDim scratch_bytes;  // of the Scratch buffers this kernel uses
 
   ExprId add(Expr expression);
   const Expr& operator[](ExprId id) const { return expressions[id.index]; }

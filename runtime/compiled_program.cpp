@@ -72,20 +72,46 @@ class Conditions {
   unsigned before_ = 0;
 };
 
+/// Memory of this thread for the kernel it runs; grows, and is kept for the next one.
+char* thread_scratch(std::size_t bytes) {
+  struct Block {
+    void* memory = nullptr;
+    std::size_t bytes = 0;
+    ~Block() {
+      if (memory) release_block(memory, bytes);
+    }
+  };
+  thread_local Block block;
+  if (block.bytes < bytes) {
+    if (block.memory) release_block(block.memory, block.bytes);
+    block.memory = allocate_block(bytes);
+    block.bytes = block.memory ? bytes : 0;
+  }
+  return static_cast<char*>(block.memory);
+}
+
 struct Launch {
   KernelFunction function;
   char* const* buffers;
   const std::int64_t* symbols;
   std::int64_t items, items_per_chunk;
+  std::size_t scratch_bytes;
   bool conditions;
   std::atomic<std::uint32_t> status{0};
+
+  static std::uint32_t run(KernelFunction function, char* const* buffers, const std::int64_t* symbols, std::int64_t begin, std::int64_t end,
+                           std::size_t scratch_bytes) {
+    char* scratch = nullptr;
+    if (scratch_bytes && !(scratch = thread_scratch(scratch_bytes))) return kHostFailed;
+    return function(buffers, symbols, begin, end, scratch);
+  }
 
   static void run_chunk(void* context, std::int64_t chunk) {
     Launch& launch = *static_cast<Launch*>(context);
     const std::int64_t begin = chunk * launch.items_per_chunk;
     const std::int64_t end = std::min(begin + launch.items_per_chunk, launch.items);
     const Conditions collected(launch.conditions);
-    std::uint32_t status = launch.function(launch.buffers, launch.symbols, begin, end);
+    std::uint32_t status = run(launch.function, launch.buffers, launch.symbols, begin, end, launch.scratch_bytes);
     status |= collected.raised();
     if (status) launch.status.fetch_or(status, std::memory_order_relaxed);
   }
@@ -99,7 +125,7 @@ class CompiledProgram : public Program {
     for (const ProgramBuffer& buffer : parts_.buffers)
       for (const Dims* dims : {&buffer.shape, &buffer.strides})
         for (const SymDim& dim : *dims) is_static_ &= dim.is_constant();
-    for (const ProgramKernel& kernel : parts_.kernels) is_static_ &= kernel.items.is_constant() && kernel.elements_per_item.is_constant();
+    for (const ProgramKernel& kernel : parts_.kernels) is_static_ &= kernel.items.is_constant() && kernel.elements_per_item.is_constant() && kernel.scratch_bytes.is_constant();
     if (is_static_) {
       static_places_.resize(parts_.buffers.size());
       static_arena_ = place({}, static_places_.data());
@@ -293,6 +319,7 @@ class CompiledProgram : public Program {
 
   struct LaunchPlan {
     std::int64_t items, items_per_chunk, chunks;
+    std::size_t scratch_bytes;
   };
 
   LaunchPlan plan_launch(const ProgramKernel& kernel, std::span<const std::int64_t> symbols) const {
@@ -300,6 +327,7 @@ class CompiledProgram : public Program {
     plan.items = kernel.items.evaluate(symbols);
     plan.items_per_chunk = plan.items;
     plan.chunks = 1;
+    plan.scratch_bytes = std::size_t(kernel.scratch_bytes.evaluate(symbols));
     if (plan.items <= 1) return plan;
     const double item = kernel.nanoseconds_per_element * double(std::max<std::int64_t>(kernel.elements_per_item.evaluate(symbols), 1));
     const double total = item * double(plan.items);
@@ -343,10 +371,11 @@ class CompiledProgram : public Program {
     if (plan.items <= 0) return 0;
     if (plan.chunks <= 1) {
       const Conditions collected(parts_.float_conditions);
-      const std::uint32_t status = kernel.function(pointers, symbols.data(), 0, plan.items);
+      const std::uint32_t status = Launch::run(kernel.function, pointers, symbols.data(), 0, plan.items, plan.scratch_bytes);
       return status | collected.raised();
     }
-    Launch shared{kernel.function, pointers, symbols.data(), plan.items, plan.items_per_chunk, parts_.float_conditions};
+    Launch shared{kernel.function, pointers, symbols.data(), plan.items, plan.items_per_chunk, plan.scratch_bytes,
+                  parts_.float_conditions};
     parallel_for(plan.chunks, Launch::run_chunk, &shared);
     return shared.status.load(std::memory_order_relaxed);
   }

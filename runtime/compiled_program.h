@@ -12,8 +12,9 @@
 
 namespace fj {
 
-/// Runs work items [begin, end); returns KernelStatus bits.
-using KernelFunction = std::uint32_t (*)(char* const* buffers, const std::int64_t* symbols, std::int64_t begin, std::int64_t end);
+/// Runs work items [begin, end); returns KernelStatus bits. `scratch` is the calling thread's alone.
+using KernelFunction = std::uint32_t (*)(char* const* buffers, const std::int64_t* symbols, std::int64_t begin, std::int64_t end,
+                                         char* scratch);
 
 struct ProgramSymbol {
   bool defined = false;  // else given by the caller
@@ -27,6 +28,7 @@ enum class BufferKind : std::uint8_t {
   Temporary,     // from the arena
   HostArray,     // allocated by the host: an operand of an extern call
   ExternResult,  // appears when the extern call has run
+  Scratch,       // of one kernel and thread: `scratch_offset` bytes into the kernel's scratch
 };
 
 struct ProgramBuffer {
@@ -35,6 +37,7 @@ struct ProgramBuffer {
   DType dtype = DType::F32;
   Dims shape;
   Dims strides;  // in elements
+  SymDim scratch_offset;
 };
 
 struct ProgramKernel {
@@ -44,6 +47,7 @@ struct ProgramKernel {
   SymDim elements_per_item;  // for the cost model
   double nanoseconds_per_element = 1;
   std::int64_t items_per_step = 1;  // chunks are multiples of this
+  SymDim scratch_bytes;
   std::vector<int> reads, writes;   // buffers
 };
 

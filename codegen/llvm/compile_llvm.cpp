@@ -29,6 +29,7 @@ ProgramKernel describe(const loop::Kernel& kernel, const Machine& machine) {
   for (loop::VarId variable : kernel.parallel) result.items = result.items * kernel.variables[variable.index].extent;
   result.elements_per_item = kernel.elements_per_item;
   result.nanoseconds_per_element = kernel.nanoseconds_per_element;
+  result.scratch_bytes = kernel.scratch_bytes;
   result.items_per_step = items_per_step(kernel, machine);
   for (const loop::Expr& expr : kernel.expressions)
     if (expr.kind == loop::ExprKind::Load) result.reads.push_back(expr.buffer);

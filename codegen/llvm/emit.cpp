@@ -207,7 +207,8 @@ class Emitter {
 
   void make_function() {
     auto& context = module_.getContext();
-    auto* type = llvm::FunctionType::get(b.getInt32Ty(), {b.getPtrTy(), b.getPtrTy(), b.getInt64Ty(), b.getInt64Ty()}, false);
+    auto* type = llvm::FunctionType::get(b.getInt32Ty(), {b.getPtrTy(), b.getPtrTy(), b.getInt64Ty(), b.getInt64Ty(), b.getPtrTy()},
+                                         false);
     function_ = llvm::Function::Create(type, llvm::Function::ExternalLinkage, kernel_.name, module_);
     function_->addFnAttr(llvm::Attribute::NoUnwind);
     const std::string bits = std::to_string(machine_.vector_bytes * 8);
@@ -344,8 +345,11 @@ class Emitter {
   Value* buffer_pointer(int buffer) {
     Value*& pointer = buffers_[buffer];
     if (pointer) return pointer;
+    const ProgramBuffer& plan = program_.buffers[buffer];
+    Value* offset = plan.kind == BufferKind::Scratch ? size(plan.scratch_offset) : nullptr;
     llvm::IRBuilder<>::InsertPointGuard guard(b);
     b.SetInsertPoint(entry_->getTerminator());
+    if (offset) return pointer = b.CreateGEP(b.getInt8Ty(), function_->getArg(4), offset);
     auto* load = b.CreateLoad(b.getPtrTy(), b.CreateConstGEP1_64(b.getPtrTy(), function_->getArg(0), unsigned(buffer)));
     return pointer = load;
   }

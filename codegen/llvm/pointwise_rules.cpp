@@ -311,21 +311,24 @@ Val copy_sign(Operations& ops, DType, DType, Args args) {
 
 // ---- minimum and maximum: maximum and minimum give NaN if either is, fmax and fmin the other operand
 
-Value* greater(Operations& ops, DType dtype, Value* a, Value* c) {
-  if (is_float(dtype)) return ops.b.CreateFCmpOGE(a, c);
-  return is_signed_integer(dtype) ? ops.b.CreateICmpSGT(a, c) : ops.b.CreateICmpUGT(a, c);
+Value* strictly(Operations& ops, DType dtype, Value* a, Value* c, bool larger) {
+  auto& b = ops.b;
+  if (is_float(dtype)) return larger ? b.CreateFCmpOGT(a, c) : b.CreateFCmpOLT(a, c);
+  if (is_signed_integer(dtype)) return larger ? b.CreateICmpSGT(a, c) : b.CreateICmpSLT(a, c);
+  return larger ? b.CreateICmpUGT(a, c) : b.CreateICmpULT(a, c);
 }
 
+// The second operand where it is better, else the first, also if equal: one machine instruction, which keeps a NaN of the first.
 Val propagating(Operations& ops, DType dtype, Value* a, Value* c, bool larger) {
-  Value* first = larger ? greater(ops, dtype, a, c) : greater(ops, dtype, c, a);
-  if (is_float(dtype)) first = ops.b.CreateOr(first, nan_part(ops, a));
-  return {ops.select(first, a, c)};
+  Value* result = ops.select(strictly(ops, dtype, c, a, larger), c, a);
+  if (is_float(dtype)) result = ops.select(nan_part(ops, c), c, result);
+  return {result};
 }
 
 Val ignoring_nan(Operations& ops, DType dtype, Value* a, Value* c, bool larger) {
-  Value* first = larger ? greater(ops, dtype, a, c) : greater(ops, dtype, c, a);
-  if (is_float(dtype)) first = ops.b.CreateOr(first, nan_part(ops, c));
-  return {ops.select(first, a, c)};
+  Value* result = ops.select(strictly(ops, dtype, c, a, larger), c, a);
+  if (is_float(dtype)) result = ops.select(nan_part(ops, a), c, result);
+  return {result};
 }
 
 Val maximum(Operations& ops, DType, DType operand, Args args) { return propagating(ops, operand, args[0].real, args[1].real, true); }
