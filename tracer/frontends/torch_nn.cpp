@@ -244,7 +244,7 @@ V torch_linear(Tracer& tracer, const Arguments& arguments) {
   // Of a contiguous tensor of more dimensions eager returns a view of a matrix product of two.
   if (shape.size() < 3 || !is_contiguous(tracer, shape, operands.a->strides)) {
     // The bias was added in place, which the result's _version shows.
-    if (shape.size() > 2) array_of(result)->storage->version = 1;
+    if (shape.size() > 2) *array_of(result)->torch_version = 1;
     return result;
   }
   Array matrix = array_of(torch_fresh(tracer, reshape(tracer, tracer.read(*array_of(result)), {product(leading), operands.b->shape[0]})));
