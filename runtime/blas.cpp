@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -90,7 +91,11 @@ const Blas& blas() {
   std::lock_guard guard(lock);
   LoadedObjects loaded;
   dl_iterate_phdr(collect, &loaded);
-  found = new Blas(search(loaded));  // a few in a process's life; readers may hold the old one
+  // Readers may hold the old one, so what was found stays. Most loads bring nothing new.
+  static auto& all = *new std::deque<Blas>;
+  const Blas now = search(loaded);
+  if (all.empty() || all.back().sgemm != now.sgemm) all.push_back(now);
+  found = &all.back();
   current.store(found, std::memory_order_release);
   loads_seen.store(loads, std::memory_order_release);
   return *found;
