@@ -301,7 +301,33 @@ double cost_of(const Expr& expr) {
   }
 }
 
+/// Drops expressions that rewriting left without a use.
+void compact(Kernel& kernel) {
+  std::vector<Expr> old = std::move(kernel.expressions);
+  Kernel fresh;
+  std::map<std::uint32_t, ExprId> moved;
+  auto move = [&](auto&& self, ExprId id) -> ExprId {
+    if (auto found = moved.find(id.index); found != moved.end()) return found->second;
+    Expr expr = old[id.index];
+    for (ExprId& arg : expr.args) arg = self(self, arg);
+    if (expr.predicate.valid()) expr.predicate = self(self, expr.predicate);
+    for (auto& [dynamic, coefficient] : expr.address.dynamic) dynamic = self(self, dynamic);
+    return moved[id.index] = fresh.add(std::move(expr));
+  };
+  auto visit = [&](auto&& self, std::vector<Statement>& body) -> void {
+    for (Statement& statement : body) {
+      if (statement.value.valid()) statement.value = move(move, statement.value);
+      if (statement.predicate.valid()) statement.predicate = move(move, statement.predicate);
+      for (auto& [dynamic, coefficient] : statement.address.dynamic) dynamic = move(move, dynamic);
+      self(self, statement.body);
+    }
+  };
+  visit(visit, kernel.body);
+  kernel.expressions = std::move(fresh.expressions);
+}
+
 void finish(Kernel kernel, const std::vector<std::uint32_t>& variables, LoweredProgram& program) {
+  compact(kernel);
   kernel.nanoseconds_per_element = 0.1;
   for (const Expr& expr : kernel.expressions) kernel.nanoseconds_per_element += cost_of(expr);
   for (std::uint32_t variable : variables)

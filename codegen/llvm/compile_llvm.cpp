@@ -79,7 +79,7 @@ std::unique_ptr<Program> compile_llvm(const Graph& graph, const CompileOptions& 
     auto module = std::make_unique<llvm::Module>(graph.name, *context);
     module->setDataLayout(target->createDataLayout());
     module->setTargetTriple(target->getTargetTriple());
-    for (const loop::Kernel& kernel : lowered.kernels) emit_kernel(kernel, lowered, machine, *module);
+    for (const loop::Kernel& kernel : lowered.kernels) emit_kernel(kernel, lowered, machine, options.float_conditions, *module);
     std::shared_ptr<Code> code = compile_module(std::move(context), std::move(module), *target, options.dump_ir);
     for (const loop::Kernel& kernel : lowered.kernels) {
       ProgramKernel described = describe(kernel, machine);

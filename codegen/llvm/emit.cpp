@@ -114,9 +114,11 @@ Shape choose_shape(const Kernel& kernel, const Machine& machine) {
 
 class Emitter {
  public:
-  Emitter(const Kernel& kernel, const LoweredProgram& program, const Machine& machine, llvm::Module& module)
+  Emitter(const Kernel& kernel, const LoweredProgram& program, const Machine& machine, bool float_conditions, llvm::Module& module)
       : kernel_(kernel), program_(program), machine_(machine), module_(module), builder_(module.getContext()),
-        ops_(builder_, machine_), b(builder_) {}
+        ops_(builder_, machine_), b(builder_) {
+    ops_.conditions = float_conditions;
+  }
 
   void run() {
     shape_ = choose_shape(kernel_, machine_);
@@ -1038,8 +1040,9 @@ class Emitter {
 
 }  // namespace
 
-void emit_kernel(const Kernel& kernel, const LoweredProgram& program, const Machine& machine, llvm::Module& module) {
-  Emitter(kernel, program, machine, module).run();
+void emit_kernel(const Kernel& kernel, const LoweredProgram& program, const Machine& machine, bool float_conditions,
+                 llvm::Module& module) {
+  Emitter(kernel, program, machine, float_conditions, module).run();
 }
 
 int items_per_step(const Kernel& kernel, const Machine& machine) {

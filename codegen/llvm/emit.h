@@ -11,7 +11,8 @@ namespace fj {
 /// Adds `uint32_t name(char* const* buffers, const int64_t* symbols, int64_t begin, int64_t end,
 /// char* scratch)` to the module: runs
 /// the work items [begin, end) and returns a KernelStatus word.
-void emit_kernel(const loop::Kernel& kernel, const LoweredProgram& program, const Machine& machine, llvm::Module& module);
+void emit_kernel(const loop::Kernel& kernel, const LoweredProgram& program, const Machine& machine, bool float_conditions,
+                 llvm::Module& module);
 
 /// Work items that belong together when a launch is cut into chunks: whole vectors, whole cache lines.
 int items_per_step(const loop::Kernel& kernel, const Machine& machine);

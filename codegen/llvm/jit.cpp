@@ -15,6 +15,7 @@
 #include <llvm/MC/MCSubtargetInfo.h>
 #include <llvm/MC/TargetRegistry.h>
 #include <llvm/Passes/PassBuilder.h>
+#include <llvm/Support/CommandLine.h>
 #include <llvm/Support/SmallVectorMemoryBuffer.h>
 #include <llvm/Support/TargetSelect.h>
 #include <llvm/Support/raw_ostream.h>
@@ -37,6 +38,10 @@ void initialise_llvm() {
   std::call_once(once, [] {
     llvm::InitializeNativeTarget();
     llvm::InitializeNativeTargetAsmPrinter();
+    // Addresses are one base and one index already; the pass would take a sixth of the compile time for nothing.
+    // This LLVM is ours alone (hidden symbols), so its options are too.
+    auto& options = llvm::cl::getRegisteredOptions();
+    if (auto found = options.find("disable-lsr"); found != options.end()) found->second->addOccurrence(0, "disable-lsr", "true");
   });
 }
 

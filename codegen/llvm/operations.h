@@ -27,6 +27,8 @@ class Operations {
   int lanes = 1;
   /// Where the status word is collected; null: nothing fallible here.
   llvm::Value* status = nullptr;
+  /// IEEE conditions are collected: special results must raise them.
+  bool conditions = false;
   /// Lanes that count (null: all): the others raise no status.
   llvm::Value* active = nullptr;
 

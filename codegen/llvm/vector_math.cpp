@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include <llvm/IR/Intrinsics.h>
+#include <llvm/IR/IntrinsicsX86.h>
 
 namespace fj {
 
@@ -48,10 +49,15 @@ struct Floats {
     Value* shifted = b.CreateFAdd(x, magic);
     return {b.CreateFSub(shifted, magic), b.CreateSub(bits(shifted), i(0x4b400000))};
   }
-  /// x * 2^n for |n| <= 252, rounded once where the result is denormal.
-  Value* scale(Value* x, Value* n) {
-    Value* half = b.CreateAShr(n, i(1));
-    Value* rest = b.CreateSub(n, half);
+  /// x * 2^n for |n| <= 252, rounded once where the result is denormal. `n` as float and as int.
+  Value* scale(Value* x, Value* n, Value* integer) {
+    if (ops.machine().avx512 && ops.lanes == 16) {
+      Value* rounding = b.getInt32(4);  // the current mode
+      return b.CreateIntrinsic(llvm::Intrinsic::x86_avx512_mask_scalef_ps_512, {},
+                               {x, n, llvm::Constant::getNullValue(type), b.getInt16(0xffff), rounding});
+    }
+    Value* half = b.CreateAShr(integer, i(1));
+    Value* rest = b.CreateSub(integer, half);
     auto power = [&](Value* e) { return floats(b.CreateShl(b.CreateAdd(e, i(127)), i(23))); };
     return b.CreateFMul(b.CreateFMul(x, power(half)), power(rest));
   }
@@ -70,7 +76,7 @@ Value* exp_f32(Operations& ops, Value* x) {
   Value* p = f.polynomial(r, {1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1});
   Value* square = f.b.CreateFMul(r, r);
   Value* e = f.b.CreateFAdd(f.fma(p, square, r), f.c(1.0));
-  return f.scale(e, integer);
+  return f.scale(e, n, integer);
 }
 
 Value* log_f32(Operations& ops, Value* x) {
@@ -94,16 +100,20 @@ Value* log_f32(Operations& ops, Value* x) {
   y = f.fma(e, f.c(-2.12194440e-4), y);
   y = f.fma(z, f.c(-0.5), y);
   Value* result = f.fma(e, f.c(0.693359375), f.b.CreateFAdd(m, y));
-  // inf and NaN pass; 0 divides by zero; a negative argument is 0/0.
-  Value* finite = f.b.CreateFCmpOLT(x, f.c(INFINITY));
-  result = f.b.CreateSelect(finite, result, x);
+  // inf and NaN pass; log(0) = -inf is a division by zero and the logarithm of a negative number invalid.
+  result = f.b.CreateSelect(f.b.CreateFCmpOLT(x, f.c(INFINITY)), result, x);
   Value* zero = f.b.CreateFCmpOEQ(x, f.c(0));
-  Value* negative = f.b.CreateFCmpOLT(x, f.c(0));
-  Value* special = f.b.CreateOr(zero, negative);
-  Value* numerator = f.b.CreateSelect(zero, f.c(-1.0), f.b.CreateSelect(negative, f.c(0), f.c(1.0)));
-  Value* denominator = f.b.CreateSelect(special, f.c(0), f.c(1.0));
-  Value* raised = f.b.CreateFDiv(numerator, denominator);
-  return f.b.CreateSelect(special, raised, result);
+  Value* special = f.b.CreateFCmpOLE(x, f.c(0));
+  if (!ops.conditions) {
+    result = f.b.CreateSelect(special, f.c(NAN), result);
+    return f.b.CreateSelect(zero, f.c(-INFINITY), result);
+  }
+  // Only lanes with special arguments compute with them: 0 - 0 = 0 and then -1/0 or 0/0.
+  Value* argument = f.b.CreateSelect(special, x, f.c(0.5));
+  Value* none = f.b.CreateFSub(argument, argument);
+  Value* raised = f.b.CreateFDiv(f.b.CreateSelect(zero, f.c(-1.0), none), f.b.CreateSelect(special, none, f.c(1.0)));
+  // Chosen by its value: a second select on `special` would let LLVM drop the first one.
+  return f.b.CreateSelect(f.b.CreateFCmpOEQ(raised, f.c(0)), result, raised);
 }
 
 Value* tanh_f32(Operations& ops, Value* x) {

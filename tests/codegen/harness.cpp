@@ -103,7 +103,7 @@ DenseArray sample(DType dtype, std::vector<std::int64_t> shape, std::uint64_t se
 }
 
 Outcome run_llvm(const Graph& graph, const std::vector<DenseArray>& inputs, std::vector<std::int64_t> symbols,
-                 const CompileOptions& options) {
+                 const CompileOptions& options, std::uint32_t trapped) {
   const auto program = compile_llvm(graph, options);
   symbols.resize(graph.symbols.size());
   std::vector<std::vector<std::byte>> memory;
@@ -139,6 +139,7 @@ Outcome run_llvm(const Graph& graph, const std::vector<DenseArray>& inputs, std:
   call.inputs = arrays;
   call.symbols = symbols;
   call.outputs = outputs;
+  call.trapped = trapped;
   Outcome outcome;
   outcome.status = program->run(call);
   outcome.kernels = program->kernel_count();

@@ -36,9 +36,9 @@ struct Outcome {
   int kernels = 0;
 };
 
-/// Compiles and runs. Inputs are laid out as the graph says.
+/// Compiles and runs; `trapped` conditions make the run fail. Inputs are laid out as the graph says.
 Outcome run_llvm(const Graph& graph, const std::vector<DenseArray>& inputs, std::vector<std::int64_t> symbols,
-                 const CompileOptions& options);
+                 const CompileOptions& options, std::uint32_t trapped = 0);
 
 /// Bit-equal for integers and bool; floats within `ulps` units in the last place (of the dtype), NaN equals NaN.
 /// `scale`: units are those of numbers of at least this magnitude (what a sum was made of).
