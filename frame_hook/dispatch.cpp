@@ -116,7 +116,7 @@ struct Compiled {
 
 void record_segment(FunctionState& state, const Segment& segment, double seconds) {
   totals().segments++;
-  if (segment.graph && !segment.graph->nodes.empty()) {
+  if (segment.graph) {
     GraphEvent event;
     event.function = state.name;
     event.graph = segment.graph;

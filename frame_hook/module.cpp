@@ -67,7 +67,7 @@ py::dict report(const py::object& compiled) {
   for (const auto& cache : state.caches)
     for (int i = 0; i < cache->decoded().count; i++)
       for (const auto& segment : cache->place(i).segments)
-        if (!segment->graph || segment->graph->nodes.empty())
+        if (!segment->graph)
           for (const std::string& guard : segment->guards->text()) guards.append(guard);
   for (const BreakEvent& event : state.events->breaks()) {
     const BreakRow& row = break_row(event.reason);

@@ -78,8 +78,9 @@ std::unique_ptr<Segment> empty_segment(const TraceRequest& request, Exit exit) {
   return segment;
 }
 
+/// An output of its own without a node is a copy.
 bool has_array_work(const Segment& segment) {
-  return segment.graph && (!segment.graph->nodes.empty() || !segment.graph->writes.empty());
+  return segment.graph && (!segment.graph->nodes.empty() || !segment.graph->writes.empty() || !segment.graph->outputs.empty());
 }
 
 std::unique_ptr<Segment> trace_segment(const TraceRequest& request) {

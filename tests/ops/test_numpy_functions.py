@@ -95,3 +95,13 @@ def test_full_reduction_is_a_scalar_object():
 def test_mask_read_breaks_and_goes_on():
     run = same_as_eager(lambda x: (x * 2)[x > 0] + 1, layouts()["c"])
     assert run.breaks == ["DataDependentShape"]
+
+
+def test_an_operation_that_is_its_operand_gives_a_copy():
+    def f(x):
+        y = np.positive(x)
+        print("between")
+        y[0] = 5
+        return y, np.maximum(x, x), x.copy()
+
+    same_as_eager(f, layouts("int32")["c"])
