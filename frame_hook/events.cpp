@@ -86,7 +86,8 @@ std::string BreakEvent::text() const {
   std::string said = detail;
   // Details that quote the user's line do so in backquotes; others get it in front.
   if (said.find('`') == std::string::npos) {
-    if (std::string line_text = source(); !line_text.empty()) said = "`" + line_text + "`" + (said.empty() ? "" : ": " + said);
+    if (std::string line_text = source(); !line_text.empty())
+      said = "`" + line_text + "`" + (said.empty() || said == line_text ? "" : ": " + said);
   }
   if (!said.empty()) result += ": " + said;
   result += "\n  cost  " + cost();

@@ -118,7 +118,7 @@ V builtin_type(TracerImpl& t, Arguments_& a, Keywords& k) {
 V builtin_callable(TracerImpl& t, Arguments_& a, Keywords& k) {
   expect("callable", a, k, 1, 1);
   switch (a[0]->kind) {
-    case ValueKind::Function: case ValueKind::BoundMethod: case ValueKind::Builtin: return t.true_value;
+    case ValueKind::Function: case ValueKind::BoundMethod: case ValueKind::Builtin: case ValueKind::Partial: return t.true_value;
     case ValueKind::Object: return t.tracer.boolean(t.type_of(a[0])->tp_call != nullptr);
     case ValueKind::Array: case ValueKind::Tuple: case ValueKind::List: case ValueKind::Dict: case ValueKind::SymInt: return t.false_value;
     default: unknown("callable", a);

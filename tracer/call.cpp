@@ -1,5 +1,6 @@
 /// Calls: which of the ways to treat a callable applies, and inlining Python functions with their arguments bound as
 /// CPython binds them. Start at `TracerImpl::call`.
+#include <algorithm>
 #include <cstring>
 
 #include "runtime/base/error.h"
@@ -44,6 +45,35 @@ PyObject* module_call() {
   return found && PyFunction_Check(found) ? found : nullptr;
 }
 
+/// A partial's keywords overridden by those of the call, in the order of the dict CPython makes.
+Keywords merged_keywords(Keywords known, const Keywords& given) {
+  for (auto& [name, item] : given) {
+    auto same = std::find_if(known.begin(), known.end(), [&](auto& old) { return old.first == name; });
+    if (same != known.end())
+      same->second = item;
+    else
+      known.emplace_back(name, item);
+  }
+  return known;
+}
+
+bool holds_array(TracerImpl& tracer, const V& value) {
+  if (value->kind == ValueKind::Array) return true;
+  if (value->kind == ValueKind::Tuple || value->kind == ValueKind::List)
+    for (const V& item : tracer.sequence_items(value))
+      if (holds_array(tracer, item)) return true;
+  return false;
+}
+
+/// A function or class of NumPy or torch.
+bool is_of_library(PyObject* callable) {
+  Ref<> module = Ref<>::steal(PyObject_GetAttrString(callable, "__module__"));
+  if (!module) PyErr_Clear();
+  const std::string text = module && PyUnicode_Check(module.get()) ? text_of(module.get()) : "";
+  const std::string root = text.substr(0, text.find('.'));
+  return root == "numpy" || root == "torch";
+}
+
 std::string callable_name(const V& callable) {
   if (auto* object = as<ObjectValue>(callable)) {
     Ref<> name = Ref<>::steal(PyObject_GetAttrString(object->object.get(), "__qualname__"));
@@ -71,6 +101,11 @@ V TracerImpl::call(const V& callable, std::vector<V> positional, Keywords keywor
     }
     case ValueKind::Function:
       return inline_made_function(*as<FunctionValue>(callable), std::move(positional), std::move(keywords));
+    case ValueKind::Partial: {
+      auto& partial = *as<PartialValue>(callable);
+      positional.insert(positional.begin(), partial.positional.begin(), partial.positional.end());
+      return call(partial.function, std::move(positional), merged_keywords(partial.keywords, keywords));
+    }
     case ValueKind::Builtin:
       return call_builtin_method(*as<BuiltinValue>(callable), std::move(positional), std::move(keywords));
     case ValueKind::Instance: {
@@ -111,13 +146,8 @@ V TracerImpl::call_object(const V& callable, PyObject* object, std::vector<V> po
   }
   if (is_extern_candidate(object)) {
     bool any_array = false;
-    auto look = [&](auto& self, const V& argument) -> void {
-      if (argument->kind == ValueKind::Array) any_array = true;
-      if (argument->kind == ValueKind::Tuple || argument->kind == ValueKind::List)
-        for (const V& item : sequence_items(argument)) self(self, item);
-    };
-    for (const V& argument : positional) look(look, argument);
-    for (auto& [name, argument] : keywords) look(look, argument);
+    for (const V& argument : positional) any_array = any_array || holds_array(*this, argument);
+    for (auto& [name, argument] : keywords) any_array = any_array || holds_array(*this, argument);
     if (any_array) {
       if (!guard_value(value) && value.source) add_guard(GuardKind::Identity, value.source, object);
       auto results = tracer.extern_call(callable, positional, keywords);
@@ -165,7 +195,7 @@ V TracerImpl::call_object(const V& callable, PyObject* object, std::vector<V> po
     }
   }
   if (!std::strcmp(Py_TYPE(object)->tp_name, "functools.partial")) {
-    if (value.source) add_guard(GuardKind::Identity, value.source, object);
+    guard_type(value);
     SourceRef source = value.source ? value.source : sources->constant(object);
     auto part = [&](const char* name) {
       Ref<> found = Ref<>::steal(PyObject_GetAttrString(object, name));
@@ -180,11 +210,7 @@ V TracerImpl::call_object(const V& callable, PyObject* object, std::vector<V> po
       open(*dict);
       for (auto& [key, item] : dict->items) merged.emplace_back(text_of(key.get()), item);
     }
-    for (auto& [name, item] : keywords) {
-      std::erase_if(merged, [&](auto& known) { return known.first == name; });
-      merged.emplace_back(name, item);
-    }
-    return call(part("func"), std::move(arguments), std::move(merged));
+    return call(part("func"), std::move(arguments), merged_keywords(std::move(merged), keywords));
   }
   if (method && PyFunction_Check(method)) {
     PyTypeObject* type = type_of(callable);
@@ -194,6 +220,10 @@ V TracerImpl::call_object(const V& callable, PyObject* object, std::vector<V> po
     return call(wrap_constant(method), std::move(positional), std::move(keywords));
   }
   if (object == attribute_of("builtins", "print")) break_graph(BreakReason::Print, source_text());
+  if (object == attribute_of("builtins", "__build_class__")) break_graph(BreakReason::UnsupportedBytecode, "a class statement");
+  if (is_of_library(object))
+    for (const V& argument : positional)
+      if (holds_array(*this, argument)) break_graph(BreakReason::UnsupportedOperation, callable_name(callable));
   break_graph(BreakReason::UnknownCall, callable_name(callable));
 }
 
@@ -406,6 +436,14 @@ V TracerImpl::inline_function(PyCodeObject* code, PyObject* globals, const std::
 }
 
 V TracerImpl::call_type(const V& callable, PyTypeObject* type, std::vector<V> positional, Keywords keywords) {
+  if (!std::strcmp(type->tp_name, "functools.partial") && !positional.empty()) {
+    auto partial = std::make_shared<PartialValue>();
+    partial->type = Ref<PyTypeObject>::borrow(type);
+    partial->function = positional[0];
+    partial->positional.assign(positional.begin() + 1, positional.end());
+    partial->keywords = std::move(keywords);
+    return partial;
+  }
   if (torch_module() && (type == grad_mode_type("no_grad") || type == grad_mode_type("enable_grad"))) {
     if (!positional.empty() || !keywords.empty()) break_graph(BreakReason::UnknownCall, callable_name(callable));
     auto mode = std::make_shared<InstanceValue>();

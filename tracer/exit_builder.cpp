@@ -6,6 +6,7 @@
 /// before that step instead.
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "runtime/base/error.h"
 #include "tracer/interpreter.h"
@@ -59,6 +60,7 @@ class ExitBuilder {
   std::vector<RecipeStep> steps_, effects_;
   std::map<Value*, int> registers_;
   std::map<FakeStorage*, int> owners_;
+  std::set<int*> moved_versions_;
   std::vector<V> alive_;  // a key of registers_ must not be freed and reused
 };
 
@@ -159,6 +161,19 @@ int ExitBuilder::make(const V& value) {
       auto& method = *as<BoundMethodValue>(value);
       return step(RecipeOp::BoundMethod, all({method.function, method.self})).target;
     }
+    case ValueKind::Partial: {
+      auto& partial = *as<PartialValue>(value);
+      std::vector<int> names;
+      for (auto& [name, item] : partial.keywords) {
+        names.push_back(constant(Ref<>::steal(PyUnicode_InternFromString(name.c_str()))));
+        names.push_back(build(item));
+      }
+      std::vector<int> args{step(RecipeOp::Dict, names).target, build(partial.function)};
+      for (const V& item : partial.positional) args.push_back(build(item));
+      RecipeStep& made = step(RecipeOp::CallWithKeywords, args);
+      made.object = Ref<>::borrow(reinterpret_cast<PyObject*>(partial.type.get()));
+      return made.target;
+    }
     case ValueKind::Cell: {
       // Empty first: what it holds may refer to it.
       const int target = step(RecipeOp::Cell).target;
@@ -219,7 +234,9 @@ int ExitBuilder::build_array(const V& value) {
   int target = storage_owner(storage, array.storage);
   const bool owner = array.view.empty() && !array.is_view;
   const bool crosses = array.library != storage.library;
-  if (!owner && !(crosses && array.view.empty())) {
+  // Of the owner's library again by way of the other one: a tensor of its own, no view.
+  const bool returns = array.library == Library::Torch && !crosses && array.torch_version != storage.torch_version;
+  if (!owner && !((crosses || returns) && array.view.empty())) {
     RecipeStep& made = step(RecipeOp::View, {target});
     made.dtype = array.dtype;
     made.shape = array.shape;
@@ -227,11 +244,11 @@ int ExitBuilder::build_array(const V& value) {
     made.expression = array.offset;
     target = made.target;
   }
-  if (crosses) {
-    RecipeStep& made = step(RecipeOp::CrossView, {target});
-    made.index = std::int64_t(array.library);
-    target = made.target;
-  }
+  for (int crossing = 0; crossing < (crosses ? 1 : returns ? 2 : 0); ++crossing) target = step(RecipeOp::CrossView, {target}).target;
+  // Views share a counter with their base; tensors made of NumPy's memory have each their own.
+  const bool of_input = storage.input_array && array.torch_version == storage.torch_version;
+  if (*array.torch_version && !of_input && (crosses || returns || moved_versions_.insert(array.torch_version.get()).second))
+    effect(RecipeOp::BumpVersion, {target}).index = *array.torch_version;
   return target;
 }
 
@@ -308,10 +325,8 @@ void ExitBuilder::build_effects() {
           writeable.array->writeable_required = true;
           t_.guards->add(std::move(writeable));
         }
-    if (storage->library == Library::Torch) {
-      RecipeStep& bump = effect(RecipeOp::BumpVersion, {from_source(written)});
-      bump.index = storage->version;
-    }
+    if (const int writes = *storage->torch_version)
+      effect(RecipeOp::BumpVersion, {from_source(written)}).index = writes;
   }
 }
 

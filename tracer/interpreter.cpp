@@ -693,6 +693,11 @@ void TracerImpl::execute(Frame& frame, const FjInstr& instr, std::optional<V>& r
       if (arg == 8) function->closure = sequence_items(value);
       return push(owner);
     }
+    case FJ_LOAD_BUILD_CLASS: {
+      PyObject* builder = PyDict_Check(frame.builtins.get()) ? PyDict_GetItemString(frame.builtins.get(), "__build_class__") : nullptr;
+      if (!builder) break;
+      return push(wrap_constant(builder));
+    }
     case FJ_LOAD_ASSERTION_ERROR:
       return push(wrap_constant(PyExc_AssertionError));
     case FJ_IMPORT_NAME: {

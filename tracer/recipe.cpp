@@ -200,6 +200,11 @@ Ref<> RecipeRun::make(const RecipeStep& step) {
       Ref<> arguments = arguments_tuple(step);
       return arguments ? Ref<>::steal(PyObject_CallObject(step.object.get(), arguments.get())) : Ref<>();
     }
+    case RecipeOp::CallWithKeywords: {
+      Ref<> all = arguments_tuple(step);
+      auto arguments = all ? Ref<>::steal(PyTuple_GetSlice(all.get(), 1, PyTuple_GET_SIZE(all.get()))) : Ref<>();
+      return arguments ? Ref<>::steal(PyObject_Call(step.object.get(), arguments.get(), argument(step, 0))) : Ref<>();
+    }
     default: break;
   }
   fail_check(__FILE__, __LINE__, "is_effect", "a recipe step that makes nothing has a target");

@@ -37,6 +37,7 @@ enum class RecipeOp : std::uint8_t {
   Exception,      // object: type; args
   GetAttr,        // getattr(args[0], object)
   Call,           // object(*args): pure constructors only
+  CallWithKeywords,  // object(*args[1:], **args[0])
   // effects
   SetItems,       // list args[0][:] = args[1]
   DictAssign,     // dict args[0]: clear, update(args[1])

@@ -100,6 +100,7 @@ std::shared_ptr<ArrayValue> Tracer::new_array(Library library, ValueId value, st
   array->strides = storage->strides;
   array->storage = storage;
   storage->owner = array;
+  storage->torch_version = array->torch_version;
   impl_->note_array(*array);
   return array;
 }
@@ -116,6 +117,7 @@ std::shared_ptr<ArrayValue> Tracer::new_view(const std::shared_ptr<ArrayValue>& 
   array->view = base->view;
   array->view.push_back(std::move(step));
   array->is_view = true;
+  array->torch_version = base->torch_version;
   array->requires_grad = base->requires_grad;
   array->writeable = base->writeable;
   return array;

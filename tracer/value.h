@@ -38,6 +38,7 @@ enum class ValueKind : std::uint8_t {
   Cell,
   Instance,    // made in the trace: exceptions, user classes, context managers
   Super,
+  Partial,     // functools.partial made in the trace
   Builtin,     // a method of a Value, not yet called: `xs.append`, `t.sum`
   Null,        // a NULL stack entry
 };
@@ -88,13 +89,14 @@ struct FakeStorage {
   Dims shape;
   Strides strides;
   ValueId contents;             // current version
-  int version = 0;              // counts in-place operations (torch's _version advances by this)
+  int version = 0;              // counts in-place operations through any array
   int input = -1;               // index of the graph input it is, or -1: made in the trace
   Library library = Library::Numpy;
   bool allocated_by_numpy = false;
   Value* input_array = nullptr; // the wrapped array that came from outside, or null: made in the trace
   std::int64_t first_byte = 0, last_byte = -1;  // memory of an array from outside, to find overlaps
   std::weak_ptr<Value> owner;   // the array object that made it: base of returned views
+  std::shared_ptr<int> torch_version;  // the owner's
 };
 
 /// One step from a storage's owner to a view, in graph operations that can be run in both directions.
@@ -120,6 +122,8 @@ class ArrayValue final : public Value {
   bool parameter = false;
   bool requires_grad = false;
   bool writeable = true;
+  /// In-place operations through this tensor and what shares torch's version counter with it: its views.
+  std::shared_ptr<int> torch_version = std::make_shared<int>(0);
   mutable ValueId contents;     // what `read` made of it last, valid for that version of the storage
   mutable int contents_version = -1;
   int rank() const { return int(shape.size()); }
@@ -225,6 +229,15 @@ class SuperValue final : public Value {
   SuperValue() : Value(ValueKind::Super) {}
   Ref<PyTypeObject> type;
   V self;
+};
+
+class PartialValue final : public Value {
+ public:
+  PartialValue() : Value(ValueKind::Partial) {}
+  Ref<PyTypeObject> type;
+  V function;
+  std::vector<V> positional;
+  std::vector<std::pair<std::string, V>> keywords;
 };
 
 /// `owner.name` where owner is a Value whose methods we implement (array, list, dict, str...).

@@ -415,7 +415,9 @@ V concatenated(Tracer& tracer, const std::vector<Array>& parts, std::int64_t dim
   TorchOperands operands;
   for (const Array& part : parts) {
     // A 1-d tensor without elements is skipped whatever its shape: a rule of the past that is still kept.
-    if (part->rank() == 1 && parts.size() > 1 && tracer.decide(part->shape[0], Py_EQ, 0)) unsupported("cat() of an empty 1-d tensor");
+    // Among parts of other ranks torch skips it, whatever its size means along dim.
+    const bool skipped = std::any_of(parts.begin(), parts.end(), [](const Array& other) { return other->rank() != 1; });
+    if (part->rank() == 1 && skipped && tracer.decide(part->shape[0], Py_EQ, 0)) unsupported("cat() of an empty 1-d tensor");
     if (part->rank() == 0) refuse("cat() of a 0-d tensor");
     operands.push_back({part, nullptr, part->dtype});
   }

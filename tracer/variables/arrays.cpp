@@ -93,6 +93,7 @@ V TracerImpl::wrap_array(PyObject* object, SourceRef source) {
   storage->input_array = array.get();
   std::tie(storage->first_byte, storage->last_byte) = extent(info);
   storage->owner = array;
+  storage->torch_version = array->torch_version;
   array->storage = storage;
   array->is_view = false;
 
@@ -221,6 +222,7 @@ void TracerImpl::write(ArrayValue& array, ValueId value) {
   }
   storage.contents = value;
   ++storage.version;
+  if (array.library == Library::Torch) ++*array.torch_version;
 }
 
 }  // namespace fj

@@ -45,6 +45,12 @@ PyObject* module_getattr() {
   return fj_type_lookup(reinterpret_cast<PyTypeObject*>(module.get()), name);
 }
 
+/// Callables of C that bind as functions do.
+bool is_function_like(PyObject* object) {
+  const char* type = Py_TYPE(object)->tp_name;
+  return !std::strcmp(type, "numpy._ArrayFunctionDispatcher") || !std::strcmp(type, "framejit.CompiledFunction");
+}
+
 /// Getset and member descriptors that only read a field.
 bool is_pure_getter(PyTypeObject* type, PyObject* descriptor) {
   if (Py_TYPE(descriptor) == &PyMemberDescr_Type) return true;
@@ -99,6 +105,12 @@ V TracerImpl::bind_class_attribute(PyObject* found, const V& self, PyTypeObject*
     method->name = text_of(reinterpret_cast<PyDescrObject*>(found)->d_name);
     return method;
   }
+  if (is_function_like(found)) {
+    auto method = std::make_shared<BoundMethodValue>();
+    method->function = wrap_constant(found);
+    method->self = self;
+    return method;
+  }
   if (!Py_TYPE(found)->tp_descr_get) return wrap_constant(found);
   // A descriptor written in Python.
   static PyObject* const get_name = intern("__get__");
@@ -127,7 +139,7 @@ V TracerImpl::type_attribute(const V& owner, PyTypeObject* type, PyObject* name)
   }
   if (PyObject* found = fj_type_lookup(type, name)) {
     guard_type_version(type);
-    if (PyFunction_Check(found)) return wrap_constant(found);
+    if (PyFunction_Check(found) || is_function_like(found)) return wrap_constant(found);
     if (Py_TYPE(found) == &PyStaticMethod_Type || Py_TYPE(found) == &PyClassMethod_Type) return bind_class_attribute(found, none, type);
     if (!Py_TYPE(found)->tp_descr_get || Py_TYPE(found) == &PyMethodDescr_Type || Py_TYPE(found) == &PyWrapperDescr_Type ||
         Py_TYPE(found) == &PyGetSetDescr_Type || Py_TYPE(found) == &PyMemberDescr_Type || Py_TYPE(found) == &PyProperty_Type)
@@ -299,6 +311,12 @@ V TracerImpl::find_attribute(const V& owner, PyObject* name) {
       if (text == "__self__") return method.self;
       if (text == "__func__") return method.function;
       return find_attribute(method.function, name);
+    }
+    case ValueKind::Partial: {
+      auto& partial = *as<PartialValue>(owner);
+      if (text == "func") return partial.function;
+      if (text == "args") return tracer.tuple(partial.positional);
+      break;
     }
     case ValueKind::Slice: {
       auto& slice = *as<SliceValue>(owner);

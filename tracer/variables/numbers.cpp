@@ -80,6 +80,16 @@ bool compare_numbers(std::int64_t a, int comparison, std::int64_t b) {
 constexpr const char* kComparisonMethod[] = {"__lt__", "__le__", "__eq__", "__ne__", "__gt__", "__ge__"};
 constexpr int kReflected[] = {Py_GT, Py_GE, Py_EQ, Py_NE, Py_LT, Py_LE};
 
+/// Known without a guard.
+bool never_negative(const Graph& graph, const SymDim& expression) {
+  for (const auto& term : expression.terms()) {
+    if (term.coefficient < 0) return false;
+    for (SymbolId symbol : term.symbols)
+      if (graph.symbols[symbol.index].min < 0) return false;
+  }
+  return true;
+}
+
 bool sizes_only(const Graph& graph, const SymDim& expression) {
   for (SymbolId symbol : expression.symbols())
     if (graph.symbols[symbol.index].min < 0) return false;
@@ -114,14 +124,7 @@ bool TracerImpl::decide(const SymDim& a, int comparison, const SymDim& b) {
   const SymDim difference = a - b;
   if (auto constant = difference.constant()) return compare_numbers(*constant, comparison, 0);
   // Sizes are never negative: n >= 0 and n > -1 need no guard.
-  if (difference.terms().size() >= 1 && (comparison == Py_GE || comparison == Py_LT)) {
-    bool never_negative = true;
-    for (const auto& term : difference.terms()) {
-      if (term.coefficient < 0) never_negative = false;
-      for (SymbolId symbol : term.symbols) never_negative = never_negative && graph->symbols[symbol.index].min >= 0;
-    }
-    if (never_negative) return comparison == Py_GE;
-  }
+  if ((comparison == Py_GE || comparison == Py_LT) && never_negative(*graph, difference)) return comparison == Py_GE;
   const bool answer = compare_numbers(hint(a), comparison, hint(b));
   Guard guard;
   guard.kind = GuardKind::Relation;
@@ -158,7 +161,7 @@ std::optional<V> TracerImpl::symbolic_binary(int op, const V& a, const V& b) {
       if (remainder < 0) --quotient, remainder += divisor;
       Symbol symbol;
       symbol.name = "s" + std::to_string(graph->symbols.size());
-      symbol.min = plain == NB_REMAINDER || decide(*left, Py_GE, 0) ? 0 : INT64_MIN;
+      symbol.min = plain == NB_REMAINDER || never_negative(*graph, *left) ? 0 : INT64_MIN;
       symbol.hint = plain == NB_REMAINDER ? remainder : quotient;
       symbol.definition = Symbol::Quotient{*left, *right, plain == NB_REMAINDER};
       const SymbolId defined = graph->new_symbol(symbol);

@@ -60,6 +60,7 @@ std::string describe(const V& value) {
     case ValueKind::Cell: return "a cell";
     case ValueKind::Instance: return std::string("an object of type ") + as<InstanceValue>(value)->type->tp_name;
     case ValueKind::Super: return "super()";
+    case ValueKind::Partial: return "partial of " + describe(as<PartialValue>(value)->function);
     case ValueKind::Builtin: return "method " + as<BuiltinValue>(value)->name + " of " + describe(as<BuiltinValue>(value)->owner);
     case ValueKind::Null: return "nothing";
   }
@@ -334,6 +335,7 @@ PyTypeObject* TracerImpl::type_of(const V& value) {
     case ValueKind::BoundMethod: return &PyMethod_Type;
     case ValueKind::Cell: return &PyCell_Type;
     case ValueKind::Instance: return as<InstanceValue>(value)->type.get();
+    case ValueKind::Partial: return as<PartialValue>(value)->type.get();
     default:
       break_graph(BreakReason::UnsupportedObject, "the type of " + describe(value));
   }
@@ -391,7 +393,8 @@ bool TracerImpl::truth(const V& value) {
       return !as<DictValue>(value)->items.empty();
     case ValueKind::Set: return !as<SetValue>(value)->items.empty();
     case ValueKind::Range: return truth(length(value));
-    case ValueKind::Slice: case ValueKind::Function: case ValueKind::BoundMethod: case ValueKind::Builtin: return true;
+    case ValueKind::Slice: case ValueKind::Function: case ValueKind::BoundMethod: case ValueKind::Builtin:
+    case ValueKind::Partial: return true;
     default: break_graph(BreakReason::UnsupportedObject, "truth of " + describe(value));
   }
 }
