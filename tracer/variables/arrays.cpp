@@ -118,25 +118,10 @@ V TracerImpl::wrap_array(PyObject* object, SourceRef source) {
   return array;
 }
 
-namespace {
-
-/// Autocast and function or dispatch modes change what every torch operation means.
-void refuse_torch_modes() {
-  Ref<> core = Ref<>::steal(PyObject_GetAttrString(torch_module(), "_C"));
-  for (const char* name : {"_is_any_autocast_enabled", "_len_torch_function_stack", "_len_torch_dispatch_stack"}) {
-    Ref<> answer = core ? Ref<>::steal(PyObject_CallMethod(core.get(), name, nullptr)) : Ref<>();
-    const int on = answer ? PyObject_IsTrue(answer.get()) : 1;
-    PyErr_Clear();
-    if (on) break_graph(BreakReason::UnsupportedObject, std::string("a torch mode is on (") + (name + 1) + ")");
-  }
-}
-
-}  // namespace
-
 void TracerImpl::note_array(const ArrayValue& array) {
   if (array.library == Library::Torch && !uses_torch) {
     uses_torch = true;
-    refuse_torch_modes();
+    if (const char* refusal = torch_modes_refusal()) break_graph(BreakReason::UnsupportedObject, refusal);
     add_guard(GuardKind::GradMode, nullptr, nullptr, torch_grad_enabled());
     add_guard(GuardKind::TorchModes, nullptr, nullptr, std::int64_t(torch_modes()));
   }
