@@ -350,6 +350,13 @@ class Scheduler {
     return false;
   }
 
+  bool covers(const Group& candidate, const std::vector<std::uint32_t>& variables, const Dims& space) const {
+    if (variables.size() != space.size()) return false;
+    for (std::size_t d = 0; d < space.size(); ++d)
+      if (!(candidate.extents[variables[d]] == space[d])) return false;
+    return true;
+  }
+
   bool same_space(const Group& candidate, const Dims& space, const std::vector<bool>* reduced) const {
     for (std::size_t d = 0; d < space.size(); ++d) {
       if (!(candidate.extents[candidate.order[d]] == space[d])) return false;
@@ -374,7 +381,7 @@ class Scheduler {
     }
     if (target.stages.empty() && kept->size() == target.order.size()) {
       // The group is over our rows: it becomes the epilogue of each row.
-      if (*kept != target.order) return std::nullopt;
+      if (*kept != target.order || !covers(target, target.order, shape(value))) return std::nullopt;
       std::vector<std::uint32_t> variables;
       std::size_t row = 0;
       for (std::size_t d = 0; d < space.size(); ++d) {
@@ -493,7 +500,10 @@ class Scheduler {
     for (const Use& use : uses) {
       const Group& candidate = group(use.group);
       if (candidate.kind != GroupKind::Loops || opaque_in(use.group) || candidate.inlined > kMaximalInlined) continue;
-      if (!matches(use.index, candidate.order) && !matches(use.index, candidate.rows())) continue;
+      const bool over_space = matches(use.index, candidate.order);
+      if (!over_space && !matches(use.index, candidate.rows())) continue;
+      // A use of a part that starts at 0 has the identity's index too; the whole must be stored.
+      if (!covers(candidate, over_space ? candidate.order : candidate.rows(), shape(value))) continue;
       if (may_compute(use.group, value)) return use.group;
     }
     for (int g = 0; g < int(schedule_.groups.size()); ++g) {
