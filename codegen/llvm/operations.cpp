@@ -212,6 +212,13 @@ Val Operations::cast(DType from, DType to, Val value) {
   return {b.CreateZExtOrTrunc(converted, type)};
 }
 
+Value* Operations::compare(llvm::CmpInst::Predicate predicate, Value* x, Value* y) {
+  const bool quiet_anyway = predicate == llvm::CmpInst::FCMP_OEQ || predicate == llvm::CmpInst::FCMP_UNE ||
+                            predicate == llvm::CmpInst::FCMP_UNO || predicate == llvm::CmpInst::FCMP_ORD;
+  if (!conditions || quiet_anyway) return b.CreateFCmp(predicate, x, y);
+  return b.CreateConstrainedFPCmp(llvm::Intrinsic::experimental_constrained_fcmp, predicate, x, y, "", llvm::fp::ebStrict);
+}
+
 void Operations::report(Value* condition, std::uint32_t bits) {
   if (active) condition = b.CreateAnd(condition, active);
   if (condition->getType()->isVectorTy()) condition = b.CreateOrReduce(condition);

@@ -58,6 +58,9 @@ class Operations {
 
   llvm::Value* call(llvm::Intrinsic::ID id, llvm::ArrayRef<llvm::Value*> args);
   llvm::Value* select(llvm::Value* condition, llvm::Value* a, llvm::Value* b_value) { return b.CreateSelect(condition, a, b_value); }
+  /// Of floats. Quiet if conditions are collected: comparing NaN is no invalid operation (the processor's
+  /// ordered comparisons, and its minimum and maximum, say it is).
+  llvm::Value* compare(llvm::CmpInst::Predicate predicate, llvm::Value* a, llvm::Value* b_value);
   void report(llvm::Value* condition, std::uint32_t bits);
 
   /// The library's function per lane, through memory.

@@ -76,8 +76,8 @@ Val sign(Operations& ops, DType, DType operand, Args args) {
   if (is_float(operand)) {
     Value* zero = ops.number(operand, 0);
     Value* nan = ops.b.CreateFCmpUNO(x, x);
-    Value* result = ops.select(ops.b.CreateFCmpOGT(x, zero), ops.number(operand, 1),
-                               ops.select(ops.b.CreateFCmpOLT(x, zero), ops.number(operand, -1), zero));
+    Value* result = ops.select(ops.compare(llvm::CmpInst::FCMP_OGT, x, zero), ops.number(operand, 1),
+                               ops.select(ops.compare(llvm::CmpInst::FCMP_OLT, x, zero), ops.number(operand, -1), zero));
     return {ops.select(nan, x, result)};
   }
   Value* zero = ops.integer(operand, 0);
@@ -97,7 +97,7 @@ Val complex_divide(Operations& ops, DType operand, const Val& x, const Val& y) {
   Value *c = y.real, *d = y.imaginary;
   Value* absolute_c = ops.call(llvm::Intrinsic::fabs, {c});
   Value* absolute_d = ops.call(llvm::Intrinsic::fabs, {d});
-  Value* by_real = b.CreateFCmpOGE(absolute_c, absolute_d);
+  Value* by_real = ops.compare(llvm::CmpInst::FCMP_OGE, absolute_c, absolute_d);
   Value *zero = ops.number(part(operand), 0), *one = ops.number(part(operand), 1);
   Value* both_zero = b.CreateAnd(b.CreateFCmpOEQ(c, zero), b.CreateFCmpOEQ(d, zero));
   Value* large = ops.select(by_real, c, d);
@@ -242,13 +242,13 @@ std::pair<Value*, Value*> divmod_floats(Operations& ops, DType dtype, Value* x, 
   Value* fmod = ops.library("fmod", computed(dtype), args).real;
   Value* quotient = b.CreateFDiv(b.CreateFSub(x, fmod), y);
   Value* nonzero = b.CreateFCmpUNE(fmod, zero);
-  Value* crossed = b.CreateAnd(nonzero, b.CreateXor(b.CreateFCmpOLT(y, zero), b.CreateFCmpOLT(fmod, zero)));
+  Value* crossed = b.CreateAnd(nonzero, b.CreateXor(ops.compare(llvm::CmpInst::FCMP_OLT, y, zero), ops.compare(llvm::CmpInst::FCMP_OLT, fmod, zero)));
   Value* remainder = ops.select(crossed, b.CreateFAdd(fmod, y), fmod);
   remainder = ops.select(nonzero, remainder, b.CreateBinaryIntrinsic(llvm::Intrinsic::copysign, zero, y));
   quotient = ops.select(crossed, b.CreateFSub(quotient, ops.number(dtype, 1)), quotient);
   // The quotient is close to an integer: snap to it.
   Value* floor = ops.call(llvm::Intrinsic::floor, {quotient});
-  Value* up = b.CreateFCmpOGT(b.CreateFSub(quotient, floor), ops.number(dtype, 0.5));
+  Value* up = ops.compare(llvm::CmpInst::FCMP_OGT, b.CreateFSub(quotient, floor), ops.number(dtype, 0.5));
   Value* snapped = ops.select(up, b.CreateFAdd(floor, ops.number(dtype, 1)), floor);
   Value* signed_zero = b.CreateBinaryIntrinsic(llvm::Intrinsic::copysign, zero, b.CreateFDiv(x, y));
   quotient = ops.select(b.CreateFCmpUNE(quotient, zero), snapped, signed_zero);
@@ -313,7 +313,7 @@ Val copy_sign(Operations& ops, DType, DType, Args args) {
 
 Value* strictly(Operations& ops, DType dtype, Value* a, Value* c, bool larger) {
   auto& b = ops.b;
-  if (is_float(dtype)) return larger ? b.CreateFCmpOGT(a, c) : b.CreateFCmpOLT(a, c);
+  if (is_float(dtype)) return larger ? ops.compare(llvm::CmpInst::FCMP_OGT, a, c) : ops.compare(llvm::CmpInst::FCMP_OLT, a, c);
   if (is_signed_integer(dtype)) return larger ? b.CreateICmpSGT(a, c) : b.CreateICmpSLT(a, c);
   return larger ? b.CreateICmpUGT(a, c) : b.CreateICmpULT(a, c);
 }
@@ -337,7 +337,7 @@ Val fmax(Operations& ops, DType, DType operand, Args args) { return ignoring_nan
 Val fmin(Operations& ops, DType, DType operand, Args args) { return ignoring_nan(ops, operand, args[0].real, args[1].real, false); }
 
 template <Op op>
-Val compare(Operations& ops, DType, DType operand, Args args) {
+Val comparison(Operations& ops, DType, DType operand, Args args) {
   using llvm::CmpInst;
   auto& b = ops.b;
   struct Row { Op operation; CmpInst::Predicate floats, signed_integers, unsigned_integers; };
@@ -361,7 +361,7 @@ Val compare(Operations& ops, DType, DType operand, Args args) {
     constexpr auto strict = op == Op::lt || op == Op::le ? CmpInst::FCMP_OLT : CmpInst::FCMP_OGT;
     return {b.CreateOr(b.CreateFCmp(strict, x.real, y.real), b.CreateAnd(b.CreateFCmpOEQ(x.real, y.real), imaginary))};
   }
-  if (is_float(operand)) return {b.CreateFCmp(row->floats, x.real, y.real)};
+  if (is_float(operand)) return {ops.compare(row->floats, x.real, y.real)};
   return {b.CreateICmp(is_signed_integer(operand) ? row->signed_integers : row->unsigned_integers, x.real, y.real)};
 }
 

@@ -40,8 +40,8 @@ struct Floats {
   }
   /// x < low ? low : x > high ? high : x, NaN stays (two comparisons false).
   Value* clamp(Value* x, double low, double high) {
-    Value* lower = b.CreateSelect(b.CreateFCmpOLT(x, c(low)), c(low), x);
-    return b.CreateSelect(b.CreateFCmpOGT(lower, c(high)), c(high), lower);
+    Value* lower = b.CreateSelect(ops.compare(llvm::CmpInst::FCMP_OLT, x, c(low)), c(low), x);
+    return b.CreateSelect(ops.compare(llvm::CmpInst::FCMP_OGT, lower, c(high)), c(high), lower);
   }
   /// Nearest integer for |x| < 2^22, as float and as int, by the addition's own rounding.
   std::pair<Value*, Value*> nearest(Value* x) {
@@ -82,8 +82,8 @@ Value* exp_f32(Operations& ops, Value* x) {
 Value* log_f32(Operations& ops, Value* x) {
   Floats f{ops};
   // Denormals are scaled up by 2^23.
-  Value* tiny = f.b.CreateAnd(f.b.CreateFCmpOLT(x, f.c(1.17549435e-38)), f.b.CreateFCmpOGT(x, f.c(0)));
-  Value* positive = f.b.CreateSelect(f.b.CreateFCmpOGT(x, f.c(0)), x, f.c(1.0));  // harmless elsewhere
+  Value* tiny = f.b.CreateAnd(f.ops.compare(llvm::CmpInst::FCMP_OLT, x, f.c(1.17549435e-38)), f.ops.compare(llvm::CmpInst::FCMP_OGT, x, f.c(0)));
+  Value* positive = f.b.CreateSelect(f.ops.compare(llvm::CmpInst::FCMP_OGT, x, f.c(0)), x, f.c(1.0));  // harmless elsewhere
   Value* scaled = f.b.CreateSelect(tiny, f.b.CreateFMul(positive, f.c(8388608.0)), positive);
   Value* raw = f.bits(scaled);
   // Mantissa in [sqrt(1/2), sqrt(2)).
@@ -101,9 +101,9 @@ Value* log_f32(Operations& ops, Value* x) {
   y = f.fma(z, f.c(-0.5), y);
   Value* result = f.fma(e, f.c(0.693359375), f.b.CreateFAdd(m, y));
   // inf and NaN pass; log(0) = -inf is a division by zero and the logarithm of a negative number invalid.
-  result = f.b.CreateSelect(f.b.CreateFCmpOLT(x, f.c(INFINITY)), result, x);
+  result = f.b.CreateSelect(f.ops.compare(llvm::CmpInst::FCMP_OLT, x, f.c(INFINITY)), result, x);
   Value* zero = f.b.CreateFCmpOEQ(x, f.c(0));
-  Value* special = f.b.CreateFCmpOLE(x, f.c(0));
+  Value* special = f.ops.compare(llvm::CmpInst::FCMP_OLE, x, f.c(0));
   if (!ops.conditions) {
     result = f.b.CreateSelect(special, f.c(NAN), result);
     return f.b.CreateSelect(zero, f.c(-INFINITY), result);
@@ -123,16 +123,16 @@ Value* tanh_f32(Operations& ops, Value* x) {
   // |x| < 0.625: an odd polynomial; else 1 - 2/(exp(2|x|) + 1).
   Value* p = f.polynomial(square, {-5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1, -3.33332819422e-1});
   Value* small = f.fma(f.b.CreateFMul(p, square), x, x);
-  Value* bounded = f.b.CreateSelect(f.b.CreateFCmpOGT(magnitude, f.c(10.0)), f.c(10.0), magnitude);
+  Value* bounded = f.b.CreateSelect(f.ops.compare(llvm::CmpInst::FCMP_OGT, magnitude, f.c(10.0)), f.c(10.0), magnitude);
   Value* e = exp_f32(ops, f.b.CreateFAdd(bounded, bounded));
   Value* large = f.b.CreateFSub(f.c(1.0), f.b.CreateFDiv(f.c(2.0), f.b.CreateFAdd(e, f.c(1.0))));
-  return f.b.CreateSelect(f.b.CreateFCmpOLT(magnitude, f.c(0.625)), small, f.copysign(large, x));
+  return f.b.CreateSelect(f.ops.compare(llvm::CmpInst::FCMP_OLT, magnitude, f.c(0.625)), small, f.copysign(large, x));
 }
 
 Value* erf_f32(Operations& ops, Value* x) {
   Floats f{ops};
   Value* magnitude = f.abs(x);
-  Value* bounded = f.b.CreateSelect(f.b.CreateFCmpOGT(magnitude, f.c(4.0)), f.c(4.0), magnitude);
+  Value* bounded = f.b.CreateSelect(f.ops.compare(llvm::CmpInst::FCMP_OGT, magnitude, f.c(4.0)), f.c(4.0), magnitude);
   // |x| > 0.921875: 1 - exp(p(|x|)).
   Value* t = bounded;
   Value* s = f.b.CreateFMul(bounded, bounded);
@@ -148,7 +148,7 @@ Value* erf_f32(Operations& ops, Value* x) {
   Value* q = f.polynomial(square, {-5.96761703e-4, 4.99119423e-3, -2.67681349e-2, 1.12819925e-1, -3.76125336e-1, 1.28379166e-1});
   Value* small = f.fma(q, x, x);
   Value* nan = f.b.CreateFCmpUNO(x, x);
-  Value* result = f.b.CreateSelect(f.b.CreateFCmpOGT(magnitude, f.c(0.921875)), large, small);
+  Value* result = f.b.CreateSelect(f.ops.compare(llvm::CmpInst::FCMP_OGT, magnitude, f.c(0.921875)), large, small);
   return f.b.CreateSelect(nan, x, result);
 }
 

@@ -87,6 +87,18 @@ TEST(Conditions, ordinary_numbers_raise_nothing) {
   }
 }
 
+TEST(Conditions, comparing_nan_raises_nothing) {
+  for (Op op : {Op::lt, Op::le, Op::gt, Op::ge, Op::eq, Op::ne, Op::maximum, Op::minimum, Op::fmax, Op::fmin, Op::sign, Op::exp, Op::log,
+                Op::tanh, Op::erf, Op::is_nan, Op::is_finite})
+    for (DType dtype : {DType::F32, DType::F64})
+      for (std::int64_t count : {1, 67}) {
+        const Graph graph = graph_of(op, dtype, count);
+        const std::vector<DenseArray> inputs(graph.inputs.size(), filled(dtype, count, NAN));
+        for (const std::string& level : {std::string(), std::string("x86-64-v3")})
+          EXPECT_EQ(raised_by_kernel(graph, inputs, level), 0u) << name(op) << " of " << name(dtype) << " x " << count << " at '" << level << "'";
+      }
+}
+
 // x - x = 0 and then a division: a masked-off lane of zeros would divide 0 by 0.
 TEST(Conditions, lanes_that_are_masked_off_raise_nothing) {
   for (std::int64_t count : {1, 3, 17, 35}) {
