@@ -118,6 +118,10 @@ class Emitter {
       : kernel_(kernel), program_(program), machine_(machine), module_(module), builder_(module.getContext()),
         ops_(builder_, machine_), b(builder_) {
     ops_.conditions = float_conditions;
+    ops_.on_split = [this](BasicBlock* first, BasicBlock* second) {
+      for (Scope& scope : scopes_)
+        if (scope.preheader == first) scope.preheader = second;
+    };
   }
 
   void run() {
@@ -259,7 +263,9 @@ class Emitter {
   template <class Emit>
   auto at_level(int at, const Emit& emit) {
     if (at + 1 >= int(scopes_.size())) return emit();
-    llvm::IRBuilder<>::InsertPointGuard guard(b);
+    // Not IRBuilder's own guard: the block we are in may be split meanwhile.
+    BasicBlock* block = b.GetInsertBlock();
+    llvm::Instruction* before = b.GetInsertPoint() == block->end() ? nullptr : &*b.GetInsertPoint();
     // Values of an outer scope are computed for all lanes that scope has.
     const int lanes = ops_.lanes;
     Value* active = ops_.active;
@@ -270,6 +276,10 @@ class Emitter {
     ops_.lanes = lanes;
     ops_.active = active;
     mask_ = mask;
+    if (before)
+      b.SetInsertPoint(before);
+    else
+      b.SetInsertPoint(block);
     return result;
   }
 

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include <llvm/IR/Intrinsics.h>
+#include <llvm/IR/MDBuilder.h>
 #include <llvm/IR/Module.h>
 
 #include "codegen/llvm/library.h"
@@ -224,6 +225,39 @@ void Operations::report(Value* condition, std::uint32_t bits) {
   if (condition->getType()->isVectorTy()) condition = b.CreateOrReduce(condition);
   Value* word = b.CreateSelect(condition, b.getInt32(bits), b.getInt32(0));
   b.CreateStore(b.CreateOr(b.CreateLoad(b.getInt32Ty(), status), word), status);
+}
+
+Value* Operations::where_any(Value* condition, Value* usual, const std::function<Value*()>& otherwise) {
+  Value* any = condition->getType()->isVectorTy() ? b.CreateOrReduce(condition) : condition;
+  llvm::BasicBlock* first = b.GetInsertBlock();
+  llvm::Function* function = first->getParent();
+  llvm::BasicBlock* second;
+  llvm::Instruction* rest = nullptr;
+  if (b.GetInsertPoint() == first->end()) {
+    second = llvm::BasicBlock::Create(context(), "usual", function);
+  } else {
+    rest = &*b.GetInsertPoint();
+    second = first->splitBasicBlock(rest, "usual");
+    first->getTerminator()->eraseFromParent();
+    on_split(first, second);
+  }
+  llvm::BasicBlock* rare = llvm::BasicBlock::Create(context(), "rare", function);
+  b.SetInsertPoint(first);
+  llvm::MDBuilder weights(context());
+  b.CreateCondBr(any, rare, second, weights.createBranchWeights(1, 10000));
+  b.SetInsertPoint(rare);
+  Value* other = b.CreateSelect(condition, otherwise(), usual);
+  llvm::BasicBlock* rare_end = b.GetInsertBlock();
+  b.CreateBr(second);
+  b.SetInsertPoint(second, second->begin());
+  llvm::PHINode* result = b.CreatePHI(usual->getType(), 2);
+  result->addIncoming(usual, first);
+  result->addIncoming(other, rare_end);
+  if (rest)
+    b.SetInsertPoint(rest);
+  else
+    b.SetInsertPoint(second);
+  return result;
 }
 
 // ---- the C library

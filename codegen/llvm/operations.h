@@ -63,6 +63,12 @@ class Operations {
   llvm::Value* compare(llvm::CmpInst::Predicate predicate, llvm::Value* a, llvm::Value* b_value);
   void report(llvm::Value* condition, std::uint32_t bits);
 
+  /// `usual`, but where `condition` holds in a lane that counts what `otherwise` computes (for all lanes), behind a
+  /// branch that is rarely taken.
+  llvm::Value* where_any(llvm::Value* condition, llvm::Value* usual, const std::function<llvm::Value*()>& otherwise);
+  /// Called when a block was split in two: what stood at the end of the first is now at the end of the second.
+  std::function<void(llvm::BasicBlock* first, llvm::BasicBlock* second)> on_split;
+
   /// The library's function per lane, through memory.
   Val library(const std::string& name, DType dtype, std::span<const Val> args);
 

@@ -31,18 +31,21 @@ Val library2(Operations& ops, DType, DType operand, Args args) {
   return ops.library(std::string(name(op)), operand, args.first(2));
 }
 
-/// An inlined form for single precision and halves, else the library's.
-Val inlined_or_library(Operations& ops, Op op, DType operand, Args args, Value* (*inlined)(Operations&, Value*)) {
-  if (computed(operand) != DType::F32) return ops.library(std::string(name(op)), operand, args.first(1));
+using Inlined = Value* (*)(Operations&, Value*);
+
+/// Inlined for single and double precision; complex numbers by the library.
+template <Op op, Inlined inlined>
+Val inlined1(Operations& ops, DType result, DType operand, Args args) {
+  if (is_complex(operand)) return library1<op>(ops, result, operand, args);
   return {ops.round_to(operand, inlined(ops, args[0].real))};
 }
 
-Val exponential(Operations& ops, DType, DType operand, Args args) { return inlined_or_library(ops, Op::exp, operand, args, exp_f32); }
-Val logarithm(Operations& ops, DType, DType operand, Args args) { return inlined_or_library(ops, Op::log, operand, args, log_f32); }
-Val hyperbolic_tangent(Operations& ops, DType, DType operand, Args args) { return inlined_or_library(ops, Op::tanh, operand, args, tanh_f32); }
-Val error_function(Operations& ops, DType, DType operand, Args args) { return inlined_or_library(ops, Op::erf, operand, args, erf_f32); }
-Val sine(Operations& ops, DType result, DType operand, Args args) { return library1<Op::sin>(ops, result, operand, args); }
-Val cosine(Operations& ops, DType result, DType operand, Args args) { return library1<Op::cos>(ops, result, operand, args); }
+/// Inlined for single precision only.
+template <Op op, Inlined inlined>
+Val inlined_single(Operations& ops, DType result, DType operand, Args args) {
+  if (computed(operand) != DType::F32) return library1<op>(ops, result, operand, args);
+  return {ops.round_to(operand, inlined(ops, args[0].real))};
+}
 
 Val negate(Operations& ops, DType, DType operand, Args args) {
   if (is_complex(operand)) return {ops.b.CreateFNeg(args[0].real), ops.b.CreateFNeg(args[0].imaginary)};
@@ -284,6 +287,7 @@ Val remainder(Operations& ops, DType, DType operand, Args args) {
 
 // Integer powers by squaring, wrapping; a negative exponent gives the truncated reciprocal: 0, or +-1 for bases +-1.
 Val power(Operations& ops, DType, DType operand, Args args) {
+  if (computed(operand) == DType::F32) return {ops.round_to(operand, inline_pow(ops, args[0].real, args[1].real))};
   if (is_float(operand) || is_complex(operand)) return ops.library("pow", operand, args);
   auto& b = ops.b;
   Value *base = args[0].real, *exponent = args[1].real;
