@@ -2,8 +2,23 @@
 #include "frame_hook/code_cache.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace fj {
+
+std::vector<std::shared_ptr<CodeCache>>& Running::dropped() {
+  static auto* dropped = new std::vector<std::shared_ptr<CodeCache>>;  // never destroyed: the process may end in a call
+  return *dropped;
+}
+
+void Running::release() {
+  auto freed = std::exchange(dropped(), {});  // what dies may call compiled functions
+}
+
+void Running::drop(std::vector<std::shared_ptr<CodeCache>> caches) {
+  if (count() == 0) return;
+  for (auto& cache : caches) dropped().push_back(std::move(cache));
+}
 
 std::shared_ptr<CodeCache> CodeCache::create(PyCodeObject* code, Options options) {
   std::unique_ptr<FjCode, FreeCode> decoded(fj_decode(code));
@@ -16,11 +31,9 @@ std::shared_ptr<CodeCache> CodeCache::create(PyCodeObject* code, Options options
   return cache;
 }
 
-std::shared_ptr<const Segment> CodeCache::find(int instruction, const FrameValues& values, GuardBindings& bindings,
-                                               bool frameless) {
+std::shared_ptr<const Segment> CodeCache::find(int instruction, const FrameValues& values, GuardBindings& bindings) {
   auto& segments = place(instruction).segments;
   for (std::size_t i = 0; i < segments.size(); i++) {
-    if (frameless && !segments[i]->covers_function) continue;
     bindings.owned.clear();
     if (!segments[i]->guards->holds(values, bindings)) continue;
     if (i != 0) std::rotate(segments.begin(), segments.begin() + std::ptrdiff_t(i), segments.begin() + std::ptrdiff_t(i) + 1);

@@ -2,7 +2,7 @@
 ///
 /// Places are instructions; each holds the few segments that start there, most recently used first. Everything here happens
 /// with the GIL held: guards run no Python code, so a search is never interrupted, and whoever found a segment keeps it
-/// alive while it runs. Publishing after a compilation (which releases the GIL) adds to what others have added meanwhile.
+/// alive while it runs, by a reference or by Running. Publishing after a compilation (which releases the GIL) adds to what others have added meanwhile.
 #pragma once
 
 #include <Python.h>
@@ -17,6 +17,27 @@
 #include "tracer/tracer.h"
 
 namespace fj {
+
+/// While one exists, caches that are dropped stay: whoever runs a compiled piece holds no reference to it of its own, which
+/// would cost an atomic operation or two per call. Made and destroyed with the GIL held.
+class Running {
+ public:
+  Running() { ++count(); }
+  ~Running() {
+    if (--count() == 0 && !dropped().empty()) release();
+  }
+  Running(const Running&) = delete;
+  /// Frees `caches`, now or when nothing runs.
+  static void drop(std::vector<std::shared_ptr<class CodeCache>> caches);
+
+ private:
+  static void release();
+  static int& count() {
+    static int running = 0;
+    return running;
+  }
+  static std::vector<std::shared_ptr<class CodeCache>>& dropped();
+};
 
 struct FreeCode {
   void operator()(FjCode* code) const { fj_free_code(code); }
@@ -36,7 +57,7 @@ class CodeCache {
   };
 
   /// A segment of this place whose guards hold, moved to the front; `bindings` are its.
-  std::shared_ptr<const Segment> find(int instruction, const FrameValues& values, GuardBindings& bindings, bool frameless);
+  std::shared_ptr<const Segment> find(int instruction, const FrameValues& values, GuardBindings& bindings);
   Place& place(int instruction) { return places_[std::size_t(instruction)]; }
   void publish(int instruction, std::shared_ptr<const Segment> segment);
 

@@ -4,6 +4,7 @@
 #include <structmember.h>
 
 #include <set>
+#include <utility>
 
 namespace fj {
 
@@ -46,7 +47,7 @@ int traverse(PyObject* self, visitproc visit, void* arg) {
 int clear(PyObject* self) {
   // The function stays: a cleared object can still be called by a finalizer. Cycles are broken at the function itself,
   // whose closure and globals it clears.
-  if (self_of(self)->state != nullptr) self_of(self)->state->caches.clear();
+  if (self_of(self)->state != nullptr) Running::drop(std::exchange(self_of(self)->state->caches, {}));
   return 0;
 }
 
@@ -180,7 +181,7 @@ FunctionState& function_state(PyObject* compiled) { return *self_of(compiled)->s
 
 void reset_all() {
   for (FunctionState* state : live()) {
-    state->caches.clear();
+    Running::drop(std::exchange(state->caches, {}));
     state->events->clear();
   }
   totals() = Totals{};

@@ -2,8 +2,10 @@
 // (call_compiled); every other call gets its frame from CPython and is run by `drive`, piece by piece.
 #include "frame_hook/dispatch.h"
 
+#include <algorithm>
 #include <chrono>
 #include <exception>
+#include <utility>
 
 #include "frame_hook/backends.h"
 #include "frame_hook/bind.h"
@@ -74,22 +76,29 @@ Options effective_options(const FunctionState& state) {
   return result;
 }
 
-/// Null: the function can't be compiled (no error set).
-std::shared_ptr<CodeCache> cache_for(FunctionState& state, PyCodeObject* code) {
-  if (!state.caches.empty() && !options_overridden() && state.caches.front()->code() == code) return state.caches.front();
+/// Null: the function can't be compiled (no error set). The reference is good until the function's caches change.
+const std::shared_ptr<CodeCache>& cache_for(FunctionState& state, PyCodeObject* code) {
+  if (!state.caches.empty() && !options_overridden() && state.caches.front()->code() == code) [[likely]]
+    return state.caches.front();
   Options options = effective_options(state);
   // A function whose __code__ was replaced starts afresh.
-  std::erase_if(state.caches, [&](const auto& cache) { return cache->code() != code; });
+  std::vector<std::shared_ptr<CodeCache>> other;
+  std::erase_if(state.caches, [&](auto& cache) {
+    if (cache->code() == code) return false;
+    other.push_back(cache);
+    return true;
+  });
+  Running::drop(std::move(other));
   for (const auto& cache : state.caches)
     if (cache->options() == options) return cache;
   auto cache = CodeCache::create(code, options);
   if (!cache) {
     PyErr_Clear();
-    return nullptr;
+    static const std::shared_ptr<CodeCache> none;
+    return none;
   }
   const bool own = options == state.options;
-  state.caches.insert(own ? state.caches.begin() : state.caches.end(), cache);
-  return cache;
+  return *state.caches.insert(own ? state.caches.begin() : state.caches.end(), cache);
 }
 
 /// True if everything that failed is a leaf that can become a symbol; then it is noted for the next trace.
@@ -271,7 +280,7 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
       const FrameValues values{
           fj_frame_function(frame),
           {fj_frame_slots(frame), std::size_t(fj_frame_slot_count(frame) + fj_frame_stack_depth(frame))}};
-      auto segment = cache.find(instruction, values, scratch.bindings(), false);
+      auto segment = cache.find(instruction, values, scratch.bindings());
       if (segment) {
         totals().hits++;
       } else {
@@ -321,6 +330,31 @@ PyObject* run_frame(PyThreadState* thread, FjFrame* frame, int throwflag) {
   return drive(*mine.state, *mine.cache, thread, frame);
 }
 
+enum class Frameless : std::uint8_t { Done, Eager, NoSegment };
+
+/// The whole call, if some segment covers the function and its guards hold; else nothing has happened.
+Frameless call_without_frame(FunctionState& state, CodeCache& cache, PyFunctionObject* function, PyObject* const* args,
+                             Py_ssize_t count, PyObject* kwnames, PyObject*& result) {
+  BoundArguments bound;
+  if (!bound.bind(function, args, count, kwnames)) return Frameless::NoSegment;
+  const FrameValues values{function, bound.slots()};
+  const Running running;
+  auto& segments = cache.place(0).segments;
+  for (std::size_t i = 0; i < segments.size(); i++) {
+    const Segment& segment = *segments[i];
+    if (!segment.covers_function) continue;
+    BindingsLease lease(*segment.guards);
+    if (!segment.guards->holds(values, lease.bindings())) continue;
+    if (i != 0) std::rotate(segments.begin(), segments.begin() + std::ptrdiff_t(i), segments.begin() + std::ptrdiff_t(i) + 1);
+    totals().hits++;
+    FrameUpdate update;
+    const SegmentStatus status = run_segment(state, cache.options(), segment, values, lease.bindings(), update);
+    result = status == SegmentStatus::Done ? update.result.release() : nullptr;
+    return status == SegmentStatus::Eager ? Frameless::Eager : Frameless::Done;
+  }
+  return Frameless::NoSegment;
+}
+
 }  // namespace
 
 EagerScope::EagerScope() { eager_depth++; }
@@ -334,26 +368,20 @@ PyObject* call_compiled(FunctionState& state, PyFunctionObject* function, PyObje
   totals().calls++;
   if (eager_depth > 0 || fj_self_check() != nullptr || (code->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR)) || fj_code_observed(thread, code))
     return PyObject_Vectorcall(callable, args, nargsf, kwnames);
-  auto cache = cache_for(state, code);
-  if (!cache || cache->options().disable) return PyObject_Vectorcall(callable, args, nargsf, kwnames);
+  const std::shared_ptr<CodeCache>& found = cache_for(state, code);
+  if (!found || found->options().disable) return PyObject_Vectorcall(callable, args, nargsf, kwnames);
 
-  if (cache->place(0).covers) {
-    BoundArguments bound;
-    if (bound.bind(function, args, PyVectorcall_NARGS(nargsf), kwnames)) {
-      Scratch scratch;
-      const FrameValues values{function, bound.slots()};
-      if (auto segment = cache->find(0, values, scratch.bindings(), true)) {
-        totals().hits++;
-        switch (run_segment(state, cache->options(), *segment, values, scratch.bindings(), scratch.update())) {
-          case SegmentStatus::Done: return scratch.update().result.release();
-          case SegmentStatus::Raised: return nullptr;
-          case SegmentStatus::Eager: return PyObject_Vectorcall(callable, args, nargsf, kwnames);
-        }
-      }
+  PyObject* result = nullptr;
+  if (found->place(0).covers) {
+    switch (call_without_frame(state, *found, function, args, PyVectorcall_NARGS(nargsf), kwnames, result)) {
+      case Frameless::Done: return result;
+      // The frame's way would find the same segment.
+      case Frameless::Eager: return PyObject_Vectorcall(callable, args, nargsf, kwnames);
+      case Frameless::NoSegment: break;
     }
   }
-  Entering outer = std::exchange(entering, Entering{&state, std::move(cache)});
-  PyObject* result = fj_call_with_evaluator(thread, callable, args, nargsf, kwnames, run_frame);
+  Entering outer = std::exchange(entering, Entering{&state, cache_for(state, code)});
+  result = fj_call_with_evaluator(thread, callable, args, nargsf, kwnames, run_frame);
   entering = std::move(outer);
   return result;
 }

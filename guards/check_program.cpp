@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "frame_hook/cpython/cpython.h"
+#include "guards/memo.h"
 #include "runtime/base/error.h"
 
 namespace fj::guard_program {
@@ -326,6 +327,8 @@ Program::Program(const SourceTable& sources, const std::vector<Guard>& guards,
   Builder(*this, sources).build(definitions);
 }
 
+Program::~Program() = default;
+
 bool compare(std::int64_t a, int comparison, std::int64_t b) {
   switch (comparison) {
     case Py_LT: return a < b;
@@ -604,9 +607,28 @@ bool Program::run(const Step& step, const FrameValues& frame, GuardBindings& bin
   return decide(step, frame, bindings);
 }
 
-bool Program::holds(const FrameValues& frame, GuardBindings& bindings) const {
+bool Program::all_hold(const FrameValues& frame, GuardBindings& bindings) const {
+  bindings.filled_by = 0;
   for (const Step& step : steps_)
     if (!decide(step, frame, bindings)) return false;
+  return true;
+}
+
+bool Program::holds(const FrameValues& frame, GuardBindings& bindings) const {
+  if (memo_) {
+    for (std::uint32_t index : memo_->before())
+      if (!decide(steps_[index], frame, bindings)) return false;
+    if (memo_->holds(frame, bindings)) {
+      memo_failures_ = 0;
+      for (std::uint32_t index : memo_->after())
+        if (!decide(steps_[index], frame, bindings)) return false;
+      return true;
+    }
+  }
+  if (!all_hold(frame, bindings)) return false;
+  constexpr std::uint32_t kPatience = 8, kPause = 64;
+  if (!memo_ || ++memo_failures_ < kPatience || memo_failures_ % kPause == 0)
+    memo_ = std::make_unique<Memo>(*this, frame, bindings);
   return true;
 }
 

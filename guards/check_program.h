@@ -5,10 +5,11 @@
 ///
 /// Dicts that have a version number are remembered with what was found in them: while the number stays, the answer does,
 /// and a step costs a load and a compare instead of a lookup. Version numbers are never used twice in a process, so the
-/// number alone identifies dict and contents. Likewise classes.
+/// number alone identifies dict and contents. Likewise classes. A run that held is remembered as a whole: see memo.h.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -16,6 +17,8 @@
 #include "tracer/frontends/arrays/arrays.h"
 
 namespace fj::guard_program {
+
+class Memo;
 
 /// An ArrayExpectation with every question about its symbols answered: which size binds, which is compared.
 struct ArrayCheck {
@@ -83,8 +86,10 @@ class Program {
   /// Bindings have a value per source and `symbol_count` symbols.
   bool run(const Step& step, const FrameValues& frame, GuardBindings& bindings) const;
   bool holds(const FrameValues& frame, GuardBindings& bindings) const;
+  ~Program();
 
  private:
+  bool all_hold(const FrameValues& frame, GuardBindings& bindings) const;
   bool decide(const Step& step, const FrameValues& frame, GuardBindings& bindings) const;
 
   friend class Builder;
@@ -92,6 +97,9 @@ class Program {
   std::vector<Step> steps_;
   std::vector<ArrayCheck> arrays_;
   std::size_t symbol_count_ = 0;
+  // Of the last run that held; changed with the GIL held. A memo that keeps failing is made anew only now and then.
+  mutable std::unique_ptr<Memo> memo_;
+  mutable std::uint32_t memo_failures_ = 0;
 };
 
 /// The fast reads of an object of exactly check.type; false if it is of another type or can't be read.

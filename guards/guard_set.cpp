@@ -46,7 +46,10 @@ bool same_guard(const Guard& a, const Guard& b) {
 
 }  // namespace
 
-GuardSet::GuardSet(std::shared_ptr<SourceTable> sources) : sources_(std::move(sources)) {}
+GuardSet::GuardSet(std::shared_ptr<SourceTable> sources) : sources_(std::move(sources)) {
+  static std::uint64_t last = 0;
+  serial_ = ++last;
+}
 GuardSet::~GuardSet() = default;
 
 void GuardSet::add(Guard guard) {
@@ -135,7 +138,10 @@ void GuardSet::seal() {
 void GuardSet::prepare(GuardBindings& bindings) const {
   FJ_CHECK(program_, "guards are tested once they are sealed");
   if (!bindings.owned.empty()) bindings.owned.clear();
-  // The vectors keep their memory from call to call.
+  // A program fills the same entries in each run: those it leaves alone stay empty.
+  if (bindings.owner == serial_) return;
+  bindings.owner = serial_;
+  bindings.filled_by = 0;
   bindings.values.assign(sources_->all().size(), nullptr);
   bindings.data.assign(bindings.values.size(), nullptr);
   bindings.symbols.assign(program_->symbol_count(), 0);

@@ -66,6 +66,8 @@ struct GuardBindings {
   std::vector<PyObject*> values;          // by Source::id, borrowed from the frame for the time of the call; null: not fetched
   std::vector<void*> data;                // by Source::id, of sources with an Array guard: where element 0 is
   std::vector<Ref<PyObject>> owned;       // keeps values alive that were made by fetching; clear it after the call
+  // Bookkeeping of GuardSet: which set the bindings are of, and which memo's values they still have.
+  std::uint64_t owner = 0, filled_by = 0;
 };
 
 namespace guard_program {
@@ -106,6 +108,30 @@ class GuardSet {
   std::vector<std::pair<SymbolId, Symbol::Quotient>> definitions_;
   std::multimap<std::pair<GuardKind, SourceRef>, std::size_t> by_place_;  // indices into guards_, for dropping duplicates
   std::unique_ptr<guard_program::Program> program_;  // null until sealed
+  std::uint64_t serial_;                               // of this set: addresses are used again
+  friend class BindingsLease;
+  mutable GuardBindings bindings_;
+  mutable bool lent_ = false;
+};
+
+/// Bindings for one run, with the GIL held: the set's own if they are free, so that calls allocate nothing and find most
+/// values where the last call left them; else (recursion, another thread) new ones. The set must outlive the lease.
+class BindingsLease {
+ public:
+  explicit BindingsLease(const GuardSet& set) : set_(set.lent_ ? nullptr : &set) {
+    if (set_) set.lent_ = true;
+  }
+  ~BindingsLease() {
+    GuardBindings& used = bindings();
+    if (!used.owned.empty()) used.owned.clear();
+    if (set_) set_->lent_ = false;
+  }
+  BindingsLease(const BindingsLease&) = delete;
+  GuardBindings& bindings() { return set_ ? set_->bindings_ : own_; }
+
+ private:
+  const GuardSet* set_;
+  GuardBindings own_;
 };
 
 }  // namespace fj

@@ -26,3 +26,8 @@ PyObject* fj_instance_dict(PyObject* object) {
   if (dict == NULL || *dict == NULL) return NULL;
   return *dict;
 }
+
+PyObject* const* fj_instance_dict_word(PyObject* object) {
+  PyObject** dict = _PyObject_GetDictPtr(object);
+  return dict != NULL && *dict != NULL ? dict : NULL;
+}

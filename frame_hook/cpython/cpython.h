@@ -111,6 +111,8 @@ PyObject* fj_call_with_evaluator(PyThreadState* thread, PyObject* function, PyOb
 
 /* A number that changes when the dict does, or 0 where the version has none (use watchers or compare). */
 uint64_t fj_dict_version(PyObject* dict);
+/* Where that number is while the dict lives, or NULL where the version has none. */
+const uint64_t* fj_dict_version_word(PyObject* dict);
 bool fj_has_watchers(void);
 /* callback(object): a watched dict, type or function is about to change. Must not raise or run Python code. */
 bool fj_init_watchers(void (*dict_changed)(PyObject*), void (*type_changed)(PyObject*), void (*function_changed)(PyObject*));
@@ -118,6 +120,8 @@ bool fj_watch_dict(PyObject* dict);
 bool fj_watch_type(PyObject* type);
 /* The instance's dict (borrowed, materialised) or NULL. */
 PyObject* fj_instance_dict(PyObject* object);
+/* Where the object keeps the pointer to its dict, for objects that have one now; else NULL. */
+PyObject* const* fj_instance_dict_word(PyObject* object);
 /* As the interpreter's LOAD_METHOD: 1 and an unbound method to be called with `object` first, 0 and the attribute itself,
  * or 0 and NULL with the error set. New reference. */
 int fj_get_method(PyObject* object, PyObject* name, PyObject** method);

@@ -50,6 +50,7 @@ PyObject* fj_call_with_evaluator(PyThreadState* thread, PyObject* function, PyOb
   return PyObject_Vectorcall(function, args, nargsf, kwnames);
 }
 uint64_t fj_dict_version(PyObject* dict) { (void)dict; return 0; }
+const uint64_t* fj_dict_version_word(PyObject* dict) { (void)dict; return NULL; }
 bool fj_has_watchers(void) { return false; }
 bool fj_init_watchers(void (*dict_changed)(PyObject*), void (*type_changed)(PyObject*), void (*function_changed)(PyObject*)) {
   (void)dict_changed; (void)type_changed; (void)function_changed;
@@ -58,5 +59,6 @@ bool fj_init_watchers(void (*dict_changed)(PyObject*), void (*type_changed)(PyOb
 bool fj_watch_dict(PyObject* dict) { (void)dict; return false; }
 bool fj_watch_type(PyObject* type) { (void)type; return false; }
 PyObject* fj_instance_dict(PyObject* object) { (void)object; return NULL; }
+PyObject* const* fj_instance_dict_word(PyObject* object) { (void)object; return NULL; }
 PyObject* fj_type_lookup(PyTypeObject* type, PyObject* name) { (void)type; (void)name; return NULL; }
 int fj_get_method(PyObject* object, PyObject* name, PyObject** method) { *method = PyObject_GetAttr(object, name); return 0; }

@@ -73,14 +73,19 @@ bool fj_watch_type(PyObject* type) { (void)type; return false; }
 
 #endif
 
-uint64_t fj_dict_version(PyObject* dict) {
+const uint64_t* fj_dict_version_word(PyObject* dict) {
 #if PY_VERSION_HEX >= 0x030D0000
   (void)dict;
-  return 0; /* the field carries only watcher bits */
+  return NULL; /* the field carries only watcher bits */
 #else
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
-  return ((PyDictObject*)dict)->ma_version_tag;
+  return &((PyDictObject*)dict)->ma_version_tag;
 #pragma GCC diagnostic pop
 #endif
+}
+
+uint64_t fj_dict_version(PyObject* dict) {
+  const uint64_t* version = fj_dict_version_word(dict);
+  return version != NULL ? *version : 0;
 }
