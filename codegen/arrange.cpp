@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
+#include <optional>
 
 #include "runtime/base/error.h"
 
@@ -326,10 +326,12 @@ void compact(Kernel& kernel) {
   kernel.expressions = std::move(fresh.expressions);
 }
 
-void finish(Kernel kernel, const std::vector<std::uint32_t>& variables, LoweredProgram& program) {
+/// `repeats`: how often an item runs its loops over `variables`.
+void finish(Kernel kernel, const std::vector<std::uint32_t>& variables, std::int64_t repeats, LoweredProgram& program) {
   compact(kernel);
   kernel.nanoseconds_per_element = 0.1;
   for (const Expr& expr : kernel.expressions) kernel.nanoseconds_per_element += cost_of(expr);
+  kernel.elements_per_item = SymDim(repeats);
   for (std::uint32_t variable : variables)
     if (std::find(kernel.parallel.begin(), kernel.parallel.end(), VarId{variable}) == kernel.parallel.end())
       kernel.elements_per_item = kernel.elements_per_item * kernel.variables[variable].extent;
@@ -347,6 +349,23 @@ std::vector<std::uint32_t> all_of(const Body& body) {
 }
 
 void erase(std::vector<std::uint32_t>& list, VarId variable) { std::erase(list, variable.index); }
+
+SymDim quotient(const SymDim& dividend, const SymDim& divisor, LoweredProgram& program);
+
+/// A loop along which something is contiguous that lanes have to gather: a transposed operand. Blocks of it run
+/// inside the vector loop, so that the cache lines a gather touches serve the next iterations too.
+constexpr std::int64_t kGatherBlock = 16;
+
+std::optional<VarId> gathered_along(const Kernel& kernel, const Body& body) {
+  for (const Expr& expr : kernel.expressions) {
+    if (expr.kind != ExprKind::Load) continue;
+    const auto stride = expr.address.coefficient(kernel.vector_var);
+    if (!stride || *stride == SymDim(1)) continue;
+    for (std::uint32_t row : body.rows)
+      if (expr.address.coefficient(VarId{row}) == SymDim(1) && !(VarId{row} == kernel.vector_var)) return VarId{row};
+  }
+  return std::nullopt;
+}
 
 /// Puts the parallel loops, the vector loop and the passes together.
 void build(Kernel kernel, Body body, LoweredProgram& program) {
@@ -366,6 +385,17 @@ void build(Kernel kernel, Body body, LoweredProgram& program) {
   } else {
     std::vector<std::uint32_t> outer = body.rows;
     erase(outer, kernel.vector_var);
+    if (const auto blocked = gathered_along(kernel, body); blocked && body.reductions.empty() && kernel.accumulators.empty()) {
+      const SymDim blocks = quotient(kernel.variables[blocked->index].extent + SymDim(kGatherBlock - 1), SymDim(kGatherBlock), program);
+      const VarId block = kernel.add_variable("block", blocks);
+      kernel.variables[blocked->index].chunk = block;
+      kernel.variables[blocked->index].chunk_length = SymDim(kGatherBlock);
+      std::replace(outer.begin(), outer.end(), blocked->index, block.index);
+      for (std::uint32_t row : outer) kernel.parallel.push_back(VarId{row});
+      kernel.body = nest({kernel.vector_var.index, blocked->index}, pass_statements(body, assign_passes(kernel, body), {}));
+      const std::vector<std::uint32_t> inner{kernel.vector_var.index};
+      return finish(std::move(kernel), inner, kGatherBlock, program);
+    }
     const bool alone = outer.empty();
     if (alone) outer = {kernel.vector_var.index};
     for (std::uint32_t row : outer) kernel.parallel.push_back(VarId{row});
@@ -373,7 +403,7 @@ void build(Kernel kernel, Body body, LoweredProgram& program) {
     std::vector<Statement> inner = pass_statements(body, assign_passes(kernel, body), body.reductions);
     kernel.body = alone ? std::move(inner) : nest({kernel.vector_var.index}, std::move(inner));
   }
-  finish(std::move(kernel), variables, program);
+  finish(std::move(kernel), variables, 1, program);
 }
 
 SymDim quotient(const SymDim& dividend, const SymDim& divisor, LoweredProgram& program) {
@@ -529,7 +559,7 @@ void arrange_scan(Kernel kernel, Body body, LoweredProgram& program) {
   }
   for (std::uint32_t row : outer) kernel.parallel.push_back(VarId{row});
   kernel.body = std::move(statements);
-  finish(std::move(kernel), variables, program);
+  finish(std::move(kernel), variables, 1, program);
 }
 
 void arrange_scatter(Kernel kernel, Body body, Body::Store store, ExprId predicate, LoweredProgram& program) {
@@ -542,7 +572,7 @@ void arrange_scatter(Kernel kernel, Body body, Body::Store store, ExprId predica
   inner.push_back(std::move(add));
   for (std::uint32_t row : body.rows) kernel.parallel.push_back(VarId{row});
   kernel.body = nest(body.reductions, std::move(inner));
-  finish(std::move(kernel), all_of(body), program);
+  finish(std::move(kernel), all_of(body), 1, program);
 }
 
 void copy_buffer(int source, int target, LoweredProgram& program) {

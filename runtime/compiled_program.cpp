@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstddef>
 #include <cstring>
+#include <type_traits>
 
 #if defined(__x86_64__)
 #include <xmmintrin.h>
@@ -25,17 +27,22 @@ constexpr double kParallelNanoseconds = 25000;
 constexpr double kChunkNanoseconds = 8000;
 constexpr std::uint32_t kAlwaysFails = kIndexOutOfRange | kIntegerDivisionByZero | kHostFailed | kInterrupted;
 
-/// A few elements inside, more on the heap: calls of small programs allocate nothing.
+/// A few elements inside, more on the heap: calls of small programs allocate nothing. Not initialised: clearing the room
+/// for all costs more than the few that are used.
 template <class T, std::size_t inside>
 class Scratch {
+  static_assert(std::is_trivially_copyable_v<T> && std::is_trivially_destructible_v<T>);
+
  public:
-  explicit Scratch(std::size_t count) : data_(count <= inside ? local_ : (heap_ = std::make_unique<T[]>(count)).get()) {}
+  explicit Scratch(std::size_t count)
+      : data_(reinterpret_cast<T*>(
+            count <= inside ? local_ : (heap_ = std::make_unique_for_overwrite<std::byte[]>(count * sizeof(T))).get())) {}
   T& operator[](std::size_t i) { return data_[i]; }
   T* data() { return data_; }
 
  private:
-  T local_[inside];
-  std::unique_ptr<T[]> heap_;
+  alignas(T) std::byte local_[inside * sizeof(T)];
+  std::unique_ptr<std::byte[]> heap_;
   T* data_;
 };
 

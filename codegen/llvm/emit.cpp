@@ -104,7 +104,8 @@ Shape choose_shape(const Kernel& kernel, const Machine& machine) {
   const std::vector<Statement>* body = vector_is_parallel(kernel) ? &kernel.body : vector_body(kernel, kernel.body);
   const bool loops_inside = body && contains_loop(*body);
   if (loops_inside)
-    shape.lanes *= total <= 24 ? 4 : 1;  // lanes are independent reductions: wide vectors serve as the unrolling
+    // Lanes are independent reductions: wide vectors serve as the unrolling.
+    shape.lanes *= total <= 24 && !kernel.accumulators.empty() ? 4 : 1;
   else
     shape.unroll = total <= 60 ? 4 : total <= 160 ? 2 : 1;
   const auto extent = kernel.variables[kernel.vector_var.index].extent.constant();

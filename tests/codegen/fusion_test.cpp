@@ -1,4 +1,5 @@
 // What becomes one kernel, and that it computes what the graph says.
+#include "graph_ir/parse.h"
 #include "tests/codegen/harness.h"
 
 namespace fj::test {
@@ -129,6 +130,73 @@ graph @f(%x: f32[20, 30], %i: i64[5]) {
   %4 = gather %x, %i {axis = 0} : f32[5, 30]
   return %4
 })", {x, indices});
+}
+
+TEST(Fusion, an_input_is_written_in_place_if_nothing_can_fail) {
+  const std::vector<DenseArray> inputs = {sample(DType::F32, {300}, 1), sample(DType::F32, {300}, 2, 1, 4)};
+  same_as_reference(R"(
+graph @f(%x: f32[300], %y: f32[300]) {
+  %0 = mul %x, %y : f32[300]
+  %1 = add %0, %x : f32[300]
+  write %x <- %1
+  return %1
+})", inputs, {.kernels = 2});
+  same_as_reference(R"(
+graph @f(%x: f32[300], %y: f32[300]) {
+  %0 = mul %x, %y : f32[300]
+  write %x <- %0
+  return %y
+})", inputs, {.kernels = 2});
+  // Read at another element: beside it, then copied.
+  same_as_reference(R"(
+graph @f(%x: f32[300], %y: f32[300]) {
+  %0 = slice %x {starts = [299], sizes = [300], steps = [-1]} : f32[300]
+  %1 = add %0, %y : f32[300]
+  write %x <- %1
+  return %y
+})", inputs, {.kernels = 3});
+}
+
+TEST(Program, an_extern_call_gets_arrays_and_gives_arrays) {
+  const Graph graph = parse(R"(
+graph @f(%x: f32[4]) {
+  %0 = add %x, %x : f32[4]
+  %1 = extern_call %0 {callee = "double", handle = 7, operand_strides = [[1]], result_strides = [[1]]} : f32[4]
+  %2 = sub %1, %x : f32[4]
+  return %2, %1
+})");
+  const DenseArray x = sample(DType::F32, {4}, 1);
+  const Outcome outcome = run_llvm(graph, {x}, {}, {});
+  ASSERT_EQ(outcome.status, kOk);
+  for (int i = 0; i < 4; ++i) {
+    const float value = reinterpret_cast<const float*>(x.data.data())[i];
+    EXPECT_EQ(reinterpret_cast<const float*>(outcome.results[0].data.data())[i], 4 * value - value);
+    EXPECT_EQ(reinterpret_cast<const float*>(outcome.results[1].data.data())[i], 4 * value);
+  }
+}
+
+TEST(Program, a_failure_leaves_inputs_and_outputs_alone) {
+  DenseArray zeros(DType::I64, {40});
+  const DenseArray x = sample(DType::I64, {40}, 1, 1, 9);
+  const Graph graph = parse(R"(
+graph @f(%x: i64[40], %y: i64[40]) {
+  %0 = floor_div %x, %y : i64[40]
+  write %x <- %0
+  return %0
+})");
+  const Outcome outcome = run_llvm(graph, {x, zeros}, {}, {});
+  EXPECT_EQ(outcome.status, std::uint32_t(kIntegerDivisionByZero));
+  EXPECT_TRUE(close(outcome.results[0], x, 0));
+}
+
+TEST(Fusion, a_part_that_starts_at_zero_does_not_stand_for_the_whole) {
+  same_as_reference(R"(
+graph @f(%x: f32[9, 9]) {
+  %0 = exp %x : f32[9, 9]
+  %1 = slice %0 {starts = [0, 0], sizes = [7, 7], steps = [1, 1]} : f32[7, 7]
+  %2 = neg %1 : f32[7, 7]
+  return %2, %0
+})", {sample(DType::F32, {9, 9}, 1)}, {.ulps = 2});
 }
 
 }  // namespace fj::test

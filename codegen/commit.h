@@ -1,0 +1,14 @@
+/// Writing inputs in place. A value written back to an input is computed beside it and copied at the end, so that a
+/// program that fails has changed nothing. A program that can't fail needs no copy where the kernel reads the input
+/// only at the element it then writes:
+///     %0 = add %x, %y;  write x <- %0        =>    one kernel, x[i] = x[i] + y[i]
+#pragma once
+
+#include "codegen/lower.h"
+
+namespace fj {
+
+/// `may_trap`: IEEE conditions may fail the program.
+void write_in_place(LoweredProgram& program, bool may_trap);
+
+}  // namespace fj
