@@ -86,12 +86,23 @@ class Builder {
  public:
   Builder(Program& program, const SourceTable& sources) : program_(program), fetched_(sources.all().size(), false) {}
 
-  void build(const std::vector<std::pair<SymbolId, Symbol::Quotient>>& definitions) {
+  void build(const SourceTable& sources, const std::vector<std::pair<SymbolId, Symbol::Quotient>>& definitions) {
     const auto& guards = program_.guards_;
     emitted_.assign(guards.size(), false);
     by_source_.resize(fetched_.size());
     for (std::size_t i = 0; i < guards.size(); ++i)
       if (guards[i].source && tests_alone(guards[i].kind)) by_source_[std::size_t(guards[i].source->id)].push_back(i);
+    // An item with guards of its own is fetched for them, which fails where the key is missing.
+    std::vector<std::vector<SourceRef>> items(fetched_.size());  // guarded ones, by base
+    for (const auto& item : sources.all())
+      if (item->base && !by_source_[std::size_t(item->id)].empty()) items[std::size_t(item->base->id)].push_back(item.get());
+    for (std::size_t i = 0; i < guards.size(); ++i) {
+      if (guards[i].kind != GuardKind::HasKey) continue;
+      SourceRef dict = guards[i].source;
+      for (SourceRef holder : {dict, dict->kind == SourceKind::InstanceDict ? dict->base : dict})
+        for (SourceRef item : items[std::size_t(holder->id)])
+          if (is_item(*item, guards[i])) emitted_[i] = true;
+    }
     std::vector<std::size_t> order(guards.size());
     for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
     std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
@@ -129,6 +140,14 @@ class Builder {
   }
 
  private:
+  /// The item whose presence `guard` asks for.
+  static bool is_item(const Source& item, const Guard& guard) {
+    const bool in_dict = item.kind == SourceKind::DictItem && item.base == guard.source;
+    const bool of_instance = item.kind == SourceKind::Attribute && guard.source->kind == SourceKind::InstanceDict &&
+                             item.base == guard.source->base;
+    return (in_dict || of_instance) && same_key(item.key.get(), guard.object.get());
+  }
+
   static int depth(SourceRef source) {
     int depth = 0;
     while ((source = source->base)) ++depth;
@@ -324,7 +343,7 @@ class Builder {
 Program::Program(const SourceTable& sources, const std::vector<Guard>& guards,
                  const std::vector<std::pair<SymbolId, Symbol::Quotient>>& definitions)
     : guards_(guards) {
-  Builder(*this, sources).build(definitions);
+  Builder(*this, sources).build(sources, definitions);
 }
 
 Program::~Program() = default;

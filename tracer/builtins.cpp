@@ -70,6 +70,15 @@ std::vector<PyTypeObject*> classes_of(TracerImpl& t, const V& value) {
   unknown("isinstance", {value});
 }
 
+/// A class of C or of an array library.
+bool is_settled(PyTypeObject* type) {
+  if (!(type->tp_flags & Py_TPFLAGS_HEAPTYPE)) return true;
+  Ref<> module = Ref<>::steal(PyObject_GetAttrString(reinterpret_cast<PyObject*>(type), "__module__"));
+  if (!module) PyErr_Clear();
+  const std::string text = module ? text_of(module.get()) : "";
+  return text == "torch" || text == "numpy" || text.rfind("torch.", 0) == 0 || text.rfind("numpy.", 0) == 0;
+}
+
 /// Plain MRO membership, unless a metaclass decides (then by asking it, if it is one known to be pure).
 bool is_subclass(TracerImpl& t, PyTypeObject* type, PyTypeObject* base) {
   if (PyType_IsSubtype(type, base)) return true;
@@ -83,6 +92,9 @@ bool is_subclass(TracerImpl& t, PyTypeObject* type, PyTypeObject* base) {
   if (!std::strcmp(meta->tp_name, "ABCMeta")) {
     const int answer = PyObject_IsSubclass(reinterpret_cast<PyObject*>(type), reinterpret_cast<PyObject*>(base));
     if (answer < 0) break_graph(BreakReason::ErrorWhileTracing, take_error());
+    // A class may be registered later, which no guard sees; those of the libraries and of C will not be.
+    if (!answer && !is_settled(type))
+      break_graph(BreakReason::UnsupportedObject, std::string("isinstance of the abstract class ") + base->tp_name);
     return answer;
   }
   if (!std::strcmp(meta->tp_name, "_ParameterMeta") || !std::strcmp(meta->tp_name, "_BufferMeta") ||
@@ -96,6 +108,7 @@ V builtin_isinstance(TracerImpl& t, Arguments_& a, Keywords& k) {
   expect("isinstance", a, k, 2, 2);
   if (a[0]->kind == ValueKind::Iterator || a[0]->kind == ValueKind::Builtin) unknown("isinstance", a);
   PyTypeObject* type = t.type_of(a[0]);
+  if (!is_settled(type)) t.guard_type_version(type);  // its bases may be replaced
   for (PyTypeObject* base : classes_of(t, a[1]))
     if (is_subclass(t, type, base)) return t.true_value;
   return t.false_value;
@@ -105,6 +118,7 @@ V builtin_issubclass(TracerImpl& t, Arguments_& a, Keywords& k) {
   expect("issubclass", a, k, 2, 2);
   PyObject* type = t.constant_object(a[0]);
   if (!type || !PyType_Check(type)) unknown("issubclass", a);
+  t.guard_type_version(reinterpret_cast<PyTypeObject*>(type));
   for (PyTypeObject* base : classes_of(t, a[1]))
     if (is_subclass(t, reinterpret_cast<PyTypeObject*>(type), base)) return t.true_value;
   return t.false_value;

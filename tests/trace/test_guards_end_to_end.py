@@ -19,6 +19,11 @@ if torch is not None:
     from torch import nn
     from torch.nn import functional as F
 
+    class TensorSubclass(torch.Tensor):
+        pass
+else:
+    TensorSubclass = None
+
 
 def array(*values, dtype="float64"):
     return np.array(values, dtype)
@@ -276,6 +281,12 @@ STATE = {
     "equality_method": ("class A: pass\na, b = A(), A()\ndef f(x): return x + 1 if a == b else x - 1", ["A.__eq__ = lambda s, o: True", "b = a", "del A.__eq__"]),
     "isinstance_target": ("class A: pass\nclass B(A): pass\na = B()\ndef f(x): return x + 1 if isinstance(a, A) else x - 1",
                           ["a = 3", "a = B()", "B.__bases__ = (type('C', (), {}),)", "A = B", "A = (int, float)"]),
+    "abstract_class": ("import collections.abc\nclass A: pass\na = A()\ndef f(x): return x + 1 if isinstance(a, collections.abc.Sized) else x - 1",
+                       ["collections.abc.Sized.register(A)"]),
+    "unused_attribute": ("class A: pass\na = A(); a.k = 1\ndef f(x):\n    a.k\n    return x + 1", ["a.k = 2", "del a.k"]),
+    "unused_item": ("a = {'k': 1}\ndef f(x):\n    a['k']\n    return x + 1", ["a['k'] = 2", "del a['k']"]),
+    "unused_global": ("k = 1\ndef f(x):\n    k\n    return x + 1", ["k = 2", "del k"]),
+    "module_hasattr": ("import types\nm = types.ModuleType('m'); m.k = 1\ndef f(x): return x + 1 if hasattr(m, 'k') else x - 1", ["del m.k", "m.k = 2", "del m.k"]),
     "isinstance_hook": ("class M(type):\n    k = True\n    def __instancecheck__(cls, o): return cls.k\nclass A(metaclass=M): pass\ndef f(x): return x + 1 if isinstance(x, A) else x - 1", ["M.k = False", "A.k = 1"]),
     "hasattr": ("class A: pass\na = A()\ndef f(x): return x + 1 if hasattr(a, 'k') else x - 1", ["a.k = 1", "del a.k", "A.k = 1"]),
     "getattr_default": ("class A: pass\na = A()\ndef f(x): return x + getattr(a, 'k', 5)", ["a.k = 1", "del a.k", "A.k = 2"]),
@@ -310,7 +321,7 @@ def check_state(source, changes, call):
     framejit.reset()
     spaces = []
     for _ in range(2):
-        space = {"np": np, "torch": torch, "__name__": "state", "x0": array(5, 6, 7, 8)}
+        space = {"np": np, "torch": torch, "Subclass": TensorSubclass, "__name__": "state", "x0": array(5, 6, 7, 8)}
         if torch is not None:
             space.update(nn=nn, F=F)
             torch.manual_seed(0)
@@ -380,8 +391,8 @@ TORCH_STATE = {
     "sparse": ("w = torch.eye(4)\ndef f(x): return w @ x", ["w = torch.eye(4).to_sparse()", "w = torch.eye(4)"]),
     "conj_bit": ("w = torch.tensor([1 + 2j] * 4)\ndef f(x): return w * x", ["w = w.conj()", "w = w.resolve_conj()"]),
     "neg_bit": ("w = torch.tensor([1 + 2j] * 4)\ndef f(x): return w.imag * x", ["w = w.conj()"]),
-    "subclass_of_tensor": ("class T(torch.Tensor): pass\nw = torch.ones(4)\ndef f(x): return x * w", ["w = w.as_subclass(T)"]),
-    "meta_device": ("w = torch.ones(4)\ndef f(x): return w + 1", ["w = torch.ones(4, device='meta')", "w = torch.ones(4)"]),
+    "subclass_of_tensor": ("w = torch.ones(4)\ndef f(x): return x * w", ["w = w.as_subclass(Subclass)"]),
+    "meta_device": ("w = torch.ones(4)\ndef f(x): return x + 1, (w + 1).shape", ["w = torch.ones(4, device='meta')", "w = torch.ones(4)"]),
     "expanded": ("w = torch.ones(4)\ndef f(x): return x * w, w.contiguous()", ["w = torch.ones(1).expand(4)", "w = torch.ones(8)[::2]"]),
     "storage_offset": ("w = torch.arange(8.0)[:4]\ndef f(x): return x * w", ["w = torch.arange(8.0)[4:]"]),
 }

@@ -205,7 +205,10 @@ V TracerImpl::module_member(const V& owner, ObjectValue& value, PyObject* name) 
       continue;
     }
     SourceRef table_source = sources->make(SourceKind::Attribute, value.source, 0, table_name);
-    if (PyObject* found = dict_get(table, name)) return wrap(found, sources->make(SourceKind::DictItem, table_source, 0, name));
+    if (PyObject* found = dict_get(table, name)) {
+      add_guard(GuardKind::HasKey, table_source, name);
+      return wrap(found, sources->make(SourceKind::DictItem, table_source, 0, name));
+    }
     add_guard(GuardKind::LacksKey, table_source, name);
   }
   return nullptr;
@@ -220,8 +223,10 @@ V TracerImpl::object_attribute(const V& owner, ObjectValue& value, PyObject* nam
 
   if (PyModule_Check(object)) {
     guard_value(value);
-    if (PyObject* found = dict_get(instance_dict(object), name))
+    if (PyObject* found = dict_get(instance_dict(object), name)) {
+      add_guard(GuardKind::HasKey, sources->make(SourceKind::InstanceDict, value.source), name);
       return wrap(found, sources->make(SourceKind::Attribute, value.source, 0, name));
+    }
     PyObject* from_type = fj_type_lookup(type, name);
     if (!from_type) {
       // A module's __getattr__ (lazy imports) is run by Python.
@@ -238,6 +243,7 @@ V TracerImpl::object_attribute(const V& owner, ObjectValue& value, PyObject* nam
   guard_type_version(type);
 
   PyObject* found = fj_type_lookup(type, name);
+  if (found) guard_type_version(Py_TYPE(found));  // what kind of descriptor it is
   const bool data = found && Py_TYPE(found)->tp_descr_set;
   if (data) {
     if (Py_TYPE(found) == &PyProperty_Type) return bind_class_attribute(found, owner, type);
@@ -267,7 +273,10 @@ V TracerImpl::object_attribute(const V& owner, ObjectValue& value, PyObject* nam
     if (auto known = identity_.find(members); known != identity_.end())
       if (auto* dict = as<DictValue>(known->second); dict && dict->mutated)
         break_graph(BreakReason::UnsupportedObject, "an object whose __dict__ was changed");
-    if (PyObject* own = dict_get(members, name)) return wrap(own, sources->make(SourceKind::Attribute, value.source, 0, name));
+    if (PyObject* own = dict_get(members, name)) {
+      add_guard(GuardKind::HasKey, members_source, name);
+      return wrap(own, sources->make(SourceKind::Attribute, value.source, 0, name));
+    }
     add_guard(GuardKind::LacksKey, members_source, name);
   }
   if (found) return bind_class_attribute(found, owner, type);

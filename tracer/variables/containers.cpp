@@ -103,6 +103,7 @@ V TracerImpl::dict_find(DictValue& dict, PyObject* key) {
     add_guard(GuardKind::LacksKey, dict.source, key);
     return nullptr;
   }
+  add_guard(GuardKind::HasKey, dict.source, key);  // the value may never be looked at
   V value = wrap(found, sources->make(SourceKind::DictItem, dict.source, 0, key));
   dict.items.emplace_back(Ref<>::borrow(key), value);
   return value;
