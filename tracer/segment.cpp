@@ -6,7 +6,9 @@
 #include "tracer/segment.h"
 
 #include <algorithm>
-#include <array>
+#include <cstddef>
+#include <memory>
+#include <type_traits>
 
 #include "runtime/base/error.h"
 #include "tracer/host.h"
@@ -15,20 +17,22 @@
 namespace fj {
 namespace {
 
-/// `size` elements, on the stack up to `inline_size`: a call on few arrays must not touch the heap.
+/// `size` elements that are not initialised, on the stack up to `inline_size`: a call on few arrays must not touch the heap,
+/// and clearing room for many costs more than the rest of its bookkeeping.
 template <class T, std::size_t inline_size>
 class Buffer {
+  static_assert(std::is_trivially_copyable_v<T> && std::is_trivially_destructible_v<T>);
+
  public:
   explicit Buffer(std::size_t size) : size_(size) {
-    if (size > inline_size) heap_.resize(size);
+    if (size > inline_size) heap_ = std::make_unique_for_overwrite<std::byte[]>(size * sizeof(T));
   }
-  std::span<T> span() { return {heap_.empty() ? inline_.data() : heap_.data(), size_}; }
-  T& operator[](std::size_t index) { return span()[index]; }
+  std::span<T> span() { return {reinterpret_cast<T*>(heap_ ? heap_.get() : inline_), size_}; }
 
  private:
   std::size_t size_;
-  std::array<T, inline_size> inline_{};
-  std::vector<T> heap_;
+  alignas(T) std::byte inline_[inline_size * sizeof(T)];
+  std::unique_ptr<std::byte[]> heap_;
 };
 
 /// Inputs are held while the program runs: it may let other threads in, which may drop the arrays.
@@ -99,7 +103,7 @@ SegmentStatus Segment::run(const FrameValues& values, const GuardBindings& bindi
 
   std::size_t graph_symbols = graph ? graph->symbols.size() : 0;
   Buffer<std::int64_t, 16> symbols(std::max(bindings.symbols.size(), graph_symbols));
-  std::copy(bindings.symbols.begin(), bindings.symbols.end(), symbols.span().begin());
+  std::fill(std::copy(bindings.symbols.begin(), bindings.symbols.end(), symbols.span().begin()), symbols.span().end(), 0);
   if (graph_symbols != 0 && !derive_symbols(*graph, symbols.span())) return eager(update, "a size is divided by zero");
 
   Buffer<ArrayRef, 16> input_buffer(inputs.size());
@@ -129,6 +133,7 @@ SegmentStatus Segment::run(const FrameValues& values, const GuardBindings& bindi
   }
 
   Buffer<ArrayRef, 8> output_buffer(graph ? graph->outputs.size() : 0);
+  std::fill(output_buffer.span().begin(), output_buffer.span().end(), ArrayRef{});
   OwnedOutputs owned{output_buffer.span()};
   bool wrote = false;
   if (program) {

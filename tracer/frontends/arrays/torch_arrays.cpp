@@ -6,6 +6,7 @@
 
 #include "runtime/base/error.h"
 #include "tracer/frontends/arrays/numpy_arrays.h"
+#include "tracer/frontends/arrays/torch_empty.h"
 #include "tracer/frontends/arrays/torch_layout.h"
 
 namespace fj {
@@ -199,6 +200,7 @@ ArrayInfo describe_torch(PyObject* tensor) {
 Ref<> allocate_torch(DType dtype, std::span<const std::int64_t> shape, std::span<const std::int64_t> strides) {
   const TorchObjects* torch = objects();
   FJ_CHECK(torch != nullptr, "torch is not loaded");
+  if (Ref<> tensor = torch_empty(dtype, shape, strides)) return tensor;
   const Ref<> sizes = int_tuple(shape), steps = int_tuple(strides);
   if (!sizes || !steps) return {};
   if (torch->quick_empty != nullptr) {
