@@ -53,6 +53,9 @@ int operation_cost(Op op) {
 constexpr int kCheapCost = 4;
 constexpr int kMaximalRecomputation = 64;
 constexpr int kMaximalInlined = 256;
+// More reductions or stores in one loop than there are registers and store streams gain nothing.
+constexpr std::size_t kMaximalStages = 16;
+constexpr std::size_t kMaximalStores = 16;
 // Rows of a fused multi-pass kernel should stay in the cache between passes, or be many.
 constexpr std::int64_t kSmallSpace = 16384;
 constexpr std::int64_t kFewRows = 4;
@@ -317,6 +320,7 @@ class Scheduler {
       for (int g = 0; g < int(schedule_.groups.size()) && chosen < 0; ++g) {
         const Group& candidate = group(g);
         if (candidate.kind != GroupKind::Loops || candidate.order.size() != space.size() || used_in(g, value)) continue;
+        if (candidate.stages.size() >= kMaximalStages) continue;
         const bool unsplit = candidate.stages.empty() && candidate.reductions().empty();
         if (!same_space(candidate, space, unsplit ? nullptr : &reduced)) continue;
         if (!reads_at_identity(g, operand) || !may_compute(g, value)) continue;
@@ -369,7 +373,7 @@ class Scheduler {
   /// if it was none. Returns g's variables by dimension of the space.
   std::optional<std::vector<std::uint32_t>> join_rows(int g, ValueId value, const Dims& space, const std::vector<bool>& reduced) {
     Group& target = group(g);
-    if (target.kind != GroupKind::Loops || !may_compute(g, value)) return std::nullopt;
+    if (target.kind != GroupKind::Loops || target.stages.size() >= kMaximalStages || !may_compute(g, value)) return std::nullopt;
     // Every use inside the group must be at the same row.
     std::optional<std::vector<std::uint32_t>> kept;
     for (const Use& use : uses_[value.index]) {
@@ -509,7 +513,8 @@ class Scheduler {
     for (int g = 0; g < int(schedule_.groups.size()); ++g) {
       const Group& candidate = group(g);
       if (candidate.kind != GroupKind::Loops || candidate.order.size() != shape(value).size() || used_in(g, value)) continue;
-      if (candidate.inlined > kMaximalInlined || !same_space(candidate, shape(value), nullptr)) continue;
+      if (candidate.inlined > kMaximalInlined || candidate.stores.size() >= kMaximalStores) continue;
+      if (!same_space(candidate, shape(value), nullptr)) continue;
       bool shares = false;
       for (ValueId operand : operands) shares |= reads_at_identity(g, operand);
       if (shares && may_compute(g, value)) return g;

@@ -142,7 +142,6 @@ class CompiledProgram : public Program {
       shapes_.push_back({});
       for (const SymDim& dim : buffer.shape) shapes_.back().push_back(dim.constant().value_or(0));
       for (const SymDim& dim : buffer.strides) shapes_.back().push_back(dim.constant().value_or(0));
-      has_objects_ |= buffer.kind == BufferKind::HostArray || buffer.kind == BufferKind::ExternResult;
       if (buffer.kind == BufferKind::HostArray || buffer.kind == BufferKind::Output) host_buffers_.push_back(int(shapes_.size()) - 1);
     }
   }
@@ -443,7 +442,7 @@ class CompiledProgram : public Program {
   std::vector<int> temporaries_;   // by first use
   std::vector<int> host_buffers_;  // outputs and operands of extern calls
   std::vector<std::vector<std::int64_t>> shapes_;  // by buffer: sizes, then strides
-  bool is_static_ = false, has_objects_ = false;
+  bool is_static_ = false;
   std::vector<Place> static_places_;
   std::size_t static_arena_ = 0;
   std::vector<LaunchPlan> static_launches_;

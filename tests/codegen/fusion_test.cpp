@@ -157,6 +157,26 @@ graph @f(%x: f32[300], %y: f32[300]) {
 })", inputs, {.kernels = 3});
 }
 
+TEST(Fusion, many_reductions_and_stores_are_several_kernels) {
+  Graph graph;
+  const ValueId x = graph.add_input("x", {DType::I64, {SymDim(6), SymDim(9)}});
+  for (std::int64_t i = 0; i < 80; ++i) {
+    Attrs attrs;
+    attrs.set("value", Scalar(i));
+    attrs.set("to", DType::I64);
+    const ValueId number = graph.add(Op::constant, {}, attrs);
+    Attrs shape;
+    shape.set("dims", std::vector<std::int64_t>{});
+    shape.set("shape", Dims{SymDim(6), SymDim(9)});
+    const ValueId product = graph.add(Op::mul, {x, graph.add(Op::broadcast, {number}, shape)});
+    Attrs axes;
+    axes.set("axes", std::vector<std::int64_t>{1});
+    graph.outputs.push_back({graph.add(Op::reduce_sum, {product}, axes), std::nullopt});
+    graph.outputs.push_back({product, std::nullopt});
+  }
+  same_as_reference(graph, {sample(DType::I64, {6, 9}, 1)}, {.levels = {""}});
+}
+
 TEST(Program, an_extern_call_gets_arrays_and_gives_arrays) {
   const Graph graph = parse(R"(
 graph @f(%x: f32[4]) {
