@@ -145,18 +145,33 @@ PyObject* attribute_name(TracerImpl& t, const V& value) {
   return name;
 }
 
+/// Null also if Python code on the way raises AttributeError.
+V attribute_or_null(TracerImpl& t, const V& owner, PyObject* name) {
+  ++t.catching;
+  struct Restore {
+    int& catching;
+    ~Restore() { --catching; }
+  } restore{t.catching};
+  try {
+    return t.find_attribute(owner, name);
+  } catch (const RaisedInTrace& raised) {
+    auto* error = as<InstanceValue>(raised.exception);
+    if (!PyType_IsSubtype(error->type.get(), reinterpret_cast<PyTypeObject*>(PyExc_AttributeError))) throw;
+    return nullptr;
+  }
+}
+
 V builtin_getattr(TracerImpl& t, Arguments_& a, Keywords& k) {
   expect("getattr", a, k, 2, 3);
   PyObject* name = attribute_name(t, a[1]);
-  V found = t.find_attribute(a[0], name);
-  if (found) return found;
+  if (V found = a.size() == 3 ? attribute_or_null(t, a[0], name) : t.find_attribute(a[0], name)) return found;
   if (a.size() == 3) return a[2];
-  break_graph(BreakReason::ErrorWhileTracing, describe(a[0]) + " has no attribute '" + text_of(name) + "'");
+  t.raise_no_attribute(a[0], name);
 }
 
 V builtin_hasattr(TracerImpl& t, Arguments_& a, Keywords& k) {
   expect("hasattr", a, k, 2, 2);
-  return t.tracer.boolean(t.find_attribute(a[0], attribute_name(t, a[1])) != nullptr);
+  return t.tracer.boolean(attribute_or_null(t, a[0], attribute_name(t, a[1])) != nullptr);
 }
 
 V builtin_setattr(TracerImpl& t, Arguments_& a, Keywords& k) {
@@ -225,7 +240,7 @@ V builtin_next(TracerImpl& t, Arguments_& a, Keywords& k) {
   expect("next", a, k, 1, 2);
   if (V item = t.next(a[0])) return item;
   if (a.size() == 2) return a[1];
-  break_graph(BreakReason::Raise, "StopIteration");
+  t.raise(PyExc_StopIteration, {}, BreakReason::Raise, "StopIteration");
 }
 
 V builtin_zip(TracerImpl& t, Arguments_& a, Keywords& k) {
@@ -310,7 +325,12 @@ V builtin_reversed(TracerImpl& t, Arguments_& a, Keywords& k) {
 V builtin_sorted(TracerImpl& t, Arguments_& a, Keywords& k) {
   V key = take_keyword(k, "key"), reverse = take_keyword(k, "reverse");
   expect("sorted", a, k, 1, 1);
-  std::vector<V> items = t.sequence_items(a[0]), keys;
+  std::vector<V> items, keys;
+  // Without a key equal elements of a set are one, so their order in it is not seen.
+  if (a[0]->kind == ValueKind::Set && !key)
+    for (const Ref<>& item : as<SetValue>(a[0])->items) items.push_back(t.wrap_constant(item.get()));
+  else
+    items = t.sequence_items(a[0]);
   for (const V& item : items) keys.push_back(key && !t.is_none(key) ? t.call(key, {item}, {}) : item);
   std::vector<std::size_t> order(items.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
@@ -458,6 +478,32 @@ V builtin_bool(TracerImpl& t, Arguments_& a, Keywords& k) {
   return t.tracer.boolean(!a.empty() && t.truth(a[0]));
 }
 
+V builtin_vars(TracerImpl& t, Arguments_& a, Keywords& k) {
+  expect("vars", a, k, 1, 1);
+  static PyObject* const name = PyUnicode_InternFromString("__dict__");
+  if (V found = t.find_attribute(a[0], name)) return found;
+  unknown("vars", a);
+}
+
+V builtin_delattr(TracerImpl& t, Arguments_& a, Keywords& k) {
+  expect("delattr", a, k, 2, 2);
+  t.delete_attribute(a[0], attribute_name(t, a[1]));
+  return t.none;
+}
+
+V builtin_dict_fromkeys(TracerImpl& t, Arguments_& a, Keywords& k) {
+  expect("dict.fromkeys", a, k, 1, 2);
+  auto dict = std::make_shared<DictValue>();
+  for (const V& item : t.sequence_items(a[0])) t.dict_store(dict, t.constant_key(item), a.size() == 2 ? a[1] : t.none);
+  return dict;
+}
+
+V builtin_is_grad_enabled(TracerImpl& t, Arguments_& a, Keywords& k) {
+  expect("is_grad_enabled", a, k, 0, 0);
+  t.note_torch();
+  return t.tracer.boolean(t.modes.grad);
+}
+
 V builtin_fold(TracerImpl& t, Arguments_& a, Keywords& k) {
   if (V folded = fold_call(t, reinterpret_cast<PyObject*>(&PyUnicode_Type), a, k)) return folded;
   unknown("str", a);
@@ -575,7 +621,14 @@ BuiltinHandler find_builtin(PyObject* callable) {
     return rows;
   }();
   auto row = table->find(callable);
-  return row == table->end() ? nullptr : row->second;
+  if (row != table->end()) return row->second;
+  if (!PyCFunction_Check(callable)) return nullptr;
+  // A new object at each look: by what it is bound to, or by name in a module that may not be imported yet.
+  auto* function = reinterpret_cast<PyCFunctionObject*>(callable);
+  if (PyCFunction_GET_SELF(callable) == reinterpret_cast<PyObject*>(&PyDict_Type) && !std::strcmp(function->m_ml->ml_name, "fromkeys"))
+    return builtin_dict_fromkeys;
+  if (!std::strcmp(function->m_ml->ml_name, "is_grad_enabled") && torch_module()) return builtin_is_grad_enabled;
+  return nullptr;
 }
 
 bool is_pure(PyObject* callable) {

@@ -85,10 +85,39 @@ std::string callable_name(const V& callable) {
 
 }  // namespace
 
-bool is_grad_mode(const InstanceValue& instance) {
-  PyTypeObject* type = instance.type.get();
-  return type == grad_mode_type("no_grad") || type == grad_mode_type("enable_grad");
+namespace {
+
+bool is_grad_mode(PyTypeObject* type) {
+  return torch_module() && (type == grad_mode_type("no_grad") || type == grad_mode_type("enable_grad") || type == grad_mode_type("set_grad_enabled"));
 }
+
+bool is_errstate(PyTypeObject* type) {
+  static PyObject* const errstate = attribute_of("numpy", "errstate");
+  return reinterpret_cast<PyObject*>(type) == errstate;
+}
+
+/// np.errstate(divide="ignore", ...): a condition not ignored inside must be trapped outside too, since the program is run
+/// with what is trapped outside. Null: not such a call.
+std::shared_ptr<InstanceValue> make_errstate(TracerImpl& tracer, PyTypeObject* type, const Keywords& keywords) {
+  constexpr std::pair<const char*, std::uint32_t> kConditions[] = {
+      {"divide", kFloatDivide}, {"over", kFloatOverflow}, {"under", kFloatUnderflow}, {"invalid", kFloatInvalid}};
+  std::uint32_t ignored = 0;
+  for (auto& [name, value] : keywords) {
+    PyObject* wanted = tracer.constant_object(value);
+    if (!wanted || !PyUnicode_CheckExact(wanted) || text_of(wanted) != "ignore") return nullptr;
+    for (auto& [known, bit] : kConditions)
+      if (name == known || name == "all") ignored |= bit;
+    if (name == "call") return nullptr;
+  }
+  auto mode = std::make_shared<InstanceValue>();
+  mode->type = Ref<PyTypeObject>::borrow(type);
+  mode->attributes.emplace_back(Ref<>::steal(PyUnicode_InternFromString("ignored")), tracer.tracer.integer(std::int64_t(ignored)));
+  return mode;
+}
+
+}  // namespace
+
+bool is_mode(const InstanceValue& instance) { return is_grad_mode(instance.type.get()) || is_errstate(instance.type.get()); }
 
 V TracerImpl::call(const V& callable, std::vector<V> positional, Keywords keywords) {
   switch (callable->kind) {
@@ -253,7 +282,23 @@ V TracerImpl::call_module(const V& module, std::vector<V> positional, Keywords k
 
 V TracerImpl::call_builtin_method(BuiltinValue& method, std::vector<V> positional, Keywords keywords) {
   const V owner = method.owner;
-  if (auto* instance = as<InstanceValue>(owner); instance && is_grad_mode(*instance)) {
+  if (auto* instance = as<InstanceValue>(owner); instance && is_errstate(instance->type.get())) {
+    collected_conditions();
+    if (method.name == "__enter__" && instance->attributes.size() == 1) {
+      const auto ignored = std::uint32_t(*tracer.constant_int(instance->attributes[0].second));
+      instance->attributes.emplace_back(Ref<>::steal(PyUnicode_InternFromString("prev")), tracer.integer(std::int64_t(modes.float_conditions)));
+      modes.float_conditions &= ~ignored;
+      return none;
+    }
+    if (method.name == "__exit__" && instance->attributes.size() == 2) {
+      modes.float_conditions = std::uint32_t(*tracer.constant_int(instance->attributes.back().second));
+      instance->attributes.pop_back();
+      return none;
+    }
+  }
+  if (auto* instance = as<InstanceValue>(owner); instance && is_grad_mode(instance->type.get())) {
+    mode_changed_at = step;
+    if (method.name == "__enter__" && instance->type.get() == grad_mode_type("set_grad_enabled")) return none;  // it is on already
     if (method.name == "__enter__") {
       instance->attributes.emplace_back(Ref<>::steal(PyUnicode_InternFromString("prev")), tracer.boolean(modes.grad));
       modes.grad = instance->type.get() == grad_mode_type("enable_grad");
@@ -273,6 +318,11 @@ V TracerImpl::call_builtin_method(BuiltinValue& method, std::vector<V> positiona
     case ValueKind::Instance: case ValueKind::Object: {
       if (method.name == "__init__" || method.name == "__init_subclass__") {
         PyTypeObject* type = type_of(owner);
+        if (auto* instance = as<InstanceValue>(owner);
+            instance && keywords.empty() && PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(PyExc_BaseException))) {
+          instance->args = positional;
+          return none;
+        }
         if (type->tp_init == PyBaseObject_Type.tp_init && positional.empty() && keywords.empty()) return none;
         static PyObject* const name = PyUnicode_InternFromString("__init__");
         // object.__init__ reached through super().
@@ -444,26 +494,55 @@ V TracerImpl::call_type(const V& callable, PyTypeObject* type, std::vector<V> po
     partial->keywords = std::move(keywords);
     return partial;
   }
-  if (torch_module() && (type == grad_mode_type("no_grad") || type == grad_mode_type("enable_grad"))) {
-    if (!positional.empty() || !keywords.empty()) break_graph(BreakReason::UnknownCall, callable_name(callable));
+  if (is_grad_mode(type)) {
+    const bool sets = type == grad_mode_type("set_grad_enabled");
+    if (positional.size() != (sets ? 1 : 0) || !keywords.empty()) break_graph(BreakReason::UnknownCall, callable_name(callable));
     auto mode = std::make_shared<InstanceValue>();
     mode->type = Ref<PyTypeObject>::borrow(type);
+    if (sets) {
+      // Sets the mode when it is made.
+      note_torch();
+      mode_changed_at = step;
+      mode->attributes.emplace_back(Ref<>::steal(PyUnicode_InternFromString("prev")), tracer.boolean(modes.grad));
+      modes.grad = truth(positional[0]);
+    }
     return mode;
   }
+  if (is_errstate(type) && positional.empty())
+    if (auto mode = make_errstate(*this, type, keywords)) return mode;
+  if (PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(PyExc_BaseException)))
+    return make_exception(type, std::move(positional), std::move(keywords));
   static PyObject* const new_name = PyUnicode_InternFromString("__new__");
   static PyObject* const init_name = PyUnicode_InternFromString("__init__");
-  const bool simple = (type->tp_flags & Py_TPFLAGS_HEAPTYPE) && Py_TYPE(type) == &PyType_Type &&
-                      fj_type_lookup(type, new_name) == fj_type_lookup(&PyBaseObject_Type, new_name) &&
-                      type->tp_dictoffset != 0 && !fj_type_lookup(type, PyUnicode_InternFromString("__del__")) &&
-                      !fj_type_lookup(type, PyUnicode_InternFromString("__slots__"));
-  static PyObject* const setattr_name = PyUnicode_InternFromString("__setattr__");
-  if (!simple || fj_type_lookup(type, setattr_name) != fj_type_lookup(&PyBaseObject_Type, setattr_name)) {
-    if (PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(PyExc_BaseException))) break_graph(BreakReason::Raise, source_text());
+  static PyObject* const del_name = PyUnicode_InternFromString("__del__");
+  const bool plain_meta = Py_TYPE(type) == &PyType_Type ||
+                          (!std::strcmp(Py_TYPE(type)->tp_name, "ABCMeta") && !(type->tp_flags & Py_TPFLAGS_IS_ABSTRACT));
+  PyTypeObject* builtin_base = type;
+  while (builtin_base->tp_flags & Py_TPFLAGS_HEAPTYPE && builtin_base->tp_base) builtin_base = builtin_base->tp_base;
+  const bool simple = (type->tp_flags & Py_TPFLAGS_HEAPTYPE) && plain_meta && builtin_base == &PyBaseObject_Type &&
+                      fj_type_lookup(type, new_name) == fj_type_lookup(&PyBaseObject_Type, new_name) && !fj_type_lookup(type, del_name);
+  if (!simple) {
     // Named tuples.
     Ref<> fields = Ref<>::steal(PyObject_GetAttrString(reinterpret_cast<PyObject*>(type), "_fields"));
     PyErr_Clear();
-    if (fields && PyTuple_Check(fields.get()) && type->tp_base == &PyTuple_Type && keywords.empty() &&
-        Py_ssize_t(positional.size()) == PyTuple_GET_SIZE(fields.get())) {
+    Ref<> defaults = Ref<>::steal(PyObject_GetAttrString(reinterpret_cast<PyObject*>(type), "_field_defaults"));
+    PyErr_Clear();
+    bool named = fields && PyTuple_Check(fields.get()) && type->tp_base == &PyTuple_Type && defaults && PyDict_Check(defaults.get());
+    // Fields that are not given by position: by name, or the default.
+    for (Py_ssize_t i = Py_ssize_t(positional.size()); named && i < PyTuple_GET_SIZE(fields.get()); ++i) {
+      PyObject* field = PyTuple_GET_ITEM(fields.get(), i);
+      auto given = std::find_if(keywords.begin(), keywords.end(), [&](auto& item) { return item.first == text_of(field); });
+      if (given != keywords.end()) {
+        positional.push_back(given->second);
+        keywords.erase(given);
+      } else if (PyObject* value = PyDict_GetItemWithError(defaults.get(), field)) {
+        guard_type_version(type);
+        positional.push_back(wrap(value, sources->constant(value)));
+      } else {
+        named = false;
+      }
+    }
+    if (named && keywords.empty() && Py_ssize_t(positional.size()) == PyTuple_GET_SIZE(fields.get())) {
       auto tuple = std::make_shared<TupleValue>();
       tuple->type = Ref<>::borrow(reinterpret_cast<PyObject*>(type));
       tuple->items = std::move(positional);

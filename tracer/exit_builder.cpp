@@ -9,6 +9,7 @@
 #include <set>
 
 #include "runtime/base/error.h"
+#include "tracer/liveness.h"
 #include "tracer/interpreter.h"
 #include "tracer/restart.h"
 
@@ -18,7 +19,8 @@ class ExitBuilder {
  public:
   explicit ExitBuilder(TracerImpl& tracer) : t_(tracer), segment_(std::make_unique<Segment>()) {}
 
-  std::unique_ptr<Segment> finish(const Frame& frame, const V* result);
+  /// `result`: of a return; else the frame is left where it stands, and `kind` says what happens there.
+  std::unique_ptr<Segment> finish(const Frame& frame, const V* result, Exit::Kind kind);
 
  private:
   int build(const V& value);
@@ -183,7 +185,18 @@ int ExitBuilder::make(const V& value) {
     }
     case ValueKind::Instance: {
       auto& instance = *as<InstanceValue>(value);
-      if (is_grad_mode(instance)) cannot(value);
+      if (is_mode(instance) || instance.raised) cannot(value);
+      if (PyType_IsSubtype(instance.type.get(), reinterpret_cast<PyTypeObject*>(PyExc_BaseException))) {
+        RecipeStep& made = step(RecipeOp::Exception, all(instance.args));
+        made.object = Ref<>::borrow(reinterpret_cast<PyObject*>(instance.type.get()));
+        const int exception = made.target;
+        registers_[value.get()] = exception;
+        for (auto& [name, item] : instance.attributes) {
+          const int attribute = build(item);
+          effect(RecipeOp::SetAttr, {exception, attribute}).object = name;
+        }
+        return exception;
+      }
       RecipeStep& made = step(RecipeOp::Instance);
       made.object = Ref<>::borrow(reinterpret_cast<PyObject*>(instance.type.get()));
       const int target = made.target;
@@ -295,8 +308,12 @@ void ExitBuilder::build_effects() {
   }
   for (const AttributeWrite& write : t_.attribute_writes) {
     const int owner = build(write.owner);
-    const int value = build(write.value);
-    effect(RecipeOp::SetAttr, {owner, value}).object = write.name;
+    if (write.value) {
+      const int value = build(write.value);
+      effect(RecipeOp::SetAttr, {owner, value}).object = write.name;
+    } else {
+      effect(RecipeOp::DelAttr, {owner}).object = write.name;
+    }
     if (write.owner->source) {
       PyTypeObject* type = Py_TYPE(as<ObjectValue>(write.owner)->object.get());
       not_same(write.owner, [&](const V& other) {
@@ -330,14 +347,59 @@ void ExitBuilder::build_effects() {
   }
 }
 
-std::unique_ptr<Segment> ExitBuilder::finish(const Frame& frame, const V* result) {
+namespace {
+
+/// Whether what runs at the exit could look at the frame's locals. The callees that can't are listed, and what they are given
+/// must be of exact builtin or array types.
+bool looks_at_frame(const Frame& frame, Exit::Kind kind) {
+  if (kind == Exit::Kind::Loop) return false;
+  const FjInstr& instr = frame.code->instrs[frame.pc];
+  auto entry = [&](int depth) { return int(frame.stack.size()) >= depth ? frame.stack[frame.stack.size() - std::size_t(depth)] : nullptr; };
+  auto harmless = [](const V& value) {
+    if (!value) return false;
+    if (auto* object = as<ObjectValue>(value)) return is_plain(object->object.get());
+    return value->kind == ValueKind::Array || value->kind == ValueKind::SymInt || value->kind == ValueKind::Null;
+  };
+  switch (instr.opcode) {
+    case FJ_POP_JUMP_IF_FALSE: case FJ_POP_JUMP_IF_TRUE: case FJ_JUMP_IF_FALSE_OR_POP: case FJ_JUMP_IF_TRUE_OR_POP: case FJ_TO_BOOL:
+    case FJ_UNARY_NOT: return !harmless(entry(1));
+    case FJ_CALL: break;
+    default: return true;
+  }
+  for (int depth = 1; depth <= instr.arg; ++depth)
+    if (!harmless(entry(depth))) return true;
+  for (int depth : {instr.arg + 1, instr.arg + 2}) {
+    V callee = entry(depth);
+    if (!callee || callee->kind == ValueKind::Null) continue;
+    if (auto* method = as<BuiltinValue>(callee))
+      return !(method->owner->kind == ValueKind::Array && (method->name == "item" || method->name == "tolist"));
+    auto* object = as<ObjectValue>(callee);
+    constexpr const char* kBlind[] = {"print", "bool", "float", "int", "len", "str", "repr"};
+    PyObject* builtins = PyEval_GetBuiltins();
+    for (const char* name : kBlind)
+      if (object && PyDict_GetItemString(builtins, name) == object->object.get()) return false;
+    return true;
+  }
+  return true;
+}
+
+}  // namespace
+
+std::unique_ptr<Segment> ExitBuilder::finish(const Frame& frame, const V* result, Exit::Kind kind) {
   Recipe& recipe = segment_->recipe;
+  if (!t_.handling.empty()) cannot(t_.handling.front());
+  if (t_.modes.grad != t_.modes_outside().grad)
+    throw CannotRebuildValue{t_.mode_changed_at, "a grad mode that is not what it was outside"};
   if (result) {
     recipe.result = build(*result);
   } else {
+    const std::vector<bool> live = looks_at_frame(frame, kind) ? std::vector<bool>(frame.slots.size(), true)
+                                                               : live_slots(*frame.code, frame.pc);
     for (std::size_t i = 0; i < frame.slots.size(); ++i) {
       recipe.keep.push_back(frame.initial[i]);
-      recipe.slots.push_back(!frame.initial[i] && frame.slots[i] ? build(frame.slots[i]) : -1);
+      const V& local = frame.slots[i];
+      const bool wanted = !frame.initial[i] && local && (live[i] || local->source);
+      recipe.slots.push_back(wanted ? build(local) : -1);
     }
     for (const V& value : frame.stack) {
       recipe.keep.push_back(false);
@@ -349,7 +411,8 @@ std::unique_ptr<Segment> ExitBuilder::finish(const Frame& frame, const V* result
   for (RecipeStep& effect : effects_) recipe.steps.push_back(std::move(effect));
   segment_->inputs = t_.graph_inputs;
   segment_->needs_gradient = t_.needs_gradient;
-  if (t_.uses_numpy) segment_->collects = kFloatDivide | kFloatOverflow | kFloatUnderflow | kFloatInvalid;
+  if (t_.uses_numpy)
+    segment_->collects = t_.collected_conditions() & (kFloatDivide | kFloatOverflow | kFloatUnderflow | kFloatInvalid);
   segment_->nodes = int(t_.graph->nodes.size());
   segment_->graph = t_.graph;
   segment_->externs = t_.externs;
@@ -357,10 +420,10 @@ std::unique_ptr<Segment> ExitBuilder::finish(const Frame& frame, const V* result
   return std::move(segment_);
 }
 
-std::unique_ptr<Segment> TracerImpl::build_return(const V& result) { return ExitBuilder(*this).finish(outer, &result); }
+std::unique_ptr<Segment> TracerImpl::build_return(const V& result) { return ExitBuilder(*this).finish(outer, &result, Exit::Kind::Return); }
 
 std::unique_ptr<Segment> TracerImpl::build_stop(Exit exit) {
-  auto segment = ExitBuilder(*this).finish(outer, nullptr);
+  auto segment = ExitBuilder(*this).finish(outer, nullptr, exit.kind);
   segment->exit = std::move(exit);
   return segment;
 }

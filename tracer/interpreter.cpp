@@ -38,6 +38,7 @@ TracerImpl::TracerImpl(const TraceRequest& request, DecodeCache& decodes, int st
   graph->name = text_of(reinterpret_cast<PyCodeObject*>(request.code->code)->co_name);
   logs_instructions = log_enabled(Artifact::bytecode, text_of(reinterpret_cast<PyCodeObject*>(request.code->code)->co_qualname));
   modes.grad = torch_module() && torch_grad_enabled();
+  modes_outside_ = modes;
 }
 
 TracerImpl::~TracerImpl() = default;
@@ -61,7 +62,20 @@ V TracerImpl::run() {
     if (!object) add_guard(GuardKind::Unbound, source);
     outer.stack.push_back(object ? wrap(object, source) : std::make_shared<NullValue>());
   }
-  return run_frame(outer);
+  try {
+    return run_frame(outer);
+  } catch (const RaisedInTrace& raised) {
+    break_location = raised.where;
+    break_function = raised.function;
+    step = raised.step;
+    throw BreakGraph{raised.reason, raised.detail};
+  }
+}
+
+std::uint32_t TracerImpl::collected_conditions() {
+  if (graph->nodes.size() > collected_nodes_) collected_ |= modes.float_conditions;
+  collected_nodes_ = graph->nodes.size();
+  return collected_;
 }
 
 void TracerImpl::check_limits() {
@@ -130,7 +144,13 @@ V TracerImpl::run_frame(Frame& frame) {
       check_limits();
       if (logs_instructions) log_instruction(frame, instr);
       ++frame.pc;
-      execute(frame, instr, result);
+      try {
+        execute(frame, instr, result);
+      } catch (const RaisedInTrace& raised) {
+        frame.finished = true;
+        if (!handle(frame, instr, raised)) throw;
+        frame.finished = false;
+      }
     }
   } catch (const BreakGraph&) {
     if (!break_location) {
@@ -203,12 +223,13 @@ V TracerImpl::load_global(Frame& frame, PyObject* name) {
     }
   const bool own = frame.globals.get() == request.function->func_globals;
   PyObject* found = PyDict_GetItemWithError(frame.globals.get(), name);
-  if (found)
-    return wrap(found, own ? sources->global(name)
-                           : sources->make(SourceKind::DictItem, globals_source(frame.globals.get()), 0, name));
+  SourceRef dict = own ? sources->make(SourceKind::FunctionGlobals, sources->function()) : globals_source(frame.globals.get());
+  if (found) {
+    add_guard(GuardKind::HasKey, dict, name);
+    return wrap(found, own ? sources->global(name) : sources->make(SourceKind::DictItem, dict, 0, name));
+  }
   PyErr_Clear();
-  add_guard(GuardKind::LacksKey, own ? sources->make(SourceKind::FunctionGlobals, sources->function())
-                                     : globals_source(frame.globals.get()), name);
+  add_guard(GuardKind::LacksKey, dict, name);
   found = PyDict_Check(frame.builtins.get()) ? PyDict_GetItemWithError(frame.builtins.get(), name) : nullptr;
   if (!found) {
     PyErr_Clear();
@@ -219,10 +240,16 @@ V TracerImpl::load_global(Frame& frame, PyObject* name) {
                          : sources->make(SourceKind::DictItem, sources->constant(frame.builtins.get()), 0, name));
 }
 
+void TracerImpl::raise_no_attribute(const V& owner, PyObject* name) {
+  const std::string detail = describe(owner) + " has no attribute '" + text_of(name) + "'";
+  if (owner->kind != ValueKind::Object && owner->kind != ValueKind::Instance) break_graph(BreakReason::ErrorWhileTracing, detail);
+  raise(PyExc_AttributeError, {tracer.string("'" + std::string(type_of(owner)->tp_name) + "' object has no attribute '" + text_of(name) + "'")},
+        BreakReason::ErrorWhileTracing, detail);
+}
+
 void TracerImpl::load_attribute(Frame& frame, const V& owner, PyObject* name) {
   V found = find_attribute(owner, name);
-  if (!found)
-    break_graph(BreakReason::ErrorWhileTracing, describe(owner) + " has no attribute '" + text_of(name) + "'");
+  if (!found) raise_no_attribute(owner, name);
   frame.stack.push_back(std::move(found));
 }
 
@@ -324,7 +351,8 @@ V unpack_ex(TracerImpl& tracer, Frame& frame, int before, int after) {
 V format_value(TracerImpl& tracer, const V& value, int conversion, const V& specification) {
   PyObject* object = tracer.constant_object(value);
   PyObject* format = specification ? tracer.constant_object(specification) : nullptr;
-  if (!object || !is_plain(object) || (specification && (!format || !PyUnicode_CheckExact(format))))
+  const bool pure = object && (is_plain(object) || dtype_from_object(object));
+  if (!pure || (specification && (!format || !PyUnicode_CheckExact(format))))
     break_graph(BreakReason::UnsupportedObject, "formats " + describe(value));
   Ref<> text = conversion == 1   ? Ref<>::steal(PyObject_Str(object))
                : conversion == 2 ? Ref<>::steal(PyObject_Repr(object))
@@ -342,6 +370,52 @@ V super_attribute_of(TracerImpl& tracer, const V& type, const V& self) {
   super->type = Ref<PyTypeObject>::borrow(reinterpret_cast<PyTypeObject*>(real));
   super->self = self;
   return super;
+}
+
+/// Values of the keys of a mapping pattern, or None.
+V match_keys(TracerImpl& tracer, const V& subject, const V& keys) {
+  auto* dict = as<DictValue>(subject);
+  if (!dict) break_graph(BreakReason::UnsupportedObject, "matches " + describe(subject) + " as a mapping");
+  std::vector<V> values;
+  for (const V& key : tracer.sequence_items(keys)) {
+    V found = tracer.dict_find(*dict, tracer.constant_key(key).get());
+    if (!found) return tracer.none;
+    values.push_back(found);
+  }
+  return tracer.tracer.tuple(std::move(values));
+}
+
+/// Attributes of a class pattern, positional ones first, or None.
+V match_class(TracerImpl& tracer, const V& subject, const V& type, int positional, const V& names) {
+  PyObject* real = tracer.constant_object(type);
+  if (!real || !PyType_Check(real)) break_graph(BreakReason::UnsupportedObject, "matches " + describe(type));
+  PyObject* isinstance = PyDict_GetItemString(PyEval_GetBuiltins(), "isinstance");
+  if (!tracer.truth(tracer.call(tracer.wrap_constant(isinstance), {subject, type}, {}))) return tracer.none;
+  std::vector<V> values, wanted;
+  if (positional > 0) {
+    auto* cls = reinterpret_cast<PyTypeObject*>(real);
+    Ref<> fields = Ref<>::steal(PyObject_GetAttrString(real, "__match_args__"));
+    PyErr_Clear();
+    if (!fields) {
+      // int(n), str(s), ...: the subject itself.
+      constexpr unsigned long kMatchSelf = 1UL << 22;  // Py_TPFLAGS_MATCH_SELF, which no header of the API has
+      if (positional != 1 || !(cls->tp_flags & kMatchSelf)) break_graph(BreakReason::ErrorWhileTracing, "too many positional patterns");
+      values.push_back(subject);
+    } else {
+      tracer.guard_type_version(cls);
+      if (!PyTuple_CheckExact(fields.get()) || PyTuple_GET_SIZE(fields.get()) < positional)
+        break_graph(BreakReason::ErrorWhileTracing, "too many positional patterns");
+      for (int i = 0; i < positional; ++i) wanted.push_back(tracer.wrap_constant(tracer.keep(Ref<>::borrow(PyTuple_GET_ITEM(fields.get(), i))).get()));
+    }
+  }
+  for (const V& name : tracer.sequence_items(names)) wanted.push_back(name);
+  for (const V& name : wanted) {
+    PyObject* text = tracer.constant_object(name);
+    V found = text ? tracer.find_attribute(subject, text) : nullptr;
+    if (!found) return tracer.none;
+    values.push_back(found);
+  }
+  return tracer.tracer.tuple(std::move(values));
 }
 
 PyObject* special_name(const char* text) {
@@ -724,7 +798,7 @@ void TracerImpl::execute(Frame& frame, const FjInstr& instr, std::optional<V>& r
     }
     case FJ_BEFORE_WITH: {
       V manager = pop(frame);
-      if (auto* instance = as<InstanceValue>(manager); instance && is_grad_mode(*instance)) {
+      if (auto* instance = as<InstanceValue>(manager); instance && is_mode(*instance)) {
         for (const char* name : {"__exit__", "__enter__"}) {
           auto method = std::make_shared<BuiltinValue>();
           method->owner = manager;
@@ -760,8 +834,29 @@ void TracerImpl::execute(Frame& frame, const FjInstr& instr, std::optional<V>& r
       result = value;
       return;
     }
-    case FJ_RAISE_VARARGS: case FJ_RERAISE:
-      break_graph(BreakReason::Raise, source_text());
+    case FJ_RAISE_VARARGS:
+      return raise_instruction(frame, arg);
+    case FJ_PUSH_EXC_INFO: case FJ_POP_EXCEPT: case FJ_CHECK_EXC_MATCH: case FJ_RERAISE:
+      if (handler_instruction(frame, instr)) return;
+      if (instr.opcode == FJ_RERAISE) break_graph(BreakReason::Raise, source_text());
+      break;
+
+    // ---- matching
+    case FJ_MATCH_SEQUENCE: {
+      V subject = peek(frame, 1);
+      const bool matches = subject->kind == ValueKind::Array ? false : PyType_HasFeature(type_of(subject), Py_TPFLAGS_SEQUENCE);
+      return push(tracer.boolean(matches));
+    }
+    case FJ_MATCH_MAPPING: {
+      V subject = peek(frame, 1);
+      return push(tracer.boolean(subject->kind != ValueKind::Array && PyType_HasFeature(type_of(subject), Py_TPFLAGS_MAPPING)));
+    }
+    case FJ_MATCH_KEYS:
+      return push(match_keys(*this, peek(frame, 2), peek(frame, 1)));
+    case FJ_MATCH_CLASS: {
+      V names = pop(frame), type = pop(frame), subject = pop(frame);
+      return push(match_class(*this, subject, type, arg, names));
+    }
     default:
       break;
   }

@@ -68,6 +68,17 @@ struct GlobalWrite {
 /// Modes a traced `with` changes while it lasts.
 struct Modes {
   bool grad = true;
+  std::uint32_t float_conditions = ~0u;  // KernelStatus bits NumPy may report, of those that are trapped outside
+};
+
+/// A Python exception on its way to a handler in the trace. The rest says how to break if it leaves the outermost frame.
+struct RaisedInTrace {
+  V exception;
+  BreakReason reason;
+  std::string detail;
+  Location where;
+  std::string function;
+  int step;
 };
 
 class TracerImpl {
@@ -102,6 +113,7 @@ class TracerImpl {
   /// A local variable, wrapped at its first use in the outermost frame. Null: unbound.
   V& local(Frame& frame, int slot);
   void load_attribute(Frame& frame, const V& owner, PyObject* name);
+  [[noreturn]] void raise_no_attribute(const V& owner, PyObject* name);
   void check_limits();
 
   // ---- calls (inline_call.cpp, call.cpp)
@@ -115,6 +127,19 @@ class TracerImpl {
                     std::vector<V> positional, Keywords keywords);
   V inline_python_function(const V& function, PyFunctionObject* object, std::vector<V> positional, Keywords keywords);
   V inline_made_function(FunctionValue& function, std::vector<V> positional, Keywords keywords);
+
+  // ---- exceptions (exceptions.cpp)
+  std::vector<V> handling;           // exceptions whose handlers run, innermost last
+  int catching = 0;                  // builtins that catch what they call
+  bool can_catch() const;
+  /// To a handler that is part of the trace, or a break for `reason`.
+  [[noreturn]] void raise(const V& exception, BreakReason reason, const std::string& detail);
+  [[noreturn]] void raise(PyObject* type, std::vector<V> arguments, BreakReason reason, const std::string& detail);
+  void raise_instruction(Frame& frame, int arguments);
+  bool handle(Frame& frame, const FjInstr& instr, const RaisedInTrace& raised);
+  /// The instructions of handlers; false: not of an exception raised in the trace.
+  bool handler_instruction(Frame& frame, const FjInstr& instr);
+  V make_exception(PyTypeObject* type, std::vector<V> positional, Keywords keywords);
 
   // ---- values from outside (variables/objects.cpp)
   V wrap(PyObject* object, SourceRef source);
@@ -173,6 +198,8 @@ class TracerImpl {
   V dict_find(DictValue& dict, PyObject* key);           // null: absent (guarded)
   void dict_store(const V& dict, Ref<> key, const V& value);
   void note_mutation(const V& container);
+  V set_binary(int nb_op, const SetValue& a, const SetValue& b);
+  bool set_compare(int comparison, const SetValue& a, const SetValue& b);
   V make_iterator(const V& value);
   V next(const V& iterator);                              // null: exhausted
   std::shared_ptr<IteratorValue> iterate_sequence(const V& sequence);
@@ -183,6 +210,7 @@ class TracerImpl {
   ValueId read(const ArrayValue& array);
   void write(ArrayValue& array, ValueId value);
   void ensure_input(FakeStorage& storage);
+  void note_torch();
   void note_array(const ArrayValue& array);               // guards of the library's modes
   void check_overlaps();
   std::vector<std::shared_ptr<FakeStorage>> input_storages;
@@ -190,6 +218,10 @@ class TracerImpl {
   std::vector<std::shared_ptr<FakeStorage>> written_inputs;  // in order of first write
   bool needs_gradient = false, uses_torch = false, uses_numpy = false;
   Modes modes;
+  int mode_changed_at = 0;           // the step that changed the grad mode last
+  const Modes& modes_outside() const { return modes_outside_; }
+  /// The floating-point conditions that operations added until now may have to report.
+  std::uint32_t collected_conditions();
 
   // ---- side effects (side_effects.cpp)
   std::vector<AttributeWrite> attribute_writes;
@@ -210,6 +242,9 @@ class TracerImpl {
  private:
   friend class ExitBuilder;
   int stop_before_;
+  Modes modes_outside_;
+  std::size_t collected_nodes_ = 0;
+  std::uint32_t collected_ = 0;
   std::unordered_map<PyObject*, V> identity_;
   std::vector<Ref<>> kept_;
   std::set<PyTypeObject*> versioned_types_;
@@ -230,7 +265,7 @@ std::string describe(const V& value);
 std::string text_of(PyObject* object);                     // str(), "" on error
 /// Forgets the Python error that is set; its text.
 std::string take_error();
-/// An entered or not yet entered torch.no_grad(), torch.enable_grad(): it can't be handed back half-run.
-bool is_grad_mode(const InstanceValue& instance);
+/// An entered or not yet entered torch.no_grad(), torch.enable_grad() or np.errstate(...): it can't be handed back half-run.
+bool is_mode(const InstanceValue& instance);
 
 }  // namespace fj

@@ -222,6 +222,7 @@ class InstanceValue final : public Value {
   Ref<PyTypeObject> type;
   std::vector<std::pair<Ref<>, V>> attributes;
   std::vector<V> args;                   // exceptions
+  bool raised = false;                   // an exception that has a traceback by now
 };
 
 class SuperValue final : public Value {

@@ -118,13 +118,16 @@ V TracerImpl::wrap_array(PyObject* object, SourceRef source) {
   return array;
 }
 
+void TracerImpl::note_torch() {
+  if (uses_torch) return;
+  uses_torch = true;
+  if (const char* refusal = torch_modes_refusal()) break_graph(BreakReason::UnsupportedObject, refusal);
+  add_guard(GuardKind::GradMode, nullptr, nullptr, torch_grad_enabled());
+  add_guard(GuardKind::TorchModes, nullptr, nullptr, std::int64_t(torch_modes()));
+}
+
 void TracerImpl::note_array(const ArrayValue& array) {
-  if (array.library == Library::Torch && !uses_torch) {
-    uses_torch = true;
-    if (const char* refusal = torch_modes_refusal()) break_graph(BreakReason::UnsupportedObject, refusal);
-    add_guard(GuardKind::GradMode, nullptr, nullptr, torch_grad_enabled());
-    add_guard(GuardKind::TorchModes, nullptr, nullptr, std::int64_t(torch_modes()));
-  }
+  if (array.library == Library::Torch) note_torch();
   if (array.library == Library::Numpy && !uses_numpy) {
     uses_numpy = true;
     add_guard(GuardKind::NumpyErrState, nullptr, nullptr, numpy_trapped_conditions());

@@ -3,6 +3,7 @@
 /// For a real object the lookup is done on the real type and instance dict, and what it found is guarded: the type's
 /// version (no write to the class or its bases), the presence of the key in the instance dict, the absence where the
 /// class answers. Python code on the way (property, __getattr__, descriptors) is inlined.
+#include <algorithm>
 #include <cstring>
 
 #include "runtime/base/error.h"
@@ -216,7 +217,11 @@ V TracerImpl::module_member(const V& owner, ObjectValue& value, PyObject* name) 
 
 V TracerImpl::object_attribute(const V& owner, ObjectValue& value, PyObject* name) {
   PyObject* object = value.object.get();
-  if (auto written = written_attribute(owner, name)) return *written;
+  if (auto written = written_attribute(owner, name)) {
+    if (!*written && fj_type_lookup(Py_TYPE(object), name))
+      break_graph(BreakReason::UnsupportedObject, "a deleted attribute that the class has too");
+    return *written;
+  }
   if (PyType_Check(object)) return type_attribute(owner, reinterpret_cast<PyTypeObject*>(object), name);
   PyTypeObject* type = type_of(owner);
   if (!value.source) value.source = sources->constant(object);
@@ -311,6 +316,7 @@ V TracerImpl::find_attribute(const V& owner, PyObject* name) {
       return object_attribute(owner, value, name);
     }
     case ValueKind::Array:
+      if (text == "__class__") return wrap_constant(reinterpret_cast<PyObject*>(type_of(owner)));
       if (auto written = written_attribute(owner, name)) return *written;
       return array_attribute(tracer, owner, text);
     case ValueKind::Super:
@@ -338,8 +344,18 @@ V TracerImpl::find_attribute(const V& owner, PyObject* name) {
       auto& instance = *as<InstanceValue>(owner);
       for (auto& [key, value] : instance.attributes)
         if (PyUnicode_Compare(key.get(), name) == 0) return value;
+      if (text == "args" && PyType_IsSubtype(instance.type.get(), reinterpret_cast<PyTypeObject*>(PyExc_BaseException)))
+        return tracer.tuple(instance.args);
       if (PyObject* found = fj_type_lookup(instance.type.get(), name)) {
         guard_type_version(instance.type.get());
+        if (Py_TYPE(found) == &PyMemberDescr_Type) return nullptr;  // a slot nobody has filled
+        if (!std::strcmp(Py_TYPE(found)->tp_name, "cached_property") || !std::strcmp(Py_TYPE(found)->tp_name, "functools.cached_property")) {
+          Ref<> function = Ref<>::steal(PyObject_GetAttrString(found, "func"));
+          if (!function) break_graph(BreakReason::UnsupportedObject, take_error());
+          V value = call(wrap_constant(keep(function).get()), {owner}, {});
+          instance.attributes.emplace_back(Ref<>::borrow(name), value);
+          return value;
+        }
         return bind_class_attribute(found, owner, instance.type.get());
       }
       if (text == "__class__") return wrap_constant(reinterpret_cast<PyObject*>(instance.type.get()));
@@ -375,8 +391,15 @@ V TracerImpl::find_attribute(const V& owner, PyObject* name) {
 
 void TracerImpl::set_attribute(const V& owner, PyObject* name, const V& value) {
   if (auto* instance = as<InstanceValue>(owner)) {
+    static PyObject* const setattr_name = intern("__setattr__");
+    PyObject* setter = fj_type_lookup(instance->type.get(), setattr_name);
+    if (setter && PyFunction_Check(setter)) {
+      guard_type_version(instance->type.get());
+      call(wrap_constant(setter), {owner, wrap_constant(name), value}, {});
+      return;
+    }
     PyObject* descriptor = fj_type_lookup(instance->type.get(), name);
-    if (descriptor && Py_TYPE(descriptor)->tp_descr_set) {
+    if (descriptor && Py_TYPE(descriptor)->tp_descr_set && Py_TYPE(descriptor) != &PyMemberDescr_Type) {
       if (Py_TYPE(descriptor) == &PyProperty_Type) {
         Ref<> setter = Ref<>::steal(PyObject_GetAttrString(descriptor, "fset"));
         if (setter && setter.get() != Py_None) {
@@ -431,7 +454,8 @@ void TracerImpl::set_attribute(const V& owner, PyObject* name, const V& value) {
       module_plain = true;
     }
   }
-  if ((!plain && !module_plain) || (descriptor && Py_TYPE(descriptor)->tp_descr_set) || !instance_dict(object->object.get()))
+  const bool member = descriptor && Py_TYPE(descriptor) == &PyMemberDescr_Type;  // of __slots__
+  if ((!plain && !module_plain) || (!member && ((descriptor && Py_TYPE(descriptor)->tp_descr_set) || !instance_dict(object->object.get()))))
     break_graph(BreakReason::UnsupportedObject, "assigns attribute '" + text_of(name) + "' of " + describe(owner));
   if (!object->source) object->source = sources->constant(object->object.get());
   object->changed = true;
@@ -439,6 +463,27 @@ void TracerImpl::set_attribute(const V& owner, PyObject* name, const V& value) {
 }
 
 void TracerImpl::delete_attribute(const V& owner, PyObject* name) {
+  PyTypeObject* type = type_of(owner);
+  static PyObject* const delattr_name = intern("__delattr__");
+  PyObject* descriptor = fj_type_lookup(type, name);
+  const bool plain = fj_type_lookup(type, delattr_name) == fj_type_lookup(&PyBaseObject_Type, delattr_name) &&
+                     !(descriptor && Py_TYPE(descriptor)->tp_descr_set);
+  if (plain) guard_type_version(type);
+  if (auto* instance = as<InstanceValue>(owner); instance && plain) {
+    auto found = std::find_if(instance->attributes.begin(), instance->attributes.end(),
+                              [&](auto& item) { return PyUnicode_Compare(item.first.get(), name) == 0; });
+    if (found == instance->attributes.end()) raise_no_attribute(owner, name);
+    instance->attributes.erase(found);
+    return;
+  }
+  auto* object = as<ObjectValue>(owner);
+  if (object && plain && !descriptor && !PyModule_Check(object->object.get()) && !PyType_Check(object->object.get()) &&
+      !PyFunction_Check(object->object.get()) && instance_dict(object->object.get()) && find_attribute(owner, name)) {
+    if (!object->source) object->source = sources->constant(object->object.get());
+    object->changed = true;
+    attribute_writes.push_back({owner, Ref<>::borrow(name), nullptr});
+    return;
+  }
   break_graph(BreakReason::UnsupportedObject, "deletes attribute '" + text_of(name) + "' of " + describe(owner));
 }
 

@@ -2,6 +2,8 @@
 ///
 /// A container from outside that is mutated in the trace keeps its Value; its final contents are written into the real
 /// object at the exit (side_effects). Keys of dicts and sets are constants.
+#include <opcode.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -38,12 +40,35 @@ Bounds slice_of(TracerImpl& tracer, const V& key, std::size_t length) {
   return result;
 }
 
-std::size_t index_of(TracerImpl& tracer, const V& key, std::size_t length) {
+std::size_t index_of(TracerImpl& tracer, const V& key, std::size_t length, const char* message = "list index out of range") {
   auto index = tracer.tracer.constant_int(key);
   if (!index) break_graph(BreakReason::UnsupportedObject, "an index that is " + describe(key));
   const std::int64_t position = *index < 0 ? *index + std::int64_t(length) : *index;
-  if (position < 0 || position >= std::int64_t(length)) break_graph(BreakReason::ErrorWhileTracing, "index out of range");
+  if (position < 0 || position >= std::int64_t(length))
+    tracer.raise(PyExc_IndexError, {tracer.tracer.string(message)}, BreakReason::ErrorWhileTracing, "index out of range");
   return std::size_t(position);
+}
+
+[[noreturn]] void no_key(TracerImpl& tracer, const V& key) {
+  tracer.raise(PyExc_KeyError, {key}, BreakReason::ErrorWhileTracing, "a key that is not there");
+}
+
+std::shared_ptr<SetValue> new_set(bool frozen) {
+  auto set = std::make_shared<SetValue>();
+  set->frozen = frozen;
+  return set;
+}
+
+bool in_set(const SetValue& set, PyObject* item) {
+  return std::any_of(set.items.begin(), set.items.end(), [&](const Ref<>& known) { return same_key(known.get(), item); });
+}
+
+/// Elements of a set or of what its methods take instead.
+std::shared_ptr<SetValue> as_set(TracerImpl& tracer, const V& value) {
+  if (value->kind == ValueKind::Set) return std::static_pointer_cast<SetValue>(value);
+  auto set = new_set(false);
+  for (const V& item : tracer.sequence_items(value)) tracer.add_to_set(*set, tracer.constant_key(item));
+  return set;
 }
 
 }  // namespace
@@ -195,7 +220,8 @@ V TracerImpl::get_item(const V& container, const V& key) {
     case ValueKind::Array: return array_get_item(tracer, container, key);
     case ValueKind::Tuple: case ValueKind::List: {
       std::vector<V> items = sequence_items(container);
-      if (key->kind != ValueKind::Slice) return items[index_of(*this, key, items.size())];
+      if (key->kind != ValueKind::Slice)
+        return items[index_of(*this, key, items.size(), container->kind == ValueKind::List ? "list index out of range" : "tuple index out of range")];
       const Bounds bounds = slice_of(*this, key, items.size());
       std::vector<V> part;
       for (Py_ssize_t i = 0; i < bounds.count; ++i) part.push_back(items[bounds.start + i * bounds.step]);
@@ -209,7 +235,7 @@ V TracerImpl::get_item(const V& container, const V& key) {
     }
     case ValueKind::Dict: {
       V found = dict_find(*as<DictValue>(container), constant_key(key).get());
-      if (!found) break_graph(BreakReason::ErrorWhileTracing, "a key that is not there");
+      if (!found) no_key(*this, key);
       return found;
     }
     case ValueKind::Range: {
@@ -249,7 +275,7 @@ void TracerImpl::set_item(const V& container, const V& key, const V& value) {
     case ValueKind::List: {
       auto& items = as<ListValue>(container)->items;
       if (key->kind != ValueKind::Slice) {
-        const std::size_t index = index_of(*this, key, items.size());
+        const std::size_t index = index_of(*this, key, items.size(), "list assignment index out of range");
         note_mutation(container);
         items[index] = value;
         return;
@@ -281,7 +307,7 @@ void TracerImpl::set_item(const V& container, const V& key, const V& value) {
 
 void TracerImpl::delete_item(const V& container, const V& key) {
   if (auto* list = as<ListValue>(container); list && key->kind != ValueKind::Slice) {
-    const std::size_t index = index_of(*this, key, list->items.size());
+    const std::size_t index = index_of(*this, key, list->items.size(), "list assignment index out of range");
     note_mutation(container);
     list->items.erase(list->items.begin() + std::ptrdiff_t(index));
     return;
@@ -290,7 +316,7 @@ void TracerImpl::delete_item(const V& container, const V& key) {
     open(*dict);
     Ref<> wanted = constant_key(key);
     auto found = std::find_if(dict->items.begin(), dict->items.end(), [&](auto& item) { return same_key(item.first.get(), wanted.get()); });
-    if (found == dict->items.end()) break_graph(BreakReason::ErrorWhileTracing, "a key that is not there");
+    if (found == dict->items.end()) no_key(*this, key);
     note_mutation(container);
     dict->items.erase(found);
     return;
@@ -327,7 +353,7 @@ V list_method(TracerImpl& tracer, const V& owner, const std::string& name, std::
   }
   if (name == "pop" && count <= 1) {
     if (items.empty()) break_graph(BreakReason::ErrorWhileTracing, "pop from empty list");
-    const std::size_t index = count ? index_of(tracer, arguments[0], items.size()) : items.size() - 1;
+    const std::size_t index = count ? index_of(tracer, arguments[0], items.size(), "pop index out of range") : items.size() - 1;
     tracer.note_mutation(owner);
     V item = items[index];
     items.erase(items.begin() + std::ptrdiff_t(index));
@@ -344,6 +370,14 @@ V list_method(TracerImpl& tracer, const V& owner, const std::string& name, std::
     return tracer.none;
   }
   if (name == "copy" && count == 0) return tracer.tracer.list(items);
+  if (name == "remove" && count == 1) {
+    for (std::size_t i = 0; i < items.size(); ++i) {
+      if (items[i] != arguments[0] && !tracer.truth(tracer.compare(Py_EQ, items[i], arguments[0]))) continue;
+      tracer.note_mutation(owner);
+      items.erase(items.begin() + std::ptrdiff_t(i));
+      return tracer.none;
+    }
+  }
   return nullptr;
 }
 
@@ -403,7 +437,7 @@ V dict_method(TracerImpl& tracer, const V& owner, const std::string& name, std::
     Ref<> key = tracer.constant_key(arguments[0]);
     V found = tracer.dict_find(dict, key.get());
     if (!found && count == 2) return arguments[1];
-    if (!found) break_graph(BreakReason::ErrorWhileTracing, "a key that is not there");
+    if (!found) no_key(tracer, arguments[0]);
     tracer.delete_item(owner, arguments[0]);
     return found;
   }
@@ -417,6 +451,14 @@ V dict_method(TracerImpl& tracer, const V& owner, const std::string& name, std::
     }
     for (auto& [key, value] : keywords) tracer.dict_store(owner, Ref<>::steal(PyUnicode_FromString(key.c_str())), value);
     return tracer.none;
+  }
+  if (name == "popitem" && count == 0) {
+    tracer.open(dict);
+    if (dict.items.empty()) return nullptr;
+    auto [key, value] = dict.items.back();
+    tracer.note_mutation(owner);
+    dict.items.pop_back();
+    return tracer.tracer.tuple({tracer.wrap_constant(key.get()), value});
   }
   if (name == "clear" && count == 0) {
     tracer.open(dict);
@@ -435,14 +477,84 @@ V set_method(TracerImpl& tracer, const V& owner, const std::string& name, std::v
     tracer.add_to_set(set, key);
     return tracer.none;
   }
+  if ((name == "discard" || name == "remove") && arguments.size() == 1 && !set.frozen) {
+    Ref<> key = tracer.constant_key(arguments[0]);
+    if (!in_set(set, key.get())) {
+      if (name == "remove") no_key(tracer, arguments[0]);
+      return tracer.none;
+    }
+    tracer.note_mutation(owner);
+    std::erase_if(set.items, [&](const Ref<>& item) { return same_key(item.get(), key.get()); });
+    return tracer.none;
+  }
+  if (name == "update" && !set.frozen) {
+    std::vector<std::shared_ptr<SetValue>> others;
+    for (const V& argument : arguments) others.push_back(as_set(tracer, argument));
+    tracer.note_mutation(owner);
+    for (const auto& other : others)
+      for (const Ref<>& item : std::vector<Ref<>>(other->items)) tracer.add_to_set(set, item);
+    return tracer.none;
+  }
+  if (name == "clear" && arguments.empty() && !set.frozen) {
+    tracer.note_mutation(owner);
+    set.items.clear();
+    return tracer.none;
+  }
+  if (name == "copy" && arguments.empty()) {
+    auto copy = new_set(set.frozen);
+    copy->items = set.items;
+    return copy;
+  }
+  if (arguments.size() != 1) return nullptr;
+  constexpr std::pair<const char*, int> kOperators[] = {
+      {"union", NB_OR}, {"intersection", NB_AND}, {"difference", NB_SUBTRACT}, {"symmetric_difference", NB_XOR}};
+  for (auto [method, op] : kOperators)
+    if (name == method) return tracer.set_binary(op, set, *as_set(tracer, arguments[0]));
+  if (name == "issubset") return tracer.tracer.boolean(tracer.set_compare(Py_LE, set, *as_set(tracer, arguments[0])));
+  if (name == "issuperset") return tracer.tracer.boolean(tracer.set_compare(Py_GE, set, *as_set(tracer, arguments[0])));
+  if (name == "isdisjoint") {
+    auto other = as_set(tracer, arguments[0]);
+    return tracer.tracer.boolean(std::none_of(set.items.begin(), set.items.end(), [&](const Ref<>& item) { return in_set(*other, item.get()); }));
+  }
   return nullptr;
 }
 
 }  // namespace
 
+V TracerImpl::set_binary(int op, const SetValue& a, const SetValue& b) {
+  auto result = new_set(a.frozen);
+  for (const Ref<>& item : a.items)
+    if (op == NB_OR || in_set(b, item.get()) == (op == NB_AND)) result->items.push_back(item);
+  if (op == NB_OR || op == NB_XOR)
+    for (const Ref<>& item : b.items)
+      if (!in_set(a, item.get())) result->items.push_back(item);
+  return result;
+}
+
+bool TracerImpl::set_compare(int comparison, const SetValue& a, const SetValue& b) {
+  auto within = [](const SetValue& part, const SetValue& whole) {
+    return std::all_of(part.items.begin(), part.items.end(), [&](const Ref<>& item) { return in_set(whole, item.get()); });
+  };
+  const bool below = within(a, b), above = within(b, a);
+  switch (comparison) {
+    case Py_LE: return below;
+    case Py_LT: return below && !above;
+    case Py_GE: return above;
+    case Py_GT: return above && !below;
+    case Py_EQ: return below && above;
+    default: return !(below && above);
+  }
+}
+
 V TracerImpl::container_method(const V& owner, const std::string& name, std::vector<V>& positional, Keywords& keywords) {
   V result;
   if (owner->kind == ValueKind::Dict) result = dict_method(*this, owner, name, positional, keywords);
+  if (owner->kind == ValueKind::List && name == "sort" && positional.empty()) {
+    V sorted = call(wrap_constant(PyDict_GetItemString(PyEval_GetBuiltins(), "sorted")), {owner}, keywords);
+    note_mutation(owner);
+    as<ListValue>(owner)->items = as<ListValue>(sorted)->items;
+    return none;
+  }
   if (keywords.empty()) {
     if (owner->kind == ValueKind::List) result = list_method(*this, owner, name, positional);
     if (owner->kind == ValueKind::Set) result = set_method(*this, owner, name, positional);

@@ -104,6 +104,25 @@ V TracerImpl::next(const V& value) {
     iterator->started = true;
     return iterator->next();
   }
+  if (value->kind == ValueKind::Instance) {
+    static PyObject* const next_name = PyUnicode_InternFromString("__next__");
+    PyTypeObject* type = type_of(value);
+    PyObject* method = fj_type_lookup(type, next_name);
+    if (method && PyFunction_Check(method)) {
+      guard_type_version(type);
+      ++catching;
+      struct Restore {
+        int& catching;
+        ~Restore() { --catching; }
+      } restore{catching};
+      try {
+        return call(wrap_constant(method), {value}, {});
+      } catch (const RaisedInTrace& raised) {
+        if (as<InstanceValue>(raised.exception)->type.get() != reinterpret_cast<PyTypeObject*>(PyExc_StopIteration)) throw;
+        return nullptr;
+      }
+    }
+  }
   if (value->kind == ValueKind::Instance || value->kind == ValueKind::Object) {
     // An iterator that runs already: its position can't be guarded, so Python advances it.
     break_graph(BreakReason::LoopTooLong, "an iterator from outside");

@@ -219,6 +219,21 @@ V TracerImpl::binary(int op, const V& a, const V& b) {
       return joined;
     }
   }
+  if (a->kind == ValueKind::Set && b->kind == ValueKind::Set &&
+      (row.op == NB_OR || row.op == NB_AND || row.op == NB_SUBTRACT || row.op == NB_XOR)) {
+    auto& set = *as<SetValue>(a);
+    V result = set_binary(row.op, set, *as<SetValue>(b));
+    if (!in_place || set.frozen) return result;
+    note_mutation(a);
+    set.items = as<SetValue>(result)->items;
+    return a;
+  }
+  if (row.op == NB_MULTIPLY && in_place && a->kind == ValueKind::List) {
+    V repeated = binary(NB_MULTIPLY, a, b);
+    note_mutation(a);
+    as<ListValue>(a)->items = as<ListValue>(repeated)->items;
+    return a;
+  }
   if (row.op == NB_MULTIPLY && !in_place) {
     const V& sequence = a->kind == ValueKind::List || a->kind == ValueKind::Tuple ? a : b;
     const V& number = &sequence == &a ? b : a;
@@ -303,6 +318,7 @@ V TracerImpl::compare(int comparison, const V& a, const V& b) {
     }
     return tracer.boolean(compare_numbers(std::int64_t(left.size()), comparison, std::int64_t(right.size())));
   }
+  if (a->kind == ValueKind::Set && b->kind == ValueKind::Set) return tracer.boolean(set_compare(comparison, *as<SetValue>(a), *as<SetValue>(b)));
   if (a->kind == ValueKind::Dict && b->kind == ValueKind::Dict && equality) {
     auto &left = *as<DictValue>(a), &right = *as<DictValue>(b);
     open(left);

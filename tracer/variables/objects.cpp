@@ -243,10 +243,16 @@ bool is_library_constant(PyObject* object) {
          !std::strcmp(Py_TYPE(object)->tp_name, "numpy._ArrayFunctionDispatcher");
 }
 
+/// Members of an Enum are made once and compare by identity, or as the int or str they are.
+bool is_enum_member(PyObject* object) {
+  const char* meta = Py_TYPE(Py_TYPE(object))->tp_name;
+  return !std::strcmp(meta, "EnumType") || !std::strcmp(meta, "EnumMeta");
+}
+
 bool is_identity_constant(PyObject* object) {
   return PyFunction_Check(object) || PyType_Check(object) || PyCFunction_Check(object) || PyModule_Check(object) ||
          PyCode_Check(object) || Py_TYPE(object) == &PyMethodDescr_Type || Py_TYPE(object) == &PyWrapperDescr_Type ||
-         Py_TYPE(object) == &PyGetSetDescr_Type || is_library_constant(object) || numpy_scalar_dtype(object).has_value();
+         Py_TYPE(object) == &PyGetSetDescr_Type || is_enum_member(object) || is_library_constant(object) || numpy_scalar_dtype(object).has_value();
 }
 
 }  // namespace
