@@ -94,11 +94,18 @@ class Builder {
       if (guards[i].source && tests_alone(guards[i].kind)) by_source_[std::size_t(guards[i].source->id)].push_back(i);
     // An item with guards of its own is fetched for them, which fails where the key is missing.
     std::vector<std::vector<SourceRef>> items(fetched_.size());  // guarded ones, by base
-    for (const auto& item : sources.all())
-      if (item->base && !by_source_[std::size_t(item->id)].empty()) items[std::size_t(item->base->id)].push_back(item.get());
+    std::vector<SourceRef> globals;
+    for (const auto& item : sources.all()) {
+      if (by_source_[std::size_t(item->id)].empty()) continue;
+      if (item->kind == SourceKind::Global) globals.push_back(item.get());
+      if (item->base) items[std::size_t(item->base->id)].push_back(item.get());
+    }
     for (std::size_t i = 0; i < guards.size(); ++i) {
       if (guards[i].kind != GuardKind::HasKey) continue;
       SourceRef dict = guards[i].source;
+      if (dict->kind == SourceKind::FunctionGlobals && dict->base->kind == SourceKind::Function)
+        for (SourceRef item : globals)
+          if (same_key(item->key.get(), guards[i].object.get())) emitted_[i] = true;
       for (SourceRef holder : {dict, dict->kind == SourceKind::InstanceDict ? dict->base : dict})
         for (SourceRef item : items[std::size_t(holder->id)])
           if (is_item(*item, guards[i])) emitted_[i] = true;

@@ -241,8 +241,8 @@ V torch_linear(Tracer& tracer, const Arguments& arguments) {
   if (bias->dtype != dtype) refuse("linear() with a bias of another dtype");
   value = emit(tracer, Op::add, {value, broadcast_to(tracer, cast(tracer, tracer.read(*bias), inner), shape_of(tracer, value))});
   V result = torch_fresh(tracer, cast(tracer, value, dtype));
-  // Of a contiguous tensor of more dimensions eager returns a view of a matrix product of two.
-  if (shape.size() < 3 || !is_contiguous(tracer, shape, operands.a->strides)) {
+  // Of a contiguous tensor of other than two dimensions eager returns a view of a matrix product of two.
+  if (shape.size() == 2 || !is_contiguous(tracer, shape, operands.a->strides)) {
     // The bias was added in place, which the result's _version shows.
     if (shape.size() > 2) *array_of(result)->torch_version = 1;
     return result;
