@@ -1,0 +1,87 @@
+"""Forks and logs: what needs a process of its own."""
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import textwrap
+
+import pytest
+
+import framejit
+
+
+def run(program, **environment):
+    path = os.pathsep.join(p for p in sys.path if p)
+    with tempfile.TemporaryDirectory() as folder:
+        file = pathlib.Path(folder, "program.py")  # a file: messages quote its lines
+        file.write_text(textwrap.dedent(program))
+        done = subprocess.run([sys.executable, "-P", str(file)], capture_output=True, text=True, timeout=300,
+                              env={**os.environ, "PYTHONPATH": path, **environment})
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+@pytest.mark.parametrize("parent_first", [True, False])
+def test_a_forked_child_runs_and_compiles(parent_first):
+    done = run(f"""
+        import os, warnings
+        import numpy as np
+        import framejit
+
+        warnings.simplefilter("ignore")  # Python's warning that a process with threads forks
+        f = framejit.compile(lambda x: np.sqrt(x * 2 + 1).sum(0))
+        g = framejit.compile(lambda x: (x - x.mean()) * 3)
+        x = np.ones((2000, 300), np.float32)
+        if {parent_first}:
+            f(x)
+        child = os.fork()
+        if child == 0:
+            good = np.allclose(f(x), np.sqrt(x * 2 + 1).sum(0)) and np.allclose(g(x), 0)
+            os._exit(0 if good and framejit.cache_info()["internal_errors"] == 0 else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        assert np.allclose(f(x), np.sqrt(x * 2 + 1).sum(0))
+        print("done")
+    """)
+    assert "done" in done.stdout
+
+
+PROGRAM = """
+    import numpy as np
+    import framejit
+
+    @framejit.compile
+    def f(x, k):
+        y = x * k
+        print("seen")
+        return y / (x - x)
+
+    for n, k in ((3, 2), (4, 2.5)):
+        with np.errstate(all="warn"):
+            f(np.ones(n, np.float32), k)
+"""
+
+
+@pytest.mark.parametrize("choice, wanted", [
+    ("graph_breaks", ["graph break at", "FJ102", '`print("seen")`', "cost", "try"]),
+    ("recompiles", ["recompile of f", "was", "now"]),
+    ("graphs", ["graph of f", "mul"]),
+    ("guards", ["guards of f", "L.x: f32[3]"]),
+    ("fallbacks", ["ran eagerly: f", "NumPy reports"]),
+])
+def test_logs_go_to_stderr(choice, wanted):
+    done = run(PROGRAM, FRAMEJIT_LOGS=choice)
+    for text in wanted:
+        assert text in done.stderr, done.stderr
+    assert done.stdout == "seen\nseen\n"
+
+
+def test_a_message_says_a_line_once():
+    done = run(PROGRAM, FRAMEJIT_LOGS="graph_breaks")
+    assert done.stderr.count("print(") == 1, done.stderr
+
+
+def test_logs_of_kernels_and_chosen_functions():
+    assert "kernels of f" in run(PROGRAM, FRAMEJIT_LOGS="kernels", FRAMEJIT_BACKEND="llvm").stderr
+    assert "graph of f" not in run(PROGRAM, FRAMEJIT_LOGS="graphs:other.*").stderr
