@@ -14,7 +14,6 @@ struct CompileOptions {
   std::string cpu;
   int threads = 0;                 // 0: runtime's pool
   bool float_conditions = false;   // collect IEEE conditions (NumPy)
-  bool strict_numerics = false;
   bool dump_ir = false;            // keep LLVM IR and assembly in Program::text()
 };
 

@@ -184,7 +184,6 @@ std::unique_ptr<Program> compile_graph(const Segment& segment, const FrameValues
   CompileOptions compile;
   compile.threads = int(options.threads);
   compile.float_conditions = segment.collects != 0;
-  compile.strict_numerics = options.numerics == "strict";
   return without_gil([&] {
     return options.backend == "reference" ? compile_reference(*segment.graph, compile) : compile_llvm(*segment.graph, compile);
   });

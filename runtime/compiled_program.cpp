@@ -382,7 +382,7 @@ class CompiledProgram : public Program {
     }
     Launch shared{kernel.function, pointers, symbols.data(), plan.items, plan.items_per_chunk, plan.scratch_bytes,
                   parts_.float_conditions};
-    parallel_for(plan.chunks, Launch::run_chunk, &shared);
+    parallel_for(plan.chunks, Launch::run_chunk, &shared, parts_.threads);
     return shared.status.load(std::memory_order_relaxed);
   }
 

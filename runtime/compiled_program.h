@@ -84,6 +84,7 @@ struct ProgramParts {
   std::vector<ProgramKernel> kernels;
   std::vector<ProgramStep> steps;
   bool float_conditions = false;
+  int threads = 0;  // at most so many per kernel; 0: the pool's
   std::string text;
   std::shared_ptr<void> code;  // keeps the kernels' code alive
 };

@@ -189,11 +189,12 @@ int thread_count() {
 
 void set_thread_count(int threads) { workers_wanted = threads > 0 ? threads - 1 : -1; }
 
-void parallel_for(std::int64_t chunks, void (*body)(void* context, std::int64_t chunk), void* context) {
+void parallel_for(std::int64_t chunks, void (*body)(void* context, std::int64_t chunk), void* context, int threads) {
   auto inline_loop = [&] {
     for (std::int64_t chunk = 0; chunk < chunks; ++chunk) body(context, chunk);
   };
-  const int workers = chunks > 1 && !inside ? thread_count() - 1 : 0;
+  const int allowed = threads > 0 ? std::min(threads, thread_count()) : thread_count();
+  const int workers = chunks > 1 && !inside ? allowed - 1 : 0;
   if (workers <= 0) return inline_loop();
   Pool& p = pool();
   if (p.workers_running.load(std::memory_order_acquire) < workers) p.start(workers);

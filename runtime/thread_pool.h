@@ -16,7 +16,7 @@ int thread_count();
 void set_thread_count(int threads);
 
 /// Calls body(context, chunk) for each chunk in [0, chunks), in any order, on any thread; returns when all are done.
-/// The body must not throw.
-void parallel_for(std::int64_t chunks, void (*body)(void* context, std::int64_t chunk), void* context);
+/// The body must not throw. `threads`: work on at most so many; 0: thread_count().
+void parallel_for(std::int64_t chunks, void (*body)(void* context, std::int64_t chunk), void* context, int threads = 0);
 
 }  // namespace fj

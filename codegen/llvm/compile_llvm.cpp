@@ -103,6 +103,7 @@ std::unique_ptr<Program> compile_llvm(const Graph& graph, const CompileOptions& 
   parts.output_buffers = std::move(lowered.output_buffers);
   parts.steps = std::move(lowered.steps);
   parts.float_conditions = options.float_conditions;
+  parts.threads = options.threads;
   return make_compiled_program(std::move(parts));
 }
 

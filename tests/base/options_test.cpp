@@ -35,7 +35,6 @@ TEST(Options, TextsAreReadByType) {
 TEST(Options, AWrongTextIsExplainedAndChangesNothing) {
   Options options;
   EXPECT_EQ(set_option(options, "threads", "-1"), "option threads is a whole number, 0 or more, not '-1'");
-  EXPECT_EQ(set_option(options, "numerics", "exact"), "option numerics is fast or strict, not 'exact'");
   EXPECT_EQ(set_option(options, "strict", "maybe"), "option strict is true or false, not 'maybe'");
   EXPECT_NE(set_option(options, "fulgraph", "1")->find("fullgraph"), std::string::npos);
   EXPECT_EQ(options, Options{});

@@ -18,18 +18,18 @@ namespace {
 
 /// Calls a lambda as parallel_for wants it.
 template <class F>
-void for_chunks(std::int64_t chunks, F body) {
-  parallel_for(chunks, [](void* context, std::int64_t chunk) { (*static_cast<F*>(context))(chunk); }, &body);
+void for_chunks(std::int64_t chunks, F body, int threads = 0) {
+  parallel_for(chunks, [](void* context, std::int64_t chunk) { (*static_cast<F*>(context))(chunk); }, &body, threads);
 }
 
-std::set<std::thread::id> threads_of_a_slow_loop(std::int64_t chunks) {
+std::set<std::thread::id> threads_of_a_slow_loop(std::int64_t chunks, int threads = 0) {
   std::mutex lock;
   std::set<std::thread::id> seen;
   for_chunks(chunks, [&](std::int64_t) {
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
     std::lock_guard guard(lock);
     seen.insert(std::this_thread::get_id());
-  });
+  }, threads);
   return seen;
 }
 
@@ -72,6 +72,12 @@ TEST_F(ThreadPool, ASmallerCountHoldsAlthoughMoreWorkersExist) {
   EXPECT_LE(threads_of_a_slow_loop(32).size(), 2u);
   set_thread_count(1);
   EXPECT_EQ(threads_of_a_slow_loop(8), std::set<std::thread::id>{std::this_thread::get_id()});
+}
+
+TEST_F(ThreadPool, ALoopMayAskForFewerThreads) {
+  set_thread_count(4);
+  EXPECT_EQ(threads_of_a_slow_loop(16, 1).size(), 1u);
+  EXPECT_LE(threads_of_a_slow_loop(16, 2).size(), 2u);
 }
 
 TEST_F(ThreadPool, ACallInsideAChunkRunsInline) {
