@@ -492,6 +492,12 @@ V TracerImpl::call_type(const V& callable, PyTypeObject* type, std::vector<V> po
     partial->function = positional[0];
     partial->positional.assign(positional.begin() + 1, positional.end());
     partial->keywords = std::move(keywords);
+    if (auto* inner = as<PartialValue>(positional[0])) {
+      // A partial of a partial is one partial.
+      partial->function = inner->function;
+      partial->positional.insert(partial->positional.begin(), inner->positional.begin(), inner->positional.end());
+      partial->keywords = merged_keywords(inner->keywords, partial->keywords);
+    }
     return partial;
   }
   if (is_grad_mode(type)) {

@@ -693,10 +693,10 @@ void TracerImpl::execute(Frame& frame, const FjInstr& instr, std::optional<V>& r
       return;
     }
     case FJ_SET_UPDATE: {
-      std::vector<V> items = sequence_items(pop(frame));
-      V set = peek(frame, arg);
-      note_mutation(set);
-      for (V& item : items) add_to_set(*as<SetValue>(set), constant_key(item));
+      V other = pop(frame), set = peek(frame, arg);
+      std::vector<V> arguments{other};
+      Keywords none_given;
+      container_method(set, "update", arguments, none_given);
       return;
     }
     case FJ_DICT_UPDATE: case FJ_DICT_MERGE: {

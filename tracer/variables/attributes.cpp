@@ -331,6 +331,11 @@ V TracerImpl::find_attribute(const V& owner, PyObject* name) {
       auto& partial = *as<PartialValue>(owner);
       if (text == "func") return partial.function;
       if (text == "args") return tracer.tuple(partial.positional);
+      if (text == "keywords") {
+        auto dict = std::make_shared<DictValue>();
+        for (auto& [key, value] : partial.keywords) dict_store(dict, Ref<>::steal(PyUnicode_FromString(key.c_str())), value);
+        return dict;
+      }
       break;
     }
     case ValueKind::Slice: {
