@@ -6,6 +6,8 @@
 #include <set>
 #include <utility>
 
+#include "frame_hook/compiled_method.h"
+
 namespace fj {
 
 namespace {
@@ -34,7 +36,7 @@ PyObject* call(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObje
 }
 
 PyObject* bind_method(PyObject* self, PyObject* object, PyObject*) {
-  return object == nullptr || object == Py_None ? Py_NewRef(self) : PyMethod_New(self, object);
+  return object == nullptr || object == Py_None ? Py_NewRef(self) : new_compiled_method(self, object);
 }
 
 int traverse(PyObject* self, visitproc visit, void* arg) {

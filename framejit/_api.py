@@ -40,7 +40,7 @@ def compile(function=None, *, backend=None, **options):
     if isinstance(function, (staticmethod, classmethod)):
         return type(function)(compile(function.__func__, backend=backend, **_without_backend(options)))
     if isinstance(function, types.MethodType):
-        return types.MethodType(compile(function.__func__, backend=backend, **_without_backend(options)), function.__self__)
+        return compile(function.__func__, backend=backend, **_without_backend(options)).__get__(function.__self__)
     if isinstance(function, functools.partial):
         return functools.partial(compile(function.func, backend=backend, **_without_backend(options)), *function.args,
                                  **function.keywords)

@@ -22,7 +22,7 @@ def wrap_object(target, compiled):
                 return _share(target, _subclass(cls, {"__call__": compiled(call)}))
             except TypeError:
                 pass  # a class that can't be subclassed or made bare
-        return types.MethodType(compiled(call), target)
+        return compiled(call).__get__(target)
 
     # Builtins, ufuncs and the like: nothing to look into, but a place to compile at.
     def call_target(*args, **kwargs):

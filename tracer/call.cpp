@@ -214,6 +214,17 @@ V TracerImpl::call_object(const V& callable, PyObject* object, std::vector<V> po
   }
   static PyObject* const call_name = PyUnicode_InternFromString("__call__");
   PyObject* method = fj_type_lookup(Py_TYPE(object), call_name);
+  if (!std::strcmp(Py_TYPE(object)->tp_name, "framejit.CompiledMethod")) {
+    guard_type(value);
+    SourceRef source = value.source ? value.source : sources->constant(object);
+    auto part = [&](const char* name) {
+      Ref<> found = Ref<>::steal(PyObject_GetAttrString(object, name));
+      Ref<> text = keep(Ref<>::steal(PyUnicode_InternFromString(name)));
+      return wrap(keep(found).get(), sources->make(SourceKind::SlotMember, source, 0, text.get()));
+    };
+    positional.insert(positional.begin(), part("__self__"));
+    return call(part("__func__"), std::move(positional), std::move(keywords));
+  }
   // A function compiled by framejit: what it wraps.
   if (!std::strncmp(Py_TYPE(object)->tp_name, "framejit.", 9)) {
     Ref<> wrapped = Ref<>::steal(PyObject_GetAttrString(object, "__wrapped__"));
