@@ -90,6 +90,7 @@ V torch_binary(Tracer& tracer, int nb_op, const V& a, const V& b) {
   if (!try_torch_operand(tracer, a) || !try_torch_operand(tracer, b)) unsupported("an operator between a tensor and this object");
   if (!array_of(a)) return reflected(tracer, op, a, b);
   // `x **= y` and `x //= y` write into x too; `x @= y` does not.
+  if (in_place && op != NB_MATRIX_MULTIPLY) refuse_overlap(array_of(a), b);
   V result = forward(tracer, op, a, b);
   return in_place && op != NB_MATRIX_MULTIPLY ? torch_write(tracer, a, result) : result;
 }
@@ -142,6 +143,8 @@ void torch_set_item(Tracer& tracer, const Array& array, const V& key, const V& v
       refuse("a slice of a tensor with a step that is not positive");
   TorchOperand operand = torch_operand(tracer, value);
   if (!operand.array && operand.dtype == DType::F64 && !is_float(array->dtype)) unsupported("writing a float into integers");
+  if (operand.array && operand.array->storage == array->storage)
+    refuse_overlap(index.has(Index::Item::Kind::Mask) || index.has(Index::Item::Kind::IntegerArray) ? array : index_view(tracer, array, index), value);
   index_assign(tracer, array, index, torch_value(tracer, operand, array->dtype));
 }
 

@@ -88,6 +88,8 @@ V torch_shift(Tracer& tracer, Op op, const Arguments& arguments);
 V torch_extremum(Tracer& tracer, Op op, const Arguments& arguments);
 V torch_float_binary(Tracer& tracer, Op op, const Arguments& arguments);
 V torch_in_place(Tracer& tracer, Handler handler, const Arguments& arguments);
+/// torch raises where an operand overlaps the tensor written without being it; where that can't be excluded eager decides.
+void refuse_overlap(const Array& target, const V& operand);
 
 template <auto function, Op op>
 V Row(Tracer& tracer, const Arguments& arguments) { return function(tracer, op, arguments); }

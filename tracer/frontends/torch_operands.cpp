@@ -2,6 +2,8 @@
 ///
 /// Start with `torch_result_type`: the promotion rule every pointwise row goes through.
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 #include "runtime/base/error.h"
 #include "tracer/frontends/torch.h"
@@ -215,8 +217,37 @@ V torch_write(Tracer& tracer, const V& target, const V& result) {
   return target;
 }
 
+namespace {
+
+/// First and last element of the storage a tensor shows; nothing where a size or stride is a symbol.
+std::optional<std::pair<std::int64_t, std::int64_t>> shown(const Array& array) {
+  if (!array->offset.is_constant()) return std::nullopt;
+  std::int64_t first = array->offset.value(), last = first;
+  for (int i = 0; i < array->rank(); ++i) {
+    if (!array->shape[i].is_constant() || !array->strides[i].is_constant()) return std::nullopt;
+    if (array->shape[i].value() == 0) return std::pair{std::int64_t(0), std::int64_t(-1)};
+    (array->strides[i].value() < 0 ? first : last) += (array->shape[i].value() - 1) * array->strides[i].value();
+  }
+  return std::pair{first, last};
+}
+
+}  // namespace
+
+void refuse_overlap(const Array& target, const V& operand) {
+  Array read = array_of(operand);
+  if (!read || read->storage != target->storage) return;
+  if (read->shape == target->shape && read->strides == target->strides && read->offset == target->offset) return;
+  auto written = shown(target), used = shown(read);
+  if (!written || !used || (written->first <= used->second && used->first <= written->second))
+    unsupported("an operand that shares memory with the tensor written");
+}
+
 V torch_in_place(Tracer& tracer, Handler handler, const Arguments& arguments) {
   if (arguments.positional.empty()) refuse("a method without its tensor");
+  if (Array target = array_of(arguments.positional[0])) {
+    for (const V& operand : arguments.positional) refuse_overlap(target, operand);
+    for (const auto& [name, operand] : arguments.keywords) refuse_overlap(target, operand);
+  }
   return torch_write(tracer, arguments.positional[0], handler(tracer, arguments));
 }
 

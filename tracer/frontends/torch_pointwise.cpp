@@ -493,6 +493,7 @@ V torch_addcdiv(Tracer& tracer, const Arguments& arguments) { return add_product
 V torch_copy_(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "copy_", arguments, "input, src, non_blocking");
   Array target = torch_tensor(tracer, p.required("input")), source = torch_tensor(tracer, p.required("src"));
+  refuse_overlap(target, source);
   ValueId value = torch_cast(tracer, tracer.read(*source), target->dtype);
   tracer.write(*target, broadcast_to(tracer, value, target->shape));
   return p["input"];
