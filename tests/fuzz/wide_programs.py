@@ -97,7 +97,8 @@ class Writer:
                 name = "sum"
             word = "keepdims" if not self.torch else "keepdim"
             where = "dim" if self.torch else "axis"
-            text = f"{a}.{name}({where}={axis}, {word}={keep})"
+            method = f"a{name}" if self.torch and name in ("max", "min") else name
+            text = f"{a}.{method}({where}={axis}, {word}={keep})"
             position = axis % len(shape)
             result = shape[:position] + ((1,) if keep else ()) + shape[position + 1:]
             return text, result, {"any": "b", "argmax": "i"}.get(name, "i" if kind == "b" else kind)
@@ -142,13 +143,15 @@ class Writer:
         kind = self.dtypes[a]
         number = {"f": "1.5", "i": "3", "b": "True"}[kind]
         same = self.pick(lambda n: self.shapes[n] == self.shapes[a] and self.dtypes[n] == kind)
+        # torch refuses operands that overlap what is written; now and then it shall.
+        copy = ".clone()" if self.torch and r.random() < 0.9 else ""
         choices = [f"{a}[0] = {number}", f"{a}[...] = {same}", f"{a}[-1] = {a}[0]", f"{a}[::2] = {number}"]
         if kind == "b":
             choices += [f"{a} |= {same}", f"{a}[1:] ^= True"]
         else:
-            choices += [f"{a} += {number}", f"{a} *= {same}", f"{a}[1:] -= 2", f"{a} -= {a}[0]", f"{a}[{a} > 1] = 0"]
+            choices += [f"{a} += {number}", f"{a} *= {same}", f"{a}[1:] -= 2", f"{a} -= {a}[0]{copy}", f"{a}[{a} > 1] = 0"]
             if len(self.shapes[a]) == 1:
-                choices += [f"{a}[1:] += {a}[:-1]", f"{a}[k] += 1"]
+                choices += [f"{a}[1:] += {a}[:-1]{copy}", f"{a}[k] += 1"]
         self.emit(indent, r.choice(choices))
 
     def statement(self, indent, depth):
