@@ -38,6 +38,13 @@ void collect_stores(std::vector<Statement>& body, int buffer, std::vector<Statem
   }
 }
 
+int count_stores(const std::vector<Statement>& body) {
+  int count = 0;
+  for (const Statement& statement : body)
+    count += (statement.kind == StatementKind::Store || statement.kind == StatementKind::Add) + count_stores(statement.body);
+  return count;
+}
+
 bool writes(Kernel& kernel, int buffer) {
   std::vector<Statement*> found;
   collect_stores(kernel.body, buffer, found);
@@ -65,8 +72,10 @@ bool reads_only_what_it_writes(Kernel& kernel, int source, int target) {
   std::vector<Statement*> stores;
   collect_stores(kernel.body, source, stores);
   if (stores.size() != 1 || stores[0]->kind != StatementKind::Store) return false;
+  // What another statement loads may be loaded after the store.
+  const bool alone = count_stores(kernel.body) == 1;
   for (const Expr& expr : kernel.expressions)
-    if (expr.kind == ExprKind::Load && expr.buffer == target && !(expr.address == stores[0]->address)) return false;
+    if (expr.kind == ExprKind::Load && expr.buffer == target && !(alone && expr.address == stores[0]->address)) return false;
   return true;
 }
 
