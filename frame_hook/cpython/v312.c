@@ -146,9 +146,10 @@ bool fj_tracing_active(PyThreadState* thread) {
   return thread->c_tracefunc != NULL || thread->c_profilefunc != NULL;
 }
 
+/* A code object whose instrumentation is out of date but holds no tool, as every new one after any tracing in the process,
+ * has plain bytecode. */
 bool fj_code_observed(PyThreadState* thread, PyCodeObject* code) {
   PyInterpreterState* interpreter = thread->interp;
-  if (code->_co_instrumentation_version != interpreter->monitoring_version) return true;
   if (any_tool(interpreter->monitors.tools, sizeof interpreter->monitors.tools)) return true;
   _PyCoMonitoringData* data = code->_co_monitoring;
   return data != NULL && (any_tool(data->local_monitors.tools, sizeof data->local_monitors.tools) ||
