@@ -78,13 +78,16 @@ def test_no_reference_is_leaked(function, values):
                     pass
             corpus.seen.clear()
 
+    def growth():
+        gc.collect()
+        before = sys.getallocatedblocks()
+        run(20)
+        gc.collect()
+        return sys.getallocatedblocks() - before
+
     run(15)
-    gc.collect()
-    before = sys.getallocatedblocks()
-    run(20)
-    gc.collect()
-    # Caches of the interpreter may grow a little; 100 calls that leak would show.
-    assert sys.getallocatedblocks() - before < 60
+    # Caches of the interpreter may grow a little, and once more; 100 calls that leak would show each time.
+    assert min(growth(), growth()) < 60
 
 
 def test_a_callee_that_starts_tracing_sees_the_rest():
