@@ -441,3 +441,61 @@ def test_code_that_looks_at_its_own_locals_keeps_them_all():
         return sorted(locals()), x + 1
 
     same_as_eager(f, X)
+
+
+def _traceback_is_there(x):
+    try:
+        raise ValueError("t")
+    except ValueError as error:
+        kept = error
+    return x + 1, repr(kept), kept.__traceback__ is not None
+
+
+def _context_is_there(x):
+    try:
+        try:
+            raise ValueError("inner")
+        except ValueError:
+            raise KeyError("outer")
+    except KeyError as error:
+        return x * 2, repr(error.__context__)
+
+
+def _finally_writes_before_leaving(x):
+    try:
+        y = x * 2
+        raise ValueError("top")
+    finally:
+        x[0] = 5
+
+
+def _caught_in_a_loop_with_prints(x):
+    out = []
+    for i in range(4):
+        try:
+            if i % 2:
+                raise IndexError(i)
+            out.append(x * i)
+        except IndexError as error:
+            print("caught", error.args)
+            continue
+        finally:
+            out.append(i)
+    return out
+
+
+def _raised_in_a_generator(x):
+    def numbers():
+        try:
+            yield x
+            raise KeyError("k")
+        except KeyError:
+            yield x * 2
+
+    return [v + 1 for v in numbers()]
+
+
+@pytest.mark.parametrize("function", [_traceback_is_there, _context_is_there, _finally_writes_before_leaving,
+                                      _caught_in_a_loop_with_prints, _raised_in_a_generator], ids=lambda f: f.__name__)
+def test_exceptions_seen_from_outside_are_python_s_own(function):
+    same_as_eager(function, X)
