@@ -126,7 +126,15 @@ std::unique_ptr<Segment> trace_segment(const TraceRequest& request) {
     }
     PyErr_Clear();
     FJ_CHECK(stop_step < 0 || broke_at < stop_step, "a retrace went further than the trace before");
-    FJ_CHECK(broke_at < int(tracer.step_pc.size()), "a break before the first instruction");
+    if (tracer.step_pc.empty()) {
+      // The values themselves can't be looked at (a torch mode is on, say): CPython's, as long as the guards so far hold.
+      auto segment = empty_segment(request, exit_at(request, request.start_instruction, Exit::Kind::Handover));
+      segment->exit.reason = fresh->reason;
+      segment->exit.detail = fresh->detail;
+      segment->guards = std::move(tracer.guards);
+      return segment;
+    }
+    FJ_CHECK(broke_at < int(tracer.step_pc.size()), "a break after the last instruction");
     const Stop stop = stop_for(*request.code, tracer.step_pc, broke_at);
     stop_step = stop.step;
     const Exit place = exit_at(request, tracer.step_pc[stop_step], stop.loop ? Exit::Kind::Loop : Exit::Kind::Break);

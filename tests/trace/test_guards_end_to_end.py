@@ -403,9 +403,7 @@ def known(names, gaps):
     return [pytest.param(n, marks=pytest.mark.xfail(strict=True, reason=gaps[n])) if n in gaps else n for n in names]
 
 
-GAPS = {"method_replaced": "methods of torch.Tensor are known by name, replacing one is not seen",
-        "operator_replaced": "operators of torch.Tensor are known by name, replacing one is not seen",
-        "parameter_replaced": "_version of linear() of a vector without a bias"}
+GAPS = {"parameter_replaced": "_version of linear() of a vector without a bias"}
 
 
 @needs_torch

@@ -118,12 +118,37 @@ V TracerImpl::wrap_array(PyObject* object, SourceRef source) {
   return array;
 }
 
+namespace {
+
+/// The name of a method or operator of torch.Tensor that somebody outside torch has replaced, or empty. What the front end
+/// knows of a method holds for torch's own.
+std::string replaced_tensor_method(PyTypeObject* tensor) {
+  PyObject *name, *value;
+  for (Py_ssize_t position = 0; PyDict_Next(tensor->tp_dict, &position, &name, &value);) {
+    if (!PyFunction_Check(value) || !PyUnicode_Check(name)) continue;
+    PyObject* module = reinterpret_cast<PyFunctionObject*>(value)->func_module;
+    const char* text = module != nullptr && PyUnicode_Check(module) ? PyUnicode_AsUTF8(module) : nullptr;
+    if (text != nullptr && std::string_view(text).substr(0, 5) == "torch") continue;
+    // A method of a new name replaces nothing.
+    if (fj_type_lookup(tensor->tp_base, name) != nullptr) return PyUnicode_AsUTF8(name);
+  }
+  return "";
+}
+
+}  // namespace
+
 void TracerImpl::note_torch() {
   if (uses_torch) return;
   uses_torch = true;
-  if (const char* refusal = torch_modes_refusal()) break_graph(BreakReason::UnsupportedObject, refusal);
+  Ref<> tensor = Ref<>::steal(PyObject_GetAttrString(torch_module(), "Tensor"));
+  FJ_CHECK(tensor && PyType_Check(tensor.get()), "torch.Tensor is not a class");
+  // Guards first: they say how long a refusal holds.
+  add_guard(GuardKind::TypeVersion, sources->constant(tensor.get()), tensor.get());
   add_guard(GuardKind::GradMode, nullptr, nullptr, torch_grad_enabled());
   add_guard(GuardKind::TorchModes, nullptr, nullptr, std::int64_t(torch_modes()));
+  if (const char* refusal = torch_modes_refusal()) break_graph(BreakReason::UnsupportedObject, refusal);
+  const std::string replaced = replaced_tensor_method(reinterpret_cast<PyTypeObject*>(tensor.get()));
+  if (!replaced.empty()) break_graph(BreakReason::UnsupportedObject, "torch.Tensor." + replaced + " was replaced");
 }
 
 void TracerImpl::note_array(const ArrayValue& array) {
