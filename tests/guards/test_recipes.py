@@ -209,3 +209,7 @@ def test_nothing_is_kept_alive():
     del result, x
     gc.collect()
     assert seen() is None
+
+
+def test_calls_with_keywords():
+    assert make("CallWithKeywords", {"base": 8}, "17", object=int) == 15
