@@ -597,7 +597,9 @@ inline __attribute__((always_inline)) bool Program::decide(const Step& step, con
       std::int64_t divisor = step.quotient->divisor.evaluate(symbols);
       if (divisor == 0) return false;
       std::int64_t dividend = step.quotient->dividend.evaluate(symbols), quotient = floor_quotient(dividend, divisor);
-      symbols[step.symbol] = step.quotient->remainder ? dividend - quotient * divisor : quotient;
+      // The product may lie just below the smallest int64; modulo 2^64 the difference is right.
+      const auto remainder = std::int64_t(std::uint64_t(dividend) - std::uint64_t(quotient) * std::uint64_t(divisor));
+      symbols[step.symbol] = step.quotient->remainder ? remainder : quotient;
       return true;
     }
     case Kind::Relation: {

@@ -85,7 +85,8 @@ bool derive_symbols(const Graph& graph, std::span<std::int64_t> symbols) {
     std::int64_t dividend = quotient.dividend.evaluate(symbols), divisor = quotient.divisor.evaluate(symbols);
     if (divisor == 0) return false;
     std::int64_t whole = floor_quotient(dividend, divisor);
-    symbols[i] = quotient.remainder ? dividend - whole * divisor : whole;
+    const auto rest = std::int64_t(std::uint64_t(dividend) - std::uint64_t(whole) * std::uint64_t(divisor));  // modulo 2^64, as in the guards
+    symbols[i] = quotient.remainder ? rest : whole;
   }
   return true;
 }
