@@ -56,6 +56,22 @@ Memo::Memo(const Program& program, const FrameValues& frame, const GuardBindings
   dict_at_ = {};
 }
 
+/// All of what `attempt` notes, or nothing: words of an attempt that failed halfway would be read at an address that no
+/// register keeps alive.
+template <class Attempt>
+bool Memo::whole(Attempt attempt) {
+  const std::size_t words = words_.size(), dicts = dicts_.size();
+  std::vector<std::size_t> facts;
+  for (const Dict& dict : dicts_) facts.push_back(dict.facts.size());
+  if (attempt()) return true;
+  words_.resize(words);
+  dicts_.resize(dicts);
+  for (std::size_t i = 0; i < dicts; ++i) dicts_[i].facts.resize(facts[i]);
+  std::erase_if(word_at_, [&](const auto& entry) { return entry.second >= words; });
+  std::erase_if(dict_at_, [&](const auto& entry) { return entry.second >= dicts; });
+  return false;
+}
+
 /// Whether the step is left to each call, or words stand for it.
 void Memo::note(const Program& program, std::uint32_t index, const FrameValues& frame, const GuardBindings& bindings) {
   const Step& step = program.steps()[index];
@@ -67,7 +83,7 @@ void Memo::note(const Program& program, std::uint32_t index, const FrameValues& 
     if (root) {
       own = Place::Frame;
       before_.push_back(index);
-    } else if (place(step.base) != Place::Call && fetch(step, frame, bindings)) {
+    } else if (place(step.base) != Place::Call && whole([&] { return fetch(step, frame, bindings); })) {
       own = Place::Here;
       values_.push_back({step.value, value(step.value)});
       if (step.base >= 0) use(step.base, value(step.base));
@@ -88,7 +104,7 @@ void Memo::note(const Program& program, std::uint32_t index, const FrameValues& 
   const bool compares = step.kind == Kind::SameObject || step.kind == Kind::NotSame || step.kind == Kind::NoOverlap;
   if (compares)
     for (SourceRef other : program.guard(step).others) look(other->id);
-  if (here_only && step.guard >= 0 && test(step, program.guard(step), value(step.value))) {
+  if (here_only && step.guard >= 0 && whole([&] { return test(step, program.guard(step), value(step.value)); })) {
     pinned_[std::size_t(step.value)] = true;
     if (compares)
       for (SourceRef other : program.guard(step).others) pinned_[std::size_t(other->id)] = true;

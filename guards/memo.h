@@ -71,6 +71,8 @@ class Memo {
   };
 
   void note(const Program& program, std::uint32_t index, const FrameValues& frame, const GuardBindings& bindings);
+  template <class Attempt>
+  bool whole(Attempt attempt);
   bool fetch(const Step& step, const FrameValues& frame, const GuardBindings& bindings);
   bool fetch_other(const Source& source, PyObject* base, PyObject* found, std::int32_t target, const FrameValues& frame);
   bool test(const Step& step, const Guard& guard, PyObject* value);
