@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "codegen/index_maps.h"
+#include "graph_ir/ops.h"
 #include "runtime/base/error.h"
 
 namespace fj {
@@ -98,6 +99,7 @@ class Scheduler {
 
     for (const Output& output : graph_.outputs) demand(output.value);
     for (const Write& write : graph_.writes) demand(write.value);
+    demand_unused_that_may_fail();
     for (std::size_t n = graph_.nodes.size(); n-- > 0;) visit(int(n));
     for (const Input& input : graph_.inputs) copy_input(input);
     sort_groups();
@@ -111,6 +113,15 @@ class Scheduler {
   Group& group(int g) { return schedule_.groups[g]; }
 
   /// The value must be in memory. Inputs are.
+  /// Eager raises although nobody reads the result, so it is computed.
+  void demand_unused_that_may_fail() {
+    std::vector<bool> used(graph_.value_count());
+    for (const Node& node : graph_.nodes)
+      for (ValueId operand : node.operands) used[operand.index] = true;
+    for (const Node& node : graph_.nodes)
+      if (row(node.op).effect == Effect::Fallible && !used[node.results[0].index]) demand(node.results[0]);
+  }
+
   void demand(ValueId value) {
     if (!is_input(value)) demanded_[value.index] = true;
   }

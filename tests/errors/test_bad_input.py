@@ -117,6 +117,17 @@ def test_integer_division_by_zero_raises_torch_s_error():
 
 
 @needs_torch
+def test_an_unused_division_by_zero_raises_all_the_same():
+    def f(x, y):
+        x // y
+        return x * 2
+
+    for y in (torch.tensor([2, 1, 3]), torch.tensor([2, 1, 0])):
+        x = torch.tensor([7, -7, 5])
+        compare(Outcome(framejit.compile(f), (x, y), {}), Outcome(f, (x, y), {}))
+
+
+@needs_torch
 @pytest.mark.parametrize("make", [
     lambda: torch.ones(3).to_sparse(), lambda: torch.ones(3, device="meta"), lambda: torch.complex(torch.ones(2), torch.ones(2)).conj(),
     lambda: torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.quint8),
