@@ -66,8 +66,9 @@ Symbols make_symbols() {
 #undef FJ_UNARY
 #undef FJ_BINARY
 #undef FJ_COMPLEX
-  symbols.push_back({"fj_pow_c64", address(map_complex2<float, [](std::complex<float> x, std::complex<float> y) { return std::pow(x, y); }>)});
-  symbols.push_back({"fj_pow_c128", address(map_complex2<double, [](std::complex<double> x, std::complex<double> y) { return std::pow(x, y); }>)});
+  constexpr auto power = [](auto x, auto y) { return std::pow(x, y); };
+  symbols.push_back({"fj_pow_c64", address(map_complex2<float, power>)});
+  symbols.push_back({"fj_pow_c128", address(map_complex2<double, power>)});
 
   // What instruction selection may call on machines without the instruction.
 #define FJ_ROUND(name)                                                                             \

@@ -245,7 +245,8 @@ std::pair<Value*, Value*> divmod_floats(Operations& ops, DType dtype, Value* x, 
   Value* fmod = ops.library("fmod", computed(dtype), args).real;
   Value* quotient = b.CreateFDiv(b.CreateFSub(x, fmod), y);
   Value* nonzero = b.CreateFCmpUNE(fmod, zero);
-  Value* crossed = b.CreateAnd(nonzero, b.CreateXor(ops.compare(llvm::CmpInst::FCMP_OLT, y, zero), ops.compare(llvm::CmpInst::FCMP_OLT, fmod, zero)));
+  Value* differ = b.CreateXor(ops.compare(llvm::CmpInst::FCMP_OLT, y, zero), ops.compare(llvm::CmpInst::FCMP_OLT, fmod, zero));
+  Value* crossed = b.CreateAnd(nonzero, differ);
   Value* remainder = ops.select(crossed, b.CreateFAdd(fmod, y), fmod);
   remainder = ops.select(nonzero, remainder, b.CreateBinaryIntrinsic(llvm::Intrinsic::copysign, zero, y));
   quotient = ops.select(crossed, b.CreateFSub(quotient, ops.number(dtype, 1)), quotient);

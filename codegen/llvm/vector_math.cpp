@@ -125,7 +125,8 @@ Value* plain_exp(Floats& f, Value* x) {
     e = f.add(f.fma(p, square, r), f.c(1.0));
   } else {
     Value* p = f.mul(r, f.polynomial(square, {1.26177193074810590878e-4, 3.02994407707441961300e-2, 9.99999999999999999910e-1}));
-    Value* q = f.polynomial(square, {3.00198505138664455042e-6, 2.52448340349684104192e-3, 2.27265548208155028766e-1, 2.00000000000000000009});
+    Value* q = f.polynomial(square, {3.00198505138664455042e-6, 2.52448340349684104192e-3, 2.27265548208155028766e-1,
+                                     2.00000000000000000009});
     Value* quotient = f.div(p, f.sub(q, p));
     e = f.fma(quotient, f.c(2.0), f.c(1.0));
   }

@@ -1,0 +1,209 @@
+// Reductions. An accumulator over the vector loop has a slot per unrolled copy and lane, combined when it is read: copies
+// pairwise, then lanes by halves, so that the order is fixed. Argmax and argmin carry the index beside the value.
+#include "codegen/llvm/emitter.h"
+
+namespace fj {
+
+bool Emitter::finds_index(const AccumulatorInfo& info) const {
+  return info.reduction == Reduction::ArgMax || info.reduction == Reduction::ArgMin;
+}
+
+Val Emitter::identity(const AccumulatorInfo& info) {
+  const DType dtype = info.dtype;
+  auto lowest = [&](bool largest) -> Value* {
+    if (is_float(dtype)) return llvm::ConstantFP::getInfinity(ops_.wide(dtype), !largest);
+    const unsigned bits = dtype == DType::Bool ? 1 : unsigned(size_in_bytes(dtype) * 8);
+    const bool is_signed = is_signed_integer(dtype);
+    const llvm::APInt value = largest ? (is_signed ? llvm::APInt::getSignedMaxValue(bits) : llvm::APInt::getMaxValue(bits))
+                                      : (is_signed ? llvm::APInt::getSignedMinValue(bits) : llvm::APInt::getMinValue(bits));
+    return llvm::ConstantInt::get(ops_.wide(dtype), value);
+  };
+  switch (info.reduction) {
+    case Reduction::Sum:
+      return ops_.constant(dtype, is_float(dtype) || is_complex(dtype) ? Scalar(0.0) : Scalar(std::int64_t(0)));
+    case Reduction::Product:
+      return ops_.constant(dtype, is_float(dtype) || is_complex(dtype) ? Scalar(1.0) : Scalar(std::int64_t(1)));
+    case Reduction::And: return {ops_.integer(dtype, ~0ull)};
+    case Reduction::Or: return {ops_.integer(dtype, 0)};
+    case Reduction::Max: case Reduction::ArgMax: return {lowest(false)};
+    case Reduction::Min: case Reduction::ArgMin: return {lowest(true)};
+  }
+  return {};
+}
+
+Val Emitter::combine(const AccumulatorInfo& info, Val a, Val c) {
+  const Val args[] = {a, c};
+  auto apply = [&](Op op) { return ops_.apply(op, info.dtype, info.dtype, args); };
+  switch (info.reduction) {
+    case Reduction::Sum: return apply(Op::add);
+    case Reduction::Product: return apply(Op::mul);
+    case Reduction::Max: return apply(Op::maximum);
+    case Reduction::Min: return apply(Op::minimum);
+    case Reduction::And: return apply(Op::bit_and);
+    case Reduction::Or: return apply(Op::bit_or);
+    default: FJ_CHECK(false, "argmax combines pairs");
+  }
+  return {};
+}
+
+Emitter::Found Emitter::better(const AccumulatorInfo& info, Found a, Found c) {
+  const bool largest = info.reduction == Reduction::ArgMax;
+  Value *wins, *ties;
+  if (is_float(info.dtype)) {
+    Value* a_nan = b.CreateFCmpUNO(a.value, a.value);
+    Value* c_nan = b.CreateFCmpUNO(c.value, c.value);
+    wins = largest ? b.CreateFCmpOGT(c.value, a.value) : b.CreateFCmpOLT(c.value, a.value);
+    wins = b.CreateOr(wins, b.CreateAnd(c_nan, b.CreateNot(a_nan)));
+    ties = b.CreateOr(b.CreateFCmpOEQ(c.value, a.value), b.CreateAnd(a_nan, c_nan));
+  } else {
+    const bool is_signed = is_signed_integer(info.dtype);
+    wins = largest ? (is_signed ? b.CreateICmpSGT(c.value, a.value) : b.CreateICmpUGT(c.value, a.value))
+                   : (is_signed ? b.CreateICmpSLT(c.value, a.value) : b.CreateICmpULT(c.value, a.value));
+    ties = b.CreateICmpEQ(c.value, a.value);
+  }
+  wins = b.CreateOr(wins, b.CreateAnd(ties, b.CreateICmpSLT(c.index, a.index)));
+  return {b.CreateSelect(wins, c.value, a.value), b.CreateSelect(wins, c.index, a.index)};
+}
+
+Value* Emitter::new_slot(llvm::Type* type) {
+  llvm::IRBuilder<>::InsertPointGuard guard(b);
+  b.SetInsertPoint(entry_, entry_->begin());
+  return b.CreateAlloca(type);
+}
+
+void Emitter::initialise(int number, const std::vector<Statement>& following) {
+  const AccumulatorInfo& info = kernel_.accumulators[number];
+  AccumulatorState& state = accumulator_states_[number];
+  state = {};
+  state.scope = int(scopes_.size()) - 1;
+  const bool inside = inside_vector(state.scope);
+  state.lanes_independent = inside && lanes_ > 1;
+  state.over_lanes = !inside && contains_vector_loop(kernel_, following);
+  const int copies = state.over_lanes ? shape_.unroll : 1;
+  ops_.lanes = state.over_lanes ? shape_.lanes : state.lanes_independent ? lanes_ : 1;
+  const Val start = identity(info);
+  for (int copy = 0; copy < copies; ++copy) {
+    state.slots.push_back(new_slot(slot_type(info)));
+    store_slot(info, state.slots.back(), start);
+    if (finds_index(info)) {
+      state.indices.push_back(new_slot(ops_.wide(DType::I64)));
+      b.CreateStore(ops_.integer(DType::I64, INT64_MAX), state.indices.back());
+    }
+  }
+  if (!state.over_lanes || machine_.avx512 || shape_.lanes == 1) return;
+  ops_.lanes = 1;
+  state.rest_slot = new_slot(slot_type(info));
+  store_slot(info, state.rest_slot, identity(info));
+  if (!finds_index(info)) return;
+  state.rest_index = new_slot(b.getInt64Ty());
+  b.CreateStore(b.getInt64(INT64_MAX), state.rest_index);
+}
+
+llvm::Type* Emitter::slot_type(const AccumulatorInfo& info) {
+  llvm::Type* type = ops_.wide(info.dtype);
+  return is_complex(info.dtype) ? static_cast<llvm::Type*>(llvm::ArrayType::get(type, 2)) : type;
+}
+
+void Emitter::store_slot(const AccumulatorInfo& info, Value* slot, Val value) {
+  b.CreateStore(value.real, slot);
+  if (is_complex(info.dtype)) b.CreateStore(value.imaginary, imaginary_slot(info, slot));
+}
+
+Val Emitter::load_slot(const AccumulatorInfo& info, Value* slot) {
+  Val value{b.CreateLoad(ops_.wide(info.dtype), slot)};
+  if (is_complex(info.dtype)) value.imaginary = b.CreateLoad(ops_.wide(info.dtype), imaginary_slot(info, slot));
+  return value;
+}
+
+void Emitter::update(const Statement& statement) {
+  const AccumulatorInfo& info = kernel_.accumulators[statement.accumulator];
+  AccumulatorState& state = accumulator_states_[statement.accumulator];
+  const bool partial = state.over_lanes && lanes_ > 1;
+  const bool vector = partial || (state.lanes_independent && lanes_ > 1);
+  ops_.lanes = vector ? lanes_ : 1;
+  const std::size_t copy = state.over_lanes ? std::size_t(copy_) : 0;
+  const bool rest = state.rest_slot && !partial;
+  Value* slot = rest ? state.rest_slot : state.slots[copy];
+  const Val value = argument(statement.value, vector);
+  if (finds_index(info)) {
+    Value* index_slot = rest ? state.rest_index : state.indices[copy];
+    Found old{b.CreateLoad(ops_.wide(info.dtype), slot), b.CreateLoad(ops_.wide(DType::I64), index_slot)};
+    Value* at = vector ? lane_addresses(statement.address) : scalar_address(statement.address);
+    Found found = better(info, old, {value.real, at});
+    if (mask_ && vector) {
+      found.value = b.CreateSelect(mask_, found.value, old.value);
+      found.index = b.CreateSelect(mask_, found.index, old.index);
+    }
+    b.CreateStore(found.value, slot);
+    b.CreateStore(found.index, index_slot);
+    return;
+  }
+  const Val old = load_slot(info, slot);
+  Val next = combine(info, old, value);
+  if (mask_ && vector) next.real = b.CreateSelect(mask_, next.real, old.real);
+  store_slot(info, slot, next);
+}
+
+Val Emitter::read_accumulator(int number) {
+  const AccumulatorInfo& info = kernel_.accumulators[number];
+  AccumulatorState& state = accumulator_states_[number];
+  if (!state.over_lanes) {
+    ops_.lanes = state.lanes_independent ? lanes_ : 1;
+    if (finds_index(info)) return {b.CreateLoad(ops_.wide(DType::I64), state.indices[0])};
+    return load_slot(info, state.slots[0]);
+  }
+  // Copies pairwise, then lanes by halves: a fixed order.
+  const int outer_lanes = ops_.lanes;
+  ops_.lanes = shape_.lanes;
+  Val result;
+  if (finds_index(info)) {
+    std::vector<Found> found;
+    for (std::size_t c = 0; c < state.slots.size(); ++c)
+      found.push_back({b.CreateLoad(ops_.wide(info.dtype), state.slots[c]), b.CreateLoad(ops_.wide(DType::I64), state.indices[c])});
+    Found best = found[0];
+    for (std::size_t c = 1; c < found.size(); ++c) best = better(info, best, found[c]);
+    for (int width = shape_.lanes / 2; width >= 1; width /= 2) {
+      auto halves = [&](Value* v) { return std::pair(part(v, 0, width), part(v, width, width)); };
+      auto [v0, v1] = halves(best.value);
+      auto [i0, i1] = halves(best.index);
+      ops_.lanes = width;
+      best = better(info, {v0, i0}, {v1, i1});
+    }
+    if (shape_.lanes > 1) {
+      best.value = b.CreateExtractElement(best.value, std::uint64_t(0));
+      best.index = b.CreateExtractElement(best.index, std::uint64_t(0));
+    }
+    ops_.lanes = 1;
+    if (state.rest_slot)
+      best = better(info, best, {b.CreateLoad(ops_.element(info.dtype), state.rest_slot), b.CreateLoad(b.getInt64Ty(), state.rest_index)});
+    result = {best.index};
+  } else {
+    std::vector<Val> values;
+    for (Value* slot : state.slots) values.push_back(load_slot(info, slot));
+    while (values.size() > 1) {
+      std::vector<Val> pairs;
+      for (std::size_t i = 0; i + 1 < values.size(); i += 2) pairs.push_back(combine(info, values[i], values[i + 1]));
+      values = pairs;
+    }
+    result = values[0];
+    for (int width = shape_.lanes / 2; width >= 1; width /= 2) {
+      const Val low{part(result.real, 0, width)}, high{part(result.real, width, width)};
+      ops_.lanes = width;
+      // Vectors of one lane stay vectors here.
+      result = combine(info, low, high);
+    }
+    if (shape_.lanes > 1) result.real = b.CreateExtractElement(result.real, std::uint64_t(0));
+    ops_.lanes = 1;
+    if (state.rest_slot) result = combine(info, result, load_slot(info, state.rest_slot));
+  }
+  ops_.lanes = outer_lanes;
+  return result;
+}
+
+Value* Emitter::part(Value* vector, int from, int width) {
+  std::vector<int> lanes;
+  for (int lane = 0; lane < width; ++lane) lanes.push_back(from + lane);
+  return b.CreateShuffleVector(vector, lanes);
+}
+
+}  // namespace fj

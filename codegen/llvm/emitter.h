@@ -1,0 +1,224 @@
+/// The state of one kernel's emission, shared by emit.cpp (function, statements, loops), emit_values.cpp (addresses, loads,
+/// expressions) and emit_accumulators.cpp (reductions). See emit.cpp for how scopes work.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <unordered_map>
+
+#include <llvm/ADT/STLFunctionalExtras.h>
+#include <llvm/IR/IRBuilder.h>
+#include <llvm/IR/Module.h>
+
+#include "codegen/llvm/kernel_shape.h"
+#include "codegen/llvm/operations.h"
+#include "codegen/lower.h"
+#include "runtime/base/error.h"
+
+namespace fj {
+
+using llvm::BasicBlock;
+using llvm::Value;
+using loop::AccumulatorInfo;
+using loop::Affine;
+using loop::Expr;
+using loop::ExprId;
+using loop::ExprKind;
+using loop::Kernel;
+using loop::Reduction;
+using loop::Statement;
+using loop::StatementKind;
+using loop::VarId;
+
+class Emitter {
+ public:
+  Emitter(const Kernel& kernel, const LoweredProgram& program, const Machine& machine, bool float_conditions, llvm::Module& module)
+      : kernel_(kernel), program_(program), machine_(machine), module_(module), builder_(module.getContext()),
+        ops_(builder_, machine_), b(builder_) {
+    ops_.conditions = float_conditions;
+    ops_.on_split = [this](BasicBlock* first, BasicBlock* second) {
+      for (Scope& scope : scopes_)
+        if (scope.preheader == first) scope.preheader = second;
+    };
+  }
+
+  void run();
+
+ private:
+
+  struct Scope {
+    std::uint64_t variables = 0;   // the loop's (all parallel ones share a scope)
+    BasicBlock* preheader = nullptr;  // ends in a branch to the loop: invariants of the loop go here
+    std::map<std::uint32_t, Value*> index;
+    std::unordered_map<std::uint32_t, Val> memo, splats;
+    std::vector<std::pair<std::pair<int, Affine>, Value*>> pointers;
+    std::vector<std::pair<Affine, Value*>> addresses;
+    bool vector = false;
+  };
+
+  // ---- what depends on what
+
+  static std::uint64_t bit(VarId variable) { return 1ull << variable.index; }
+
+  std::uint64_t variables_of(const Affine& address) const;
+  std::uint64_t accumulators_of(const Affine& address) const;
+  void find_dependencies();
+  bool is_vector_accumulators(std::uint64_t accumulators) const;
+  bool is_vector(std::uint64_t variables, std::uint64_t accumulators) const;
+  bool is_vector(ExprId id) const { return is_vector(variables_[id.index], accumulators_read_[id.index]); }
+  std::uint64_t bit_of_vector() const { return kernel_.vector_var.valid() ? bit(kernel_.vector_var) : 0; }
+
+  /// The scope a value belongs to.
+  int level(std::uint64_t variables, std::uint64_t accumulators) const;
+
+  // ---- function
+
+  void make_function();
+  void annotate(llvm::Instruction* access, int buffer);
+
+  // ---- emitting at a level
+
+  /// Runs `emit` where values of scope `at` belong. Inside the innermost scope that is here.
+  template <class Emit>
+  auto at_level(int at, const Emit& emit) {
+    if (at + 1 >= int(scopes_.size())) return emit();
+    // Not IRBuilder's own guard: the block we are in may be split meanwhile.
+    BasicBlock* block = b.GetInsertBlock();
+    llvm::Instruction* before = b.GetInsertPoint() == block->end() ? nullptr : &*b.GetInsertPoint();
+    // Values of an outer scope are computed for all lanes that scope has.
+    const int lanes = ops_.lanes;
+    Value* active = ops_.active;
+    Value* mask = mask_;
+    if (!inside_vector(at)) mask_ = nullptr, ops_.active = nullptr;
+    b.SetInsertPoint(scopes_[at + 1].preheader->getTerminator());
+    auto result = emit();
+    ops_.lanes = lanes;
+    ops_.active = active;
+    mask_ = mask;
+    if (before)
+      b.SetInsertPoint(before);
+    else
+      b.SetInsertPoint(block);
+    return result;
+  }
+
+  bool inside_vector(int at) const;
+  Value* size(const SymDim& dim);
+  Value* index_of(VarId variable);
+
+  /// The part of an address that the vector loop doesn't change, as i64, emitted scope by scope.
+  Value* scalar_address(const Affine& address);
+  Value* buffer_pointer(int buffer);
+  llvm::Type* storage(int buffer) const { return ops_.memory_element(program_.buffers[buffer].dtype); }
+  int parts(int buffer) const { return is_complex(program_.buffers[buffer].dtype) ? 2 : 1; }
+
+  /// Pointer to an element whose address doesn't change along the lanes.
+  Value* pointer(int buffer, const Affine& address);
+
+  /// Splits an address into what is the same in all lanes and the stride along them; nullopt if lanes go their own ways.
+  struct LaneAddress {
+    Affine uniform;
+    SymDim stride;
+  };
+  std::optional<LaneAddress> lane_address(const Affine& address) const;
+
+  /// 0, 1, 2, ... added to the first lane's index; inactive lanes get the first lane's.
+  Value* lane_indices();
+  Scope& vector_scope();
+  int vector_scope_number() const;
+
+  /// An address in each lane.
+  Value* lane_addresses(const Affine& address);
+
+  // ---- expressions
+
+  Value* scalar(ExprId id);
+
+  /// As a vector of all lanes.
+  Val wide(ExprId id);
+  Val emit(ExprId id);
+  Val compute(ExprId id);
+  Val argument(ExprId id, bool vector) { return vector ? wide(id) : emit(id); }
+
+  llvm::Align alignment(int buffer) const;
+  Val scalar_load(const Expr& expr);
+
+  /// 16 bytes that read as 0.
+  Value* harmless();
+  Value* first_lane_where_inactive(Value* loaded);
+  Val vector_load(const Expr& expr);
+
+  // ---- accumulators
+
+  struct AccumulatorState {
+    int scope = 0;                   // where it is initialised
+    bool lanes_independent = false;  // each lane is an accumulator of its own
+    bool over_lanes = false;         // lanes (and unrolled copies) are partial accumulators, combined when read
+    std::vector<Value*> slots;       // by unrolled copy
+    std::vector<Value*> indices;     // ArgMax, ArgMin
+    Value *rest_slot = nullptr, *rest_index = nullptr;  // over_lanes: of elements taken one at a time
+  };
+
+  bool finds_index(const AccumulatorInfo& info) const;
+  Val identity(const AccumulatorInfo& info);
+  Val combine(const AccumulatorInfo& info, Val a, Val c);
+
+  struct Found {
+    Value *value, *index;
+  };
+
+  /// The better of two candidates: the larger (smaller) value, NaN before all; of equals the first.
+  Found better(const AccumulatorInfo& info, Found a, Found c);
+  Value* new_slot(llvm::Type* type);
+  void initialise(int number, const std::vector<Statement>& following);
+  llvm::Type* slot_type(const AccumulatorInfo& info);
+  Value* imaginary_slot(const AccumulatorInfo& info, Value* slot) { return b.CreateConstGEP1_32(ops_.wide(info.dtype), slot, 1); }
+  void store_slot(const AccumulatorInfo& info, Value* slot, Val value);
+  Val load_slot(const AccumulatorInfo& info, Value* slot);
+  void update(const Statement& statement);
+  Val read_accumulator(int number);
+
+  /// Lanes [from, from + width) of a vector.
+  Value* part(Value* vector, int from, int width);
+
+  // ---- statements
+
+  void emit_body(const std::vector<Statement>& body);
+  void store(const Statement& statement);
+  void add(const Statement& statement);
+
+  // ---- loops
+
+  /// for (i = begin; i + step <= end; i += step) body; returns the first i not done.
+  Value* counted_loop(VarId variable, Value* begin, Value* end, int step, bool partial_step, bool vector, std::uint64_t variables,
+                      llvm::function_ref<void(Value*)> emit_loop_body);
+
+  void emit_loop(const Statement& statement);
+  void emit_vector_loop(VarId variable, Value* begin, Value* end, const std::vector<Statement>& body);
+  Value* active_lanes(Value* index, Value* end, int lanes);
+  void emit_items();
+
+  const Kernel& kernel_;
+  const LoweredProgram& program_;
+  const Machine& machine_;
+  llvm::Module& module_;
+  llvm::IRBuilder<> builder_;
+  Operations ops_;
+  llvm::IRBuilder<>& b;
+  Shape shape_;
+  llvm::Function* function_ = nullptr;
+  BasicBlock *entry_ = nullptr, *exit_ = nullptr;
+  std::vector<std::uint64_t> variables_, accumulators_read_;
+  std::vector<Scope> scopes_;
+  std::vector<AccumulatorState> accumulator_states_;
+  std::vector<std::pair<SymDim, Value*>> sizes_;
+  std::map<std::uint32_t, Value*> symbols_;
+  std::map<int, Value*> buffers_;
+  std::vector<llvm::MDNode*> alias_scopes_;
+  Value* harmless_ = nullptr;
+  Value* mask_ = nullptr;
+  int lanes_ = 1;  // of the vector loop being emitted; 1 outside it
+  int copy_ = 0;
+};
+
+}  // namespace fj

@@ -1,0 +1,90 @@
+// The choice of lanes and unrolling, by the widest element, what the body costs and whether it has loops of its own.
+#include "codegen/llvm/kernel_shape.h"
+
+#include <algorithm>
+
+namespace fj {
+
+using loop::Expr;
+using loop::ExprKind;
+using loop::Kernel;
+using loop::Statement;
+using loop::StatementKind;
+
+namespace {
+
+bool has_complex(const Kernel& kernel) {
+  for (const Expr& expr : kernel.expressions)
+    if (is_complex(expr.dtype) || (expr.kind == ExprKind::Pointwise && is_complex(expr.operand_dtype))) return true;
+  return false;
+}
+
+bool contains_loop(const std::vector<Statement>& body) {
+  for (const Statement& statement : body)
+    if (statement.kind == StatementKind::Loop) return true;
+  return false;
+}
+
+const std::vector<Statement>* vector_body(const Kernel& kernel, const std::vector<Statement>& body) {
+  for (const Statement& statement : body) {
+    if (statement.kind != StatementKind::Loop) continue;
+    if (statement.variable == kernel.vector_var) return &statement.body;
+    if (const auto* found = vector_body(kernel, statement.body)) return found;
+  }
+  return nullptr;
+}
+
+int weight(const Expr& expr) {
+  if (expr.kind != ExprKind::Pointwise) return 1;
+  switch (expr.op) {
+    case Op::exp: case Op::log: case Op::tanh: case Op::erf: case Op::sin: case Op::cos: return 20;
+    case Op::pow: return 30;
+    default: return 1;
+  }
+}
+
+}  // namespace
+
+bool contains_vector_loop(const Kernel& kernel, const std::vector<Statement>& body) {
+  for (const Statement& statement : body)
+    if (statement.kind == StatementKind::Loop &&
+        (statement.variable == kernel.vector_var || contains_vector_loop(kernel, statement.body)))
+      return true;
+  return false;
+}
+
+bool vector_is_parallel(const Kernel& kernel) {
+  return kernel.vector_var.valid() && kernel.parallel.size() == 1 && kernel.parallel[0] == kernel.vector_var;
+}
+
+Shape choose_shape(const Kernel& kernel, const Machine& machine) {
+  Shape shape;
+  if (!kernel.vector_var.valid() || has_complex(kernel)) return shape;
+  std::size_t widest = 1;
+  bool floats = false;
+  int total = 0;
+  for (const Expr& expr : kernel.expressions) {
+    total += weight(expr);
+    const bool half = expr.dtype == DType::F16 || expr.dtype == DType::BF16;
+    if (expr.kind == ExprKind::Load || expr.kind == ExprKind::Pointwise) {
+      // Addresses and conditions of concatenations are I64 too, but they don't decide.
+      const bool address = expr.dtype == DType::I64 && expr.kind != ExprKind::Load;
+      if (!address) widest = std::max(widest, half ? 4 : size_in_bytes(expr.dtype));
+    }
+    floats |= is_float(expr.dtype);
+  }
+  if (floats) widest = std::max<std::size_t>(widest, 4);
+  shape.lanes = std::max(2, machine.vector_bytes / int(widest));
+  const std::vector<Statement>* body = vector_is_parallel(kernel) ? &kernel.body : vector_body(kernel, kernel.body);
+  const bool loops_inside = body && contains_loop(*body);
+  if (loops_inside)
+    // Lanes are independent reductions: wide vectors serve as the unrolling.
+    shape.lanes *= total <= 24 && !kernel.accumulators.empty() ? 4 : 1;
+  else
+    shape.unroll = total <= 60 ? 4 : total <= 160 ? 2 : 1;
+  const auto extent = kernel.variables[kernel.vector_var.index].extent.constant();
+  while (extent && shape.unroll > 1 && *extent < shape.lanes * shape.unroll) shape.unroll /= 2;
+  return shape;
+}
+
+}  // namespace fj

@@ -1,0 +1,22 @@
+/// How a kernel's vector loop is cut into lanes and unrolled copies.
+#pragma once
+
+#include "codegen/llvm/machine.h"
+#include "codegen/loop_ir.h"
+
+namespace fj {
+
+struct Shape {
+  int lanes = 1;
+  int unroll = 1;
+};
+
+Shape choose_shape(const loop::Kernel& kernel, const Machine& machine);
+
+/// The vector loop is the one that threads share, and the only one.
+bool vector_is_parallel(const loop::Kernel& kernel);
+
+/// The vector loop is in `body` or in a loop in it.
+bool contains_vector_loop(const loop::Kernel& kernel, const std::vector<loop::Statement>& body);
+
+}  // namespace fj
