@@ -1,124 +1,261 @@
-"""framejit against eager, torch.compile, Numba and JAX in one run.
+"""framejit against eager NumPy and torch, torch.compile, JAX, Numba and numexpr, in one run.
 
-    ./run bench                      everything
-    ./run bench chain_ops            cases whose name contains a word
-    ./run bench --first-call         only the first call of a fresh process with empty caches
+    ./run bench                                             every workload, size and installed system (long: torch.compile takes
+                                                            up to half a minute to compile each workload)
+    ./run bench softmax layer_norm                          workloads whose name contains one of the words
+    ./run bench chain_ops --sizes cache,ram --systems eager,framejit
+    ./run bench --systems quick --json results.json --plot  everything but torch.compile; plot into benchmarks/results/
+    ./run bench --one-core --statistic least                for a machine that others use too: one thread each, processor time
 
-Calls of all systems are interleaved, so that load from elsewhere disturbs all alike; the table shows the median
-microseconds of a call and, in brackets, how many times as fast as eager of the same library (NumPy for Numba,
-torch for torch.compile and JAX).
+The calls of all systems are interleaved in short turns, so that load from elsewhere disturbs all alike. Every system's result
+is compared with the eager library's first. A line gives the median of a call with its quartiles, the least, how many times as
+fast as eager of the same arrays and as the best peer (torch arrays against eager torch and torch.compile; NumPy arrays against NumPy,
+JAX, Numba and numexpr), and the part of the machine's limit that is reached: measured bandwidth for the bytes that must move,
+or, for products, the rate of the fastest float32 matrix product.
 """
 import argparse
+import contextlib
+import gc
+import json
+import math
 import os
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
 
+import numpy as np
+
+import machine
 import systems
-from cases import CASES
+from libraries import torch
+from workloads import SIZES, all_workloads, leaves
 
-BASELINE = {"numpy": "numpy", "framejit numpy": "numpy", "numba": "numpy",
-            "torch": "torch", "framejit torch": "torch", "torch.compile": "torch", "jax.jit": "torch"}
+TURN = 0.004  # seconds of one system's turn; one call if it takes longer
+clock = time.perf_counter
 
 
-def throughput(names, words, rounds):
-    import numpy as np
+ONE_CORE = {**dict.fromkeys(["OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS", "NUMEXPR_NUM_THREADS",
+                             "FRAMEJIT_THREADS"], "1"),
+            "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"}
 
-    for title, (functions, arguments) in CASES.items():
-        if words and not any(word in title for word in words):
+
+def use_one_core():
+    """The libraries read these when they are imported, so the process starts again."""
+    global clock
+    clock = time.process_time
+    if any(os.environ.get(name) != value for name, value in ONE_CORE.items()):
+        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **ONE_CORE})
+
+
+class Wrong(Exception):
+    """A system's result that is not eager's."""
+
+
+def compare(result, expected, tolerance):
+    found, wanted = leaves(result), leaves(expected)
+    if len(found) != len(wanted):
+        raise Wrong(f"{len(found)} arrays instead of {len(wanted)}")
+    for got, want in zip(found, wanted):
+        scale = max(1.0, float(np.abs(want).max())) if want.size else 1.0
+        if got.shape != want.shape:
+            raise Wrong(f"shape {got.shape} instead of {want.shape}")
+        apart = float(np.abs(got.astype(np.float64) - want.astype(np.float64)).max()) if want.size else 0.0
+        if not apart <= tolerance * scale:
+            raise Wrong(f"differs by {apart:.2g} of {scale:.2g}")
+
+
+def counters():
+    import framejit
+
+    return framejit.cache_info()
+
+
+def prepare(workload, size, name, given, expected):
+    """(call, note, results) of one system; raises what the system raises, or Wrong."""
+    system = systems.SYSTEMS[name]
+    function = systems.program(workload, system)
+    wrapped = system.wrap(function)
+    arguments = systems.arrays_of(system.arrays, given)
+    result = wrapped(*arguments)
+    results = systems.as_numpy(result)
+    if system.against in expected and not isinstance(expected[system.against], Exception):
+        compare(results, expected[system.against], workload.tolerance)
+    for _ in range(2):
+        wrapped(*arguments)
+    note = ""
+    if name.startswith("framejit"):
+        before = counters()
+        wrapped(*arguments)
+        after = counters()
+        kernels = after["kernels_launched"] - before["kernels_launched"]
+        note = f"{kernels} kernels"
+        if after["eager_replays"] != before["eager_replays"] or after["hits"] == before["hits"]:
+            note = "ran eagerly"
+        elif after["breaks"]:
+            note += f", {after['breaks']} breaks so far in this process" if after["breaks"] != prepare.breaks else ""
+        prepare.breaks = after["breaks"]
+    return (lambda: wrapped(*arguments)), note, results
+
+
+prepare.breaks = 0
+
+
+def measure(workload, size, names, rounds, statistic):
+    """{system: record} of one workload at one size."""
+    given = workload.arguments(*workload.sizes[size])
+    calls, notes, records, expected, results = {}, {}, {}, {}, []
+    for name in names:
+        if systems.program(workload, systems.SYSTEMS[name]) is None:
             continue
-        calls, expected = {}, None
-        for system in names:
-            library = systems.SYSTEMS[system][0]
-            function = systems.wrap(system, functions[library])
-            given = systems.arrays(library, arguments)
-            try:
-                result = np.asarray(function(*given))
-            except Exception as error:  # a peer that cannot run here is reported, not hidden
-                print(f"{title}: {system} failed: {type(error).__name__}: {str(error).splitlines()[0]}")
-                continue
-            expected = result if expected is None else expected
-            np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-5, err_msg=system)
-            for _ in range(3):
-                function(*given)
-            started = time.perf_counter()
-            function(*given)
-            calls[system] = (function, given, max(1, min(20000, int(0.004 / (time.perf_counter() - started + 1e-9)))))
-        times = {system: [] for system in calls}
-        for _ in range(rounds):
-            for system, (function, given, repeat) in calls.items():
-                started = time.perf_counter()
-                for _ in range(repeat):
-                    function(*given)
-                times[system].append((time.perf_counter() - started) / repeat)
-        report(title, {system: statistics.median(t) for system, t in times.items()})
+        try:
+            calls[name], notes[name], results = prepare(workload, size, name, given, expected)
+        except Exception as error:  # a system that cannot run here, or is wrong, is reported and not hidden
+            lines = str(error).strip().splitlines()
+            records[name] = {"failed": f"{type(error).__name__}: {lines[0] if lines else ''}"}
+            continue
+        if name in ("numpy", "torch"):
+            expected[name] = results
+    repeat = {}
+    for name, call in calls.items():
+        started = clock()
+        call()
+        repeat[name] = max(1, min(20000, int(TURN / (clock() - started + 1e-9))))
+    times = {name: [] for name in calls}
+    gc.collect()
+    gc.disable()
+    for _ in range(rounds):
+        for name, call in calls.items():
+            call()  # the caches and threads of the system before have gone
+            started = clock()
+            for _ in range(repeat[name]):
+                call()
+            times[name].append((clock() - started) / repeat[name])
+    gc.enable()
+    traffic = workload.traffic(given, results)
+    limit = workload.flops(given) / machine.flop_peak() if workload.product else traffic / machine.bandwidth(traffic)
+    for name, taken in times.items():
+        quarter = statistics.quantiles(taken, n=4) if len(taken) > 1 else [taken[0]] * 3
+        records[name] = {"median": statistics.median(taken), "least": min(taken), "quartiles": [quarter[0], quarter[2]],
+                         "note": notes[name]}
+        records[name]["of_limit"] = limit / records[name][statistic]
+    rate(records, statistic)
+    return {name: records[name] for name in names if name in records}
 
 
-def report(title, seconds):
+def rate(records, statistic):
+    """Adds to each record how many times as fast as eager and as the best peer on the same arrays it is."""
+    for name, record in records.items():
+        if "failed" in record:
+            continue
+        system = systems.SYSTEMS[name]
+        peers = {other: r[statistic] for other, r in records.items() if "failed" not in r and other != name and
+                 systems.SYSTEMS[other].against == system.against and not other.startswith("framejit")}
+        if system.against in peers:
+            record["over_eager"] = peers[system.against] / record[statistic]
+        if peers:
+            record["best_peer"] = min(peers, key=peers.get)
+            record["over_peer"] = peers[record["best_peer"]] / record[statistic]
+
+
+def duration(seconds):
+    for unit, scale in (("s ", 1), ("ms", 1e3), ("us", 1e6)):
+        if seconds * scale >= 1:
+            return f"{seconds * scale:7.2f} {unit}"
+    return f"{seconds * 1e9:7.0f} ns"
+
+
+def show(title, records):
     print(f"\n{title}")
-    for system, value in seconds.items():
-        base = seconds.get(BASELINE[system])
-        ratio = f"  ({base / value:.2f}x {BASELINE[system]})" if base and system != BASELINE[system] else ""
-        print(f"    {system:16s} {value * 1e6:12.2f} us{ratio}")
-
-
-FIRST_CALL = """
-import sys, time
-sys.path.insert(0, {folder!r})
-import systems, cases
-function = cases.CHAIN[{library!r}]
-arguments = systems.arrays({library!r}, cases.CASES["chain_ops 64x64"][1])
-function(*arguments)  # eager once: the library's own start-up is not the compiler's
-wrapped = systems.wrap({system!r}, function)
-started = time.perf_counter()
-wrapped(*arguments)
-print(time.perf_counter() - started)
-"""
-
-
-def first_call(names):
-    print("\nfirst call of chain_ops 64x64 in a fresh process, caches empty (the wrapper's own imports included where they are lazy)")
-    folder = os.path.dirname(os.path.abspath(__file__))
-    for system in names:
-        if system in ("numpy", "torch"):
+    for name, record in records.items():
+        if "failed" in record:
+            print(f"    {name:22} failed: {record['failed'][:110]}")
             continue
-        times = []
-        for _ in range(1 if system == "torch.compile" else 3):
-            with tempfile.TemporaryDirectory() as cache:
-                environment = dict(os.environ, TORCHINDUCTOR_CACHE_DIR=cache, NUMBA_CACHE_DIR=cache, XDG_CACHE_HOME=cache)
-                program = FIRST_CALL.format(folder=folder, library=systems.SYSTEMS[system][0], system=system)
-                result = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
-            if result.returncode:
-                print(f"    {system:16s} failed: {result.stderr.strip().splitlines()[-1]}")
-                break
-            times.append(float(result.stdout.split()[-1]))
-        else:
-            print(f"    {system:16s} {statistics.median(times) * 1e3:12.1f} ms")
+        low, high = record["quartiles"]
+        line = f"    {name:22}{duration(record['median'])} ({duration(low).strip()} .. {duration(high).strip()}, least {duration(record['least']).strip()})"
+        line = f"{line:74}{100 * record['of_limit']:5.0f} % of the limit"
+        if "over_eager" in record:
+            line += f"  {record['over_eager']:6.2f}x eager"
+        if name.startswith("framejit") and "over_peer" in record:
+            line += f"  {record['over_peer']:6.2f}x {record['best_peer']}"
+        print(line + (f"  [{record['note']}]" if record["note"] else ""), flush=True)
+
+
+def summary(results):
+    print("\nframejit over the best peer (geometric mean; least)")
+    for product in (False, True):
+        for name in ("framejit numpy", "framejit torch"):
+            for size in SIZES:
+                found = {key: records[name]["over_peer"] for key, (records, is_product, of) in results.items()
+                         if of == size and is_product == product and "over_peer" in records.get(name, {})}
+                if not found:
+                    continue
+                mean = math.exp(statistics.fmean(map(math.log, found.values())))
+                worst = min(found, key=found.get)
+                print(f"    {'products ' if product else ''}{name}, {size}: {mean:.2f}x of {len(found)}; least {found[worst]:.2f}x: {worst}; "
+                      f"below 0.95x: {sum(v < 0.95 for v in found.values())}")
+
+
+def plot(results, path):
+    """Bars of framejit over the best peer."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    bars = [(key, name, records[name]["over_peer"]) for key, (records, _, _) in results.items() for name in ("framejit numpy", "framejit torch")
+            if "over_peer" in records.get(name, {})]
+    figure, axes = pyplot.subplots(figsize=(9, 1 + 0.22 * len(bars)))
+    axes.barh([f"{key}, {name.split()[1]}" for key, name, _ in bars], [value for _, _, value in bars],
+              color=["tab:blue" if name.endswith("numpy") else "tab:orange" for _, name, _ in bars])
+    axes.axvline(1, color="black", linewidth=0.8)
+    axes.set_xscale("log")
+    axes.set_xlabel("times as fast as the best peer on the same arrays")
+    axes.invert_yaxis()
+    axes.tick_params(axis="y", labelsize=7)
+    figure.tight_layout()
+    os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+    figure.savefig(path, dpi=110)
+    print(f"plot: {path}")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("words", nargs="*")
-    parser.add_argument("--first-call", action="store_true")
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--systems", help="comma-separated; default: all that are installed")
-    arguments = parser.parse_args()
-    names = arguments.systems.split(",") if arguments.systems else systems.available()
-    if not arguments.first_call:
-        import contextlib
-
-        scope = contextlib.nullcontext()
-        if any(systems.SYSTEMS[n][0] == "torch" for n in names):
-            import torch
-
-            scope = torch.no_grad()
-        with scope:
-            throughput(names, arguments.words, arguments.rounds)
-    if arguments.first_call or not arguments.words:
-        first_call(names)
+    parser.add_argument("words", nargs="*", help="parts of workloads' names; none: all")
+    parser.add_argument("--sizes", default=",".join(SIZES), help="some of tiny,cache,ram, or a size one workload has")
+    parser.add_argument("--systems", default="all", help="names or groups, separated by commas: " + "; ".join([*systems.SYSTEMS, *systems.GROUPS]))
+    parser.add_argument("--rounds", type=int, default=11)
+    parser.add_argument("--json", metavar="FILE", help="write the records, with the machine and versions")
+    parser.add_argument("--plot", nargs="?", metavar="FILE", const=os.path.join(os.path.dirname(os.path.abspath(__file__)), "results", "speed.png"))
+    parser.add_argument("--list", action="store_true", help="print workloads and sizes and stop")
+    parser.add_argument("--statistic", choices=("median", "least"), default="median", help="what the ratios compare")
+    parser.add_argument("--one-core", action="store_true", help="one thread in every library, and processor time instead of wall time")
+    options = parser.parse_args()
+    if options.one_core:
+        use_one_core()
+    workloads = {name: w for name, w in all_workloads().items() if not options.words or any(word in name for word in options.words)}
+    if options.list:
+        for name, workload in workloads.items():
+            print(f"{name:20} {workload.sizes}")
+        return
+    names = systems.chosen(options.systems.split(","))
+    about = machine.description()
+    print(f"{about['processor']}, {about['cores']} cores; " + ", ".join(f"{k} {v}" for k, v in about["versions"].items()))
+    results = {}
+    with torch.no_grad() if torch else contextlib.nullcontext():
+        for name, workload in workloads.items():
+            for size in options.sizes.split(","):
+                if size in workload.sizes:
+                    records = measure(workload, size, names, options.rounds, options.statistic)
+                    results[f"{name} {size}"] = (records, workload.product, size)
+                    show(f"{name} {size} {workload.sizes[size]}", records)
+    if len(results) > 1:
+        summary(results)
+    if options.json:
+        with open(options.json, "w") as file:
+            json.dump({"machine": about, "results": {key: records for key, (records, _, _) in results.items()}}, file, indent=1)
+    if options.plot:
+        plot(results, options.plot)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

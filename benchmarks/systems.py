@@ -1,24 +1,15 @@
-"""The systems a benchmark compares: how each wraps the same function. One row each; absent ones are left out."""
+"""The systems a benchmark compares: one row each. Systems that are not installed, or for which a workload is not written, are left out."""
 import importlib.util
+import types
+from dataclasses import dataclass
+
+import numpy as np
+
+import libraries
 
 
-def _jax(function):
-    import jax
-
-    jitted = jax.jit(function)
-    return lambda *arguments: jitted(*arguments).block_until_ready()
-
-
-def _numba(function):
-    import numba
-
-    return numba.njit(function, parallel=True, fastmath=False)
-
-
-def _torch_compile(function):
-    import torch
-
-    return torch.compile(function)
+def _eager(function):
+    return function
 
 
 def _framejit(function):
@@ -27,34 +18,89 @@ def _framejit(function):
     return framejit.compile(function)
 
 
-#   name                library of the arrays, modules needed, wrapper
+def _torch_compile(dynamic):
+    def wrap(function):
+        import torch
+
+        return torch.compile(function, dynamic=dynamic)
+    return wrap
+
+
+def _jax(function):
+    import jax
+
+    jitted = jax.jit(function)
+    return lambda *arguments: jax.block_until_ready(jitted(*arguments))
+
+
+def _numba(function):
+    return libraries.numba.njit(function, parallel=True)
+
+
+@dataclass
+class System:
+    arrays: str        # the library whose arrays it is given
+    against: str       # its results are compared with those on these arrays: numpy or torch
+    source: str        # the function of a workload it runs
+    modules: list      # that must be installed
+    wrap: object
+
+    @property
+    def installed(self):
+        return all(importlib.util.find_spec(module) for module in self.modules)
+
+
 SYSTEMS = {
-    "numpy": ("numpy", ["numpy"], lambda function: function),
-    "framejit numpy": ("numpy", ["framejit"], _framejit),
-    "numba": ("numpy", ["numba"], _numba),
-    "torch": ("torch", ["torch"], lambda function: function),
-    "framejit torch": ("torch", ["framejit", "torch"], _framejit),
-    "torch.compile": ("torch", ["torch"], _torch_compile),
-    "jax.jit": ("jax", ["jax"], _jax),
+    "numpy": System("numpy", "numpy", "numpy", [], _eager),
+    "framejit numpy": System("numpy", "numpy", "numpy", ["framejit"], _framejit),
+    "numba": System("numpy", "numpy", "numba", ["numba"], _numba),
+    "numexpr": System("numpy", "numpy", "numexpr", ["numexpr"], _eager),
+    "jax": System("jax", "numpy", "jax", ["jax"], _jax),
+    "torch": System("torch", "torch", "torch", ["torch"], _eager),
+    "framejit torch": System("torch", "torch", "torch", ["torch", "framejit"], _framejit),
+    "torch.compile": System("torch", "torch", "torch", ["torch"], _torch_compile(False)),
+    "torch.compile dynamic": System("torch", "torch", "torch", ["torch"], _torch_compile(True)),
+}
+#: What --systems takes beside names.
+GROUPS = {
+    "all": list(SYSTEMS),
+    "eager": ["numpy", "torch"],
+    "framejit": ["framejit numpy", "framejit torch"],
+    "quick": [name for name in SYSTEMS if not name.startswith("torch.compile")],
 }
 
 
-def available():
-    return [name for name, (_, modules, _) in SYSTEMS.items() if all(importlib.util.find_spec(m) for m in modules)]
+def chosen(words):
+    """The names of the systems that words and groups name, in the order of the table; ValueError for others."""
+    names = {name for word in words for name in GROUPS.get(word, [word])}
+    if unknown := names - set(SYSTEMS):
+        raise ValueError(f"no system {sorted(unknown)}: there are {', '.join(SYSTEMS)} and the groups {', '.join(GROUPS)}")
+    return [name for name, system in SYSTEMS.items() if name in names and system.installed]
 
 
-def arrays(library, arguments):
-    """NumPy arrays as arrays of `library`."""
+def program(workload, system):
+    """The workload's function for a system, or None if it has none."""
+    function = vars(workload).get(system.source) or getattr(workload, system.source, None)
+    if function is None and system.source == "jax" and "jax" not in vars(workload) and hasattr(workload, "numpy") and workload.numpy:
+        # The same text with jax.numpy in NumPy's place.
+        names = dict(workload.numpy.__globals__, np=libraries.jax_modules()[1])
+        function = types.FunctionType(workload.numpy.__code__, names, workload.numpy.__name__)
+    return function
+
+
+def arrays_of(library, value):
+    """NumPy arrays in nested lists as arrays of `library`, with memory of their own."""
+    if isinstance(value, (list, tuple)):
+        return type(value)(arrays_of(library, item) for item in value)
     if library == "torch":
-        import torch
-
-        return tuple(torch.from_numpy(a) for a in arguments)
+        return libraries.torch.from_numpy(value.copy())
     if library == "jax":
-        import jax.numpy
-
-        return tuple(jax.numpy.asarray(a) for a in arguments)
-    return tuple(arguments)
+        return libraries.jax_modules()[1].asarray(value)
+    return value.copy()
 
 
-def wrap(system, function):
-    return SYSTEMS[system][2](function)
+def as_numpy(value):
+    """Results as nested lists of NumPy arrays."""
+    if isinstance(value, (list, tuple)):
+        return [as_numpy(item) for item in value]
+    return np.array(value)
