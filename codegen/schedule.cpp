@@ -7,6 +7,7 @@
 
 #include "codegen/index_maps.h"
 #include "graph_ir/ops.h"
+#include "graph_ir/rules/conditions.h"
 #include "runtime/base/error.h"
 
 namespace fj {
@@ -80,7 +81,7 @@ bool is_reduction(Op op) {
 
 class Scheduler {
  public:
-  explicit Scheduler(const Graph& graph) : graph_(graph) {}
+  Scheduler(const Graph& graph, bool conditions) : graph_(graph), conditions_(conditions) {}
 
   Schedule run() {
     const std::size_t count = graph_.value_count();
@@ -99,7 +100,7 @@ class Scheduler {
 
     for (const Output& output : graph_.outputs) demand(output.value);
     for (const Write& write : graph_.writes) demand(write.value);
-    demand_unused_that_may_fail();
+    demand_what_may_fail();
     for (std::size_t n = graph_.nodes.size(); n-- > 0;) visit(int(n));
     for (const Input& input : graph_.inputs) copy_input(input);
     sort_groups();
@@ -112,16 +113,66 @@ class Scheduler {
   bool is_input(ValueId value) const { return schedule_.node_of[value.index] < 0; }
   Group& group(int g) { return schedule_.groups[g]; }
 
-  /// The value must be in memory. Inputs are.
-  /// Eager raises although nobody reads the result, so it is computed.
-  void demand_unused_that_may_fail() {
-    std::vector<bool> used(graph_.value_count());
-    for (const Node& node : graph_.nodes)
-      for (ValueId operand : node.operands) used[operand.index] = true;
-    for (const Node& node : graph_.nodes)
-      if (row(node.op).effect == Effect::Fallible && !used[node.results[0].index]) demand(node.results[0]);
+  /// Eager fails or warns although nobody reads the elements concerned, so they are computed: what may fail or raise is demanded
+  /// unless one of its readers computes all of it anyway.
+  void demand_what_may_fail() {
+    std::vector<bool> whole = demanded_, read = demanded_;  // every element is computed; some may be
+    for (std::size_t n = graph_.nodes.size(); n-- > 0;) {
+      const Node& current = graph_.nodes[n];
+      bool computed = row(current.op).effect == Effect::Extern;
+      for (ValueId result : current.results) computed |= whole[result.index];
+      if (!computed && (row(current.op).effect == Effect::Fallible || (conditions_ && may_raise_condition(graph_, current)))) {
+        demand(current.results[0]);
+        computed = true;
+      }
+      bool live = computed;
+      for (ValueId result : current.results) live |= read[result.index];
+      if (!live) continue;
+      for (std::size_t i = 0; i < current.operands.size(); ++i) {
+        read[current.operands[i].index] = true;
+        if (reads_whole(current, i, computed)) whole[current.operands[i].index] = true;
+      }
+    }
   }
 
+  /// Whether computing the node (all of it if `computed`, else a part) computes every element of its operand.
+  bool reads_whole(const Node& current, std::size_t operand, bool computed) const {
+    const Dims& from = shape(current.operands[operand]);
+    switch (row(current.op).lowering) {
+      case Lowering::Pointwise: return computed;
+      case Lowering::IndexMap: break;
+      case Lowering::Gather: return operand == 0 || computed;  // what is indexed by data is in memory
+      default: return computed || is_reduction(current.op);
+    }
+    if (!computed) return false;
+    const Dims& to = shape(current.results[0]);
+    const auto not_empty = [&](const SymDim& size) { return least(size) > 0; };
+    switch (current.op) {
+      case Op::transpose: case Op::reshape: case Op::concat: return true;
+      case Op::slice: return from == to;  // every element once, in whatever order
+      case Op::slice_update: return operand == 1;
+      case Op::broadcast: {
+        // Nothing is computed of what is repeated no times.
+        const auto& dims = current.attrs.get<std::vector<std::int64_t>>("dims");
+        for (std::size_t d = 0; d < to.size(); ++d) {
+          const auto kept = std::find(dims.begin(), dims.end(), std::int64_t(d));
+          if ((kept == dims.end() || !(from[std::size_t(kept - dims.begin())] == to[d])) && !not_empty(to[d])) return false;
+        }
+        return true;
+      }
+      default: return false;  // pad: may cut, and its value may be used nowhere
+    }
+  }
+
+  /// A lower bound of a size.
+  std::int64_t least(const SymDim& size) const {
+    if (size.is_constant()) return size.value();
+    for (std::size_t s = 0; s < graph_.symbols.size(); ++s)
+      if (size == SymDim(SymbolId{std::uint32_t(s)})) return graph_.symbols[s].min;
+    return 0;
+  }
+
+  /// The value must be in memory. Inputs are.
   void demand(ValueId value) {
     if (!is_input(value)) demanded_[value.index] = true;
   }
@@ -631,6 +682,7 @@ class Scheduler {
   }
 
   const Graph& graph_;
+  const bool conditions_;
   Schedule schedule_;
   std::vector<std::vector<Use>> uses_;
   std::vector<bool> demanded_;
@@ -663,7 +715,7 @@ MatmulOperand matmul_operand(const Graph& graph, const std::vector<int>& node_of
   return found;
 }
 
-Schedule schedule(const Graph& graph) { return Scheduler(graph).run(); }
+Schedule schedule(const Graph& graph, bool conditions) { return Scheduler(graph, conditions).run(); }
 
 std::string text(const Graph& graph, const Schedule& schedule) {
   std::string out;

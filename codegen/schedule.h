@@ -55,8 +55,8 @@ MatmulOperand matmul_operand(const Graph& graph, const std::vector<int>& node_of
 /// Strides of an input, in elements.
 Strides input_strides(const Graph& graph, const Input& input);
 
-/// Precondition: the graph is verified.
-Schedule schedule(const Graph& graph);
+/// Precondition: the graph is verified. With `conditions` what can raise an IEEE condition is computed for every element.
+Schedule schedule(const Graph& graph, bool conditions = false);
 
 std::string text(const Graph& graph, const Schedule& schedule);
 

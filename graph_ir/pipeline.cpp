@@ -10,7 +10,8 @@
 namespace fj {
 namespace {
 
-void run(Graph& graph, bool (*pass)(Graph&), [[maybe_unused]] const char* name) {
+template <class Pass>
+void run(Graph& graph, Pass pass, [[maybe_unused]] const char* name) {
   pass(graph);
 #ifndef NDEBUG
   check(graph, std::string("after ") + name);
@@ -19,18 +20,19 @@ void run(Graph& graph, bool (*pass)(Graph&), [[maybe_unused]] const char* name) 
 
 }  // namespace
 
-void optimise(Graph& graph) {
+void optimise(Graph& graph, bool conditions) {
+  const auto remove_dead = [conditions](Graph& changed) { return dce(changed, conditions); };
 #ifndef NDEBUG
   check(graph, "as captured");
 #endif
-  run(graph, dce, "dce");  // first, so that dead users do not keep broadcasts from sinking
+  run(graph, remove_dead, "dce");  // first, so that dead users do not keep broadcasts from sinking
   run(graph, simplify, "simplify");
   run(graph, cse, "cse");
-  run(graph, dce, "dce");
+  run(graph, remove_dead, "dce");
   run(graph, sink_broadcasts, "sink_broadcasts");
   run(graph, simplify, "simplify");  // sinking brings constants together
   run(graph, cse, "cse");
-  run(graph, dce, "dce");
+  run(graph, remove_dead, "dce");
 }
 
 }  // namespace fj

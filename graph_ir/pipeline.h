@@ -6,6 +6,7 @@
 namespace fj {
 
 /// The graph means the same afterwards. Debug builds verify after every pass and name the one that broke it.
-void optimise(Graph& graph);
+/// `conditions`: IEEE conditions raised by any node are part of the meaning (NumPy).
+void optimise(Graph& graph, bool conditions = false);
 
 }  // namespace fj

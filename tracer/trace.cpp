@@ -167,7 +167,7 @@ TraceResult trace(const TraceRequest& request) {
   PyErr_Fetch(&type, &value, &traceback);
   try {
     result.segment = trace_segment(request);
-    if (has_array_work(*result.segment)) optimise(*result.segment->graph);
+    if (has_array_work(*result.segment)) optimise(*result.segment->graph, result.segment->collects != 0);
   } catch (const std::exception& failure) {
     result.internal_error = failure.what();
     Exit exit = exit_at(request, request.start_instruction, Exit::Kind::Handover);

@@ -64,7 +64,7 @@ std::string describe_steps(const LoweredProgram& program) {
 }  // namespace
 
 std::unique_ptr<Program> compile_llvm(const Graph& graph, const CompileOptions& options) {
-  const Schedule groups = schedule(graph);
+  const Schedule groups = schedule(graph, options.float_conditions);
   LoweredProgram lowered = lower(graph, groups);
   write_in_place(lowered, options.float_conditions);
   std::size_t expressions = 0;

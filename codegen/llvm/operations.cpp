@@ -202,6 +202,7 @@ Val Operations::cast(DType from, DType to, Val value) {
   // Float to integer as x86's cvtt instructions do it: out of range gives the lowest value of the width converted to, which
   // is 32 bits for the narrow types (then cut), 64 for u32.
   if (to == DType::U64) {
+    if (llvm::isa<llvm::Constant>(x)) x = fence(x);
     Value* limit = number(from, 9223372036854775808.0);
     Value* large = b.CreateFCmpOGE(x, limit);
     Value* shifted = b.CreateSelect(large, b.CreateFSub(x, limit), x);
@@ -209,7 +210,10 @@ Val Operations::cast(DType from, DType to, Val value) {
     return {b.CreateXor(converted, b.CreateSelect(large, integer(to, 1ull << 63), integer(to, 0)))};
   }
   const bool sixty_four = to == DType::I64 || to == DType::U32;
+  // What is out of range is poison to the optimiser: it must neither know the number nor choose when to convert it.
+  if (llvm::isa<llvm::Constant>(x)) x = fence(x);
   Value* converted = b.CreateFPToSI(x, wide(sixty_four ? b.getInt64Ty() : b.getInt32Ty()));
+  if (conditions) converted = fence(converted);
   return {b.CreateZExtOrTrunc(converted, type)};
 }
 
@@ -218,6 +222,18 @@ Value* Operations::compare(llvm::CmpInst::Predicate predicate, Value* x, Value* 
                             predicate == llvm::CmpInst::FCMP_UNO || predicate == llvm::CmpInst::FCMP_ORD;
   if (!conditions || quiet_anyway) return b.CreateFCmp(predicate, x, y);
   return b.CreateConstrainedFPCmp(llvm::Intrinsic::experimental_constrained_fcmp, predicate, x, y, "", llvm::fp::ebStrict);
+}
+
+Value* Operations::fence(Value* value) {
+  llvm::Type* type = value->getType();
+  if (type->isFPOrFPVectorTy()) return call(llvm::Intrinsic::arithmetic_fence, {value});
+  llvm::Type* floats = wide(type->getScalarSizeInBits() == 64 ? b.getDoubleTy() : b.getFloatTy());
+  return b.CreateBitCast(call(llvm::Intrinsic::arithmetic_fence, {b.CreateBitCast(value, floats)}), type);
+}
+
+Val Operations::executed(const Val& value) {
+  auto fenced = [&](Value* part) { return part && conditions && part->getType()->isFPOrFPVectorTy() ? fence(part) : part; };
+  return {fenced(value.real), fenced(value.imaginary)};
 }
 
 void Operations::report(Value* condition, std::uint32_t bits) {

@@ -61,6 +61,9 @@ class Operations {
   /// Of floats. Quiet if conditions are collected: comparing NaN is no invalid operation (the processor's
   /// ordered comparisons, and its minimum and maximum, say it is).
   llvm::Value* compare(llvm::CmpInst::Predicate predicate, llvm::Value* a, llvm::Value* b_value);
+  /// The value, and nothing can be concluded from how it was made if conditions are collected: what raises them is executed,
+  /// for all lanes, and not at compile time. Costs no instruction.
+  Val executed(const Val& value);
   void report(llvm::Value* condition, std::uint32_t bits);
 
   /// `usual`, but where `condition` holds in a lane that counts what `otherwise` computes (for all lanes), behind a
@@ -73,6 +76,7 @@ class Operations {
   Val library(const std::string& name, DType dtype, std::span<const Val> args);
 
  private:
+  llvm::Value* fence(llvm::Value* value);
   llvm::Value* half_to_float(llvm::Value* bits16);
   llvm::Value* float_to_half(llvm::Value* value);
   llvm::Value* float_to_brain(llvm::Value* value);

@@ -1,6 +1,8 @@
 // One function per rule of pointwise.def. A rule gets register values of the operand dtype and gives one of the result's.
 // Half types compute in float and round at the end (Operations::round_to).
+#include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include <llvm/IR/Intrinsics.h>
 
@@ -395,15 +397,24 @@ Val shift_right(Operations& ops, DType, DType operand, Args args) {
   return {ops.select(fits, ops.b.CreateLShr(args[0].real, amount), ops.integer(operand, 0))};
 }
 
-Val where(Operations& ops, DType result, DType, Args args) {
-  Val value{ops.select(args[0].real, args[1].real, args[2].real)};
-  if (is_complex(result)) value.imaginary = ops.select(args[0].real, args[1].imaginary, args[2].imaginary);
-  return value;
+// Eager computes both sides everywhere. Without fences the side is computed only where it is chosen (a masked instruction, a
+// branch), or what follows is computed of each side at compile time: 1 / where(c, 1, 0).
+Val where(Operations& ops, DType, DType, Args args) {
+  const Val a = ops.executed(args[1]), b = ops.executed(args[2]);
+  Val value{ops.select(args[0].real, a.real, b.real)};
+  if (a.imaginary) value.imaginary = ops.select(args[0].real, a.imaginary, b.imaginary);
+  return ops.executed(value);
 }
 
 }  // namespace
 
 Val Operations::apply(Op op, DType result, DType operand, std::span<const Val> args) {
+  // Constants that are still operands raise something: `simplify` folds the others.
+  std::vector<Val> fenced;
+  if (conditions && std::all_of(args.begin(), args.end(), [](const Val& arg) { return llvm::isa<llvm::Constant>(arg.real); })) {
+    for (const Val& arg : args) fenced.push_back(executed(arg));
+    args = fenced;
+  }
   switch (op) {
 #define FJ_POINTWISE(name, rule, cuda) \
   case Op::name: return rule(*this, result, operand, args);

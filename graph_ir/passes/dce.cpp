@@ -3,6 +3,7 @@
 
 #include "graph_ir/evaluate.h"
 #include "graph_ir/ops.h"
+#include "graph_ir/rules/conditions.h"
 
 namespace fj {
 namespace {
@@ -24,7 +25,7 @@ bool may_fail(const Graph& graph, const std::vector<const Node*>& definition, co
 
 }  // namespace
 
-bool dce(Graph& graph) {
+bool dce(Graph& graph, bool conditions) {
   std::vector<const Node*> definition(graph.value_count(), nullptr);
   for (const Node& node : graph.nodes)
     for (ValueId result : node.results) definition[result.index] = &node;
@@ -37,7 +38,8 @@ bool dce(Graph& graph) {
   bool changed = false;
   for (std::size_t i = graph.nodes.size(); i-- > 0;) {
     const Node& node = graph.nodes[i];
-    live[i] = row(node.op).effect == Effect::Extern || may_fail(graph, definition, node);
+    live[i] = row(node.op).effect == Effect::Extern || may_fail(graph, definition, node) ||
+              (conditions && may_raise_condition(graph, node));
     for (ValueId result : node.results) live[i] = live[i] || used[result.index];
     changed = changed || !live[i];
     if (live[i])

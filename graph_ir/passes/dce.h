@@ -4,13 +4,13 @@
 ///     return %1                       return %0
 /// Extern calls stay, in order. A dead Fallible node stays too, since eager would raise its error, unless
 /// nothing can go wrong in it: floating-point quotients, and integer ones by a constant other than 0.
-/// The IEEE conditions of a dead Pure node are lost with it. Returns true if the graph changed.
+/// With `conditions`, nodes stay that can raise an IEEE condition, which NumPy reports. Returns true if the graph changed.
 #pragma once
 
 #include "graph_ir/graph.h"
 
 namespace fj {
 
-bool dce(Graph& graph);
+bool dce(Graph& graph, bool conditions = false);
 
 }  // namespace fj

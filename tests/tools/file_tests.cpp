@@ -34,8 +34,9 @@ namespace {
 using Lines = std::vector<std::string>;
 
 const std::map<std::string, std::function<void(fj::Graph&)>> stages = {
-    {"print", [](fj::Graph&) {}}, {"dce", fj::dce}, {"cse", fj::cse}, {"simplify", fj::simplify},
-    {"sink_broadcasts", fj::sink_broadcasts}, {"optimise", fj::optimise},
+    {"print", [](fj::Graph&) {}}, {"dce", [](fj::Graph& graph) { fj::dce(graph); }},
+    {"dce_with_conditions", [](fj::Graph& graph) { fj::dce(graph, true); }}, {"cse", fj::cse}, {"simplify", fj::simplify},
+    {"sink_broadcasts", fj::sink_broadcasts}, {"optimise", [](fj::Graph& graph) { fj::optimise(graph); }},
 };
 
 struct Failure {

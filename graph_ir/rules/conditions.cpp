@@ -1,0 +1,46 @@
+// Floating-point and complex arithmetic raises, but for what only looks at signs, order and kind.
+#include "graph_ir/rules/conditions.h"
+
+#include "graph_ir/ops.h"
+
+namespace fj {
+namespace {
+
+bool is_real_or_complex(DType dtype) { return is_float(dtype) || is_complex(dtype); }
+
+/// Casts raise for what the target has no value for: integers but of half types, whose range is small, never.
+bool cast_may_raise(DType from, DType to) {
+  if (to == DType::Bool || from == DType::Bool) return false;
+  if (!is_real_or_complex(from)) return to == DType::F16;
+  if (!is_real_or_complex(to)) return true;
+  const auto part_size = [](DType dtype) { return size_in_bytes(dtype) / (is_complex(dtype) ? 2 : 1); };
+  return part_size(to) <= part_size(from) && from != to;
+}
+
+bool is_quiet(Op op) {
+  switch (op) {
+    case Op::neg: case Op::abs: case Op::sign: case Op::floor: case Op::ceil: case Op::round: case Op::trunc:
+    case Op::is_nan: case Op::is_inf: case Op::is_finite: case Op::sign_bit: case Op::logical_not: case Op::copysign:
+    case Op::maximum: case Op::minimum: case Op::fmax: case Op::fmin: case Op::eq: case Op::ne: case Op::lt: case Op::le:
+    case Op::gt: case Op::ge: case Op::where: case Op::reduce_max: case Op::reduce_min: case Op::argmax: case Op::argmin:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+bool may_raise_condition(const Graph& graph, const Node& node) {
+  switch (row(node.op).lowering) {
+    case Lowering::Constant: case Lowering::Index: case Lowering::IndexMap: case Lowering::Gather: case Lowering::Extern: return false;
+    default: break;
+  }
+  const DType operand = graph.type(node.operands[0]).dtype;
+  if (node.op == Op::cast) return cast_may_raise(operand, graph.type(node.results[0]).dtype);
+  // |a + bi| is a square root of squares.
+  if (is_complex(operand) && node.op == Op::abs) return true;
+  return is_real_or_complex(operand) && !is_quiet(node.op);
+}
+
+}  // namespace fj

@@ -1,0 +1,13 @@
+/// Which operations can raise an IEEE condition: divide by zero, overflow, underflow, invalid.
+///
+/// NumPy reports them, so in a graph that collects conditions such a node is executed, for every element, although nobody
+/// reads its result. True of an operation that is not known to be quiet: a node too many costs time, one too few a warning.
+#pragma once
+
+#include "graph_ir/graph.h"
+
+namespace fj {
+
+bool may_raise_condition(const Graph& graph, const Node& node);
+
+}  // namespace fj

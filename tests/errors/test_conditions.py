@@ -1,0 +1,104 @@
+"""NumPy's floating-point warnings where an optimiser likes to lose them: eager computes every element of every operation."""
+import numpy as np
+import pytest
+
+import framejit
+from harness import Outcome, compare
+
+FEW = [1, 2, 3, 4, 7, 17, 33]
+HUGE = np.array([1e308, -1e308, 3.0, 0.0, 5.0])
+PROGRAMS = {
+    # Nobody reads the result, or not all of it.
+    "unused": lambda x, y: (np.log(y), x * 2)[1],
+    "unused_and_nothing_else": lambda x, y: (np.log(y), 3)[1],
+    "argument_returned": lambda x, y: (x / y, x)[1],
+    "sliced": lambda x, y: np.log(y)[1:] + x[1:],
+    "every_second": lambda x, y: (x / y)[::2] + 1,
+    "cut_from_concatenation": lambda x, y: np.concatenate([x / y, x], axis=-1)[..., x.shape[-1]:] * 2,
+    "one_element": lambda x, y: (x / y).reshape(-1)[0],
+    "repeated_no_times": lambda x, y: np.log(y.reshape(-1)[:1]) * np.ones((0, 1)),
+    "indexed_by_data": lambda x, y: (x / y)[..., np.array([0, 0])],
+    "sum_of_which_a_part_is_read": lambda x, y: ((x / y)[None].sum(0)[..., :1]) * 2,
+    "only_the_kind_is_asked": lambda x, y: (np.isnan(x / y), np.sign(x - y), np.signbit(x - y)),
+    "no_elements_of_it": lambda x, y: (x / y)[None, :][:, :0],
+    # np.where computes both sides everywhere.
+    "quotient_where_possible": lambda x, y: np.where(x > 0, 1 / x, 0.0),
+    "either_quotient": lambda x, y: np.where(x > 0, 1 / x, 1 / y),
+    "root_where_possible": lambda x, y: np.where(x > 0, np.sqrt(y - 1), 0.0),
+    "cast_of_either": lambda x, y: np.where(y > 0, (x / y).astype(np.float32), 0.0),
+    "integer_of_either": lambda x, y: np.where(x < 0, (x * 1e10).astype(np.int32), 0),
+    "zero_replaced": lambda x, y: np.where(y == 0, 0.0, x / y) * 1.0,
+    "quotient_by_choice_of_constants": lambda x, y: 1 / np.where(x > 0, 1.0, 0.0),
+    "product_of_choices": lambda x, y: np.where(x > 0, 1.0, 2.0) * np.where(x > 0, 1e308, 0) * 1e10,
+    "exponential_of_choice": lambda x, y: np.exp(np.where(x > 0, 1000.0, 0.0)),
+    "cast_to_less_of_either": lambda x, y: np.where(x > 0, np.float32(1), (x * 1e300).astype(np.float32)),
+    # Constants.
+    "quotient_of_constants": lambda x, y: np.ones(3) / np.zeros(3) + x.sum(),
+    "logarithm_of_constants": lambda x, y: np.log(np.zeros(3)) + x.sum(),
+    "scalars": lambda x, y: np.float64(1) / np.float64(0) + x,
+    "bool_as_divisor": lambda x, y: (x > 0) / (y > 0),
+    # Algebra that holds for numbers only.
+    "difference_with_itself": lambda x, y: (x - y) - (x - y),
+    "difference_compared": lambda x, y: ((x - y) == 0, (x - y) > 0, (x - y) != 0),
+    "times_zero": lambda x, y: np.exp(x * 1e5) * 0 + 1,
+    "power_of_zero": lambda x, y: np.power(x - y, 0),
+    "clipped": lambda x, y: np.clip(x + x, 0, 1),
+    "truth": lambda x, y: ((x - y).astype(bool), np.any(x - y)),
+    "maximum_is_known": lambda x, y: np.maximum(x - y, np.inf),
+}
+
+
+def overwritten(x, y):
+    z = x / y
+    z[...] = 1
+    return z + 1
+
+
+def unused_before_a_break(x, y):
+    np.log(y)
+    print("here")
+    return x * 2
+
+
+def unused_in_a_loop(x, y):
+    for i in range(3):
+        np.log(y - i)
+        x = x + 1
+    return x
+
+
+PROGRAMS |= {f.__name__: f for f in (overwritten, unused_before_a_break, unused_in_a_loop)}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_warnings_are_those_of_eager(name):
+    framejit.reset()
+    function = PROGRAMS[name]
+    compiled = framejit.compile(function)
+    counting = [np.arange(n, dtype=np.float64) for n in FEW]
+    inputs = [(x, x[::-1].copy()) for x in counting]
+    inputs += [(x.astype(np.float32), y.astype(np.float32)) for x, y in inputs]
+    inputs += [(np.stack([x] * 3), np.stack([y] * 3)) for x, y in inputs]
+    inputs += [(HUGE, -HUGE), (-HUGE, HUGE), (np.tile(HUGE, 7), np.tile(-HUGE, 7)), (HUGE + 1, HUGE + 1)]
+    inputs += [(x, np.where(np.abs(x) > 1e300, np.inf, x)) for x, _ in inputs[-4:]]
+    for x, y in inputs:
+        for _ in range(2):
+            eager = Outcome(function, (x.copy(), y.copy()), {})
+            compare(Outcome(compiled, (x.copy(), y.copy()), {}), eager)
+    info = framejit.cache_info()
+    assert info["internal_errors"] == 0 and info["graphs"] > 0
+
+
+def test_ordinary_numbers_raise_nothing_although_all_is_computed():
+    """The nodes the front end makes for itself and drops raise nothing: no call is replayed."""
+    def f(x, y):
+        np.log(y)
+        z = np.where(x > 1, 1 / x, 0.0)
+        return z[1:] + (x / y)[:-1], x.mean(), x.std(), np.clip(x, 0, 1), np.linspace(0, 1, 5) * x[0]
+
+    framejit.reset()
+    compiled = framejit.compile(f)
+    for n in (5, 6, 7, 40):
+        x = np.linspace(1, 2, n)
+        compare(Outcome(compiled, (x, x + 1), {}), Outcome(f, (x, x + 1), {}))
+    assert framejit.cache_info()["eager_replays"] == 0
