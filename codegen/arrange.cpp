@@ -62,24 +62,30 @@ void merge_variables(Kernel& kernel, Body& body, std::vector<std::uint32_t>& lis
   }
 }
 
-/// The loop for vector lanes: the one along which most memory is contiguous.
+/// The loop for vector lanes: the one along which most memory is contiguous. What happens once a row only decides between
+/// loops that are equally good for what happens once an element.
 VarId choose_vector_variable(Kernel& kernel, Body& body, const std::vector<std::uint32_t>& candidates) {
+  auto in_row_only = [&](const Affine& address) {
+    for (std::uint32_t reduction : body.reductions)
+      if (address.coefficient(VarId{reduction})) return false;
+    return !body.reductions.empty();
+  };
   VarId best;
-  int best_score = 0;
+  std::pair<int, int> best_score;  // once an element, once a row
   for (std::uint32_t candidate : candidates) {
     const VarId variable{candidate};
-    int score = 0;
-    auto rate = [&](const Affine& address, int weight) {
+    std::pair<int, int> score;
+    auto rate = [&](const Affine& address, int weight, int& part) {
       const auto stride = address.coefficient(variable);
-      if (!address.dynamic.empty()) score -= weight;
-      else if (stride) score += *stride == SymDim(1) ? 2 * weight : -weight;
+      if (!address.dynamic.empty()) part -= weight;
+      else if (stride) part += *stride == SymDim(1) ? 2 * weight : -weight;
     };
     for (const Expr& expr : kernel.expressions)
-      if (expr.kind == ExprKind::Load) rate(expr.address, 1);
-    for (const auto& store : body.stores) rate(store.address, 2);
-    for (const auto& store : body.row_stores) rate(store.address, 1);
+      if (expr.kind == ExprKind::Load) rate(expr.address, 1, in_row_only(expr.address) ? score.second : score.first);
+    for (const auto& store : body.stores) rate(store.address, 2, score.first);
+    for (const auto& store : body.row_stores) rate(store.address, 1, body.reductions.empty() ? score.first : score.second);
     const auto extent = kernel.variables[candidate].extent.constant();
-    if (extent && *extent < 8) score -= 4;
+    if (extent && *extent < 8) score.first -= 4;
     if (!best.valid() || score >= best_score) best = variable, best_score = score;
   }
   return best;

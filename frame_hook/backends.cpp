@@ -8,6 +8,7 @@
 #include "frame_hook/python_graph.h"
 #include "guards/source.h"
 #include "runtime/base/error.h"
+#include "runtime/base/log.h"
 
 namespace fj {
 
@@ -184,6 +185,7 @@ std::unique_ptr<Program> compile_graph(const Segment& segment, const FrameValues
   CompileOptions compile;
   compile.threads = int(options.threads);
   compile.float_conditions = segment.collects != 0;
+  compile.dump_ir = log_enabled(Artifact::code, segment.graph->name);
   return without_gil([&] {
     return options.backend == "reference" ? compile_reference(*segment.graph, compile) : compile_llvm(*segment.graph, compile);
   });

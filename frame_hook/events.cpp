@@ -119,8 +119,9 @@ void Events::graph(GraphEvent event) {
     for (const std::string& guard : event.guards) text += "\n  " + guard;
     log(Artifact::guards, text);
   }
-  if (log_enabled(Artifact::kernels, event.function) && !event.program.empty())
-    log(Artifact::kernels, "framejit: kernels of " + event.function + "\n" + event.program);
+  const bool code = log_enabled(Artifact::code, event.function);
+  if ((code || log_enabled(Artifact::kernels, event.function)) && !event.program.empty())
+    log(code ? Artifact::code : Artifact::kernels, "framejit: kernels of " + event.function + "\n" + event.program);
   if (graphs_.size() < kept) graphs_.push_back(std::move(event));
 }
 

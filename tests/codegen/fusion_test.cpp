@@ -40,6 +40,19 @@ graph @f(%x: f32[50, 70]) {
 })", {sample(DType::F32, {50, 70}, 1)}, {.ulps = 20, .kernels = 1});
 }
 
+TEST(Fusion, lanes_follow_the_elements_of_a_row_whatever_is_stored_once_a_row) {
+  const Graph graph = parse(R"(
+graph @f(%x: f32[50, 70]) {
+  %0 = reduce_sum %x {axes = [1]} : f32[50]
+  %1 = broadcast %0 {dims = [0], shape = [50, 70]} : f32[50, 70]
+  %2 = sub %x, %1 : f32[50, 70]
+  %3 = reduce_max %2 {axes = [1]} : f32[50]
+  return %0, %3
+})");
+  const std::string loops = compile_llvm(graph, {.dump_ir = true})->text();
+  EXPECT_NE(loops.find("for i1 < 70 vector"), std::string::npos) << loops.substr(0, 1000);
+}
+
 TEST(Fusion, a_full_reduction_is_split) {
   same_as_reference(R"(
 graph @f(%x: f32[300, 401]) {
