@@ -367,6 +367,22 @@ bool compare(std::int64_t a, int comparison, std::int64_t b) {
   return false;
 }
 
+PyObject* changed_class_attribute(const Guard& guard, PyTypeObject* type) {
+  auto now = [](PyObject* was) { return was && PyWeakref_Check(was) ? reinterpret_cast<PyWeakReference*>(was)->wr_object : was; };
+  // Name, then what was found (a weak reference if it can be).
+  for (std::size_t i = 0; i + 1 < guard.names.size(); i += 2) {
+    PyObject *name = guard.names[i].get(), *was = guard.names[i + 1].get();
+    if (name != GuardSet::bases_name()) {
+      if (fj_type_lookup(type, name) != now(was)) return name;
+      continue;
+    }
+    if (PyTuple_GET_SIZE(type->tp_mro) != PyTuple_GET_SIZE(was)) return name;
+    for (Py_ssize_t b = 0; b < PyTuple_GET_SIZE(was); ++b)
+      if (PyTuple_GET_ITEM(type->tp_mro, b) != now(PyTuple_GET_ITEM(was, b))) return name;
+  }
+  return nullptr;
+}
+
 bool same_constant(PyObject* a, PyObject* b) {
   if (a == b) return true;
   PyTypeObject* type = Py_TYPE(a);
@@ -556,12 +572,8 @@ inline __attribute__((always_inline)) bool Program::decide(const Step& step, con
       const Guard& guard = guards_[std::size_t(step.guard)];
       if (guard.names.empty() || value() != (guard.weak ? reinterpret_cast<PyWeakReference*>(step.object)->wr_object : step.object))
         return false;
-      // The class changed: only what the segment relied on counts. Name, then what was found (a weak reference if it can be).
-      for (std::size_t i = 0; i + 1 < guard.names.size(); i += 2) {
-        PyObject* was = guard.names[i + 1].get();
-        if (was && PyWeakref_Check(was)) was = reinterpret_cast<PyWeakReference*>(was)->wr_object;
-        if (fj_type_lookup(type, guard.names[i].get()) != was) return false;
-      }
+      // The class changed: only what the segment relied on counts.
+      if (changed_class_attribute(guard, type) != nullptr) return false;
       step.version = type->tp_version_tag;  // the lookups have given it one, or 0: look again next time
       return true;
     }

@@ -110,6 +110,8 @@ bool layout_matches(const ArrayCheck& check, const ArrayView& view, std::span<st
 bool read_any_array(PyObject* object, ArrayView& view);
 /// True if the two arrays' elements can share a byte, judged by the interval each one's elements lie in.
 bool may_overlap(const ArrayView& a, const ArrayView& b);
+/// The first name of a TypeVersion guard under which the class has not what it had; null: all as it was.
+PyObject* changed_class_attribute(const Guard& guard, PyTypeObject* type);
 /// Equality of constants: same exact type, floats bitwise, tuples item by item; other objects by identity.
 bool same_constant(PyObject* a, PyObject* b);
 bool compare(std::int64_t a, int comparison, std::int64_t b);

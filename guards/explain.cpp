@@ -82,6 +82,12 @@ std::string joined(const std::vector<SourceRef>& sources) {
 
 std::string Guard::text() const {
   std::string result(templates[int(kind)]);
+  if (kind == GuardKind::TypeVersion && !names.empty()) {
+    std::string attributes;
+    for (std::size_t i = 0; i < names.size(); i += 2)
+      if (const char* name = PyUnicode_AsUTF8(names[i].get())) attributes += (attributes.empty() ? "" : ", ") + source->text() + "." + name;
+    replace(result, "{source}", attributes);
+  }
   if (source) replace(result, "{source}", source->text());
   replace(result, "{object}", object_text);
   replace(result, "{others}", joined(others));
@@ -166,8 +172,14 @@ std::vector<GuardSet::Failure> GuardSet::failures(const FrameValues& values) con
         failure.found = guard->object_text + (step.kind == Kind::HasKey ? " is not there" : " is there");
         failure.expected = guard->text();
         break;
+      case Kind::TypeVersion: {
+        PyObject* name = PyType_Check(found) ? guard_program::changed_class_attribute(*guard, reinterpret_cast<PyTypeObject*>(found)) : nullptr;
+        const char* text = name ? PyUnicode_AsUTF8(name) : nullptr;
+        failure.found = guard->source->text() + (text ? std::string(".") + text : "") + " was changed";
+        failure.expected = guard->text();
+        break;
+      }
       case Kind::DictVersion:
-      case Kind::TypeVersion:
         failure.found = guard->source->text() + " was changed";
         failure.expected = guard->text();
         break;

@@ -23,6 +23,15 @@ Ref<> remembered(PyObject* object) {
   return weak ? weak : Ref<>::borrow(object);
 }
 
+/// A class's bases in order, each remembered.
+Ref<> remembered_bases(PyTypeObject* type) {
+  auto bases = Ref<>::steal(PyTuple_New(PyTuple_GET_SIZE(type->tp_mro)));
+  FJ_CHECK(bases, "out of memory");
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(type->tp_mro); ++i)
+    PyTuple_SET_ITEM(bases.get(), i, remembered(PyTuple_GET_ITEM(type->tp_mro, i)).release());
+  return bases;
+}
+
 void hold_weakly(Guard& guard) {
   guard.weak = weak_reference(guard.object.get());
   if (guard.weak) guard.object = nullptr;
@@ -84,7 +93,7 @@ void GuardSet::add(Guard guard) {
       std::vector<Ref<>> names;
       for (Ref<>& name : guard.names) {
         names.push_back(name);
-        names.push_back(remembered(fj_type_lookup(type, name.get())));
+        names.push_back(name.get() == bases_name() ? remembered_bases(type) : remembered(fj_type_lookup(type, name.get())));
       }
       guard.names = std::move(names);
       // A lookup makes CPython give the class a version if it has none now.
@@ -124,6 +133,11 @@ void GuardSet::add(Guard guard) {
   }
   by_place_.emplace(std::pair(guard.kind, guard.source), guards_.size());
   guards_.push_back(std::move(guard));
+}
+
+PyObject* GuardSet::bases_name() {
+  static PyObject* name = PyUnicode_InternFromString("__mro__");
+  return name;
 }
 
 void GuardSet::define(SymbolId symbol, Symbol::Quotient definition) {

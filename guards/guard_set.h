@@ -42,7 +42,8 @@ struct Guard {
   GuardKind kind;
   SourceRef source = nullptr;
   /// Identity, TypeIs, FunctionCode, Equals, DictKeys (tuple or list of keys), HasKey, LacksKey: what is expected or asked for.
-  /// TypeVersion: the type, and `names` the attributes relied on, found or not (empty: any change of the class counts).
+  /// TypeVersion: the type, and `names` the attributes relied on, found or not, GuardSet::bases_name() for its bases (empty: any
+  /// change of the class counts).
   /// DictVersion: the dict. Objects that can be are held weakly once the guard is in a GuardSet: then this is null.
   Ref<PyObject> object;
   std::vector<Ref<PyObject>> names;
@@ -80,6 +81,8 @@ class GuardSet {
   ~GuardSet();
   /// Duplicates are dropped. GradMode, TorchModes and NumpyErrState record the state of this moment.
   void add(Guard guard);
+  /// Stands for the order of bases among the names of a TypeVersion guard: "__mro__", interned.
+  static PyObject* bases_name();
   /// A symbol that no guard binds: a quotient or remainder of others, computed before relations are compared.
   void define(SymbolId symbol, Symbol::Quotient definition);
   /// After the last add: orders and compiles to the check program.

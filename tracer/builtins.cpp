@@ -85,8 +85,8 @@ bool is_subclass(TracerImpl& t, PyTypeObject* type, PyTypeObject* base) {
   static PyObject* const check = PyUnicode_InternFromString("__subclasscheck__");
   static PyObject* const instance_check = PyUnicode_InternFromString("__instancecheck__");
   PyTypeObject* meta = Py_TYPE(base);
-  if (meta == &PyType_Type || (fj_type_lookup(meta, check) == fj_type_lookup(&PyType_Type, check) &&
-                               fj_type_lookup(meta, instance_check) == fj_type_lookup(&PyType_Type, instance_check)))
+  if (meta == &PyType_Type || (t.class_attribute(meta, check) == fj_type_lookup(&PyType_Type, check) &&
+                               t.class_attribute(meta, instance_check) == fj_type_lookup(&PyType_Type, instance_check)))
     return false;
   // ABCs answer by registration; torch's Parameter and Buffer by a mark on tensors.
   if (!std::strcmp(meta->tp_name, "ABCMeta")) {
@@ -100,7 +100,6 @@ bool is_subclass(TracerImpl& t, PyTypeObject* type, PyTypeObject* base) {
   if (!std::strcmp(meta->tp_name, "_ParameterMeta") || !std::strcmp(meta->tp_name, "_BufferMeta") ||
       !std::strcmp(meta->tp_name, "_TensorMeta"))
     return false;  // marks are attributes of tensors, which wrapped arrays (exact types) do not have
-  (void)t;
   break_graph(BreakReason::UnsupportedObject, std::string("class ") + base->tp_name + " decides isinstance itself");
 }
 
@@ -108,7 +107,7 @@ V builtin_isinstance(TracerImpl& t, Arguments_& a, Keywords& k) {
   expect("isinstance", a, k, 2, 2);
   if (a[0]->kind == ValueKind::Iterator || a[0]->kind == ValueKind::Builtin) unknown("isinstance", a);
   PyTypeObject* type = t.type_of(a[0]);
-  if (!is_settled(type)) t.guard_type_version(type);  // its bases may be replaced
+  if (!is_settled(type)) t.guard_bases(type);
   for (PyTypeObject* base : classes_of(t, a[1]))
     if (is_subclass(t, type, base)) return t.true_value;
   return t.false_value;
@@ -118,7 +117,7 @@ V builtin_issubclass(TracerImpl& t, Arguments_& a, Keywords& k) {
   expect("issubclass", a, k, 2, 2);
   PyObject* type = t.constant_object(a[0]);
   if (!type || !PyType_Check(type)) unknown("issubclass", a);
-  t.guard_type_version(reinterpret_cast<PyTypeObject*>(type));
+  t.guard_bases(reinterpret_cast<PyTypeObject*>(type));
   for (PyTypeObject* base : classes_of(t, a[1]))
     if (is_subclass(t, reinterpret_cast<PyTypeObject*>(type), base)) return t.true_value;
   return t.false_value;

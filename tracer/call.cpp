@@ -140,9 +140,8 @@ V TracerImpl::call(const V& callable, std::vector<V> positional, Keywords keywor
     case ValueKind::Instance: {
       static PyObject* const name = PyUnicode_InternFromString("__call__");
       PyTypeObject* type = type_of(callable);
-      PyObject* method = fj_type_lookup(type, name);
+      PyObject* method = class_attribute(type, name);
       if (method && PyFunction_Check(method)) {
-        guard_type_version(type);
         positional.insert(positional.begin(), callable);
         return call(wrap_constant(method), std::move(positional), std::move(keywords));
       }
@@ -253,8 +252,7 @@ V TracerImpl::call_object(const V& callable, PyObject* object, std::vector<V> po
     return call(part("func"), std::move(arguments), merged_keywords(std::move(merged), keywords));
   }
   if (method && PyFunction_Check(method)) {
-    PyTypeObject* type = type_of(callable);
-    guard_type_version(type);
+    class_attribute(type_of(callable), call_name);
     if (method == module_call()) return call_module(callable, std::move(positional), std::move(keywords));
     positional.insert(positional.begin(), callable);
     return call(wrap_constant(method), std::move(positional), std::move(keywords));
@@ -337,7 +335,7 @@ V TracerImpl::call_builtin_method(BuiltinValue& method, std::vector<V> positiona
         if (type->tp_init == PyBaseObject_Type.tp_init && positional.empty() && keywords.empty()) return none;
         static PyObject* const name = PyUnicode_InternFromString("__init__");
         // object.__init__ reached through super().
-        if (positional.empty() && keywords.empty() && owner->kind == ValueKind::Instance && fj_type_lookup(type, name)) return none;
+        if (positional.empty() && keywords.empty() && owner->kind == ValueKind::Instance && class_attribute(type, name)) return none;
       }
       if (method.name == "__setattr__" && positional.size() == 2 && keywords.empty()) {
         if (auto* instance = as<InstanceValue>(owner)) {
@@ -537,7 +535,7 @@ V TracerImpl::call_type(const V& callable, PyTypeObject* type, std::vector<V> po
   PyTypeObject* builtin_base = type;
   while (builtin_base->tp_flags & Py_TPFLAGS_HEAPTYPE && builtin_base->tp_base) builtin_base = builtin_base->tp_base;
   const bool simple = (type->tp_flags & Py_TPFLAGS_HEAPTYPE) && plain_meta && builtin_base == &PyBaseObject_Type &&
-                      fj_type_lookup(type, new_name) == fj_type_lookup(&PyBaseObject_Type, new_name) && !fj_type_lookup(type, del_name);
+                      class_attribute(type, new_name) == fj_type_lookup(&PyBaseObject_Type, new_name) && !class_attribute(type, del_name);
   if (!simple) {
     // Named tuples.
     Ref<> fields = Ref<>::steal(PyObject_GetAttrString(reinterpret_cast<PyObject*>(type), "_fields"));
@@ -553,7 +551,8 @@ V TracerImpl::call_type(const V& callable, PyTypeObject* type, std::vector<V> po
         positional.push_back(given->second);
         keywords.erase(given);
       } else if (PyObject* value = PyDict_GetItemWithError(defaults.get(), field)) {
-        guard_type_version(type);
+        static PyObject* const defaults_name = PyUnicode_InternFromString("_field_defaults");
+        class_attribute(type, defaults_name);
         positional.push_back(wrap(value, sources->constant(value)));
       } else {
         named = false;
@@ -567,10 +566,10 @@ V TracerImpl::call_type(const V& callable, PyTypeObject* type, std::vector<V> po
     }
     break_graph(BreakReason::UnknownCall, callable_name(callable));
   }
-  guard_type_version(type);
+  guard_bases(type);
   auto instance = std::make_shared<InstanceValue>();
   instance->type = Ref<PyTypeObject>::borrow(type);
-  PyObject* init = fj_type_lookup(type, init_name);
+  PyObject* init = class_attribute(type, init_name);
   if (init && PyFunction_Check(init)) {
     positional.insert(positional.begin(), instance);
     call(wrap_constant(init), std::move(positional), std::move(keywords));

@@ -111,12 +111,12 @@ bool TracerImpl::handler_instruction(Frame& frame, const FjInstr& instr) {
 V TracerImpl::make_exception(PyTypeObject* type, std::vector<V> positional, Keywords keywords) {
   static PyObject* const new_name = PyUnicode_InternFromString("__new__");
   static PyObject* const init_name = PyUnicode_InternFromString("__init__");
-  PyObject *maker = fj_type_lookup(type, new_name), *init = fj_type_lookup(type, init_name);
+  PyObject *maker = class_attribute(type, new_name), *init = class_attribute(type, init_name);
   const bool python_init = init && PyFunction_Check(init);
   if (Py_TYPE(type) != &PyType_Type || !maker || PyFunction_Check(maker) || Py_TYPE(maker) == &PyStaticMethod_Type ||
       (!keywords.empty() && !python_init))
     break_graph(BreakReason::Raise, source_text());
-  guard_type_version(type);
+  guard_bases(type);
   auto exception = std::make_shared<InstanceValue>();
   exception->type = Ref<PyTypeObject>::borrow(type);
   exception->args = positional;

@@ -402,7 +402,8 @@ V match_class(TracerImpl& tracer, const V& subject, const V& type, int positiona
       if (positional != 1 || !(cls->tp_flags & kMatchSelf)) break_graph(BreakReason::ErrorWhileTracing, "too many positional patterns");
       values.push_back(subject);
     } else {
-      tracer.guard_type_version(cls);
+      static PyObject* const match_args = PyUnicode_InternFromString("__match_args__");
+      tracer.class_attribute(cls, match_args);
       if (!PyTuple_CheckExact(fields.get()) || PyTuple_GET_SIZE(fields.get()) < positional)
         break_graph(BreakReason::ErrorWhileTracing, "too many positional patterns");
       for (int i = 0; i < positional; ++i) wanted.push_back(tracer.wrap_constant(tracer.keep(Ref<>::borrow(PyTuple_GET_ITEM(fields.get(), i))).get()));

@@ -149,6 +149,7 @@ class TracerImpl {
   bool guard_value(ObjectValue& value);
   void guard_type(ObjectValue& value);
   void add_guard(GuardKind kind, SourceRef source, PyObject* object = nullptr, std::int64_t number = 0);
+  void add_guard(Guard guard);
   PyObject* constant_object(const V& value);
   PyTypeObject* type_of(const V& value);
   bool is_none(const V& value);
@@ -167,6 +168,11 @@ class TracerImpl {
   V bind_class_attribute(PyObject* found, const V& self, PyTypeObject* type);
   void set_attribute(const V& owner, PyObject* name, const V& value);
   void delete_attribute(const V& owner, PyObject* name);
+  /// What the class or its bases have under a name, null if nothing; either is guarded.
+  PyObject* class_attribute(PyTypeObject* type, PyObject* name);
+  /// The class's bases are relied on.
+  void guard_bases(PyTypeObject* type);
+  /// Nothing at all of the class may change. Costs a trace for each write to it: name what counts instead.
   void guard_type_version(PyTypeObject* type);
   std::optional<V> written_attribute(const V& owner, PyObject* name);  // engaged with null: deleted
 
@@ -247,7 +253,9 @@ class TracerImpl {
   std::uint32_t collected_ = 0;
   std::unordered_map<PyObject*, V> identity_;
   std::vector<Ref<>> kept_;
-  std::set<PyTypeObject*> versioned_types_;
+  void note_class(PyTypeObject* type, PyObject* name);
+  void note_descriptor(PyTypeObject* type);
+  std::set<std::pair<PyTypeObject*, PyObject*>> versioned_types_;  // and the interned name; null: anything
 };
 
 /// How the tracer treats a callable that is neither a table row nor a Python function: a row of builtins.def.

@@ -96,7 +96,12 @@ std::unique_ptr<Segment> trace_segment(const TraceRequest& request) {
       V result = tracer.run();
       auto segment = tracer.build_return(result);
       segment->exit = exit_at(request, request.start_instruction, Exit::Kind::Return);
-      if (!has_array_work(*segment)) return empty_segment(request, exit_at(request, request.start_instruction, Exit::Kind::Handover));
+      if (!has_array_work(*segment)) {
+        // Nothing to compile for such values; for others there may be.
+        auto idle = empty_segment(request, exit_at(request, request.start_instruction, Exit::Kind::Handover));
+        idle->guards = std::move(segment->guards);
+        return idle;
+      }
       segment->covers_function = request.start_instruction == 0;
       return segment;
     } catch (const StopReached&) {

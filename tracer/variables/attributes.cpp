@@ -1,7 +1,7 @@
 /// `owner.name` by CPython's own rules, on Values.
 ///
-/// For a real object the lookup is done on the real type and instance dict, and what it found is guarded: the type's
-/// version (no write to the class or its bases), the presence of the key in the instance dict, the absence where the
+/// For a real object the lookup is done on the real type and instance dict, and what it found is guarded: what the class
+/// and its bases have under that name, the presence of the key in the instance dict, the absence where the
 /// class answers. Python code on the way (property, __getattr__, descriptors) is inlined.
 #include <algorithm>
 #include <cstring>
@@ -64,11 +64,36 @@ bool is_pure_getter(PyTypeObject* type, PyObject* descriptor) {
 
 }  // namespace
 
-void TracerImpl::guard_type_version(PyTypeObject* type) {
-  if (!versioned_types_.insert(type).second) return;
+void TracerImpl::guard_type_version(PyTypeObject* type) { note_class(type, nullptr); }
+void TracerImpl::guard_bases(PyTypeObject* type) { note_class(type, GuardSet::bases_name()); }
+
+PyObject* TracerImpl::class_attribute(PyTypeObject* type, PyObject* name) {
+  note_class(type, name);
+  return fj_type_lookup(type, name);
+}
+
+/// What kind of descriptor it is.
+void TracerImpl::note_descriptor(PyTypeObject* type) {
+  static PyObject* const names[] = {intern("__get__"), intern("__set__"), intern("__delete__")};
+  for (PyObject* name : names) note_class(type, name);
+}
+
+void TracerImpl::note_class(PyTypeObject* type, PyObject* name) {
   if (!(type->tp_flags & Py_TPFLAGS_HEAPTYPE)) return;  // static types don't change
+  Ref<> interned = Ref<>::borrow(name);
+  if (interned && !PyUnicode_CHECK_INTERNED(name)) {
+    PyObject* text = interned.release();
+    PyUnicode_InternInPlace(&text);
+    interned = keep(Ref<>::steal(text));
+  }
+  if (!versioned_types_.emplace(type, interned.get()).second) return;
   PyObject* object = reinterpret_cast<PyObject*>(type);
-  add_guard(GuardKind::TypeVersion, sources->constant(object), object);
+  Guard guard;
+  guard.kind = GuardKind::TypeVersion;
+  guard.source = sources->constant(object);
+  guard.object = Ref<>::borrow(object);
+  if (interned) guard.names.push_back(interned);
+  add_guard(std::move(guard));
 }
 
 std::optional<V> TracerImpl::written_attribute(const V& owner, PyObject* name) {
@@ -117,7 +142,7 @@ V TracerImpl::bind_class_attribute(PyObject* found, const V& self, PyTypeObject*
   static PyObject* const get_name = intern("__get__");
   PyObject* get = fj_type_lookup(Py_TYPE(found), get_name);
   if (get && PyFunction_Check(get)) {
-    guard_type_version(Py_TYPE(found));
+    class_attribute(Py_TYPE(found), get_name);
     V descriptor = wrap_constant(found);
     return call(wrap_constant(get), {descriptor, self, wrap_constant(reinterpret_cast<PyObject*>(type))}, {});
   }
@@ -128,18 +153,22 @@ V TracerImpl::type_attribute(const V& owner, PyTypeObject* type, PyObject* name)
   auto& value = *as<ObjectValue>(owner);
   guard_value(value);
   PyTypeObject* meta = Py_TYPE(type);
-  PyObject* from_meta = fj_type_lookup(meta, name);
+  PyObject* from_meta = class_attribute(meta, name);
   if (from_meta && Py_TYPE(from_meta)->tp_descr_set) {
     if (is_pure_getter(meta, from_meta) || meta == &PyType_Type) {
       Ref<> found = Ref<>::steal(PyObject_GetAttr(reinterpret_cast<PyObject*>(type), name));
       if (!found) break_graph(BreakReason::ErrorWhileTracing, take_error());
+      // __name__ and the like are no attributes that a lookup finds.
+      if (PyUnicode_CheckExact(found.get())) {
+        SourceRef source = value.source ? value.source : sources->constant(reinterpret_cast<PyObject*>(type));
+        return wrap(keep(found).get(), sources->make(SourceKind::SlotMember, source, 0, name));
+      }
       guard_type_version(type);
       return wrap_constant(keep(found).get());
     }
     break_graph(BreakReason::UnsupportedObject, "an attribute of a metaclass");
   }
-  if (PyObject* found = fj_type_lookup(type, name)) {
-    guard_type_version(type);
+  if (PyObject* found = class_attribute(type, name)) {
     if (PyFunction_Check(found) || is_function_like(found)) return wrap_constant(found);
     if (Py_TYPE(found) == &PyStaticMethod_Type || Py_TYPE(found) == &PyClassMethod_Type) return bind_class_attribute(found, none, type);
     if (!Py_TYPE(found)->tp_descr_get || Py_TYPE(found) == &PyMethodDescr_Type || Py_TYPE(found) == &PyWrapperDescr_Type ||
@@ -152,9 +181,7 @@ V TracerImpl::type_attribute(const V& owner, PyTypeObject* type, PyObject* name)
     }
     break_graph(BreakReason::UnsupportedObject, std::string("a descriptor of type ") + Py_TYPE(found)->tp_name);
   }
-  guard_type_version(type);
   if (from_meta) {
-    guard_type_version(meta);
     return bind_class_attribute(from_meta, owner, meta);
   }
   return nullptr;
@@ -172,12 +199,13 @@ V TracerImpl::super_attribute(SuperValue& super, PyObject* name) {
   } else {
     type = type_of(self);
   }
-  guard_type_version(type);
+  guard_bases(type);
   PyObject* mro = type->tp_mro;
   bool after = false;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(mro); ++i) {
     auto* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(mro, i));
     if (after) {
+      class_attribute(base, name);
       Ref<> members = Ref<>::steal(PyObject_GetAttrString(reinterpret_cast<PyObject*>(base), "__dict__"));
       Ref<> found = members ? Ref<>::steal(PyObject_GetItem(members.get(), name)) : Ref<>();
       PyErr_Clear();
@@ -218,7 +246,7 @@ V TracerImpl::module_member(const V& owner, ObjectValue& value, PyObject* name) 
 V TracerImpl::object_attribute(const V& owner, ObjectValue& value, PyObject* name) {
   PyObject* object = value.object.get();
   if (auto written = written_attribute(owner, name)) {
-    if (!*written && fj_type_lookup(Py_TYPE(object), name))
+    if (!*written && class_attribute(Py_TYPE(object), name))
       break_graph(BreakReason::UnsupportedObject, "a deleted attribute that the class has too");
     return *written;
   }
@@ -232,7 +260,7 @@ V TracerImpl::object_attribute(const V& owner, ObjectValue& value, PyObject* nam
       add_guard(GuardKind::HasKey, sources->make(SourceKind::InstanceDict, value.source), name);
       return wrap(found, sources->make(SourceKind::Attribute, value.source, 0, name));
     }
-    PyObject* from_type = fj_type_lookup(type, name);
+    PyObject* from_type = class_attribute(type, name);
     if (!from_type) {
       // A module's __getattr__ (lazy imports) is run by Python.
       static PyObject* const getattr_name = intern("__getattr__");
@@ -242,13 +270,12 @@ V TracerImpl::object_attribute(const V& owner, ObjectValue& value, PyObject* nam
     }
   }
   static PyObject* const getattribute_name = intern("__getattribute__");
-  PyObject* getattribute = fj_type_lookup(type, getattribute_name);
+  PyObject* getattribute = class_attribute(type, getattribute_name);
   if (getattribute && PyFunction_Check(getattribute))
     break_graph(BreakReason::UnsupportedObject, std::string("class ") + type->tp_name + " has its own __getattribute__");
-  guard_type_version(type);
 
-  PyObject* found = fj_type_lookup(type, name);
-  if (found) guard_type_version(Py_TYPE(found));  // what kind of descriptor it is
+  PyObject* found = class_attribute(type, name);
+  if (found) note_descriptor(Py_TYPE(found));
   const bool data = found && Py_TYPE(found)->tp_descr_set;
   if (data) {
     if (Py_TYPE(found) == &PyProperty_Type) return bind_class_attribute(found, owner, type);
@@ -286,7 +313,7 @@ V TracerImpl::object_attribute(const V& owner, ObjectValue& value, PyObject* nam
   }
   if (found) return bind_class_attribute(found, owner, type);
   static PyObject* const getattr_name = intern("__getattr__");
-  PyObject* getattr = fj_type_lookup(type, getattr_name);
+  PyObject* getattr = class_attribute(type, getattr_name);
   if (!getattr) return nullptr;
   if (getattr == module_getattr()) return module_member(owner, value, name);
   if (!PyFunction_Check(getattr)) break_graph(BreakReason::UnsupportedObject, std::string("class ") + type->tp_name + " has __getattr__");
@@ -347,12 +374,13 @@ V TracerImpl::find_attribute(const V& owner, PyObject* name) {
     }
     case ValueKind::Instance: {
       auto& instance = *as<InstanceValue>(owner);
+      PyObject* found = class_attribute(instance.type.get(), name);
       for (auto& [key, value] : instance.attributes)
         if (PyUnicode_Compare(key.get(), name) == 0) return value;
       if (text == "args" && PyType_IsSubtype(instance.type.get(), reinterpret_cast<PyTypeObject*>(PyExc_BaseException)))
         return tracer.tuple(instance.args);
-      if (PyObject* found = fj_type_lookup(instance.type.get(), name)) {
-        guard_type_version(instance.type.get());
+      if (found) {
+        note_descriptor(Py_TYPE(found));
         if (Py_TYPE(found) == &PyMemberDescr_Type) return nullptr;  // a slot nobody has filled
         if (!std::strcmp(Py_TYPE(found)->tp_name, "cached_property") || !std::strcmp(Py_TYPE(found)->tp_name, "functools.cached_property")) {
           Ref<> function = Ref<>::steal(PyObject_GetAttrString(found, "func"));
@@ -364,9 +392,8 @@ V TracerImpl::find_attribute(const V& owner, PyObject* name) {
         return bind_class_attribute(found, owner, instance.type.get());
       }
       if (text == "__class__") return wrap_constant(reinterpret_cast<PyObject*>(instance.type.get()));
-      guard_type_version(instance.type.get());
       static PyObject* const getattr_name = intern("__getattr__");
-      if (PyObject* getattr = fj_type_lookup(instance.type.get(), getattr_name))
+      if (PyObject* getattr = class_attribute(instance.type.get(), getattr_name))
         return call(wrap_constant(getattr), {owner, wrap_constant(name)}, {});
       return nullptr;
     }
@@ -379,7 +406,7 @@ V TracerImpl::find_attribute(const V& owner, PyObject* name) {
         if (fields && PyTuple_Check(fields.get()))
           for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(fields.get()); ++i)
             if (PyUnicode_Compare(PyTuple_GET_ITEM(fields.get(), i), name) == 0) return tuple.items.at(std::size_t(i));
-        PyObject* found = fj_type_lookup(reinterpret_cast<PyTypeObject*>(tuple.type.get()), name);
+        PyObject* found = class_attribute(reinterpret_cast<PyTypeObject*>(tuple.type.get()), name);
         if (found && fields) return bind_class_attribute(found, owner, reinterpret_cast<PyTypeObject*>(tuple.type.get()));
       }
       [[fallthrough]];
@@ -388,7 +415,7 @@ V TracerImpl::find_attribute(const V& owner, PyObject* name) {
       break;
   }
   PyTypeObject* type = type_of(owner);
-  PyObject* found = fj_type_lookup(type, name);
+  PyObject* found = class_attribute(type, name);
   if (!found) return nullptr;
   if (Py_TYPE(found) == &PyMethodDescr_Type || Py_TYPE(found) == &PyWrapperDescr_Type) return bind_class_attribute(found, owner, type);
   break_graph(BreakReason::UnsupportedObject, "attribute '" + text + "' of " + describe(owner));
@@ -397,13 +424,13 @@ V TracerImpl::find_attribute(const V& owner, PyObject* name) {
 void TracerImpl::set_attribute(const V& owner, PyObject* name, const V& value) {
   if (auto* instance = as<InstanceValue>(owner)) {
     static PyObject* const setattr_name = intern("__setattr__");
-    PyObject* setter = fj_type_lookup(instance->type.get(), setattr_name);
+    PyObject* setter = class_attribute(instance->type.get(), setattr_name);
     if (setter && PyFunction_Check(setter)) {
-      guard_type_version(instance->type.get());
       call(wrap_constant(setter), {owner, wrap_constant(name), value}, {});
       return;
     }
-    PyObject* descriptor = fj_type_lookup(instance->type.get(), name);
+    PyObject* descriptor = class_attribute(instance->type.get(), name);
+    if (descriptor) note_descriptor(Py_TYPE(descriptor));
     if (descriptor && Py_TYPE(descriptor)->tp_descr_set && Py_TYPE(descriptor) != &PyMemberDescr_Type) {
       if (Py_TYPE(descriptor) == &PyProperty_Type) {
         Ref<> setter = Ref<>::steal(PyObject_GetAttrString(descriptor, "fset"));
@@ -427,8 +454,8 @@ void TracerImpl::set_attribute(const V& owner, PyObject* name, const V& value) {
       array_library(object->object.get()) || PyFunction_Check(object->object.get()))
     break_graph(BreakReason::UnsupportedObject, "assigns an attribute of " + describe(owner));
   PyTypeObject* type = type_of(owner);
-  guard_type_version(type);
-  PyObject* descriptor = fj_type_lookup(type, name);
+  PyObject* descriptor = class_attribute(type, name);
+  if (descriptor) note_descriptor(Py_TYPE(descriptor));
   if (descriptor && Py_TYPE(descriptor) == &PyProperty_Type) {
     Ref<> setter = Ref<>::steal(PyObject_GetAttrString(descriptor, "fset"));
     if (setter && setter.get() != Py_None) {
@@ -437,7 +464,7 @@ void TracerImpl::set_attribute(const V& owner, PyObject* name, const V& value) {
     }
   }
   static PyObject* const setattr_name = intern("__setattr__");
-  PyObject* setter = fj_type_lookup(type, setattr_name);
+  PyObject* setter = class_attribute(type, setattr_name);
   const bool plain = setter == fj_type_lookup(&PyBaseObject_Type, setattr_name);
   bool module_plain = false;
   if (!plain && module_getattr()) {
@@ -470,10 +497,10 @@ void TracerImpl::set_attribute(const V& owner, PyObject* name, const V& value) {
 void TracerImpl::delete_attribute(const V& owner, PyObject* name) {
   PyTypeObject* type = type_of(owner);
   static PyObject* const delattr_name = intern("__delattr__");
-  PyObject* descriptor = fj_type_lookup(type, name);
-  const bool plain = fj_type_lookup(type, delattr_name) == fj_type_lookup(&PyBaseObject_Type, delattr_name) &&
+  PyObject* descriptor = class_attribute(type, name);
+  if (descriptor) note_descriptor(Py_TYPE(descriptor));
+  const bool plain = class_attribute(type, delattr_name) == fj_type_lookup(&PyBaseObject_Type, delattr_name) &&
                      !(descriptor && Py_TYPE(descriptor)->tp_descr_set);
-  if (plain) guard_type_version(type);
   if (auto* instance = as<InstanceValue>(owner); instance && plain) {
     auto found = std::find_if(instance->attributes.begin(), instance->attributes.end(),
                               [&](auto& item) { return PyUnicode_Compare(item.first.get(), name) == 0; });

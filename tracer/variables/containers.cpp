@@ -200,9 +200,8 @@ V TracerImpl::length(const V& value) {
   static PyObject* const len_name = PyUnicode_InternFromString("__len__");
   if (value->kind == ValueKind::Object || value->kind == ValueKind::Instance) {
     PyTypeObject* type = type_of(value);
-    PyObject* method = fj_type_lookup(type, len_name);
+    PyObject* method = class_attribute(type, len_name);
     if (method && PyFunction_Check(method)) {
-      guard_type_version(type);
       return call(wrap_constant(method), {value}, {});
     }
     PyObject* object = constant_object(value);
@@ -250,9 +249,8 @@ V TracerImpl::get_item(const V& container, const V& key) {
     case ValueKind::Object: case ValueKind::Instance: {
       PyTypeObject* type = type_of(container);
       static PyObject* const name = PyUnicode_InternFromString("__getitem__");
-      PyObject* method = fj_type_lookup(type, name);
+      PyObject* method = class_attribute(type, name);
       if (method && PyFunction_Check(method)) {
-        guard_type_version(type);
         return call(wrap_constant(method), {container, key}, {});
       }
       PyObject* left = constant_object(container);
@@ -292,9 +290,8 @@ void TracerImpl::set_item(const V& container, const V& key, const V& value) {
     case ValueKind::Object: case ValueKind::Instance: {
       PyTypeObject* type = type_of(container);
       static PyObject* const name = PyUnicode_InternFromString("__setitem__");
-      PyObject* method = fj_type_lookup(type, name);
+      PyObject* method = class_attribute(type, name);
       if (method && PyFunction_Check(method)) {
-        guard_type_version(type);
         call(wrap_constant(method), {container, key, value}, {});
         return;
       }

@@ -90,9 +90,8 @@ V TracerImpl::make_iterator(const V& value) {
   if (value->kind == ValueKind::Object || value->kind == ValueKind::Instance) {
     PyTypeObject* type = type_of(value);
     static PyObject* const iter_name = PyUnicode_InternFromString("__iter__");
-    PyObject* method = fj_type_lookup(type, iter_name);
+    PyObject* method = class_attribute(type, iter_name);
     if (method && PyFunction_Check(method)) {
-      guard_type_version(type);
       return call(wrap_constant(method), {value}, {});
     }
   }
@@ -107,9 +106,8 @@ V TracerImpl::next(const V& value) {
   if (value->kind == ValueKind::Instance) {
     static PyObject* const next_name = PyUnicode_InternFromString("__next__");
     PyTypeObject* type = type_of(value);
-    PyObject* method = fj_type_lookup(type, next_name);
+    PyObject* method = class_attribute(type, next_name);
     if (method && PyFunction_Check(method)) {
-      guard_type_version(type);
       ++catching;
       struct Restore {
         int& catching;

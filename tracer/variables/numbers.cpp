@@ -182,10 +182,8 @@ PyObject* python_method(TracerImpl& tracer, const V& value, const char* name) {
   if (value->kind != ValueKind::Object && value->kind != ValueKind::Instance) return nullptr;
   PyTypeObject* type = tracer.type_of(value);
   Ref<> text = Ref<>::steal(PyUnicode_InternFromString(name));
-  PyObject* found = fj_type_lookup(type, text.get());
-  if (!found || !PyFunction_Check(found)) return nullptr;
-  tracer.guard_type_version(type);
-  return found;
+  PyObject* found = tracer.class_attribute(type, text.get());
+  return found && PyFunction_Check(found) ? found : nullptr;
 }
 
 }  // namespace
@@ -359,8 +357,11 @@ V TracerImpl::compare(int comparison, const V& a, const V& b) {
     // Neither type defines ==: identity.
     PyTypeObject *left_type = type_of(a), *right_type = type_of(b);
     if (left_type->tp_richcompare == PyBaseObject_Type.tp_richcompare && right_type->tp_richcompare == PyBaseObject_Type.tp_richcompare) {
-      guard_type_version(left_type);
-      guard_type_version(right_type);
+      static PyObject* const names[] = {PyUnicode_InternFromString("__eq__"), PyUnicode_InternFromString("__ne__")};
+      for (PyObject* name : names) {
+        class_attribute(left_type, name);
+        class_attribute(right_type, name);
+      }
       return tracer.boolean(same_object(a, b) == (comparison == Py_EQ));
     }
   }

@@ -73,6 +73,10 @@ void TracerImpl::add_guard(GuardKind kind, SourceRef source, PyObject* object, s
   guard.source = source;
   guard.object = Ref<>::borrow(object);
   guard.number = number;
+  add_guard(std::move(guard));
+}
+
+void TracerImpl::add_guard(Guard guard) {
   const Location where = location();
   guard.location = where.file + ":" + std::to_string(where.line);
   guards->add(std::move(guard));
@@ -379,13 +383,11 @@ bool TracerImpl::truth(const V& value) {
       static PyObject* const bool_name = PyUnicode_InternFromString("__bool__");
       static PyObject* const len_name = PyUnicode_InternFromString("__len__");
       for (PyObject* name : {bool_name, len_name}) {
-        PyObject* method = fj_type_lookup(type, name);
+        PyObject* method = class_attribute(type, name);
         if (!method) continue;
-        guard_type_version(type);
         if (!PyFunction_Check(method)) break_graph(BreakReason::UnsupportedObject, "truth of " + describe(value));
         return truth(call(bind_class_attribute(method, value, type), {}, {}));
       }
-      guard_type_version(type);
       if (type->tp_as_number && type->tp_as_number->nb_bool) break_graph(BreakReason::UnsupportedObject, "truth of " + describe(value));
       return true;
     }
