@@ -452,10 +452,19 @@ class ProgramLowering {
     }
   }
 
-  /// Outputs that are inputs, results of extern calls, or returned twice are copies.
+  /// Outputs that are inputs or returned twice are copies. What a library call returned is returned itself: it may be a view of
+  /// something larger, which can be seen of it.
   void finish_outputs() {
     for (std::size_t i = 0; i < graph_.outputs.size(); ++i) {
       const int source = memory_.buffer[graph_.outputs[i].value.index];
+      const ProgramBuffer& made = program_.buffers[source];
+      const auto& returned = program_.output_buffers;
+      if (made.kind == BufferKind::ExternResult && made.strides == output_strides(graph_.outputs[i]) &&
+          std::find(returned.begin(), returned.end(), source) == returned.end()) {
+        program_.buffers[program_.output_buffers[i]].kind = BufferKind::Temporary;
+        program_.output_buffers[i] = source;
+        continue;
+      }
       if (source != program_.output_buffers[i]) copy_buffer(source, program_.output_buffers[i], program_);
     }
   }

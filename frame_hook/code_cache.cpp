@@ -49,4 +49,12 @@ void CodeCache::publish(int instruction, std::shared_ptr<const Segment> segment)
   target.segments.insert(target.segments.begin(), std::move(segment));
 }
 
+void CodeCache::forget(int instruction, const Segment* segment) {
+  auto& segments = place(instruction).segments;
+  const auto found = std::find_if(segments.begin(), segments.end(), [&](const auto& known) { return known.get() == segment; });
+  if (found == segments.end()) return;
+  retired_.push_back(std::move(*found));
+  segments.erase(found);
+}
+
 }  // namespace fj

@@ -60,6 +60,8 @@ class CodeCache {
   std::shared_ptr<const Segment> find(int instruction, const FrameValues& values, GuardBindings& bindings);
   Place& place(int instruction) { return places_[std::size_t(instruction)]; }
   void publish(int instruction, std::shared_ptr<const Segment> segment);
+  /// Drops a segment that was made from a wrong prediction, so that it is traced again.
+  void forget(int instruction, const Segment* segment);
 
   const FjCode& decoded() const { return *decoded_; }
   PyCodeObject* code() const { return code_.get(); }
@@ -72,6 +74,7 @@ class CodeCache {
   std::unique_ptr<FjCode, FreeCode> decoded_;
   Options options_;
   std::vector<Place> places_;
+  std::vector<std::shared_ptr<const Segment>> retired_;  // forgotten, perhaps while another thread runs them
 };
 
 }  // namespace fj

@@ -236,7 +236,7 @@ SegmentStatus run_segment(FunctionState& state, const Options& options, const Se
       if (segment.program) totals().kernels_launched += std::uint64_t(segment.program->kernel_count());
       return status;
     }
-    if (status == SegmentStatus::Raised) return status;
+    if (status == SegmentStatus::Raised || status == SegmentStatus::Retrace) return status;
     PyErr_Clear();
     state.events->fallback(state.name, update.reason.empty() ? "a compiled piece could not finish" : update.reason);
   } catch (const std::exception& error) {
@@ -258,10 +258,14 @@ void update_frame(FjFrame* frame, FrameUpdate& update) {
   update.slots.clear();
 }
 
+/// Each corrects one prediction: a model has as many as it has calls of one kind whose layout differs.
+constexpr int kMaximumRetraces = 64;
+
 /// Runs `frame` from its start to its end. Recursion is counted by the caller for as long as it is ours.
 PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, FjFrame* frame) {
   const FjCode& code = cache.decoded();
   bool begun = false;
+  int retraces = 0;
   auto leave = [&](int instruction) {
     fj_leave_recursion(thread);
     if (begun) return hand_over(thread, frame, code, instruction);
@@ -305,6 +309,11 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
       if (status == SegmentStatus::Done && segment->exit.kind != Exit::Kind::Return) update_frame(frame, scratch.update());
       fj_frame_unlink(thread, frame);
       if (status == SegmentStatus::Raised) return finish(nullptr);
+      if (status == SegmentStatus::Retrace) {
+        cache.forget(instruction, segment.get());
+        if (++retraces > kMaximumRetraces) return leave(instruction);
+        continue;
+      }
       if (status == SegmentStatus::Eager) return leave(instruction);
       if (segment->exit.kind == Exit::Kind::Return) return finish(scratch.update().result.release());
       begun = true;
@@ -349,6 +358,10 @@ Frameless call_without_frame(FunctionState& state, CodeCache& cache, PyFunctionO
     totals().hits++;
     FrameUpdate update;
     const SegmentStatus status = run_segment(state, cache.options(), segment, values, lease.bindings(), update);
+    if (status == SegmentStatus::Retrace) {
+      cache.forget(0, &segment);
+      return Frameless::NoSegment;
+    }
     result = status == SegmentStatus::Done ? update.result.release() : nullptr;
     return status == SegmentStatus::Eager ? Frameless::Eager : Frameless::Done;
   }

@@ -180,7 +180,11 @@ class CompiledProgram : public Program {
     }
     const bool failed = fails(status, call);
     if (!failed)
-      for (std::size_t i = 0; i < parts_.output_buffers.size(); ++i) call.outputs[i] = arrays[parts_.output_buffers[i]];
+      for (std::size_t i = 0; i < parts_.output_buffers.size(); ++i) {
+        const int buffer = parts_.output_buffers[i];
+        call.outputs[i] = arrays[buffer];
+        if (parts_.buffers[buffer].kind == BufferKind::ExternResult) call.host->retain(arrays[buffer].object);
+      }
     for (std::size_t b = 0; b < parts_.buffers.size(); ++b) {
       const BufferKind kind = parts_.buffers[b].kind;
       const bool ours = kind == BufferKind::HostArray || kind == BufferKind::ExternResult || (kind == BufferKind::Output && failed);

@@ -157,8 +157,23 @@ V TracerImpl::call_object(const V& callable, PyObject* object, std::vector<V> po
   // Rows of the libraries and of builtins.def, by identity.
   if (Handler handler = find_handler(object)) {
     if (!guard_value(value) && value.source) add_guard(GuardKind::Identity, value.source, object);
-    return handler(tracer, {std::move(positional), std::move(keywords)});
+    try {
+      return handler(tracer, {positional, keywords});
+    } catch (const BreakGraph& refused) {
+      if (refused.reason != BreakReason::UnsupportedOperation || !goes_on_without_row(object)) throw;
+      try {
+        return call_without_row(callable, object, positional, keywords);
+      } catch (const BreakGraph& again) {
+        if (again.reason != BreakReason::UnsupportedOperation && again.reason != BreakReason::UnknownCall) throw;
+      }
+      throw;
+    }
   }
+  return call_without_row(callable, object, std::move(positional), std::move(keywords));
+}
+
+V TracerImpl::call_without_row(const V& callable, PyObject* object, std::vector<V> positional, Keywords keywords) {
+  auto& value = *as<ObjectValue>(callable);
   if (BuiltinHandler handler = find_builtin(object)) {
     guard_value(value);
     return handler(*this, positional, keywords);
@@ -172,15 +187,13 @@ V TracerImpl::call_object(const V& callable, PyObject* object, std::vector<V> po
     guard_value(value);
     return call_type(callable, reinterpret_cast<PyTypeObject*>(object), std::move(positional), std::move(keywords));
   }
-  if (is_extern_candidate(object)) {
-    bool any_array = false;
+  if (const ExternUse use = extern_use(object); use != ExternUse::No) {
+    bool any_array = use == ExternUse::Always;
     for (const V& argument : positional) any_array = any_array || holds_array(*this, argument);
     for (auto& [name, argument] : keywords) any_array = any_array || holds_array(*this, argument);
     if (any_array) {
       if (!guard_value(value) && value.source) add_guard(GuardKind::Identity, value.source, object);
-      auto results = tracer.extern_call(callable, positional, keywords);
-      if (results.size() == 1) return results[0];
-      return tracer.tuple({results.begin(), results.end()});
+      return tracer.extern_call(callable, positional, keywords);
     }
   }
   if (PyFunction_Check(object)) {

@@ -1,9 +1,15 @@
 /// Extern nodes: an array library's own function run inside the program.
 ///
-/// What comes back is predicted by running the function on meta-device tensors (sizes and strides, no memory, no kernel),
-/// and checked at each run. Functions that write into their arguments, draw random numbers, or whose results' sizes are
-/// not known break the graph.
+/// What comes back is predicted (extern_prediction.h), and checked at each run. With sizes that are symbols the prediction is
+/// made for the sizes of now and for others near them, and the results' sizes are fitted to those (`Fit`): again a prediction
+/// that each run checks. Start reading at ExternBuilder::run.
+#include <algorithm>
+#include <map>
+#include <set>
+
 #include "runtime/base/error.h"
+#include "tracer/extern_prediction.h"
+#include "tracer/extern_schema.h"
 #include "tracer/interpreter.h"
 
 namespace fj {
@@ -13,52 +19,68 @@ namespace {
 /// Gives up on one call: another way to run it exists.
 [[noreturn]] void give_up(const std::string& what) { break_graph(BreakReason::UnsupportedOperation, what); }
 
+std::int64_t floor_divide(std::int64_t a, std::int64_t b) { return a / b - ((a % b != 0 && (a < 0) != (b < 0)) ? 1 : 0); }
+
 class ExternBuilder {
  public:
-  ExternBuilder(TracerImpl& tracer, const V& callable) : t_(tracer), callable_(as<ObjectValue>(callable)->object) {
-    Ref<> name = Ref<>::steal(PyObject_GetAttrString(callable_.get(), "__name__"));
+  ExternBuilder(TracerImpl& tracer, const V& callable) : t_(tracer) {
+    call_.callable = as<ObjectValue>(callable)->object;
+    Ref<> name = Ref<>::steal(PyObject_GetAttrString(call_.callable.get(), "__name__"));
     if (!name) PyErr_Clear();
-    call_.name = name ? text_of(name.get()) : std::string(Py_TYPE(callable_.get())->tp_name);
-    call_.callable = callable_;
+    call_.name = name ? text_of(name.get()) : std::string(Py_TYPE(call_.callable.get())->tp_name);
+    const Location where = t_.location();
+    call_.place = where.file + ":" + std::to_string(where.line) + ":";
+    call_.grad = t_.modes.grad;
   }
 
-  std::vector<std::shared_ptr<ArrayValue>> run(const std::vector<V>& positional, const Keywords& keywords);
+  V run(const std::vector<V>& positional, const Keywords& keywords);
 
  private:
   ExternArgument argument(const V& value);
-  Ref<> meta(const ExternArgument& argument);
-  Ref<> meta_of(const ArrayValue& array);
+  std::vector<ExternArray> operand_arrays(std::span<const std::int64_t> symbols) const;
+  const Prediction& predicted(std::span<const std::int64_t> symbols) {
+    return predict(call_, operand_arrays(symbols), symbols);
+  }
+  void find_mutated(const Prediction& prediction);
+  /// Sizes and strides of every result as expressions over the graph's symbols.
+  std::vector<ExternResult> results_of(const Prediction& now);
+  V build(const ExternStructure& structure, const std::vector<V>& arrays) const;
 
   TracerImpl& t_;
-  Ref<> callable_;
   ExternCall call_;
   std::vector<ValueId> operands_;
+  std::vector<std::shared_ptr<ArrayValue>> operand_values_;
   std::vector<std::optional<Dims>> operand_strides_;
-  std::vector<Ref<>> metas_;
   bool requires_grad_ = false;
+  bool symbolic_ = false;
 };
 
 ExternArgument ExternBuilder::argument(const V& value) {
   ExternArgument result;
   switch (value->kind) {
     case ValueKind::Array: {
-      auto& array = *as<ArrayValue>(value);
-      if (array.library != Library::Torch) give_up("`" + call_.name + "` of a NumPy array");
-      requires_grad_ = requires_grad_ || array.requires_grad;
-      for (const SymDim& size : array.shape)
-        if (!size.is_constant()) give_up("`" + call_.name + "` of an array whose sizes vary");
+      auto array = std::static_pointer_cast<ArrayValue>(value);
+      if (array->library != Library::Torch) give_up("`" + call_.name + "` of a NumPy array");
       result.kind = ExternArgument::Kind::Operand;
-      result.index = int(operands_.size());
-      operands_.push_back(t_.read(array));
-      operand_strides_.push_back(array.strides);
-      metas_.push_back(meta_of(array));
+      // One array given twice is one operand: the function may look at that.
+      const auto known = std::find(operand_values_.begin(), operand_values_.end(), array);
+      result.index = int(known - operand_values_.begin());
+      if (known != operand_values_.end()) return result;
+      requires_grad_ = requires_grad_ || array->requires_grad;
+      for (const Dims* dims : {&array->shape, &array->strides})
+        for (const SymDim& size : *dims) symbolic_ = symbolic_ || !size.is_constant();
+      operands_.push_back(t_.read(*array));
+      operand_values_.push_back(array);
+      operand_strides_.push_back(array->strides);
       return result;
     }
     case ValueKind::SymInt:
       result.kind = ExternArgument::Kind::Size;
       result.expression = as<SymIntValue>(value)->expression;
+      symbolic_ = true;
       return result;
     case ValueKind::Tuple: case ValueKind::List:
+      if (auto* tuple = as<TupleValue>(value); tuple && tuple->view_of) give_up("`" + call_.name + "` of " + describe(value));
       result.kind = value->kind == ValueKind::Tuple ? ExternArgument::Kind::Tuple : ExternArgument::Kind::List;
       for (const V& item : t_.sequence_items(value)) result.items.push_back(argument(item));
       return result;
@@ -77,136 +99,328 @@ ExternArgument ExternBuilder::argument(const V& value) {
   }
 }
 
-Ref<> int_list(TracerImpl& t, const Dims& dims) {
-  Ref<> result = Ref<>::steal(PyTuple_New(Py_ssize_t(dims.size())));
-  for (std::size_t i = 0; i < dims.size(); ++i)
-    PyTuple_SET_ITEM(result.get(), Py_ssize_t(i), PyLong_FromLongLong(t.hint(dims[i])));
-  return result;
+std::vector<ExternArray> ExternBuilder::operand_arrays(std::span<const std::int64_t> symbols) const {
+  std::vector<ExternArray> arrays;
+  for (const auto& value : operand_values_) {
+    ExternArray array;
+    array.dtype = value->dtype;
+    for (const SymDim& size : value->shape) array.shape.push_back(size.evaluate(symbols));
+    for (const SymDim& stride : value->strides) array.strides.push_back(stride.evaluate(symbols));
+    arrays.push_back(std::move(array));
+  }
+  return arrays;
 }
 
-Ref<> ExternBuilder::meta_of(const ArrayValue& array) {
-  Ref<> make = Ref<>::steal(PyObject_GetAttrString(torch_module(), "empty_strided"));
-  Ref<> arguments = Ref<>::steal(PyTuple_Pack(2, int_list(t_, array.shape).get(), int_list(t_, array.strides).get()));
-  Ref<> names = Ref<>::steal(Py_BuildValue("{sNss}", "dtype", dtype_object(Library::Torch, array.dtype).release(), "device", "meta"));
-  Ref<> result = make && arguments && names ? Ref<>::steal(PyObject_Call(make.get(), arguments.get(), names.get())) : Ref<>();
-  if (!result) give_up("`" + call_.name + "`: " + take_error());
-  return result;
+bool is_dense(const ArrayValue& array, TracerImpl& t) {
+  std::vector<std::pair<std::int64_t, std::int64_t>> axes;
+  for (int i = 0; i < array.rank(); ++i) axes.emplace_back(t.hint(array.strides[i]), t.hint(array.shape[i]));
+  std::sort(axes.begin(), axes.end());
+  std::int64_t expected = 1;
+  for (auto [stride, size] : axes) {
+    if (size == 1) continue;
+    if (stride != expected) return false;
+    expected *= size;
+  }
+  return true;
 }
 
-Ref<> ExternBuilder::meta(const ExternArgument& argument) {
-  switch (argument.kind) {
-    case ExternArgument::Kind::Constant: return argument.object;
-    case ExternArgument::Kind::Operand: return metas_[std::size_t(argument.index)];
-    case ExternArgument::Kind::Size: return Ref<>::steal(PyLong_FromLongLong(t_.hint(argument.expression)));
-    case ExternArgument::Kind::Slice:
-      return Ref<>::steal(PySlice_New(meta(argument.items[0]).get(), meta(argument.items[1]).get(), meta(argument.items[2]).get()));
+void ExternBuilder::find_mutated(const Prediction& prediction) {
+  std::set<int> written;
+  for (std::size_t i = 0; i < prediction.version_moves.size(); ++i)
+    if (prediction.version_moves[i] > 0) written.insert(int(i));
+  for (int position : extern_effects(call_.name).writes) {
+    if (position >= int(call_.positional.size())) continue;
+    const ExternArgument& argument = call_.positional[std::size_t(position)];
+    if (argument.kind == ExternArgument::Kind::Operand) written.insert(argument.index);
+  }
+  for (int index : written) {
+    const auto& array = operand_values_[std::size_t(index)];
+    if (!is_dense(*array, t_)) give_up("`" + call_.name + "` writes into a tensor with gaps or overlaps");
+    for (std::size_t i = 0; i < operand_values_.size(); ++i)
+      if (int(i) != index && operand_values_[i]->storage == array->storage)
+        give_up("`" + call_.name + "` writes into a tensor that shares memory with another argument");
+    call_.mutated.push_back(index);
+  }
+}
+
+// ---- results with symbols
+
+/// How the results' sizes vary with the symbols: fitted to predictions at other values of them.
+class Fit {
+ public:
+  using Predict = std::function<const Prediction&(std::span<const std::int64_t>)>;
+  Fit(TracerImpl& t, std::vector<SymbolId> symbols, Predict predict) : t_(t), predict_(std::move(predict)) {
+    for (const Symbol& symbol : t_.graph->symbols) hints_.push_back(symbol.hint);
+    for (SymbolId symbol : symbols) {
+      if (taken_.count(symbol.index)) continue;
+      Group group{{symbol}, {}};
+      if (!sample(group)) {
+        // Tied to others by the operation: those of the same size move together.
+        for (SymbolId other : symbols)
+          if (other != symbol && hints_[other.index] == hints_[symbol.index] && !taken_.count(other.index)) group.symbols.push_back(other);
+        if (group.symbols.size() == 1 || !sample(group)) give_up("an operation of tensors whose sizes vary");
+      }
+      for (SymbolId member : group.symbols) taken_.insert(member.index);
+      groups_.push_back(std::move(group));
+    }
+  }
+
+  /// `pick`: the number of a prediction that is wanted.
+  SymDim expression(const std::function<std::int64_t(const Prediction&)>& pick) {
+    const std::int64_t now = pick(predict_(hints_));
+    SymDim result = now;
+    for (const Group& group : groups_) {
+      std::vector<std::int64_t> values;
+      for (const auto& symbols : group.samples) values.push_back(pick(predict_(symbols)));
+      result = result + variation(group, now, values);
+    }
+    // Not a sum of what each symbol does alone: a product, say.
+    if (groups_.size() > 1) {
+      std::vector<std::int64_t> all = hints_;
+      for (std::size_t g = 0; g < groups_.size(); ++g)
+        for (SymbolId member : groups_[g].symbols) all[member.index] += std::int64_t(g + 1);
+      derive(all);
+      const Prediction& other = predict_(all);
+      std::vector<std::int64_t> with_new = all;
+      for (std::size_t s = with_new.size(); s < t_.graph->symbols.size(); ++s) with_new.push_back(0);
+      derive(with_new);
+      if (!other.refusal.empty() || pick(other) != result.evaluate(with_new)) give_up("an operation of tensors whose sizes vary");
+    }
+    return result;
+  }
+
+ private:
+  static constexpr std::int64_t kSteps[] = {1, 2, 3, 4, 5, 6, 7, 8, 32};
+  struct Group {
+    std::vector<SymbolId> symbols;                    // move together
+    std::vector<std::vector<std::int64_t>> samples;   // values of all symbols, one per step
+  };
+
+  void derive(std::vector<std::int64_t>& values) const {
+    for (std::size_t i = 0; i < values.size(); ++i)
+      if (const auto& definition = t_.graph->symbols[i].definition) {
+        const std::int64_t divisor = definition->divisor.evaluate(values), dividend = definition->dividend.evaluate(values);
+        const std::int64_t whole = divisor == 0 ? 0 : floor_divide(dividend, divisor);
+        values[i] = definition->remainder ? dividend - whole * divisor : whole;
+      }
+  }
+
+  bool sample(Group& group) {
+    group.samples.clear();
+    for (std::int64_t step : kSteps) {
+      std::vector<std::int64_t> values = hints_;
+      for (SymbolId member : group.symbols) values[member.index] += step;
+      derive(values);
+      const Prediction &here = predict_(values), &now = predict_(hints_);
+      if (!here.refusal.empty() || here.arrays.size() != now.arrays.size()) return false;
+      for (std::size_t i = 0; i < here.arrays.size(); ++i)
+        if (here.arrays[i].shape.size() != now.arrays[i].shape.size() || here.arrays[i].view_of != now.arrays[i].view_of) return false;
+      group.samples.push_back(std::move(values));
+    }
+    return true;
+  }
+
+  /// What moving the group adds to `now`.
+  SymDim variation(const Group& group, std::int64_t now, const std::vector<std::int64_t>& values) {
+    const SymbolId symbol = group.symbols[0];
+    const std::int64_t base = hints_[symbol.index];
+    const std::int64_t slope = values[0] - now;
+    bool affine = true;
+    for (std::size_t i = 0; i < values.size(); ++i) affine = affine && values[i] == now + slope * kSteps[i];
+    if (affine) return SymDim(slope) * (SymDim(symbol) - SymDim(base));
+    // (symbol + shift) // divisor: strided convolutions and pooling.
+    for (std::int64_t divisor = 2; divisor <= 64; ++divisor)
+      for (std::int64_t shift = 0; shift < divisor; ++shift) {
+        const std::int64_t first = floor_divide(base + shift, divisor);
+        bool fits = true;
+        for (std::size_t i = 0; fits && i < values.size(); ++i)
+          fits = values[i] - now == floor_divide(base + kSteps[i] + shift, divisor) - first;
+        if (fits) return quotient(SymDim(symbol) + SymDim(shift), divisor, first) - SymDim(first);
+      }
+    give_up("an operation of tensors whose sizes vary");
+  }
+
+  SymDim quotient(const SymDim& dividend, std::int64_t divisor, std::int64_t hint) {
+    for (std::uint32_t i = 0; i < t_.graph->symbols.size(); ++i)
+      if (const auto& known = t_.graph->symbols[i].definition; known && !known->remainder && known->dividend == dividend && known->divisor == SymDim(divisor))
+        return SymbolId{i};
+    Symbol symbol;
+    symbol.name = "s" + std::to_string(t_.graph->symbols.size());
+    symbol.min = INT64_MIN;
+    symbol.hint = hint;
+    symbol.definition = Symbol::Quotient{dividend, SymDim(divisor), false};
+    const SymbolId id = t_.graph->new_symbol(symbol);
+    t_.guards->define(id, *symbol.definition);
+    return id;
+  }
+
+  TracerImpl& t_;
+  Predict predict_;
+  std::vector<std::int64_t> hints_;
+  std::vector<Group> groups_;
+  std::set<std::uint32_t> taken_;
+};
+
+std::vector<ExternResult> ExternBuilder::results_of(const Prediction& now) {
+  std::vector<ExternResult> results;
+  const std::vector<ExternArray> arrays = now.arrays;  // the reference does not last
+  if (!symbolic_) {
+    for (const ExternArray& array : arrays) {
+      ExternResult result{array.dtype, {array.shape.begin(), array.shape.end()}, {array.strides.begin(), array.strides.end()},
+                          array.view_of, array.offset};
+      results.push_back(std::move(result));
+    }
+    return results;
+  }
+  if (is_unpredictable(call_)) break_graph(BreakReason::DataDependentShape, "`" + call_.name + "` gives sizes framejit can't predict");
+  // The symbols that sizes and ints are made of; strides that are symbols of their own stay as they are.
+  std::set<SymbolId> moving;
+  std::function<void(const SymDim&)> collect = [&](const SymDim& dim) {
+    for (SymbolId symbol : dim.symbols()) {
+      const auto& definition = t_.graph->symbols[symbol.index].definition;
+      if (!definition) {
+        moving.insert(symbol);
+        continue;
+      }
+      collect(definition->dividend);
+      collect(definition->divisor);
+    }
+  };
+  std::function<void(const ExternArgument&)> collect_argument = [&](const ExternArgument& argument) {
+    if (argument.kind == ExternArgument::Kind::Size) collect(argument.expression);
+    for (const ExternArgument& item : argument.items) collect_argument(item);
+  };
+  for (const auto& value : operand_values_)
+    for (const SymDim& size : value->shape) collect(size);
+  for (const ExternArgument& argument : call_.positional) collect_argument(argument);
+  for (auto& [name, argument] : call_.keywords) collect_argument(argument);
+  Fit fit(t_, {moving.begin(), moving.end()}, [this](std::span<const std::int64_t> symbols) -> const Prediction& { return predicted(symbols); });
+  for (std::size_t r = 0; r < arrays.size(); ++r) {
+    const ExternArray& array = arrays[r];
+    ExternResult result;
+    result.dtype = array.dtype;
+    result.view_of = array.view_of;
+    for (std::size_t d = 0; d < array.shape.size(); ++d)
+      result.shape.push_back(fit.expression([&](const Prediction& p) { return p.arrays[r].shape[d]; }));
+    // Dense in some order of the axes, as it is now; a view's strides are those of what it shows.
+    std::vector<std::size_t> order(array.shape.size());
+    for (std::size_t d = 0; d < order.size(); ++d) order[d] = d;
+    std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+      return array.strides[a] != array.strides[b] ? array.strides[a] < array.strides[b] : a > b;
+    });
+    SymDim expected = 1;
+    std::int64_t expected_now = 1;
+    bool dense = array.view_of < 0;
+    result.strides.resize(order.size());
+    for (std::size_t d : order) {
+      dense = dense && (array.shape[d] <= 1 || array.strides[d] == expected_now);
+      result.strides[d] = expected;
+      expected = expected * result.shape[d];
+      expected_now *= array.shape[d];
+    }
+    if (!dense)
+      for (std::size_t d = 0; d < order.size(); ++d)
+        result.strides[d] = fit.expression([&](const Prediction& p) { return p.arrays[r].strides[d]; });
+    if (array.view_of >= 0) result.offset = fit.expression([&](const Prediction& p) { return p.arrays[r].offset; });
+    results.push_back(std::move(result));
+  }
+  return results;
+}
+
+// ---- the call
+
+V ExternBuilder::build(const ExternStructure& structure, const std::vector<V>& arrays) const {
+  switch (structure.kind) {
+    case ExternStructure::Kind::Array: return arrays[std::size_t(structure.index)];
+    case ExternStructure::Kind::Operand: return operand_values_[std::size_t(structure.index)];
+    case ExternStructure::Kind::None: return t_.none;
     default: {
-      const bool tuple = argument.kind == ExternArgument::Kind::Tuple;
-      Ref<> list = Ref<>::steal(PyList_New(0));
-      for (const ExternArgument& item : argument.items) PyList_Append(list.get(), meta(item).get());
-      return tuple ? Ref<>::steal(PyList_AsTuple(list.get())) : list;
+      std::vector<V> items;
+      for (const ExternStructure& item : structure.items) items.push_back(build(item, arrays));
+      if (structure.kind == ExternStructure::Kind::List) return t_.tracer.list(std::move(items));
+      V tuple = t_.tracer.tuple(std::move(items));
+      as<TupleValue>(tuple)->type = structure.type;
+      return tuple;
     }
   }
 }
 
-std::int64_t version_of(PyObject* tensor) {
-  Ref<> version = Ref<>::steal(PyObject_GetAttrString(tensor, "_version"));
-  const std::int64_t number = version ? PyLong_AsLongLong(version.get()) : -1;
-  PyErr_Clear();
-  return number;
-}
-
-bool is_random(const std::string& name) {
-  for (const char* word : {"rand", "dropout", "bernoulli", "multinomial", "normal", "poisson", "rrelu", "seed", "exponential", "uniform"})
-    if (name.find(word) != std::string::npos && name.find("norm") == std::string::npos) return true;
-  return name == "normal" || name == "normal_" || name == "scaled_dot_product_attention";
-}
-
-std::vector<std::shared_ptr<ArrayValue>> ExternBuilder::run(const std::vector<V>& positional, const Keywords& keywords) {
-  if (is_random(call_.name)) {
-    bool inert = false;
-    if (call_.name == "scaled_dot_product_attention") {
-      // Draws only if dropout_p is not zero.
-      inert = positional.size() <= 4;
-      for (auto& [name, value] : keywords)
-        if (name == "dropout_p") inert = t_.tracer.constant_float(value).value_or(1.0) == 0.0;
-      if (positional.size() > 4) inert = t_.tracer.constant_float(positional[4]).value_or(1.0) == 0.0;
-    }
-    if (!inert) break_graph(BreakReason::RandomState, call_.name);
-  }
+V ExternBuilder::run(const std::vector<V>& positional, const Keywords& keywords) {
   for (const V& value : positional) call_.positional.push_back(argument(value));
-  for (auto& [name, value] : keywords) {
-    if (name == "out") give_up("`" + call_.name + "` with out=");
+  for (auto& [name, value] : keywords)
     call_.keywords.emplace_back(Ref<>::steal(PyUnicode_InternFromString(name.c_str())), argument(value));
+  const ExternEffects& effects = extern_effects(call_.name);
+  call_.random = effects.random;
+  if (operands_.empty()) {
+    if (!effects.factory) give_up("`" + call_.name + "` without a tensor");
+    for (auto& [name, value] : keywords) {
+      if (name != "device" || t_.is_none(value)) continue;
+      PyObject* device = t_.constant_object(value);
+      if (!device || text_of(device) != "cpu") give_up("`" + call_.name + "` on another device than the CPU");
+    }
+    t_.note_torch();
   }
   if (requires_grad_ && t_.modes.grad) t_.needs_gradient = true;
 
-  Ref<> arguments = Ref<>::steal(PyTuple_New(Py_ssize_t(call_.positional.size())));
-  for (std::size_t i = 0; i < call_.positional.size(); ++i)
-    PyTuple_SET_ITEM(arguments.get(), Py_ssize_t(i), meta(call_.positional[i]).release());
-  Ref<> names = Ref<>::steal(PyDict_New());
-  for (auto& [name, value] : call_.keywords) PyDict_SetItem(names.get(), name.get(), meta(value).get());
-  std::vector<std::int64_t> versions;
-  for (const Ref<>& tensor : metas_) versions.push_back(version_of(tensor.get()));
-  Ref<> predicted = Ref<>::steal(PyObject_Call(callable_.get(), arguments.get(), names.get()));
-  if (!predicted) give_up("`" + call_.name + "`: " + take_error());
-  for (std::size_t i = 0; i < metas_.size(); ++i)
-    if (version_of(metas_[i].get()) != versions[i]) give_up("`" + call_.name + "` writes into its argument");
-
-  std::vector<PyObject*> results;
-  if (PyTuple_Check(predicted.get()) || PyList_Check(predicted.get())) {
-    call_.returns_sequence = true;
-    if (!PyTuple_CheckExact(predicted.get())) give_up("`" + call_.name + "` returns " + Py_TYPE(predicted.get())->tp_name);
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(predicted.get()); ++i) results.push_back(PyTuple_GET_ITEM(predicted.get(), i));
-  } else {
-    results.push_back(predicted.get());
+  std::vector<std::int64_t> hints;
+  for (const Symbol& symbol : t_.graph->symbols) hints.push_back(symbol.hint);
+  const Prediction& now = predicted(hints);
+  if (!now.refusal.empty()) give_up("`" + call_.name + "`: " + now.refusal);
+  const ExternStructure structure = now.structure;
+  const std::vector<int> moves = now.version_moves;
+  find_mutated(now);
+  call_.structure = structure;
+  call_.results = results_of(now);
+  const std::size_t returned = call_.results.size();
+  for (std::size_t i = 0; i < returned; ++i)
+    if (call_.results[i].view_of >= 0 && (operands_.size() != 1 || !call_.mutated.empty()))
+      give_up("`" + call_.name + "` returns a view of one of several tensors");
+  for (int index : call_.mutated) {
+    const ArrayValue& array = *operand_values_[std::size_t(index)];
+    call_.results.push_back({array.dtype, array.shape, array.strides, -1, 0});
   }
+  if (call_.results.empty()) give_up("`" + call_.name + "` returns no tensor");
+
   std::vector<Type> types;
-  std::vector<Dims> strides;
-  for (PyObject* result : results) {
-    if (!array_library(result)) give_up("`" + call_.name + "` returns " + Py_TYPE(result)->tp_name);
-    for (const Ref<>& operand : metas_) {
-      Ref<> base = Ref<>::steal(PyObject_GetAttrString(result, "_base"));
-      PyErr_Clear();
-      if (operand.get() == result || (base && base.get() != Py_None)) give_up("`" + call_.name + "` returns a view of its argument");
-    }
-    Type type;
-    Dims layout;
-    auto sizes = [&](const char* method, Dims& dims) {
-      Ref<> tuple = Ref<>::steal(PyObject_CallMethod(result, method, nullptr));
-      if (!tuple || !PyTuple_Check(tuple.get())) give_up("`" + call_.name + "`: " + take_error());
-      for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple.get()); ++i)
-        dims.push_back(PyLong_AsLongLong(PyTuple_GET_ITEM(tuple.get(), i)));
-    };
-    sizes("size", type.shape);
-    sizes("stride", layout);
-    Ref<> dtype_value = Ref<>::steal(PyObject_GetAttrString(result, "dtype"));
-    auto dtype = dtype_value ? dtype_from_object(dtype_value.get()) : std::nullopt;
-    PyErr_Clear();
-    if (!dtype) give_up("`" + call_.name + "` returns an array of unsupported dtype");
-    type.dtype = *dtype;
-    call_.results.push_back({type.dtype, type.shape, layout});
-    types.push_back(type);
-    strides.push_back(layout);
+  std::vector<std::optional<Dims>> strides;
+  for (const ExternResult& result : call_.results) {
+    types.push_back({result.dtype, result.shape});
+    strides.push_back(result.view_of < 0 ? result.strides : contiguous_strides(result.shape));
   }
-  if (results.empty()) give_up("`" + call_.name + "` returns nothing");
-
   Attrs attrs;
   attrs.set("callee", call_.name);
   attrs.set("handle", t_.externs->add(call_));
   attrs.set("operand_strides", operand_strides_);
-  std::vector<std::optional<Dims>> result_strides(strides.begin(), strides.end());
-  attrs.set("result_strides", result_strides);
-  std::vector<ValueId> values = t_.graph->add_extern(operands_, attrs, types, t_.location());
-  std::vector<std::shared_ptr<ArrayValue>> arrays;
-  for (std::size_t i = 0; i < values.size(); ++i) arrays.push_back(t_.tracer.new_array(Library::Torch, values[i], strides[i]));
-  return arrays;
+  attrs.set("result_strides", strides);
+  const std::vector<ValueId> values = t_.graph->add_extern(operands_, attrs, types, t_.location());
+
+  std::vector<V> arrays;
+  for (std::size_t i = 0; i < returned; ++i) {
+    const ExternResult& result = call_.results[i];
+    if (result.view_of < 0) {
+      arrays.push_back(t_.tracer.new_array(Library::Torch, values[i], result.strides));
+      continue;
+    }
+    const auto& base = operand_values_[std::size_t(result.view_of)];
+    ViewStep step{Op::extern_call, attrs, base->shape, result.shape, types, int(i)};
+    auto view = t_.tracer.new_view(base, std::move(step), result.shape, result.strides, base->offset + result.offset);
+    view->dtype = result.dtype;
+    if (view->dtype != base->dtype) give_up("`" + call_.name + "` returns a view as another dtype");
+    view->contents = values[i];
+    view->contents_version = view->storage->version;
+    arrays.push_back(view);
+  }
+  for (std::size_t i = 0; i < call_.mutated.size(); ++i) {
+    ArrayValue& array = *operand_values_[std::size_t(call_.mutated[i])];
+    t_.write(array, values[returned + i]);
+    *array.torch_version += (moves.empty() ? 1 : moves[std::size_t(call_.mutated[i])]) - 1;
+  }
+  return build(structure, arrays);
 }
 
 }  // namespace
 
-std::vector<std::shared_ptr<ArrayValue>> Tracer::extern_call(const V& callable, const std::vector<V>& positional,
-                                                             const std::vector<std::pair<std::string, V>>& keywords) {
+V Tracer::extern_call(const V& callable, const std::vector<V>& positional, const std::vector<std::pair<std::string, V>>& keywords) {
   FJ_CHECK(as<ObjectValue>(callable), "extern call of something made in the trace");
   return ExternBuilder(*impl_, callable).run(positional, keywords);
 }

@@ -3,6 +3,11 @@
 /// The tracer fills one table per segment while it adds the nodes; `SegmentHost` (tracer/host.h) runs a call by its handle,
 /// with the library's own function on real arrays, and compares what comes back with what was predicted while tracing.
 /// A table is immutable once its segment is published.
+///
+/// A node is pure: its results are arrays of its own. An operand that the function writes into is handed over as a copy, whose
+/// contents afterwards are one more result (the tracer writes it to the array, so it is committed with all other writes); a
+/// result that is a view of an operand is copied too (the tracer knows the view). Random functions draw from the library's
+/// generator in the order of the nodes; what they drew is put back if the program fails (RandomStates).
 #pragma once
 
 #include <Python.h>
@@ -28,6 +33,7 @@ struct ExternArgument {
     Tuple,     // items
     List,      // items
     Slice,     // items: start, stop, step
+    Dict,      // items: key, value, key, value; keys are constants
   };
   Kind kind = Kind::Constant;
   Ref<> object;
@@ -36,39 +42,60 @@ struct ExternArgument {
   std::vector<ExternArgument> items;
 };
 
-/// What tracing predicted of one result; a difference abandons the program.
+/// What tracing predicted of one array that comes back; a difference abandons the program.
 struct ExternResult {
   DType dtype = DType::F32;
   Dims shape;
   Dims strides;                 // in elements; those of dimensions of size <= 1 are not compared
+  int view_of = -1;             // the operand whose memory it shows; the node's result is a copy
+  SymDim offset;                // of a view: elements from the operand's element 0
+};
+
+/// What the callable returns, around its arrays.
+struct ExternStructure {
+  enum class Kind : std::uint8_t {
+    Array,    // results[index]
+    Operand,  // operands[index] itself: `x.normal_()`
+    None,
+    Tuple,    // items; `type` if it is a torch.return_types tuple
+    List,     // items
+  };
+  Kind kind = Kind::None;
+  int index = 0;
+  Ref<> type;
+  std::vector<ExternStructure> items;
 };
 
 struct ExternCall {
-  std::string name;             // for logs: "torch.conv2d"
+  std::string name;             // for logs: "conv2d"
   Ref<> callable;
   std::vector<ExternArgument> positional;
   std::vector<std::pair<Ref<>, ExternArgument>> keywords;  // names are interned str
-  std::vector<ExternResult> results;
-  /// The callable returns a tuple or list of results.size() arrays rather than one array.
-  bool returns_sequence = false;
-  /// Whose arrays the callable takes: operands of the other library are handed over as views.
-  Library library = Library::Torch;
+  ExternStructure structure;
+  std::vector<ExternResult> results;  // those in `structure`, then the new contents of the operands in `mutated`
+  std::vector<int> mutated;     // operands the callable writes into
+  bool random = false;          // draws from the default generator or from one that is an argument
+  bool grad = true;             // grad mode at the call, as far as it is on outside
+  std::string place;            // file:line of the call, for counting wrong predictions
 };
 
 class ExternTable {
  public:
   /// The handle to put into the node.
   std::int64_t add(ExternCall call) {
+    random_ = random_ || call.random;
     calls_.push_back(std::move(call));
     return std::int64_t(calls_.size()) - 1;
   }
   const ExternCall& operator[](std::int64_t handle) const { return calls_[std::size_t(handle)]; }
   std::size_t size() const { return calls_.size(); }
+  bool random() const { return random_; }
   /// Library of the arrays a program makes to hold operands of extern calls.
   Library operand_library = Library::Torch;
 
  private:
   std::vector<ExternCall> calls_;
+  bool random_ = false;
 };
 
 }  // namespace fj

@@ -1,14 +1,15 @@
 // Allocation by library, and library calls inside a program.
 //
-// A library call is trusted as far as it can be checked: its results must have the dtype, sizes and strides predicted
-// while tracing, be ordinary arrays that need no gradient, and own memory that nobody else has, since the program will
-// write into it or return it as its own.
+// A library call is trusted as far as it can be checked: its results must have the structure, dtype, sizes and strides
+// predicted while tracing, be ordinary arrays that need no gradient, and own memory that nobody else has, since the program
+// will write into it or return it as its own. Where it differs from the prediction, that is corrected (extern_prediction.h).
 #include "tracer/host.h"
 
 #include <vector>
 
 #include "guards/check_program.h"
 #include "runtime/base/error.h"
+#include "tracer/extern_prediction.h"
 
 namespace fj {
 namespace {
@@ -39,43 +40,6 @@ std::string take_error() {
   Py_XDECREF(traceback);
   return text;
 }
-
-/// Arguments of one call: rebuilds templates around the operands.
-struct Arguments {
-  std::span<const Ref<>> operands;
-  std::span<const std::int64_t> symbols;
-
-  Ref<> make(const ExternArgument& argument) const {
-    switch (argument.kind) {
-      case ExternArgument::Kind::Constant: return argument.object;
-      case ExternArgument::Kind::Operand: return operands[std::size_t(argument.index)];
-      case ExternArgument::Kind::Size: return Ref<>::steal(PyLong_FromLongLong(argument.expression.evaluate(symbols)));
-      case ExternArgument::Kind::Tuple:
-      case ExternArgument::Kind::List: {
-        auto size = Py_ssize_t(argument.items.size());
-        bool tuple = argument.kind == ExternArgument::Kind::Tuple;
-        auto sequence = Ref<>::steal(tuple ? PyTuple_New(size) : PyList_New(size));
-        for (Py_ssize_t i = 0; sequence && i < size; ++i) {
-          Ref<> item = make(argument.items[std::size_t(i)]);
-          if (!item) return {};
-          if (tuple) {
-            PyTuple_SET_ITEM(sequence.get(), i, item.release());
-          } else {
-            PyList_SET_ITEM(sequence.get(), i, item.release());
-          }
-        }
-        return sequence;
-      }
-      case ExternArgument::Kind::Slice: {
-        Ref<> part[3];
-        for (int i = 0; i < 3; ++i)
-          if (!(part[i] = make(argument.items[std::size_t(i)]))) return {};
-        return Ref<>::steal(PySlice_New(part[0].get(), part[1].get(), part[2].get()));
-      }
-    }
-    return {};
-  }
-};
 
 /// "" if `object` is what was predicted.
 std::string difference(PyObject* object, const ExternResult& expected, std::span<const std::int64_t> symbols, ArrayView& view) {
@@ -119,6 +83,67 @@ ArrayRef SegmentHost::allocate(int output, DType dtype, std::span<const std::int
   return {data, array.release()};
 }
 
+namespace {
+
+/// The mode inside the call, put back afterwards.
+class GradMode {
+ public:
+  explicit GradMode(bool wanted) : changed_(!wanted && torch_grad_enabled()) {
+    if (changed_) set(false);
+  }
+  ~GradMode() {
+    if (!changed_) return;
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    set(true);
+    PyErr_Restore(type, value, traceback);
+  }
+  GradMode(const GradMode&) = delete;
+
+ private:
+  static void set(bool on) {
+    static PyObject* const setter = [] {
+      Ref<> core = Ref<>::steal(PyObject_GetAttrString(torch_module(), "_C"));
+      return core ? PyObject_GetAttrString(core.get(), "_set_grad_enabled") : nullptr;
+    }();
+    Ref<> done = setter ? Ref<>::steal(PyObject_CallOneArg(setter, on ? Py_True : Py_False)) : Ref<>();
+    PyErr_Clear();
+  }
+  bool changed_;
+};
+
+/// Arrays of what was returned, in the order of the call's results. "" if the structure is the one predicted.
+std::string collect(const ExternStructure& expected, PyObject* object, std::span<const Ref<>> operands, std::vector<PyObject*>& found) {
+  switch (expected.kind) {
+    case ExternStructure::Kind::Array:
+      found.push_back(object);
+      return "";
+    case ExternStructure::Kind::Operand:
+      return object == operands[std::size_t(expected.index)].get() ? "" : "it did not return its argument";
+    case ExternStructure::Kind::None: return object == Py_None ? "" : std::string("it returned a ") + Py_TYPE(object)->tp_name;
+    default: {
+      const bool list = expected.kind == ExternStructure::Kind::List;
+      if (!(list ? PyList_Check(object) : PyTuple_Check(object)) ||
+          PySequence_Fast_GET_SIZE(object) != Py_ssize_t(expected.items.size()))
+        return "it returned another number of results than predicted";
+      for (std::size_t i = 0; i < expected.items.size(); ++i)
+        if (std::string why = collect(expected.items[i], PySequence_Fast_GET_ITEM(object, Py_ssize_t(i)), operands, found); !why.empty())
+          return why;
+      return "";
+    }
+  }
+}
+
+Ref<> copy_of(PyObject* tensor, const char* format) {
+  static PyObject* const names = Py_BuildValue("(s)", "memory_format");
+  static PyObject* const clone = PyUnicode_InternFromString("clone");
+  Ref<> memory_format = Ref<>::steal(PyObject_GetAttrString(torch_module(), format));
+  PyObject* arguments[] = {tensor, memory_format.get()};
+  return memory_format ? Ref<>::steal(PyObject_VectorcallMethod(clone, arguments, 1, names)) : Ref<>();
+}
+
+}  // namespace
+
 bool SegmentHost::call_extern(std::int64_t handle, std::span<const ArrayRef> operands, std::span<const std::int64_t> symbols,
                               std::span<ArrayRef> results) {
   FJ_CHECK(externs_ && handle >= 0 && std::size_t(handle) < externs_->size(), "an extern call has a row in its segment's table");
@@ -130,14 +155,20 @@ bool SegmentHost::call_extern(std::int64_t handle, std::span<const ArrayRef> ope
   for (const ArrayRef& operand : operands) {
     auto* object = static_cast<PyObject*>(operand.object);
     auto library = array_library(object);
-    arrays.push_back(library && *library != call.library ? cross_view(object, call.library) : Ref<>::borrow(object));
+    arrays.push_back(library && *library != Library::Torch ? cross_view(object, Library::Torch) : Ref<>::borrow(object));
     if (!arrays.back()) return fail(call.name + " could not be given its arrays: " + take_error());
   }
-  Arguments arguments{arrays, symbols};
+  const GradMode mode(call.grad);
+  for (int index : call.mutated) {
+    // Of its own, however the operand's memory is used otherwise.
+    Ref<>& array = arrays[std::size_t(index)];
+    array = copy_of(array.get(), "preserve_format");
+    if (!array) return fail(call.name + " could not be given its arrays: " + take_error());
+  }
   std::vector<Ref<>> made;
   std::vector<PyObject*> passed{nullptr};  // room for vectorcall's offset
   auto pass = [&](const ExternArgument& argument) {
-    made.push_back(arguments.make(argument));
+    made.push_back(extern_argument(argument, arrays, symbols));
     passed.push_back(made.back().get());
     return bool(made.back());
   };
@@ -158,15 +189,18 @@ bool SegmentHost::call_extern(std::int64_t handle, std::span<const ArrayRef> ope
                                                    call.positional.size() | PY_VECTORCALL_ARGUMENTS_OFFSET, names.get()));
   if (!returned) return fail(call.name + " raised " + take_error());
 
+  auto mispredict = [&](const std::string& why) {
+    std::vector<ExternArray> signature(arrays.size());
+    bool described = true;
+    for (std::size_t i = 0; i < arrays.size(); ++i) described = described && describe_tensor(arrays[i].get(), signature[i]);
+    mispredicted_ = described && observe(call, signature, symbols, arrays, returned.get());
+    return fail(call.name + ": " + why);
+  };
   std::vector<PyObject*> found;
-  if (!call.returns_sequence) {
-    found.push_back(returned.get());
-  } else {
-    if (!PyTuple_Check(returned.get()) && !PyList_Check(returned.get())) return fail(call.name + " did not return a sequence");
-    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(returned.get()); ++i)
-      found.push_back(PySequence_Fast_GET_ITEM(returned.get(), i));
-  }
-  if (found.size() != results.size()) return fail(call.name + " returned another number of results than predicted");
+  const std::size_t returned_arrays = call.results.size() - call.mutated.size();
+  if (std::string why = collect(call.structure, returned.get(), arrays, found); !why.empty()) return mispredict(why);
+  FJ_CHECK(found.size() == returned_arrays, "the structure of an extern call has as many arrays as its row");
+  for (int index : call.mutated) found.push_back(arrays[std::size_t(index)].get());
 
   // Memory that must not be touched: the operands', and the results' of each other.
   std::vector<ArrayView> taken;
@@ -175,21 +209,63 @@ bool SegmentHost::call_extern(std::int64_t handle, std::span<const ArrayRef> ope
     if (!guard_program::read_any_array(array.get(), view)) return fail(call.name + ": an operand can't be read");
     taken.push_back(view);
   }
+  std::vector<Ref<>> owned;
   for (std::size_t i = 0; i < found.size(); ++i) {
+    const ExternResult& expected = call.results[i];
     ArrayView view;
-    std::string why = difference(found[i], call.results[i], symbols, view);
-    if (!why.empty()) return fail(call.name + ": " + why);
-    // One reference, ours: an array kept elsewhere is not the program's to write into.
-    if (Py_REFCNT(found[i]) != 1) return fail(call.name + ": its result is kept elsewhere too");
-    for (const ArrayView& other : taken)
-      if (guard_program::may_overlap(view, other)) return fail(call.name + ": its result shares memory with another array");
-    taken.push_back(view);
+    std::string why = difference(found[i], expected, symbols, view);
+    if (why.empty() && expected.view_of >= 0) {
+      const ArrayView& base = taken[std::size_t(expected.view_of)];
+      const auto offset = expected.offset.evaluate(symbols) * std::int64_t(size_in_bytes(view.dtype));
+      if (view.data != static_cast<char*>(base.data) + offset) why = "its result is not the view predicted";
+    }
+    if (why.empty() && expected.view_of < 0 && i < returned_arrays)
+      for (const ArrayView& other : taken)
+        if (guard_program::may_overlap(view, other)) why = "its result shares memory with another array";
+    if (!why.empty()) return mispredict(why);
+    if (expected.view_of >= 0) {
+      owned.push_back(copy_of(found[i], "contiguous_format"));
+      if (!owned.back() || !guard_program::read_any_array(owned.back().get(), view))
+        return fail(call.name + ": its result can't be copied: " + take_error());
+    } else if (i >= returned_arrays) {
+      // With a version counter of its own: the tracer says how eager's moves.
+      owned.push_back(Ref<>::steal(PyObject_GetAttrString(found[i], "data")));
+      if (!owned.back()) return fail(call.name + ": what it wrote can't be read: " + take_error());
+    } else {
+      owned.push_back(Ref<>::borrow(found[i]));
+      // Ours, and that of what holds it: an array kept elsewhere is not the program's to write into.
+      if (Py_REFCNT(found[i]) != 2) return fail(call.name + ": its result is kept elsewhere too");
+    }
+    if (i < returned_arrays) taken.push_back(view);
+    results[i].data = view.data;
   }
-  for (std::size_t i = 0; i < found.size(); ++i) {
-    Py_INCREF(found[i]);
-    results[i] = {taken[arrays.size() + i].data, found[i]};
-  }
+  for (std::size_t i = 0; i < found.size(); ++i) results[i].object = owned[i].release();
   return true;
+}
+
+RandomStates::RandomStates(const ExternTable* externs) {
+  if (!externs || !externs->random()) return;
+  auto save = [&](Ref<> generator) {
+    Ref<> state = generator ? Ref<>::steal(PyObject_CallMethod(generator.get(), "get_state", nullptr)) : Ref<>();
+    if (state) states_.emplace_back(std::move(generator), std::move(state));
+    PyErr_Clear();
+  };
+  save(Ref<>::steal(PyObject_GetAttrString(torch_module(), "default_generator")));
+  for (std::size_t i = 0; i < externs->size(); ++i)
+    for (auto& [name, argument] : (*externs)[std::int64_t(i)].keywords)
+      if (PyUnicode_CompareWithASCIIString(name.get(), "generator") == 0 && argument.object && argument.object.get() != Py_None)
+        save(argument.object);
+}
+
+RandomStates::~RandomStates() {
+  if (states_.empty()) return;
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  for (auto& [generator, state] : states_) {
+    Ref<> done = Ref<>::steal(PyObject_CallMethod(generator.get(), "set_state", "O", state.get()));
+    PyErr_Clear();
+  }
+  PyErr_Restore(type, value, traceback);
 }
 
 }  // namespace fj

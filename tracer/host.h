@@ -8,6 +8,8 @@
 
 #include <span>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "runtime/host.h"
 #include "tracer/extern_table.h"
@@ -29,6 +31,8 @@ class SegmentHost final : public Host {
 
   /// Why the last call failed, in the user's words; "" if none has.
   const std::string& failure() const { return failure_; }
+  /// The failure was a wrong prediction, which has been corrected: traced again, the piece can run.
+  bool mispredicted() const { return mispredicted_; }
 
  private:
   bool fail(std::string why);
@@ -36,6 +40,21 @@ class SegmentHost final : public Host {
   std::span<const Library> output_library_;
   const ExternTable* externs_;
   std::string failure_;
+  bool mispredicted_ = false;
+};
+
+/// States of the generators that a program's random functions draw from, as they were before it: put back unless it is
+/// kept, when everything that can fail has succeeded.
+class RandomStates {
+ public:
+  /// Null: nothing is random.
+  explicit RandomStates(const ExternTable* externs);
+  ~RandomStates();
+  RandomStates(const RandomStates&) = delete;
+  void keep() { states_.clear(); }
+
+ private:
+  std::vector<std::pair<Ref<>, Ref<>>> states_;  // generator, state
 };
 
 }  // namespace fj

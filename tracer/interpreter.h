@@ -119,6 +119,7 @@ class TracerImpl {
   // ---- calls (inline_call.cpp, call.cpp)
   V call(const V& callable, std::vector<V> positional, Keywords keywords);
   V call_object(const V& callable, PyObject* object, std::vector<V> positional, Keywords keywords);
+  V call_without_row(const V& callable, PyObject* object, std::vector<V> positional, Keywords keywords);
   V call_builtin_method(BuiltinValue& method, std::vector<V> positional, Keywords keywords);
   V call_module(const V& module, std::vector<V> positional, Keywords keywords);
   V call_type(const V& callable, PyTypeObject* type, std::vector<V> positional, Keywords keywords);

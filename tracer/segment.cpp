@@ -137,6 +137,7 @@ SegmentStatus Segment::run(const FrameValues& values, const GuardBindings& bindi
   std::fill(output_buffer.span().begin(), output_buffer.span().end(), ArrayRef{});
   OwnedOutputs owned{output_buffer.span()};
   bool wrote = false;
+  RandomStates random(program ? externs.get() : nullptr);
   if (program) {
     SegmentHost host(output_library, externs.get());
     Call call;
@@ -145,7 +146,10 @@ SegmentStatus Segment::run(const FrameValues& values, const GuardBindings& bindi
     call.symbols = symbols.span();
     call.outputs = output_buffer.span();
     call.trapped = collects ? collects & numpy_trapped_conditions() : 0;
-    if (std::uint32_t status = program->run(call); status != kOk) return eager(update, reason_text(status, host.failure()));
+    if (std::uint32_t status = program->run(call); status != kOk) {
+      const SegmentStatus failed = eager(update, reason_text(status, host.failure()));
+      return host.mispredicted() ? SegmentStatus::Retrace : failed;
+    }
     wrote = !graph->writes.empty();
   }
 
@@ -153,9 +157,11 @@ SegmentStatus Segment::run(const FrameValues& values, const GuardBindings& bindi
     auto& output = owned.outputs[std::size_t(recipe.steps[0].index)];
     update.result = Ref<>::steal(static_cast<PyObject*>(output.object));
     output.object = nullptr;
+    random.keep();
     return SegmentStatus::Done;
   }
   if (!run->objects(owned.outputs)) return wrote ? SegmentStatus::Raised : eager(update, "an object could not be made");
+  random.keep();
   if (!run->effects()) return SegmentStatus::Raised;
   run->fill(update);
   return SegmentStatus::Done;

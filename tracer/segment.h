@@ -41,6 +41,7 @@ struct Exit {
 enum class SegmentStatus : std::uint8_t {
   Done,       // `result` (Return), or the frame's new values
   Eager,      // nothing happened: run this piece in CPython (a failed program, IEEE conditions to report, ...)
+  Retrace,    // nothing happened: what was predicted of a library call was wrong, and is right in a new trace
   Raised,     // a Python error is set: memory ran out after inputs were written, so the piece can't be run again
 };
 
@@ -48,7 +49,7 @@ enum class SegmentStatus : std::uint8_t {
 struct FrameUpdate {
   std::vector<Ref<>> slots;            // all locals then the stack; null: unbound / NULL entry
   Ref<> result;
-  std::string reason;                  // Eager: why, in the user's words
+  std::string reason;                  // Eager, Retrace: why, in the user's words
 };
 
 class Segment {

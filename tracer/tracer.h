@@ -95,10 +95,9 @@ class Tracer {
   /// A view of `base` made by one more step.
   std::shared_ptr<ArrayValue> new_view(const std::shared_ptr<ArrayValue>& base, ViewStep step, Dims shape, Strides strides,
                                        SymDim offset);
-  /// A node that runs the library's own function: see extern_call in ops.def. `call` is executed with the operands put
-  /// in place of `Value`s of kind Array in the template.
-  std::vector<std::shared_ptr<ArrayValue>> extern_call(const V& callable, const std::vector<V>& positional,
-                                                       const std::vector<std::pair<std::string, V>>& keywords);
+  /// What the library's own function returns, run as a node of the graph: see extern_call in ops.def. Breaks with
+  /// UnsupportedOperation, having written nothing, if it can't be predicted.
+  V extern_call(const V& callable, const std::vector<V>& positional, const std::vector<std::pair<std::string, V>>& keywords);
   /// Some value in the graph needs a gradient and grad mode is on.
   void mark_gradient();
 

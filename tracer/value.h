@@ -101,9 +101,11 @@ struct FakeStorage {
 
 /// One step from a storage's owner to a view, in graph operations that can be run in both directions.
 struct ViewStep {
-  Op op;                        // slice, transpose, reshape, broadcast
+  Op op;                        // slice, transpose, reshape, broadcast; extern_call: the library's own view function
   Attrs attrs;
   Dims shape_before, shape_after;
+  std::vector<Type> types = {};  // of an extern_call: its results, of which the view is number `result`
+  int result = 0;
 };
 
 class ArrayValue final : public Value {

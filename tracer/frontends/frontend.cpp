@@ -113,28 +113,74 @@ Handler find_handler(PyObject* callable) {
   return bound == known.by_bound_name.end() ? nullptr : bound->second;
 }
 
-bool is_extern_candidate(PyObject* callable) { return torch_module() && torch_extern_candidate(callable); }
+ExternUse extern_use(PyObject* callable) { return torch_module() ? torch_extern_use(callable) : ExternUse::No; }
+
+bool goes_on_without_row(PyObject* callable) {
+  if (PyObject* torch = torch_module(); !torch || (!PyCFunction_Check(callable) && !PyFunction_Check(callable) && Py_TYPE(callable) != &PyMethodDescr_Type))
+    return false;
+  if (extern_use(callable) != ExternUse::No) return true;
+  if (Py_TYPE(callable) == &PyMethodDescr_Type) return true;  // leads to array_method
+  Ref<> module = Ref<>::steal(PyObject_GetAttrString(callable, "__module__"));
+  PyErr_Clear();
+  const char* text = module && PyUnicode_Check(module.get()) ? PyUnicode_AsUTF8(module.get()) : nullptr;
+  return PyFunction_Check(callable) && text && std::string_view(text).substr(0, 5) == "torch";
+}
+
+namespace {
+
+/// What the rows do not cover of torch's syntax, by torch's own operator in the program.
+template <class Row>
+V with_syntax_fallback(Tracer& tracer, const char* name, const std::vector<V>& operands, Row row) {
+  try {
+    return row();
+  } catch (const BreakGraph& refused) {
+    if (refused.reason != BreakReason::UnsupportedOperation || name == nullptr) throw;
+    try {
+      return torch_syntax(tracer, name, operands);
+    } catch (const BreakGraph& again) {
+      if (again.reason != BreakReason::UnsupportedOperation) throw;
+    }
+    throw;
+  }
+}
+
+/// By NB_ADD... NB_INPLACE_XOR.
+constexpr const char* kBinaryNames[] = {"add", "and_", "floordiv", "lshift", "matmul", "mul", "mod", "or_", "pow", "rshift", "sub",
+                                        "truediv", "xor", "iadd", "iand", "ifloordiv", "ilshift", "imatmul", "imul", "imod", "ior",
+                                        "ipow", "irshift", "isub", "itruediv", "ixor"};
+/// By Py_LT... Py_GE.
+constexpr const char* kCompareNames[] = {"lt", "le", "eq", "ne", "gt", "ge"};
+
+}  // namespace
 
 V array_binary(Tracer& tracer, int nb_op, const V& a, const V& b) {
-  return torch_decides(a, b) ? torch_binary(tracer, nb_op, a, b) : numpy_binary(tracer, nb_op, a, b);
+  if (!torch_decides(a, b)) return numpy_binary(tracer, nb_op, a, b);
+  return with_syntax_fallback(tracer, kBinaryNames[nb_op], {a, b}, [&] { return torch_binary(tracer, nb_op, a, b); });
 }
 
 V array_compare(Tracer& tracer, int comparison, const V& a, const V& b) {
-  return torch_decides(a, b) ? torch_compare(tracer, comparison, a, b) : numpy_compare(tracer, comparison, a, b);
+  if (!torch_decides(a, b)) return numpy_compare(tracer, comparison, a, b);
+  return with_syntax_fallback(tracer, kCompareNames[comparison], {a, b}, [&] { return torch_compare(tracer, comparison, a, b); });
 }
 
 V array_unary(Tracer& tracer, int opcode, const V& a) {
   Array array = require_array(a);
-  return is_torch(a) ? torch_unary(tracer, opcode, array) : numpy_unary(tracer, opcode, array);
+  if (!is_torch(a)) return numpy_unary(tracer, opcode, array);
+  const char* name = opcode == FJ_UNARY_NEGATIVE ? "neg" : opcode == FJ_UNARY_POSITIVE ? "pos" : opcode == FJ_UNARY_INVERT ? "invert" : nullptr;
+  return with_syntax_fallback(tracer, name, {a}, [&] { return torch_unary(tracer, opcode, array); });
 }
 
 V array_get_item(Tracer& tracer, const V& array, const V& key) {
-  return is_torch(array) ? torch_get_item(tracer, require_array(array), key) : numpy_get_item(tracer, require_array(array), key);
+  if (!is_torch(array)) return numpy_get_item(tracer, require_array(array), key);
+  return with_syntax_fallback(tracer, "getitem", {array, key}, [&] { return torch_get_item(tracer, require_array(array), key); });
 }
 
 void array_set_item(Tracer& tracer, const V& array, const V& key, const V& value) {
-  if (is_torch(array)) torch_set_item(tracer, require_array(array), key, value);
-  else numpy_set_item(tracer, require_array(array), key, value);
+  if (!is_torch(array)) return numpy_set_item(tracer, require_array(array), key, value);
+  with_syntax_fallback(tracer, "setitem", {array, key, value}, [&] {
+    torch_set_item(tracer, require_array(array), key, value);
+    return array;
+  });
 }
 
 V array_attribute(Tracer& tracer, const V& value, std::string_view name) {
@@ -171,7 +217,18 @@ V array_method(Tracer& tracer, const V& value, std::string_view name, const Argu
   with_self.positional.push_back(value);
   with_self.positional.insert(with_self.positional.end(), arguments.positional.begin(), arguments.positional.end());
   with_self.keywords = arguments.keywords;
-  return found->second(tracer, with_self);
+  if (!is_torch(value)) return found->second(tracer, with_self);
+  try {
+    return found->second(tracer, with_self);
+  } catch (const BreakGraph& refused) {
+    if (refused.reason != BreakReason::UnsupportedOperation && refused.reason != BreakReason::RandomState) throw;
+    try {
+      return torch_method_fallback(tracer, array, name, arguments);
+    } catch (const BreakGraph& again) {
+      if (again.reason != BreakReason::UnsupportedOperation) throw;
+    }
+    throw;
+  }
 }
 
 V array_length(Tracer& tracer, const V& value) {

@@ -26,8 +26,11 @@ using Handler = V (*)(Tracer& tracer, const Arguments& arguments);
 
 /// The handler for a real callable (np.add, torch.sum, a method descriptor, F.gelu ...), or null. By identity.
 Handler find_handler(PyObject* callable);
-/// True for callables of an array library that have no row but may run as extern nodes (torch functions).
-bool is_extern_candidate(PyObject* callable);
+/// Callables of an array library that have no row, or whose row does not cover the arguments: may they run as extern nodes?
+enum class ExternUse : std::uint8_t { No, WithArray, Always };
+ExternUse extern_use(PyObject* callable);
+/// True if what a row does not cover (BreakReason::UnsupportedOperation) is to be tried as if there were no row.
+bool goes_on_without_row(PyObject* callable);
 
 /// Operators and attributes of arrays, by the libraries' own dispatch rules.
 V array_binary(Tracer& tracer, int nb_op, const V& a, const V& b);       // either is an Array

@@ -38,8 +38,10 @@ V torch_unary(Tracer& tracer, int opcode, const Array& a);
 V torch_get_item(Tracer& tracer, const Array& array, const V& key);
 void torch_set_item(Tracer& tracer, const Array& array, const V& key, const V& value);
 V torch_attribute(Tracer& tracer, const Array& array, std::string_view name);
-/// A torch function without a row that may run as an extern node.
-bool torch_extern_candidate(PyObject* callable);
+/// Whether a torch function without a row may run as an extern node.
+ExternUse torch_extern_use(PyObject* callable);
+/// `operator.<name>` on tensors, as an extern node.
+V torch_syntax(Tracer& tracer, const char* name, const std::vector<V>& operands);
 /// A method of a tensor without a row: run as an extern node, or break.
 V torch_method_fallback(Tracer& tracer, const Array& array, std::string_view name, const Arguments& arguments);
 

@@ -12,6 +12,7 @@
 #include <unordered_set>
 
 #include "frame_hook/cpython/cpython.h"
+#include "tracer/extern_schema.h"
 #include "tracer/frontends/indexing.h"
 
 namespace fj {
@@ -197,51 +198,6 @@ V torch_attribute(Tracer& tracer, const Array& array, std::string_view name) {
 
 namespace {
 
-/// True if the overloads of the aten operator that return tensors return fresh ones, and none is random or mutates.
-bool pure_schema(const std::string& name) {
-  static std::unordered_map<std::string, bool>* known = new std::unordered_map<std::string, bool>;
-  if (auto found = known->find(name); found != known->end()) return found->second;
-  bool pure = false;
-  Ref<> find = torch_object("_C._jit_get_schemas_for_operator");
-  Ref<> schemas = find ? Ref<>::steal(PyObject_CallFunction(find.get(), "s", ("aten::" + name).c_str())) : Ref<>();
-  if (schemas && PyList_Check(schemas.get()) && PyList_GET_SIZE(schemas.get()) > 0) {
-    bool refused = false;
-    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(schemas.get()); ++i) {
-      Ref<> text = Ref<>::steal(PyObject_Str(PyList_GET_ITEM(schemas.get(), i)));
-      const char* bytes = text ? PyUnicode_AsUTF8(text.get()) : nullptr;
-      if (!bytes) {
-        refused = true;
-        break;
-      }
-      // From the parameters on: an overload may be named Tensor.
-      const std::string schema = std::strchr(bytes, '(') ? std::strchr(bytes, '(') + 1 : "";
-      // An overload that writes only into keyword arguments is an out= form.
-      const std::size_t keywords = schema.find("*, "), written = schema.find("!)");
-      if (written != std::string::npos && keywords != std::string::npos && keywords < written) continue;
-      const std::size_t arrow = schema.rfind("->");
-      // "(a" marks an alias; a Generator argument marks randomness; a result that is no tensor leaves the graph.
-      // TorchScript's operators of the same name on lists and numbers are other functions.
-      if (arrow == std::string::npos || schema.find("Tensor", arrow) == std::string::npos) continue;
-      if (schema.find("Tensor(") != std::string::npos || schema.find("Generator") != std::string::npos) refused = true;
-      else pure = true;
-    }
-    pure = pure && !refused;
-  }
-  PyErr_Clear();
-  // Random without saying so in the schema, of a size that depends on data, or that look at more than their arguments.
-  static const std::unordered_set<std::string> excluded{
-      "dropout", "native_dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout", "rrelu", "multinomial", "bernoulli",
-      "rand", "randn", "randint", "randperm", "rand_like", "randn_like", "randint_like", "normal", "poisson", "binomial",
-      "nonzero", "unique", "unique_consecutive", "unique_dim", "masked_select", "bincount", "argwhere", "histogram", "empty",
-      "empty_like", "empty_strided", "new_empty", "new_empty_strided", "from_file", "equal", "allclose", "is_nonzero", "lstm",
-      "gru", "rnn_tanh", "rnn_relu", "batch_norm", "instance_norm", "reshape", "contiguous", "to", "type_as", "expand_as", "view_as",
-      "flatten", "where", "tensor_split", "hsplit", "vsplit", "dsplit", "chunk", "split", "unbind", "movedim", "embedding_bag",
-      "logspace", "hann_window", "hamming_window", "blackman_window", "bartlett_window", "kaiser_window", "tril_indices",
-      "triu_indices", "complex", "polar", "sparse_coo_tensor", "set_", "resize_", "data"};
-  if (excluded.count(name)) pure = false;
-  return (*known)[name] = pure;
-}
-
 const std::unordered_set<PyObject*>& extern_functions() {
   static std::unordered_set<PyObject*>* functions = [] {
     auto* result = new std::unordered_set<PyObject*>;
@@ -265,30 +221,45 @@ const std::unordered_set<PyObject*>& extern_functions() {
   return *functions;
 }
 
-}  // namespace
-
-bool torch_extern_candidate(PyObject* callable) {
-  if (extern_functions().count(callable)) return true;
-  if (!PyCFunction_Check(callable)) return false;
+/// The name of a builtin function of torch's operator namespaces; "" if it is none.
+std::string operator_name(PyObject* callable) {
+  if (!PyCFunction_Check(callable)) return "";
   // torch's builtins: methods of torch._C._VariableFunctions, torch._C._nn and the like.
-  auto* function = reinterpret_cast<PyCFunctionObject*>(callable);
-  const char* name = function->m_ml->ml_name;
+  const char* name = reinterpret_cast<PyCFunctionObject*>(callable)->m_ml->ml_name;
   for (const char* home : {"_C._VariableFunctions", "_C._nn", "_C._special", "_C._linalg", "_C._fft"}) {
     Ref<> module = torch_object(home);
     Ref<> same = module ? Ref<>::steal(PyObject_GetAttrString(module.get(), name)) : Ref<>();
     PyErr_Clear();
-    if (same && same.get() == callable) return pure_schema(name);
+    if (same && same.get() == callable) return name;
   }
-  return false;
+  return "";
+}
+
+}  // namespace
+
+ExternUse torch_extern_use(PyObject* callable) {
+  if (extern_functions().count(callable)) return ExternUse::WithArray;
+  const std::string name = operator_name(callable);
+  if (name.empty()) return ExternUse::No;
+  const ExternEffects& effects = extern_effects(name);
+  return !effects.known ? ExternUse::No : effects.factory ? ExternUse::Always : ExternUse::WithArray;
 }
 
 V torch_method_fallback(Tracer& tracer, const Array& array, std::string_view name, const Arguments& arguments) {
   const std::string text(name);
   Ref<> method = torch_object("Tensor." + text);
-  if (!method || Py_TYPE(method.get()) != &PyMethodDescr_Type || !pure_schema(text)) unsupported("the method torch.Tensor." + text);
+  if (!method || Py_TYPE(method.get()) != &PyMethodDescr_Type || !extern_effects(text).known)
+    unsupported("the method torch.Tensor." + text);
   Arguments with_self{{array}, arguments.keywords};
   with_self.positional.insert(with_self.positional.end(), arguments.positional.begin(), arguments.positional.end());
   return torch_extern(tracer, "Tensor." + text, with_self);
+}
+
+V torch_syntax(Tracer& tracer, const char* name, const std::vector<V>& operands) {
+  Ref<> module = Ref<>::steal(PyImport_ImportModule("operator"));
+  Ref<> function = module ? Ref<>::steal(PyObject_GetAttrString(module.get(), name)) : Ref<>();
+  if (!function) PyErr_Clear(), unsupported("this operator on a tensor");
+  return tracer.extern_call(tracer.constant(std::move(function)), operands, {});
 }
 
 }  // namespace fj

@@ -281,7 +281,17 @@ V torch_f_dropout(Tracer& tracer, const Arguments& arguments) {
   if (probability < 0 || probability > 1) refuse("dropout() with a probability out of range");
   // Not in training eager returns the tensor itself.
   if (!p.flag("training", true)) return input;
-  break_graph(BreakReason::RandomState, "dropout() in training mode");
+  if (probability == 0) return input;
+  Array x = torch_tensor(tracer, input);
+  if (probability == 1 || !is_float(x->dtype) || !is_contiguous(tracer, x->shape, x->strides) ||
+      (product(x->shape).is_constant() && product(x->shape).value() == 0))
+    unsupported("dropout() of such a tensor");  // the library's own, as one node
+  // As eager: noise of the tensor's dtype, drawn in the order of memory and scaled, and one product.
+  Array like = array_of(torch_fresh(tracer, broadcast_to(tracer, constant(tracer, x->dtype, 0), x->shape)));
+  V noise = torch_extern(tracer, "bernoulli", {{like, tracer.real(1 - probability)}, {}});
+  noise = torch_true_divide(tracer, {{noise, tracer.real(1 - probability)}, {}});
+  V result = torch_mul(tracer, {{input, noise}, {}});
+  return p.flag("inplace", false) ? torch_write(tracer, input, result) : result;
 }
 
 V torch_f_embedding(Tracer& tracer, const Arguments& arguments) {

@@ -264,12 +264,7 @@ V torch_return_type(Tracer& tracer, std::string_view name, std::vector<V> items)
 }
 
 V torch_extern(Tracer& tracer, std::string_view path, const Arguments& arguments) {
-  auto results = tracer.extern_call(torch_constant(tracer, path), arguments.positional, arguments.keywords);
-  if (results.size() == 1) return results[0];
-  std::vector<V> items(results.begin(), results.end());
-  const std::size_t dot = path.rfind('.');
-  const std::string name(path.substr(dot == std::string_view::npos ? 0 : dot + 1));
-  return torch_object("return_types." + name) ? torch_return_type(tracer, name, std::move(items)) : tracer.tuple(std::move(items));
+  return tracer.extern_call(torch_constant(tracer, path), arguments.positional, arguments.keywords);
 }
 
 namespace {

@@ -800,10 +800,34 @@ V torch_f_group_norm(Tracer& tracer, const Arguments& arguments) {
   return normalised(tracer, x, value);
 }
 
+namespace {
+
+/// torch.batch_norm or torch.instance_norm, which write the running statistics. cuDNN is asked for nothing on the CPU.
+V library_norm(Tracer& tracer, const char* name, const Parameters& p, const Array& x, bool of_batch, double momentum) {
+  auto optional = [&](const char* parameter) { return p.absent(parameter) ? tracer.none() : p[parameter]; };
+  // More than one value per channel, or torch refuses.
+  if (x->rank() < 2) refuse("statistics of this tensor");
+  SymDim count = of_batch ? x->shape[0] : SymDim(1);
+  for (int i = 2; i < x->rank(); ++i) count = count * x->shape[i];
+  if (!tracer.decide(count, Py_GT, 1)) refuse("statistics of one value");
+  return torch_extern(tracer, name,
+                      {{p.required("input"), optional("weight"), optional("bias"), optional("running_mean"), optional("running_var"),
+                        tracer.boolean(true), tracer.real(momentum), tracer.real(p.number("eps", 1e-5)), tracer.boolean(false)},
+                       {}});
+}
+
+}  // namespace
+
+V torch_f_instance_norm(Tracer& tracer, const Arguments& arguments) {
+  Parameters p(tracer, "instance_norm", arguments, "input, running_mean, running_var, weight, bias, use_input_stats, momentum, eps");
+  if (!p.flag("use_input_stats", true)) unsupported("instance_norm() by running statistics");
+  return library_norm(tracer, "instance_norm", p, torch_tensor(tracer, p.required("input")), false, p.number("momentum", 0.1));
+}
+
 V torch_f_batch_norm(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "batch_norm", arguments, "input, running_mean, running_var, weight, bias, training, momentum, eps");
   Array x = torch_tensor(tracer, p.required("input"));
-  if (p.flag("training", false)) unsupported("batch_norm() in training mode");
+  if (p.flag("training", false)) return library_norm(tracer, "batch_norm", p, x, true, p.number("momentum", 0.1));
   if (p.absent("running_mean") || p.absent("running_var")) refuse("batch_norm() without running statistics");
   if (x->rank() < 2 || !is_float(x->dtype)) refuse("batch_norm() of this tensor");
   ValueId value = in_compute_dtype(tracer, tracer.read(*x), [&](ValueId wide) {

@@ -168,6 +168,16 @@ void TracerImpl::ensure_input(FakeStorage& storage) {
   graph_inputs.push_back(array->source);
 }
 
+namespace {
+
+/// What the view shows of `value`.
+ValueId show(Graph& graph, const ViewStep& view, ValueId value, const Location& where) {
+  if (view.op != Op::extern_call) return graph.add(view.op, {value}, view.attrs, where);
+  return graph.add_extern({value}, view.attrs, view.types, where)[std::size_t(view.result)];
+}
+
+}  // namespace
+
 ValueId TracerImpl::read(const ArrayValue& array) {
   FakeStorage& storage = *array.storage;
   ensure_input(storage);
@@ -175,7 +185,7 @@ ValueId TracerImpl::read(const ArrayValue& array) {
   if (modes.grad && (array.requires_grad || (base && base->requires_grad))) needs_gradient = true;
   if (array.contents.valid() && array.contents_version == storage.version) return array.contents;
   ValueId value = storage.contents;
-  for (const ViewStep& view : array.view) value = graph->add(view.op, {value}, view.attrs, location());
+  for (const ViewStep& view : array.view) value = show(*graph, view, value, location());
   array.contents = value;
   array.contents_version = storage.version;
   return value;
@@ -219,7 +229,7 @@ void TracerImpl::write(ArrayValue& array, ValueId value) {
   FJ_CHECK(type.dtype == array.dtype && type.shape == array.shape, "a write of " + text(type) + " into another type");
   const Location where = location();
   std::vector<ValueId> contents{storage.contents};
-  for (const ViewStep& view : array.view) contents.push_back(graph->add(view.op, {contents.back()}, view.attrs, where));
+  for (const ViewStep& view : array.view) contents.push_back(show(*graph, view, contents.back(), where));
   for (std::size_t i = array.view.size(); i-- > 0;) value = undo(*graph, array.view[i], contents[i], value, where);
   if (storage.input_array) {
     for (const SymDim& stride : storage.strides)

@@ -1,0 +1,271 @@
+"""Library functions that run as one node of the graph: random, mutating, returning views or tuples, with sizes that vary."""
+import copy
+
+import pytest
+
+import framejit
+from harness import Outcome, compare, torch
+
+if torch is None:
+    pytest.skip("torch is not installed in this environment", allow_module_level=True)
+
+from torch import nn  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
+
+
+def agree(function, *arguments, calls=3, breaks=(), **options):
+    """`function`, compiled, gives eager's result, draws and final generator state on each of several calls."""
+    framejit.reset()
+    compiled = framejit.compile(function)
+    for call in range(calls):
+        torch.manual_seed(call)
+        eager = Outcome(function, *copy.deepcopy((arguments, {})))
+        after = torch.get_rng_state()
+        torch.manual_seed(call)
+        ours = Outcome(compiled, *copy.deepcopy((arguments, {})))
+        compare(ours, eager, **options)
+        assert torch.equal(torch.get_rng_state(), after), "the generator was left in another state"
+    info, report = framejit.cache_info(), framejit.explain(compiled).so_far()
+    assert info["internal_errors"] == 0 and info["eager_replays"] == 0, report
+    if breaks is not None:
+        assert [b.name for b in report.breaks] == list(breaks), report
+    return report
+
+
+X = torch.arange(24, dtype=torch.float32).reshape(4, 6) / 10
+
+
+@pytest.mark.parametrize("function", [
+    lambda x: F.dropout(x * 2, 0.3) + 1,
+    lambda x: F.dropout(x.t(), 0.5) + 1,
+    lambda x: torch.rand_like(x) + x,
+    lambda x: torch.bernoulli(x / 10) * 2,
+    lambda x: torch.bernoulli(x, 0.25) + torch.rand(4, 6) + torch.randn(6),
+    lambda x: torch.multinomial(x + 1, 2) + torch.randint(0, 9, (4, 1)),
+    lambda x: torch.normal(x, 0.5) * 2,
+    lambda x: torch.randperm(5) + x.sum(),
+    lambda x: F.alpha_dropout(x, 0.2, True) + 1,
+    lambda x: F.dropout2d(x[None, None], 0.5, True) * 2,
+    lambda x: F.rrelu(x - 1, training=True) + 1,
+    lambda x: (F.dropout(x, 0.5, inplace=True), x + 1),
+    lambda x: F.dropout(x, 1.0) + 1,
+    lambda x: F.gumbel_softmax(x, hard=True) * 2,
+], ids=range(14))
+def test_random_functions_draw_what_eager_draws(function):
+    agree(function, X, breaks=None)
+
+
+def test_draws_keep_their_order():
+    def f(x):
+        a = torch.rand_like(x)
+        b = F.dropout(x, 0.5)
+        x.normal_()
+        c = torch.randn(2)
+        return a + b, c, x * 2
+
+    agree(f, X.clone())
+
+
+def test_a_failed_program_leaves_the_generator_as_it_was():
+    def f(x, i):
+        y = torch.rand_like(x) + 1
+        return y[i] * 2
+
+    torch.manual_seed(0)
+    compiled = framejit.compile(f)
+    compiled(X, torch.tensor([1, 2]))
+    state = torch.get_rng_state()
+    with pytest.raises(IndexError):
+        f(X, torch.tensor([9, 2]))
+    expected = torch.get_rng_state()
+    torch.set_rng_state(state)
+    with pytest.raises(IndexError):
+        compiled(X, torch.tensor([9, 2]))
+    # CPython ran the piece again, once, from the state before it.
+    assert torch.equal(torch.get_rng_state(), expected)
+
+
+def test_a_generator_of_the_user_s_own():
+    generator = torch.Generator().manual_seed(1)
+
+    def f(x):
+        return torch.rand(3, generator=generator) + torch.bernoulli(x / 10, generator=generator).sum()
+
+    compiled = framejit.compile(f)
+    ours = [compiled(X), compiled(X)]
+    generator.manual_seed(1)
+    for mine in ours:
+        assert torch.equal(mine, f(X))
+
+
+@pytest.mark.parametrize("function", [
+    lambda x: (x.normal_(), x * 2),
+    lambda x: (x.clone().bernoulli_(0.5), x),
+    lambda x: (x[1].uniform_(2, 3), x + 1),
+    lambda x: (x.index_fill_(0, torch.tensor([1]), 5.0), x + 1),
+    lambda x: (x.scatter_(1, torch.zeros(4, 1, dtype=torch.int64), 7.0), x.sum()),
+    lambda x: (x.index_add_(0, torch.tensor([0, 2]), torch.ones(2, 6)), x * 2),
+    lambda x: (x.renorm_(2, 0, 1.0), x * 2),
+    lambda x: (torch.sort(x, out=(x, torch.empty(4, 6, dtype=torch.int64))), x + 1),
+    lambda x: (x.erfinv_(), x + 1),
+    lambda x: F.batch_norm(x, None, None, training=True) * 2,
+], ids=range(10))
+def test_functions_that_write_into_their_arguments(function):
+    agree(function, X.clone(), breaks=None)
+
+
+def test_mutations_are_undone_with_the_program():
+    def f(x, i):
+        x.clamp_(max=1).normal_()
+        return (x * 2)[i]
+
+    compiled = framejit.compile(f)
+    torch.manual_seed(0)
+    compiled(X.clone(), torch.tensor([1]))
+    torch.manual_seed(0)
+    ours, eager = X.clone(), X.clone()
+    with pytest.raises(IndexError):
+        compiled(ours, torch.tensor([9]))
+    torch.manual_seed(0)
+    with pytest.raises(IndexError):
+        f(eager, torch.tensor([9]))
+    assert torch.equal(ours, eager)
+
+
+def test_batch_norm_in_training_updates_its_statistics():
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU())
+    modules = [module, copy.deepcopy(module)]
+    versions = [{name: x._version for name, x in m.state_dict().items()} for m in modules]
+    compiled = framejit.compile(modules[0])
+    with torch.no_grad():
+        for _ in range(3):
+            x = torch.randn(2, 3, 6, 6)
+            torch.testing.assert_close(compiled(x), modules[1](x))
+    for (name, ours), eager in zip(modules[0].state_dict().items(), modules[1].state_dict().values()):
+        torch.testing.assert_close(ours, eager, msg=name)
+        assert ours._version - versions[0][name] == eager._version - versions[1][name], name
+    report = framejit.explain(compiled).so_far()
+    assert not report.breaks and len(report.graphs) == 1, report
+
+
+@pytest.mark.parametrize("function", [
+    lambda x: x.diagonal() + 1,
+    lambda x: (x.diagonal(), x + 1),
+    lambda x: (x.unfold(1, 3, 2), x + 1),
+    lambda x: (x.as_strided((2, 2), (6, 1), 3), x * 2),
+    lambda x: [part * 2 for part in x.tensor_split(3, 1)],
+    lambda x: (x.tensor_split(3, 1), x * 2),
+    lambda x: ((x + 1).diagonal(), x * 2),
+    lambda x: (torch.hsplit(x, 2), x * 2),
+], ids=range(8))
+def test_functions_that_return_views_of_their_arguments(function):
+    agree(function, X)
+
+
+def test_a_view_sees_what_is_written_after_it_was_made():
+    def f(x):
+        view = x.diagonal()
+        x.mul_(2)
+        y = view + 1
+        return y, view
+
+    agree(f, X)
+
+
+def test_a_write_through_such_a_view_breaks():
+    def f(x):
+        y = x * 2
+        y.diagonal().add_(1)
+        return y + 1
+
+    agree(f, X, breaks=None)
+
+
+@pytest.mark.parametrize("function", [
+    lambda x: torch.topk(x, 2),
+    lambda x: torch.topk(x, 2).values + 1,
+    lambda x: torch.sort(x, dim=0, descending=True),
+    lambda x: x.sort().indices + 1,
+    lambda x: torch.kthvalue(x, 2, 1),
+    lambda x: torch.median(x, 0),
+    lambda x: torch.mode(x, 1),
+    lambda x: torch.linalg.qr(x),
+    lambda x: torch.linalg.svd(x + 1).S * 2,
+    lambda x: torch.cummax(x, 1),
+    lambda x: torch.aminmax(x),
+    lambda x: torch.einsum("ij,kj->ik", x, x) + 1,
+    lambda x: F.max_pool1d(x, 2) + 1,
+    lambda x: F.max_pool1d(x, 2, return_indices=True),
+    lambda x: torch.var_mean(x, 1),
+    lambda x: torch.frexp(x),
+    lambda x: torch.cdist(x, x) + 1,
+    lambda x: F.interpolate(x[None], 9) * 2,
+    lambda x: torch.histc(x, 4) + 1,
+    lambda x: torch.triu_indices(3, 3) + 1,
+    lambda x: torch.hann_window(5) * x.sum(),
+], ids=range(21))
+def test_tuples_and_single_results(function):
+    agree(function, X, breaks=None)
+
+
+def test_results_are_what_eager_returns():
+    result = framejit.compile(lambda x: torch.topk(x * 2, 2))(X)
+    assert type(result) is torch.return_types.topk and result.values is result[0]
+    framejit.reset()
+
+
+@pytest.mark.parametrize("function", [
+    lambda x: F.max_pool1d(x, 2) + 1,
+    lambda x: F.conv1d(x[None], torch.ones(2, 4, 3)[:, :x.shape[0]], stride=2) + 1 if x.shape[0] == 4 else x,
+    lambda x: torch.einsum("ij,kj->ik", x, x) + 1,
+    lambda x: torch.sort(x, 1).values * 2,
+    lambda x: torch.cdist(x, x + 1),
+    lambda x: F.interpolate(x[None], scale_factor=2) * 2,
+    lambda x: torch.kron(x, x),
+    lambda x: x.diagonal() + 1,
+], ids=range(8))
+def test_sizes_that_vary(function):
+    framejit.reset()
+    compiled = framejit.compile(function)
+    for rows, columns in [(4, 6), (4, 9), (4, 12), (4, 7), (5, 7), (6, 20), (3, 2)]:
+        x = torch.randn(rows, columns)
+        torch.testing.assert_close(compiled(x), function(x), rtol=1e-5, atol=1e-6)
+        assert compiled(x).stride() == function(x).stride()
+    info = framejit.cache_info()
+    assert info["internal_errors"] == 0 and info["eager_replays"] == 0
+
+
+def test_one_graph_serves_pooling_at_every_size():
+    compiled = framejit.compile(lambda x: F.avg_pool2d(F.max_pool2d(x, 2) + 1, 3, stride=2) * 2)
+    for size in (16, 20, 21, 30, 33, 47):
+        x = torch.randn(1, 2, size, size)
+        torch.testing.assert_close(compiled(x), F.avg_pool2d(F.max_pool2d(x, 2) + 1, 3, stride=2) * 2)
+    assert len(framejit.explain(compiled).so_far().graphs) <= 3
+
+
+def test_a_wrong_prediction_is_corrected_and_traced_again():
+    def f(q):
+        return F.scaled_dot_product_attention(q, q, q) + 1
+
+    q = torch.randn(2, 5, 4, 8).transpose(1, 2)
+    report = agree(f, q)
+    assert len([g for g in report.graphs]) >= 1
+    framejit.reset()
+    compiled = framejit.compile(f)
+    compiled(q)
+    assert len(framejit.explain(compiled).so_far().graphs) == 1  # remembered for every other function
+    for length in (5, 6, 7, 9):
+        q = torch.randn(2, length, 4, 8).transpose(1, 2)
+        torch.testing.assert_close(compiled(q), f(q))
+        assert compiled(q).stride() == f(q).stride()
+    assert framejit.cache_info()["eager_replays"] == 0
+
+
+def test_channels_last_convolution():
+    convolution = nn.Conv2d(3, 8, 3).to(memory_format=torch.channels_last).requires_grad_(False)
+
+    def f(x):
+        return convolution(x).relu() * 2
+
+    agree(f, torch.randn(2, 3, 8, 8).to(memory_format=torch.channels_last))

@@ -1,0 +1,78 @@
+/// Reads torch's schema registry, once per name. Rows below are what it does not say.
+#include "tracer/extern_schema.h"
+
+#include <Python.h>
+
+#include <cstring>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "frame_hook/cpython/ref.h"
+#include "tracer/frontends/arrays/arrays.h"
+
+namespace fj {
+namespace {
+
+/// Random without a Generator in every schema.
+const std::unordered_set<std::string>& undeclared_random() {
+  static const std::unordered_set<std::string> names{
+      "dropout", "dropout_", "native_dropout", "alpha_dropout", "alpha_dropout_", "feature_dropout", "feature_dropout_",
+      "feature_alpha_dropout", "feature_alpha_dropout_", "rrelu", "rrelu_", "rand", "randn", "randint", "randperm", "rand_like",
+      "randn_like", "randint_like", "lstm", "gru", "rnn_tanh", "rnn_relu", "scaled_dot_product_attention",
+      // Python functions with rows of FJ_TORCH_EXTERN
+      "gumbel_softmax", "dropout1d", "dropout2d", "dropout3d", "fractional_max_pool2d", "fractional_max_pool3d"};
+  return names;
+}
+
+/// Of a size that depends on data, about more than their arguments' contents, or of things that are not values.
+const std::unordered_set<std::string>& excluded() {
+  static const std::unordered_set<std::string> names{
+      "nonzero", "unique", "unique_consecutive", "unique_dim", "masked_select", "bincount", "argwhere", "histogram", "from_file",
+      "equal", "allclose", "is_nonzero", "sparse_coo_tensor", "sparse_csr_tensor", "to_sparse", "set_", "resize_", "resize_as_",
+      "data", "requires_grad_", "retain_grad", "record_stream", "rename", "rename_", "refine_names", "align_to", "names",
+      "set_data", "item", "_local_scalar_dense", "to_dense", "to_mkldnn", "quantize_per_tensor", "dequantize", "pin_memory",
+      "_pack_padded_sequence", "_pad_packed_sequence", "_version", "is_leaf", "output_nr", "empty", "empty_like",
+      "empty_strided", "new_empty", "new_empty_strided", "_conj", "conj", "_neg_view", "detach_", "get_device", "is_same_size",
+      "cudnn_convolution", "storage_offset"};
+  return names;
+}
+
+bool is_data_name(const std::string& name) { return name.rfind("_assert", 0) == 0 || name.rfind("_cslt", 0) == 0; }
+
+ExternEffects read_effects(const std::string& name) {
+  ExternEffects effects;
+  effects.random = undeclared_random().count(name) != 0;
+  // The running statistics, in training: position of each.
+  if (name == "batch_norm" || name == "instance_norm" || name == "native_batch_norm") effects.writes = {3, 4};
+  if (excluded().count(name) != 0 || is_data_name(name)) return effects;
+  PyObject* torch = torch_module();
+  Ref<> core = torch ? Ref<>::steal(PyObject_GetAttrString(torch, "_C")) : Ref<>();
+  Ref<> find = core ? Ref<>::steal(PyObject_GetAttrString(core.get(), "_jit_get_schemas_for_operator")) : Ref<>();
+  Ref<> schemas = find ? Ref<>::steal(PyObject_CallFunction(find.get(), "s", ("aten::" + name).c_str())) : Ref<>();
+  for (Py_ssize_t i = 0; schemas && PyList_Check(schemas.get()) && i < PyList_GET_SIZE(schemas.get()); ++i) {
+    Ref<> text = Ref<>::steal(PyObject_Str(PyList_GET_ITEM(schemas.get(), i)));
+    const char* bytes = text ? PyUnicode_AsUTF8(text.get()) : nullptr;
+    const char* parameters = bytes ? std::strchr(bytes, '(') : nullptr;
+    if (!parameters) continue;
+    const std::string schema = parameters;
+    const std::size_t arrow = schema.rfind("->");
+    // TorchScript's operators of the same name on lists and numbers are other functions.
+    if (arrow == std::string::npos || schema.find("Tensor", arrow) == std::string::npos) continue;
+    effects.known = true;
+    if (schema.find("Generator") != std::string::npos) effects.random = true;
+    if (schema.find("Device? device") != std::string::npos) effects.factory = true;
+  }
+  PyErr_Clear();
+  return effects;
+}
+
+}  // namespace
+
+const ExternEffects& extern_effects(const std::string& name) {
+  // Never destroyed, and its elements never move.
+  static auto* known = new std::unordered_map<std::string, ExternEffects>;
+  auto found = known->find(name);
+  return found != known->end() ? found->second : known->emplace(name, read_effects(name)).first->second;
+}
+
+}  // namespace fj

@@ -1,0 +1,22 @@
+/// What torch says about its own functions: which may run as extern nodes, which draw random numbers, which write into arguments
+/// without saying so.
+///
+/// Aliasing and mutation are read from each call on meta tensors (extern_prediction.h): the schemas only decide whether to try.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace fj {
+
+struct ExternEffects {
+  bool known = false;            // an operator of torch's that makes tensors of its arguments
+  bool random = false;
+  bool factory = false;          // takes `device=`: may make tensors from none
+  std::vector<int> writes;       // positions of arguments that are written though the schema does not say so
+};
+
+/// Effects of the aten operator or Python function `name`, from torch's schema registry and a table of what that omits.
+const ExternEffects& extern_effects(const std::string& name);
+
+}  // namespace fj
