@@ -42,7 +42,7 @@ ONE_CORE = {**dict.fromkeys(["OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM
 def use_one_core():
     """The libraries read these when they are imported, so the process starts again."""
     global clock
-    clock = time.process_time
+    clock = machine.clock = time.process_time
     if any(os.environ.get(name) != value for name, value in ONE_CORE.items()):
         os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **ONE_CORE})
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "frame_hook/compiled_method.h"
+#include "runtime/allocator.h"
 
 namespace fj {
 
@@ -187,6 +188,7 @@ void reset_all() {
     state->events->clear();
   }
   totals() = Totals{};
+  trim_cache();
 }
 
 }  // namespace fj

@@ -1,15 +1,20 @@
-// Free lists by size class, four classes to an octave: at most a quarter of a block is waste.
+// Free lists by size class, four classes to an octave: at most a quarter of a block is waste, and of large ones only addresses,
+// since pages nobody touches are not there. Large blocks are mapped one by one, so that giving one back takes effect at once.
 #include "runtime/allocator.h"
 
 #include <pthread.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <mutex>
+#include <new>
+#include <unordered_map>
 #include <vector>
 
 namespace fj {
@@ -40,10 +45,39 @@ struct FreeList {
   std::uint64_t last_use = 0;      // of the class, by Cache::clock
 };
 
+/// Fresh memory for a block of a class.
+void* obtain(std::size_t bytes) {
+  if (bytes < kHuge) return std::aligned_alloc(64, (bytes + 63) / 64 * 64);
+  // Room to cut an aligned piece from.
+  void* mapped = mmap(nullptr, bytes + kHuge, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (mapped == MAP_FAILED) return nullptr;
+  char* begin = static_cast<char*>(mapped);
+  char* block = reinterpret_cast<char*>((reinterpret_cast<std::uintptr_t>(begin) + kHuge - 1) / kHuge * kHuge);
+  if (block != begin) munmap(begin, std::size_t(block - begin));
+  if (const std::size_t behind = kHuge - std::size_t(block - begin)) munmap(block + bytes, behind);
+  madvise(block, bytes, MADV_HUGEPAGE);  // a wish; refusal is harmless
+  return block;
+}
+
+void give_back(void* block, std::size_t bytes) {
+  if (bytes < kHuge)
+    std::free(block);
+  else
+    munmap(block, bytes);
+}
+
+std::size_t default_bound() {
+  const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+  const std::size_t memory = pages > 0 && page > 0 ? std::size_t(pages) * std::size_t(page) : 0;
+  return std::max(memory / 8, std::size_t(256) << 20);
+}
+
 struct Cache {
   std::mutex lock;
   std::array<FreeList, 64 * 4 + 8> free;
-  std::size_t kept = 0, bound = std::size_t(256) << 20;
+  std::unordered_map<void*, std::size_t> owned;  // allocate_owned's, with the bytes of their class
+  std::size_t used = 0, most_used = 0;           // bytes of blocks handed out: now, and the most at one time
+  std::size_t kept = 0, bound = default_bound();
   std::uint64_t clock = 0;
 
   /// Gives blocks back until `bytes` are kept, those of the sizes that were asked for longest ago first: a program whose sizes
@@ -53,10 +87,48 @@ struct Cache {
       FreeList* oldest = nullptr;
       for (FreeList& list : free)
         if (!list.blocks.empty() && (oldest == nullptr || list.last_use < oldest->last_use)) oldest = &list;
-      std::free(oldest->blocks.back());
+      give_back(oldest->blocks.back(), oldest->bytes);
       oldest->blocks.pop_back();
       kept -= oldest->bytes;
     }
+  }
+
+  void* take(SizeClass size) {
+    FreeList& list = free[std::size_t(size.index)];
+    list.last_use = ++clock;
+    void* block = nullptr;
+    if (!list.blocks.empty()) {
+      block = list.blocks.back();
+      list.blocks.pop_back();
+      kept -= size.bytes;
+    } else {
+      // Room first: what is kept must not add to the most that was ever needed.
+      shrink(std::min(bound, most_used + kSlack > used + size.bytes ? most_used + kSlack - used - size.bytes : 0));
+      block = obtain(size.bytes);
+      if (block == nullptr) {
+        shrink(0);
+        block = obtain(size.bytes);
+      }
+      if (block == nullptr) return nullptr;
+    }
+    used += size.bytes;
+    most_used = std::max(most_used, used);
+    return block;
+  }
+
+  void put(void* block, SizeClass size) {
+    used -= size.bytes;
+    FreeList& list = free[std::size_t(size.index)];
+    list.bytes = size.bytes;
+    list.last_use = ++clock;
+    if (size.bytes > bound) return give_back(block, size.bytes);
+    try {
+      list.blocks.push_back(block);
+    } catch (const std::bad_alloc&) {
+      return give_back(block, size.bytes);
+    }
+    kept += size.bytes;
+    shrink(bound);
   }
 };
 
@@ -71,52 +143,77 @@ Cache& cache() {
   return *instance;
 }
 
+/// A size that wrapped; also keeps rounding to a class in range.
+bool too_large(std::size_t bytes) { return bytes > std::size_t(PTRDIFF_MAX) / 2; }
+
 }  // namespace
 
 void* allocate_block(std::size_t bytes) {
-  if (bytes > std::size_t(PTRDIFF_MAX) / 2) return nullptr;  // a size that wrapped; also keeps the rounding below in range
-  const SizeClass size = size_class(bytes);
-  {
-    Cache& c = cache();
-    std::lock_guard guard(c.lock);
-    FreeList& list = c.free[std::size_t(size.index)];
-    list.last_use = ++c.clock;
-    if (!list.blocks.empty()) {
-      void* block = list.blocks.back();
-      list.blocks.pop_back();
-      c.kept -= size.bytes;
-      return block;
-    }
-  }
-  const std::size_t alignment = size.bytes >= kHuge ? kHuge : 64;
-  const std::size_t rounded = (size.bytes + alignment - 1) / alignment * alignment;
-  void* block = std::aligned_alloc(alignment, rounded);
-  if (block != nullptr && size.bytes >= kHuge) madvise(block, rounded, MADV_HUGEPAGE);  // a wish; refusal is harmless
-  return block;
+  if (too_large(bytes)) return nullptr;
+  std::lock_guard guard(cache().lock);
+  return cache().take(size_class(bytes));
 }
 
 void release_block(void* block, std::size_t bytes) {
   if (block == nullptr) return;
+  std::lock_guard guard(cache().lock);
+  cache().put(block, size_class(bytes));
+}
+
+void* allocate_owned(std::size_t bytes) {
+  if (too_large(bytes)) return nullptr;
   const SizeClass size = size_class(bytes);
+  Cache& c = cache();
+  std::lock_guard guard(c.lock);
+  void* block = c.take(size);
+  if (block == nullptr) return nullptr;
+  try {
+    c.owned.emplace(block, size.bytes);
+  } catch (const std::bad_alloc&) {
+    c.put(block, size);
+    return nullptr;
+  }
+  return block;
+}
+
+void release_owned(void* block) {
+  if (block == nullptr) return;
+  Cache& c = cache();
+  std::lock_guard guard(c.lock);
+  const auto found = c.owned.find(block);
+  if (found == c.owned.end()) return;  // not ours: better a leak than a block with two owners
+  const SizeClass size = size_class(found->second);
+  c.owned.erase(found);
+  c.put(block, size);
+}
+
+void* resize_owned(void* block, std::size_t bytes) {
+  if (block == nullptr) return allocate_owned(bytes);
+  std::size_t held = 0;
   {
     Cache& c = cache();
     std::lock_guard guard(c.lock);
-    if (size.bytes <= c.bound) {
-      FreeList& list = c.free[std::size_t(size.index)];
-      list.bytes = size.bytes;
-      list.last_use = ++c.clock;
-      list.blocks.push_back(block);
-      c.kept += size.bytes;
-      c.shrink(c.bound);
-      return;
-    }
+    const auto found = c.owned.find(block);
+    if (found == c.owned.end()) return nullptr;
+    held = found->second;
   }
-  std::free(block);
+  if (too_large(bytes)) return nullptr;
+  if (size_class(bytes).bytes == held) return block;
+  void* other = allocate_owned(bytes);
+  if (other == nullptr) return nullptr;
+  std::memcpy(other, block, std::min(held, bytes));
+  release_owned(block);
+  return other;
 }
 
 std::size_t cached_bytes() {
   std::lock_guard guard(cache().lock);
   return cache().kept;
+}
+
+std::size_t used_bytes() {
+  std::lock_guard guard(cache().lock);
+  return cache().used;
 }
 
 void set_cache_bound(std::size_t bytes) {
@@ -130,6 +227,7 @@ void trim_cache() {
   Cache& c = cache();
   std::lock_guard guard(c.lock);
   c.shrink(0);
+  c.most_used = c.used;
 }
 
 }  // namespace fj

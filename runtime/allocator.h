@@ -1,5 +1,9 @@
-/// Memory for temporaries and arenas: blocks are kept and handed out again, because fresh pages cost more than the kernels
+/// Memory for temporaries and results: blocks are kept and handed out again, because fresh pages cost more than the kernels
 /// that fill them (first touch of a 4 KiB page: 1.4 to 2 us). Thread-safe.
+///
+/// What is kept never makes the process larger than it had to be: blocks in use and kept are together at most what was once
+/// in use at the same time, and a little (kSlack). Beyond that, and beyond `bound`, kept blocks go back to the system, those of
+/// the sizes asked for longest ago first.
 #pragma once
 
 #include <cstddef>
@@ -12,10 +16,24 @@ void* allocate_block(std::size_t bytes);
 /// `bytes` as given to allocate_block.
 void release_block(void* block, std::size_t bytes);
 
-/// Bytes kept for later. At most `bound`, 256 MiB by default.
+/// Blocks that belong to an array of the user: whoever frees such an array knows its address only.
+/// From any thread, with or without the GIL, also while the process ends.
+void* allocate_owned(std::size_t bytes);
+void release_owned(void* block);
+/// As realloc: the contents up to the shorter size; null leaves the old block as it was.
+void* resize_owned(void* block, std::size_t bytes);
+
+/// Above this a result is worth a block of ours: smaller ones come from the library's own allocator, whose heap reuses them well
+/// (the C library gives larger pieces back to the system now and then, and every page is touched anew).
+constexpr std::size_t kOwnedBytes = std::size_t(128) << 10;
+constexpr std::size_t kSlack = std::size_t(32) << 20;
+
+/// Bytes kept for later. At most `bound`: by default an eighth of the machine's memory, at least 256 MiB.
 std::size_t cached_bytes();
+/// Bytes handed out and not released.
+std::size_t used_bytes();
 void set_cache_bound(std::size_t bytes);
-/// Gives everything kept back to the system.
+/// Gives everything kept back to the system, and forgets how much was in use before.
 void trim_cache();
 
 }  // namespace fj

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -22,6 +23,8 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
+
+#include "runtime/library_team.h"
 
 namespace fj {
 namespace {
@@ -41,6 +44,7 @@ struct alignas(64) Slot {
   int workers = 0;  // those with a lower number take part
   alignas(64) std::atomic<std::int64_t> next{0};
   alignas(64) std::atomic<int> users{0};
+  std::atomic<bool> helped{false};  // somebody but the caller claimed a chunk
 
   /// True if there was a chunk to claim.
   bool work() {
@@ -55,6 +59,11 @@ constexpr int kSlots = 16;
 constexpr int kSpins = 500;
 
 thread_local bool inside = false;
+
+std::int64_t now() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
 /// Threads beside the caller as set, or -1. Outside the pool: a forked child keeps its parent's choice.
 std::atomic<int> workers_wanted{-1};
 
@@ -77,7 +86,10 @@ struct Pool {
         slot.users.fetch_add(1, std::memory_order_seq_cst);
         // Seen open after entering: the caller waits for us.
         // A slot whose chunks are all claimed stays open while the last ones run: that is no reason to stay awake.
-        if (slot.open.load(std::memory_order_seq_cst) && number < slot.workers && slot.work()) worked = true;
+        if (slot.open.load(std::memory_order_seq_cst) && number < slot.workers && slot.work()) {
+          worked = true;
+          slot.helped.store(true, std::memory_order_relaxed);
+        }
         if (slot.users.fetch_sub(1, std::memory_order_seq_cst) == 1) slot.users.notify_all();
       }
       const std::uint32_t now = epoch.load(std::memory_order_acquire);
@@ -196,6 +208,23 @@ void parallel_for(std::int64_t chunks, void (*body)(void* context, std::int64_t 
   const int allowed = threads > 0 ? std::min(threads, thread_count()) : thread_count();
   const int workers = chunks > 1 && !inside ? allowed - 1 : 0;
   if (workers <= 0) return inline_loop();
+  if (on_main_thread() && library_team().wanted(workers + 1)) {
+    struct Job {
+      void (*body)(void*, std::int64_t);
+      void* context;
+      std::int64_t chunks;
+      std::atomic<std::int64_t> next{0};
+    } job{body, context, chunks};
+    library_team().run(
+        [](void* data) {
+          auto& shared = *static_cast<Job*>(data);
+          inside = true;
+          for (std::int64_t chunk; (chunk = shared.next.fetch_add(1, std::memory_order_relaxed)) < shared.chunks;) shared.body(shared.context, chunk);
+          inside = false;
+        },
+        &job, workers + 1);
+    return;
+  }
   Pool& p = pool();
   if (p.workers_running.load(std::memory_order_acquire) < workers) p.start(workers);
   Slot* mine = nullptr;
@@ -210,6 +239,9 @@ void parallel_for(std::int64_t chunks, void (*body)(void* context, std::int64_t 
   mine->chunks = chunks;
   mine->workers = workers;
   mine->next.store(0, std::memory_order_relaxed);
+  mine->helped.store(false, std::memory_order_relaxed);
+  const bool watched = on_main_thread();
+  const std::int64_t begin = watched ? now() : 0;
   mine->open.store(true, std::memory_order_seq_cst);
   p.epoch.fetch_add(1, std::memory_order_seq_cst);
   if (p.sleeping.load(std::memory_order_seq_cst) > 0) p.epoch.notify_all();
@@ -223,6 +255,7 @@ void parallel_for(std::int64_t chunks, void (*body)(void* context, std::int64_t 
     else
       mine->users.wait(users, std::memory_order_seq_cst);
   }
+  if (watched) library_team().note_own(mine->helped.load(std::memory_order_relaxed), now() - begin);
   mine->taken.store(false, std::memory_order_release);
 }
 

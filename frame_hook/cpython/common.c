@@ -1,4 +1,4 @@
-/* What is the same in every version: look-ups on types and instances. */
+/* What is the same in every version: look-ups on types and instances, and what C++ can't call since its header forgets extern "C". */
 #include "frame_hook/cpython/internal.h"
 
 #include <internal/pycore_object.h>
@@ -30,4 +30,8 @@ PyObject* fj_instance_dict(PyObject* object) {
 PyObject* const* fj_instance_dict_word(PyObject* object) {
   PyObject** dict = _PyObject_GetDictPtr(object);
   return dict != NULL && *dict != NULL ? dict : NULL;
+}
+
+void fj_trace_memory(unsigned domain, const void* block, size_t bytes) {
+  PyTraceMalloc_Track(domain, (uintptr_t)block, bytes);
 }

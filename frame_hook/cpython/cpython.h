@@ -128,6 +128,9 @@ int fj_get_method(PyObject* object, PyObject* name, PyObject** method);
 /* Borrowed lookup through the MRO, no descriptors, no error. */
 PyObject* fj_type_lookup(PyTypeObject* type, PyObject* name);
 
+/* Tells tracemalloc, where it is on, of memory that did not come from CPython. */
+void fj_trace_memory(unsigned domain, const void* block, size_t bytes);
+
 #ifdef __cplusplus
 }
 #endif

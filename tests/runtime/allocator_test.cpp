@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <cstring>
@@ -18,10 +19,13 @@ namespace {
 constexpr std::size_t kMiB = std::size_t(1) << 20;
 
 struct Allocator : testing::Test {
-  void SetUp() override { trim_cache(); }
+  void SetUp() override {
+    trim_cache();
+    set_cache_bound(1024 * kMiB);
+  }
   void TearDown() override {
     trim_cache();
-    set_cache_bound(256 * kMiB);
+    set_cache_bound(1024 * kMiB);
   }
 };
 
@@ -89,6 +93,58 @@ TEST_F(Allocator, SizesThatCameLastPushOutOlderOnes) {
   EXPECT_EQ(cached_bytes(), 2 * kMiB);
   EXPECT_EQ(allocate_block(2 * kMiB), recent);
   release_block(recent, 2 * kMiB);
+}
+
+TEST_F(Allocator, KeepsNoMoreThanWasOnceInUse) {
+  // Sizes that take turns, none in use with another: keeping them all would need more memory than the program ever did.
+  for (int round = 0; round < 3; ++round)
+    for (std::size_t size : {64 * kMiB, 80 * kMiB, 112 * kMiB}) {
+      void* block = allocate_block(size);
+      EXPECT_LE(cached_bytes() + used_bytes(), 112 * kMiB + kSlack);
+      release_block(block, size);
+    }
+  // Sizes in use together may be kept together.
+  void* first = allocate_block(112 * kMiB);
+  void* second = allocate_block(64 * kMiB);
+  release_block(first, 112 * kMiB);
+  release_block(second, 64 * kMiB);
+  EXPECT_EQ(cached_bytes(), 176 * kMiB);
+  EXPECT_EQ(allocate_block(112 * kMiB), first);
+  EXPECT_EQ(allocate_block(64 * kMiB), second);
+  release_block(first, 112 * kMiB);
+  release_block(second, 64 * kMiB);
+}
+
+TEST_F(Allocator, OwnedBlocksAreFreedByTheirAddress) {
+  const std::size_t before = used_bytes();
+  void* block = allocate_owned(300 * 1024);
+  EXPECT_GE(used_bytes(), before + 300 * 1024);
+  release_owned(block);
+  EXPECT_EQ(used_bytes(), before);
+  EXPECT_EQ(allocate_owned(300 * 1024), block);
+  release_owned(block);
+  release_owned(nullptr);
+  int foreign = 0;
+  release_owned(&foreign);  // not ours: left alone
+  EXPECT_EQ(used_bytes(), before);
+}
+
+TEST_F(Allocator, ResizingKeepsTheContents) {
+  for (std::size_t size : {std::size_t(100), 300 * 1024 + std::size_t(1), 5 * kMiB})
+    for (std::size_t other : {std::size_t(1), size - 1, size, size + 1, 2 * size, 9 * kMiB}) {
+      auto* block = static_cast<unsigned char*>(allocate_owned(size));
+      for (std::size_t i = 0; i < size; ++i) block[i] = static_cast<unsigned char>(i * 7);
+      block = static_cast<unsigned char*>(resize_owned(block, other));
+      ASSERT_NE(block, nullptr);
+      for (std::size_t i = 0; i < std::min(size, other); ++i) ASSERT_EQ(block[i], static_cast<unsigned char>(i * 7));
+      block[other - 1] = 1;
+      EXPECT_EQ(resize_owned(block, SIZE_MAX), nullptr);
+      EXPECT_EQ(block[other - 1], 1);
+      release_owned(block);
+    }
+  void* made = resize_owned(nullptr, 64);
+  EXPECT_NE(made, nullptr);
+  release_owned(made);
 }
 
 TEST_F(Allocator, SaysSoWhenMemoryCannotBeHad) {

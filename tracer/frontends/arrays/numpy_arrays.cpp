@@ -8,6 +8,8 @@
 
 #include <cstring>
 
+#include "frame_hook/cpython/cpython.h"
+#include "runtime/allocator.h"
 #include "runtime/base/error.h"
 #include "runtime/program.h"
 
@@ -68,6 +70,75 @@ int type_number(DType dtype) {
 }
 
 PyArrayObject* array_of(PyObject* object) { return reinterpret_cast<PyArrayObject*>(object); }
+
+// ---- memory of large arrays: NumPy's memory handler, set for one array only (runtime/allocator.h has the blocks)
+
+void* handler_calloc(void*, std::size_t count, std::size_t size) {
+  std::size_t bytes;
+  if (__builtin_mul_overflow(count, size, &bytes)) return nullptr;
+  void* block = allocate_owned(bytes);
+  return block == nullptr ? nullptr : std::memset(block, 0, bytes);
+}
+
+PyDataMem_Handler handler = {"framejit",
+                             1,
+                             {nullptr, [](void*, std::size_t bytes) { return allocate_owned(bytes); }, handler_calloc,
+                              [](void*, void* block, std::size_t bytes) { return resize_owned(block, bytes); },
+                              [](void*, void* block, std::size_t) { release_owned(block); }}};
+
+PyObject*& handler_field(PyObject* array) { return reinterpret_cast<PyArrayObject_fields*>(array)->mem_handler; }
+
+/// What it takes to give one array our handler, once it is known that this NumPy keeps handlers where its headers say.
+struct ArrayMemory {
+  PyObject* capsule = nullptr;
+  unsigned trace_domain = 0;  // tracemalloc's number for NumPy's memory
+
+  static const ArrayMemory* get() {
+    static ArrayMemory memory;
+    static enum { Unknown, Proven, Refused } state = Unknown;
+    if (state == Unknown) {
+      state = memory.prepare() ? Proven : Refused;
+      PyErr_Clear();
+    }
+    if (state != Proven) return nullptr;
+    // A handler of the user's stays in charge of all arrays.
+    const Ref<> current = Ref<>::steal(PyDataMem_GetHandler());
+    PyErr_Clear();
+    return current.get() == PyDataMem_DefaultHandler ? &memory : nullptr;
+  }
+
+ private:
+  bool prepare() {
+    const Ref<> library = Ref<>::steal(PyImport_ImportModule("numpy.lib"));
+    const Ref<> domain = Ref<>::steal(library ? PyObject_GetAttrString(library.get(), "tracemalloc_domain") : nullptr);
+    if (!domain) return false;
+    trace_domain = unsigned(PyLong_AsUnsignedLong(domain.get()));
+    npy_intp size = 3;
+    const Ref<> probe = Ref<>::steal(PyArray_SimpleNew(1, &size, NPY_DOUBLE));
+    if (PyErr_Occurred() || !probe || handler_field(probe.get()) == nullptr) return false;
+    capsule = PyCapsule_New(&handler, "mem_handler", nullptr);
+    return capsule != nullptr && PyCapsule_IsValid(handler_field(probe.get()), "mem_handler");
+  }
+};
+
+/// An array that owns a block of ours; null, with no error set, if there is none to be had.
+Ref<> array_over_block(PyArray_Descr* descr, int rank, const npy_intp* dims, const npy_intp* strides, std::size_t bytes) {
+  const ArrayMemory* memory = ArrayMemory::get();
+  void* block = memory == nullptr ? nullptr : allocate_owned(bytes);
+  if (block == nullptr) return {};
+  Py_INCREF(descr);
+  Ref<> array = Ref<>::steal(PyArray_NewFromDescr(&PyArray_Type, descr, rank, dims, strides, block, NPY_ARRAY_WRITEABLE, nullptr));
+  if (!array) {
+    PyErr_Clear();
+    release_owned(block);
+    return {};
+  }
+  Py_INCREF(memory->capsule);
+  handler_field(array.get()) = memory->capsule;
+  PyArray_ENABLEFLAGS(array_of(array.get()), NPY_ARRAY_OWNDATA);
+  fj_trace_memory(memory->trace_domain, block, bytes);
+  return array;
+}
 
 }  // namespace
 
@@ -137,13 +208,13 @@ std::optional<DType> numpy_scalar_dtype(PyObject* object) {
 
 Ref<> allocate_numpy(DType dtype, std::span<const std::int64_t> shape, std::span<const std::int64_t> strides) {
   FJ_CHECK(ready(), "NumPy is not loaded");
-  npy_intp dims[NPY_MAXDIMS], bytes[NPY_MAXDIMS];
+  npy_intp dims[NPY_MAXDIMS], steps[NPY_MAXDIMS];
   const npy_intp item = npy_intp(size_in_bytes(dtype));
   bool contiguous = true;
   npy_intp expected = 1;
   for (std::size_t i = shape.size(); i-- > 0;) {
     dims[i] = shape[i];
-    bytes[i] = strides[i] * item;
+    steps[i] = strides[i] * item;
     contiguous = contiguous && (strides[i] == expected || shape[i] <= 1);
     expected *= shape[i];
   }
@@ -158,7 +229,12 @@ Ref<> allocate_numpy(DType dtype, std::span<const std::int64_t> shape, std::span
     FJ_CHECK(count == 0 || last < count, "a new array has no gaps");
   }
   PyArray_Descr* descr = PyArray_DescrFromType(type_number(dtype));
-  PyObject* array = PyArray_NewFromDescr(&PyArray_Type, descr, int(shape.size()), dims, contiguous ? nullptr : bytes, nullptr, 0, nullptr);
+  if (const std::size_t bytes = std::size_t(expected) * std::size_t(item); bytes >= kOwnedBytes)
+    if (Ref<> array = array_over_block(descr, int(shape.size()), dims, contiguous ? nullptr : steps, bytes)) {
+      Py_DECREF(descr);
+      return array;
+    }
+  PyObject* array = PyArray_NewFromDescr(&PyArray_Type, descr, int(shape.size()), dims, contiguous ? nullptr : steps, nullptr, 0, nullptr);
   return Ref<>::steal(array);
 }
 

@@ -4,10 +4,12 @@
 
 #include <cstring>
 
+#include "runtime/allocator.h"
 #include "runtime/base/error.h"
 #include "tracer/frontends/arrays/numpy_arrays.h"
 #include "tracer/frontends/arrays/torch_empty.h"
 #include "tracer/frontends/arrays/torch_layout.h"
+#include "tracer/frontends/arrays/torch_storage.h"
 
 namespace fj {
 namespace {
@@ -197,7 +199,19 @@ ArrayInfo describe_torch(PyObject* tensor) {
   return info;
 }
 
-Ref<> allocate_torch(DType dtype, std::span<const std::int64_t> shape, std::span<const std::int64_t> strides) {
+namespace {
+
+/// Bytes of the storage of a new tensor; 0 if it has no elements.
+std::size_t storage_bytes(DType dtype, std::span<const std::int64_t> shape, std::span<const std::int64_t> strides) {
+  std::size_t last = 0;
+  for (std::size_t i = 0; i < shape.size(); ++i) {
+    if (shape[i] == 0) return 0;
+    last += std::size_t(shape[i] - 1) * std::size_t(strides[i]);
+  }
+  return (last + 1) * size_in_bytes(dtype);
+}
+
+Ref<> empty_tensor(DType dtype, std::span<const std::int64_t> shape, std::span<const std::int64_t> strides) {
   const TorchObjects* torch = objects();
   FJ_CHECK(torch != nullptr, "torch is not loaded");
   if (Ref<> tensor = torch_empty(dtype, shape, strides)) return tensor;
@@ -211,6 +225,16 @@ Ref<> allocate_torch(DType dtype, std::span<const std::int64_t> shape, std::span
   // The device is said: a default device of the user must not catch it.
   PyObject* arguments[] = {sizes.get(), steps.get(), torch->dtypes[int(dtype)], torch->cpu};
   return Ref<>::steal(PyObject_Vectorcall(torch->empty_strided, arguments, 2, torch->allocation_keywords));
+}
+
+}  // namespace
+
+Ref<> allocate_torch(DType dtype, std::span<const std::int64_t> shape, std::span<const std::int64_t> strides) {
+  Ref<> tensor = empty_tensor(dtype, shape, strides);
+  if (!tensor) return {};
+  if (const std::size_t bytes = storage_bytes(dtype, shape, strides); bytes >= kOwnedBytes)
+    if (const TorchLayout* layout = torch_layout()) put_block_into(read_at<void*>(tensor.get(), layout->implementation), bytes);
+  return tensor;
 }
 
 Ref<> view_torch(PyObject* base, DType dtype, std::span<const std::int64_t> shape, std::span<const std::int64_t> strides, std::int64_t offset) {
