@@ -38,11 +38,10 @@ void collect_stores(std::vector<Statement>& body, int buffer, std::vector<Statem
   }
 }
 
-int count_stores(const std::vector<Statement>& body) {
-  int count = 0;
-  for (const Statement& statement : body)
-    count += (statement.kind == StatementKind::Store || statement.kind == StatementKind::Add) + count_stores(statement.body);
-  return count;
+/// Every statement but loops is a store, and all are in one body: an iteration computes all values before it stores the first.
+bool stores_together(const std::vector<Statement>& body) {
+  if (body.size() == 1 && body[0].kind == StatementKind::Loop) return stores_together(body[0].body);
+  return std::all_of(body.begin(), body.end(), [](const Statement& statement) { return statement.kind == StatementKind::Store; });
 }
 
 bool writes(Kernel& kernel, int buffer) {
@@ -71,12 +70,11 @@ bool reads_only_what_it_writes(Kernel& kernel, int source, int target) {
   if (!kernel.accumulators.empty()) return false;
   std::vector<Statement*> stores;
   collect_stores(kernel.body, source, stores);
-  if (stores.size() != 1 || stores[0]->kind != StatementKind::Store) return false;
-  // What another statement loads may be loaded after the store.
-  const bool alone = count_stores(kernel.body) == 1;
+  if (stores.size() != 1) return false;
+  const bool together = stores_together(kernel.body);
   for (const Expr& expr : kernel.expressions)
-    if (expr.kind == ExprKind::Load && expr.buffer == target && !(alone && expr.address == stores[0]->address)) return false;
-  return true;
+    if (expr.kind == ExprKind::Load && expr.buffer == target && !(together && expr.address == stores[0]->address)) return false;
+  return stores[0]->kind == StatementKind::Store;
 }
 
 }  // namespace

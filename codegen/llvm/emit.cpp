@@ -132,7 +132,12 @@ void Emitter::annotate(llvm::Instruction* access, int buffer) {
 }
 
 void Emitter::emit_body(const std::vector<Statement>& body) {
-  for (const Statement& statement : body) {
+  for (std::size_t s = 0; s < body.size(); ++s) {
+    const Statement& statement = body[s];
+    // Stores next to each other: one may overwrite in place what another's value is computed from.
+    const bool first = s == 0 || body[s - 1].kind != StatementKind::Store;
+    for (std::size_t next = s; first && next < body.size() && body[next].kind == StatementKind::Store; ++next)
+      stored_value(body[next]);
     switch (statement.kind) {
       case StatementKind::Loop: emit_loop(statement); break;
       case StatementKind::Initialise: initialise(statement.accumulator, body); break;
@@ -143,14 +148,20 @@ void Emitter::emit_body(const std::vector<Statement>& body) {
   }
 }
 
+/// What a store writes; computed once, however often it is asked for.
+Val Emitter::stored_value(const Statement& statement) {
+  const bool vector = lanes_ > 1 && inside_vector(int(scopes_.size()) - 1);
+  ops_.lanes = vector ? lanes_ : 1;
+  return argument(statement.value, vector);
+}
+
 void Emitter::store(const Statement& statement) {
   const DType dtype = program_.buffers[statement.buffer].dtype;
   llvm::Type* element = storage(statement.buffer);
   const llvm::Align align = alignment(statement.buffer);
   const auto lane = lane_address(statement.address);
   const bool vector = lanes_ > 1 && inside_vector(int(scopes_.size()) - 1);
-  ops_.lanes = vector ? lanes_ : 1;
-  const Val value = argument(statement.value, vector);
+  const Val value = stored_value(statement);
   if (!vector) {
     Value* address = pointer(statement.buffer, statement.address);
     annotate(b.CreateAlignedStore(ops_.to_memory(dtype, value.real), address, align), statement.buffer);

@@ -184,6 +184,7 @@ class Emitter {
   // ---- statements
 
   void emit_body(const std::vector<Statement>& body);
+  Val stored_value(const Statement& statement);
   void store(const Statement& statement);
   void add(const Statement& statement);
 

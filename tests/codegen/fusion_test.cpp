@@ -170,6 +170,21 @@ graph @f(%x: f32[300], %y: f32[300]) {
 })", inputs, {.kernels = 3});
 }
 
+TEST(Fusion, several_inputs_are_written_in_place_by_one_kernel) {
+  const std::vector<DenseArray> inputs = {sample(DType::F32, {301}, 1), sample(DType::F32, {301}, 2), sample(DType::F32, {301}, 3)};
+  // %x is overwritten by a value that %m's new value needs too, and the other way round.
+  same_as_reference(R"(
+graph @f(%x: f32[301], %m: f32[301], %g: f32[301]) {
+  %0 = mul %m, %g : f32[301]
+  %1 = add %0, %x : f32[301]
+  %2 = sub %x, %1 : f32[301]
+  %3 = mul %2, %x : f32[301]
+  write %m <- %1
+  write %x <- %2
+  return %3
+})", inputs, {.kernels = 1});
+}
+
 TEST(Fusion, many_reductions_and_stores_are_several_kernels) {
   Graph graph;
   const ValueId x = graph.add_input("x", {DType::I64, {SymDim(6), SymDim(9)}});
