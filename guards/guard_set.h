@@ -47,7 +47,7 @@ struct Guard {
   /// DictVersion: the dict. Objects that can be are held weakly once the guard is in a GuardSet: then this is null.
   Ref<PyObject> object;
   std::vector<Ref<PyObject>> names;
-  std::int64_t number = 0;                // Length, SymbolRange, ...
+  std::int64_t number = 0;                // Length, SymbolRange, ...; NoOverlap: how many of `others` are written as the source is
   SymbolId symbol{UINT32_MAX};            // IntSymbol: binds the int's value
   std::optional<ArrayExpectation> array;
   std::optional<SymDim> left, right;      // Relation: left (number as comparison Py_LT..) right
@@ -67,6 +67,11 @@ struct GuardBindings {
   std::vector<PyObject*> values;          // by Source::id, borrowed from the frame for the time of the call; null: not fetched
   std::vector<void*> data;                // by Source::id, of sources with an Array guard: where element 0 is
   std::vector<Ref<PyObject>> owned;       // keeps values alive that were made by fetching; clear it after the call
+  struct Extent {
+    const char *low, *high;               // [low, high)
+    bool written;
+  };
+  std::vector<Extent> extents;            // room for NoOverlap
   // Bookkeeping of GuardSet: which set the bindings are of, and which memo's values they still have.
   std::uint64_t owner = 0, filled_by = 0;
 };

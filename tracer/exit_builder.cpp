@@ -29,6 +29,7 @@ class ExitBuilder {
   int storage_owner(FakeStorage& storage, const std::shared_ptr<FakeStorage>& shared);
   int output_of(ValueId value, Library library, const Strides& strides, bool scalar);
   void build_effects();
+  void keep_written_apart();
   [[noreturn]] void cannot(const V& value) { throw CannotRebuildValue{value->born, describe(value)}; }
 
   RecipeStep& step(RecipeOp op, std::vector<int> args = {}) {
@@ -265,6 +266,26 @@ int ExitBuilder::build_array(const V& value) {
   return target;
 }
 
+/// The inputs that are written share memory with no other input; those that are read may with each other.
+void ExitBuilder::keep_written_apart() {
+  if (t_.written_inputs.empty() || t_.input_storages.size() < 2) return;
+  Guard guard;
+  guard.kind = GuardKind::NoOverlap;
+  for (const auto& storage : t_.written_inputs) {
+    const SourceRef written = storage->input_array->source;
+    if (guard.source == nullptr) {
+      guard.source = written;
+    } else {
+      guard.others.push_back(written);
+    }
+  }
+  guard.number = std::int64_t(guard.others.size());
+  for (const auto& storage : t_.input_storages)
+    if (std::find(t_.written_inputs.begin(), t_.written_inputs.end(), storage) == t_.written_inputs.end())
+      guard.others.push_back(storage->input_array->source);
+  t_.guards->add(std::move(guard));
+}
+
 void ExitBuilder::build_effects() {
   auto not_same = [&](const V& written, auto&& is_other) {
     // In another call two of these could be one object; then the trace would be wrong.
@@ -326,15 +347,10 @@ void ExitBuilder::build_effects() {
     const int globals = constant(write.globals), value = build(write.value);
     effect(RecipeOp::StoreGlobal, {globals, value}).object = write.name;
   }
+  keep_written_apart();
   for (const auto& storage : t_.written_inputs) {
     t_.graph->writes.push_back({storage->input, storage->contents});
     SourceRef written = storage->input_array->source;
-    Guard guard;
-    guard.kind = GuardKind::NoOverlap;
-    guard.source = written;
-    for (const auto& other : t_.input_storages)
-      if (other != storage) guard.others.push_back(other->input_array->source);
-    if (!guard.others.empty()) t_.guards->add(std::move(guard));
     if (storage->library == Library::Numpy)
       for (const Guard& known : std::vector<Guard>(t_.guards->all()))
         if (known.kind == GuardKind::Array && known.source == written) {

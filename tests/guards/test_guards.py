@@ -431,6 +431,21 @@ def test_overlap_is_judged_by_the_interval_of_elements():
     assert guards.holds((np.broadcast_to(base[5:6], (9,)), base[6:])) is not None
 
 
+def test_written_arrays_are_apart_from_all_and_read_ones_may_share():
+    guards = native.Guards()
+    p, q, x, y = (guards.slot(i, name) for i, name in enumerate("pqxy"))
+    guards.add("NoOverlap", p, others=[q, x, y], number=1)  # p and q are written
+    base = np.arange(24.0)
+    p, q, x = base[:6], base[6:12], base[12:]
+    assert guards.holds((p, q, x, x)) is not None
+    assert guards.holds((q, p, x[2:], x[:5])) is not None
+    assert guards.holds((p, base[5:9], x, x)) is None            # both written
+    assert guards.holds((p, q, x, base[11:13])) is None          # written and read
+    assert guards.holds((p, q, base[3:4], x)) is None
+    assert guards.holds((base[2:4], base[4:6], base, x)) is None  # inside of what is read
+    assert guards.holds((p[:0], q, base[:6], x)) is not None     # no elements
+
+
 def test_tensors():
     torch = pytest.importorskip("torch")
     x = torch.ones(2, 3)
