@@ -65,6 +65,39 @@ Emitter::Found Emitter::better(const AccumulatorInfo& info, Found a, Found c) {
   return {b.CreateSelect(wins, c.value, a.value), b.CreateSelect(wins, c.index, a.index)};
 }
 
+/// `c` comes after `a`, so a tie leaves `a`: fewer instructions an element.
+Emitter::Found Emitter::better_later(const AccumulatorInfo& info, Found a, Found c) {
+  const bool largest = info.reduction == Reduction::ArgMax;
+  Value* wins;
+  if (is_float(info.dtype)) {
+    wins = largest ? b.CreateFCmpUGT(c.value, a.value) : b.CreateFCmpULT(c.value, a.value);  // a NaN wins
+    wins = b.CreateAnd(wins, b.CreateFCmpORD(a.value, a.value));                             // and stays
+  } else {
+    const bool is_signed = is_signed_integer(info.dtype);
+    wins = largest ? (is_signed ? b.CreateICmpSGT(c.value, a.value) : b.CreateICmpUGT(c.value, a.value))
+                   : (is_signed ? b.CreateICmpSLT(c.value, a.value) : b.CreateICmpULT(c.value, a.value));
+  }
+  return {b.CreateSelect(wins, c.value, a.value), b.CreateSelect(wins, c.index, a.index)};
+}
+
+/// Indices of 32 bits where they are enough: half the vectors.
+DType Emitter::index_dtype(int number, const std::vector<Statement>& body) const {
+  for (const Statement& statement : body) {
+    if (statement.kind == StatementKind::Loop) {
+      if (const DType found = index_dtype(number, statement.body); found != DType::Bool) return found;
+    } else if (statement.kind == StatementKind::Update && statement.accumulator == number) {
+      std::int64_t largest = 0;
+      for (const auto& [variable, coefficient] : statement.address.terms) {
+        const auto extent = kernel_.variables[variable.index].extent.constant(), factor = coefficient.constant();
+        if (!extent || !factor || *extent > INT32_MAX || *factor > INT32_MAX) return DType::I64;
+        largest += *extent * *factor;
+      }
+      return largest <= INT32_MAX && statement.address.constant == SymDim() && statement.address.dynamic.empty() ? DType::I32 : DType::I64;
+    }
+  }
+  return DType::Bool;  // not updated in this body
+}
+
 Value* Emitter::new_slot(llvm::Type* type) {
   llvm::IRBuilder<>::InsertPointGuard guard(b);
   b.SetInsertPoint(entry_, entry_->begin());
@@ -82,12 +115,14 @@ void Emitter::initialise(int number, const std::vector<Statement>& following) {
   const int copies = state.over_lanes ? shape_.unroll : 1;
   ops_.lanes = state.over_lanes ? shape_.lanes : state.lanes_independent ? lanes_ : 1;
   const Val start = identity(info);
+  // An element equal to the identity never wins. If all are, the first is the answer: index 0.
+  if (finds_index(info)) state.index_dtype = index_dtype(number, kernel_.body);
   for (int copy = 0; copy < copies; ++copy) {
     state.slots.push_back(new_slot(slot_type(info)));
     store_slot(info, state.slots.back(), start);
     if (finds_index(info)) {
-      state.indices.push_back(new_slot(ops_.wide(DType::I64)));
-      b.CreateStore(ops_.integer(DType::I64, INT64_MAX), state.indices.back());
+      state.indices.push_back(new_slot(ops_.wide(state.index_dtype)));
+      b.CreateStore(ops_.integer(state.index_dtype, 0), state.indices.back());
     }
   }
   if (!state.over_lanes || machine_.avx512 || shape_.lanes == 1) return;
@@ -95,8 +130,8 @@ void Emitter::initialise(int number, const std::vector<Statement>& following) {
   state.rest_slot = new_slot(slot_type(info));
   store_slot(info, state.rest_slot, identity(info));
   if (!finds_index(info)) return;
-  state.rest_index = new_slot(b.getInt64Ty());
-  b.CreateStore(b.getInt64(INT64_MAX), state.rest_index);
+  state.rest_index = new_slot(ops_.element(state.index_dtype));
+  b.CreateStore(ops_.integer(state.index_dtype, 0), state.rest_index);
 }
 
 llvm::Type* Emitter::slot_type(const AccumulatorInfo& info) {
@@ -127,9 +162,10 @@ void Emitter::update(const Statement& statement) {
   const Val value = argument(statement.value, vector);
   if (finds_index(info)) {
     Value* index_slot = rest ? state.rest_index : state.indices[copy];
-    Found old{b.CreateLoad(ops_.wide(info.dtype), slot), b.CreateLoad(ops_.wide(DType::I64), index_slot)};
-    Value* at = vector ? lane_addresses(statement.address) : scalar_address(statement.address);
-    Found found = better(info, old, {value.real, at});
+    llvm::Type* index_type = ops_.wide(state.index_dtype);
+    Found old{b.CreateLoad(ops_.wide(info.dtype), slot), b.CreateLoad(index_type, index_slot)};
+    Value* at = b.CreateTrunc(vector ? lane_addresses(statement.address) : scalar_address(statement.address), index_type);
+    Found found = better_later(info, old, {value.real, at});
     if (mask_ && vector) {
       found.value = b.CreateSelect(mask_, found.value, old.value);
       found.index = b.CreateSelect(mask_, found.index, old.index);
@@ -149,7 +185,7 @@ Val Emitter::read_accumulator(int number) {
   AccumulatorState& state = accumulator_states_[number];
   if (!state.over_lanes) {
     ops_.lanes = state.lanes_independent ? lanes_ : 1;
-    if (finds_index(info)) return {b.CreateLoad(ops_.wide(DType::I64), state.indices[0])};
+    if (finds_index(info)) return {b.CreateZExt(b.CreateLoad(ops_.wide(state.index_dtype), state.indices[0]), ops_.wide(DType::I64))};
     return load_slot(info, state.slots[0]);
   }
   // Copies pairwise, then lanes by halves: a fixed order.
@@ -159,7 +195,7 @@ Val Emitter::read_accumulator(int number) {
   if (finds_index(info)) {
     std::vector<Found> found;
     for (std::size_t c = 0; c < state.slots.size(); ++c)
-      found.push_back({b.CreateLoad(ops_.wide(info.dtype), state.slots[c]), b.CreateLoad(ops_.wide(DType::I64), state.indices[c])});
+      found.push_back({b.CreateLoad(ops_.wide(info.dtype), state.slots[c]), b.CreateLoad(ops_.wide(state.index_dtype), state.indices[c])});
     Found best = found[0];
     for (std::size_t c = 1; c < found.size(); ++c) best = better(info, best, found[c]);
     for (int width = shape_.lanes / 2; width >= 1; width /= 2) {
@@ -175,8 +211,9 @@ Val Emitter::read_accumulator(int number) {
     }
     ops_.lanes = 1;
     if (state.rest_slot)
-      best = better(info, best, {b.CreateLoad(ops_.element(info.dtype), state.rest_slot), b.CreateLoad(b.getInt64Ty(), state.rest_index)});
-    result = {best.index};
+      best = better(info, best, {b.CreateLoad(ops_.element(info.dtype), state.rest_slot),
+                                 b.CreateLoad(ops_.element(state.index_dtype), state.rest_index)});
+    result = {b.CreateZExt(best.index, b.getInt64Ty())};
   } else {
     std::vector<Val> values;
     for (Value* slot : state.slots) values.push_back(load_slot(info, slot));

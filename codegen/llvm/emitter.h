@@ -156,6 +156,7 @@ class Emitter {
     bool over_lanes = false;         // lanes (and unrolled copies) are partial accumulators, combined when read
     std::vector<Value*> slots;       // by unrolled copy
     std::vector<Value*> indices;     // ArgMax, ArgMin
+    DType index_dtype = DType::I64;  // of the indices
     Value *rest_slot = nullptr, *rest_index = nullptr;  // over_lanes: of elements taken one at a time
   };
 
@@ -169,6 +170,8 @@ class Emitter {
 
   /// The better of two candidates: the larger (smaller) value, NaN before all; of equals the first.
   Found better(const AccumulatorInfo& info, Found a, Found c);
+  Found better_later(const AccumulatorInfo& info, Found a, Found c);
+  DType index_dtype(int number, const std::vector<Statement>& body) const;
   Value* new_slot(llvm::Type* type);
   void initialise(int number, const std::vector<Statement>& following);
   llvm::Type* slot_type(const AccumulatorInfo& info);
