@@ -175,7 +175,7 @@ def a_stop_iteration_inside_becomes_a_runtime_error(x):
     try:
         return [y + 1 for y in g(x)]
     except RuntimeError as error:
-        return x, str(error), isinstance(error.__cause__, StopIteration), error.__cause__.value
+        return x * 2, str(error), isinstance(error.__cause__, StopIteration), error.__cause__.value
 
 
 @whole
@@ -208,7 +208,7 @@ def a_generator_that_handles_an_exception_while_it_yields(x):
             raise KeyError("b")
         except KeyError as error:
             out.append((y, str(error)))
-    return out
+    return x + 1, out
 
 
 @whole
@@ -300,8 +300,8 @@ def unpacking_of_any_iterable(x):
     a, b, c = numbers(x, 3)
     d, *e = Countdown(x, 3)
     *f, g = (x + i for i in range(3))
-    (h, i), j = Sequence(x), 1
-    return a, b, c, d, e, f, g, j
+    (h, i, j), k = Sequence(x), 1
+    return a, b, c, d, e, f, g, h * i + j, k
 
 
 UNPACK_FAILS = [lambda x: [*numbers(x, 2), *Countdown(x, 2)], lambda x: (*Sequence(x),), lambda x: {**dict(zip("ab", numbers(x, 2)))}]
@@ -378,8 +378,8 @@ ITERTOOLS = {
     "groupby with a key": lambda x: [(k, [x + v for v in g]) for k, g in itertools.groupby(range(6), key=lambda v: v // 2)],
     "groupby whose groups are not read": lambda x: [x * k for k, g in itertools.groupby([1, 1, 2, 3, 3])],
     "islice": lambda x: list(itertools.islice(numbers(x, 9), 1, 7, 2)),
-    "islice leaves the rest": lambda x: (lambda it: (list(itertools.islice(it, 2)), list(it)))(iter([x, 1, 2, 3])),
-    "islice past the end": lambda x: list(itertools.islice([x, 1], 1, None)) + list(itertools.islice([x], 3, 9)),
+    "islice leaves the rest": lambda x: (lambda it: (list(itertools.islice(it, 2)), list(it)))(iter([x * 2, 1, 2, 3])),
+    "islice past the end": lambda x: list(itertools.islice([1, x * 2], 1, None)) + list(itertools.islice([x], 3, 9)),
     "pairwise": lambda x: [a - b for a, b in itertools.pairwise([x, 1, x * 2])],
     "permutations": lambda x: [a - b for a, b in itertools.permutations([x, 1, 2], 2)],
     "permutations of all": lambda x: [x * sum(p) for p in itertools.permutations(range(3))],
@@ -390,7 +390,7 @@ ITERTOOLS = {
     "starmap": lambda x: list(itertools.starmap(lambda a, b: a * b, [(x, 1), (x, 2)])),
     "takewhile": lambda x: [x * i for i in itertools.takewhile(lambda v: v < 3, itertools.count())],
     "tee": lambda x: (lambda a, b: [next(a), next(a), *b])(*itertools.tee(numbers(x, 3))),
-    "zip_longest": lambda x: list(itertools.zip_longest([x, 1], [2])),
+    "zip_longest": lambda x: list(itertools.zip_longest([x + 1, 1], [2])),
     "zip_longest with a fill value": lambda x: [a * b for a, b in itertools.zip_longest([x, 1], [2], fillvalue=3)],
     "functools.reduce": lambda x: functools.reduce(lambda a, b: a * b, numbers(x, 3), 1),
 }
