@@ -114,7 +114,8 @@ def loops(x):
 
 
 def conditions(x, a=1, b=None):
-    y = x * (a and 3 or b)
+    k = a and 3
+    y = x * (k or b)
     if b is None:
         y = y + 1
     if a is not None:
