@@ -4,6 +4,7 @@
 #include <cstring>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "frame_hook/dispatch.h"
 #include "runtime/base/log.h"
@@ -160,6 +161,10 @@ Reached* ReachedFunctions::find(PyCodeObject* code, FjFrame* frame) {
   if (name == nullptr) PyErr_Clear();
   entry->state.name = name != nullptr ? name : "?";
   return functions_.emplace(code, std::move(entry)).first->second.get();
+}
+
+void ReachedFunctions::clear() {
+  const auto gone = std::exchange(functions_, {});  // what dies may call compiled functions
 }
 
 std::shared_ptr<Reached> ReachedFunctions::keep(PyCodeObject* code) const {

@@ -27,7 +27,7 @@ class ReachedFunctions {
   Reached* find(PyCodeObject* code, FjFrame* frame);
   std::shared_ptr<Reached> keep(PyCodeObject* code) const;
   /// What runs now goes on.
-  void clear() { functions_.clear(); }
+  void clear();
 
  private:
   FunctionState& root_;
