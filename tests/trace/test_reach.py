@@ -434,3 +434,76 @@ def test_a_torch_compiled_function_inside_and_the_evaluator_it_installs():
             assert torch.allclose(compiled(x), torch.sin(x * 2) * 2 + 1, atol=1e-6)
             assert framejit._core.evaluator() == 0
             assert torch.equal(inner(x), torch.sin(x) * 2)
+
+
+def test_no_reference_is_leaked():
+    import gc
+
+    class Point:
+        pass
+
+    def inner(x, point):
+        y = x * 2
+        point.seen = callers()
+        if point.fails:
+            raise ValueError(point)
+        return y + 1
+
+    def callers():
+        frame = sys._getframe(1)
+        return frame.f_code.co_name, len(frame.f_locals)
+
+    def f(x, point):
+        try:
+            return inner(x + 1, point) * 3
+        except ValueError as error:
+            return error.args[0].seen
+
+    compiled = framejit.compile(f)
+    point = Point()
+
+    def run(repeats):
+        for i in range(repeats):
+            point.fails = i % 2
+            compiled(X, point)
+
+    def growth():
+        gc.collect()
+        before = sys.getallocatedblocks()
+        run(200)
+        gc.collect()
+        return sys.getallocatedblocks() - before
+
+    run(100)
+    counts = sys.getrefcount(point), sys.getrefcount(X)
+    assert min(growth(), growth()) < 60
+    assert (sys.getrefcount(point), sys.getrefcount(X)) == counts
+
+
+def test_a_dropped_function_takes_what_it_reached_with_it():
+    import gc
+    import weakref
+
+    class Big:
+        pass
+
+    big = Big()
+    gone = weakref.ref(big)
+
+    def make(big):
+        def inner(x):
+            y = x * 2
+            len(dir(big))
+            return y + 1
+
+        def f(x):
+            return inner(x) * 2
+
+        return framejit.compile(f)
+
+    compiled = make(big)
+    for _ in range(3):
+        compiled(X)
+    del compiled, big
+    gc.collect()
+    assert gone() is None
