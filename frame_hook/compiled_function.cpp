@@ -50,7 +50,10 @@ int traverse(PyObject* self, visitproc visit, void* arg) {
 int clear(PyObject* self) {
   // The function stays: a cleared object can still be called by a finalizer. Cycles are broken at the function itself,
   // whose closure and globals it clears.
-  if (self_of(self)->state != nullptr) Running::drop(std::exchange(self_of(self)->state->caches, {}));
+  if (FunctionState* state = self_of(self)->state; state != nullptr) {
+    Running::drop(std::exchange(state->caches, {}));
+    state->reached->clear();
+  }
   return 0;
 }
 
@@ -185,6 +188,7 @@ FunctionState& function_state(PyObject* compiled) { return *self_of(compiled)->s
 void reset_all() {
   for (FunctionState* state : live()) {
     Running::drop(std::exchange(state->caches, {}));
+    state->reached->clear();
     state->events->clear();
   }
   totals() = Totals{};

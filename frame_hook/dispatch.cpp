@@ -192,6 +192,7 @@ bool refuse_break(const Segment& segment) {
     request.generalise = place.generalise;
     request.generalise.all_dynamic = options.dynamic.value_or(false);
     request.generalise.never_dynamic = !options.dynamic.value_or(true);
+    request.many = place.segments.size() >= 3;
     request.instruction_limit = int(options.instruction_limit);
     request.node_limit = int(options.node_limit);
     TraceResult traced = trace(request);
@@ -233,7 +234,10 @@ SegmentStatus run_segment(FunctionState& state, const Options& options, const Se
   try {
     const SegmentStatus status = segment.run(values, bindings, update);
     if (status == SegmentStatus::Done) {
-      if (segment.program) totals().kernels_launched += std::uint64_t(segment.program->kernel_count());
+      if (segment.program) {
+        totals().kernels_launched += std::uint64_t(segment.program->kernel_count());
+        note_array_work(state);
+      }
       return status;
     }
     if (status == SegmentStatus::Raised || status == SegmentStatus::Retrace) return status;
@@ -261,9 +265,35 @@ void update_frame(FjFrame* frame, FrameUpdate& update) {
 /// Each corrects one prediction: a model has as many as it has calls of one kind whose layout differs.
 constexpr int kMaximumRetraces = 64;
 
+/// Whether Python code of the user's could run in this instruction.
+bool may_call(const FjInstr& instr) {
+  switch (instr.opcode) {
+    case FJ_NOP: case FJ_POP_TOP: case FJ_PUSH_NULL: case FJ_COPY: case FJ_SWAP: case FJ_LOAD_CONST: case FJ_LOAD_FAST:
+    case FJ_LOAD_FAST_AND_CLEAR: case FJ_MAKE_CELL: case FJ_COPY_FREE_VARS: case FJ_LOAD_CLOSURE: case FJ_LOAD_DEREF:
+    case FJ_LOAD_GLOBAL: case FJ_IS_OP: case FJ_JUMP: case FJ_POP_JUMP_IF_NONE: case FJ_POP_JUMP_IF_NOT_NONE:
+    case FJ_BUILD_TUPLE: case FJ_BUILD_LIST: case FJ_BUILD_SLICE: case FJ_LIST_TO_TUPLE: case FJ_MAKE_FUNCTION:
+    case FJ_SET_FUNCTION_ATTRIBUTE: case FJ_RETURN_VALUE: case FJ_RETURN_CONST: case FJ_PUSH_EXC_INFO:
+      return false;
+    default: return true;
+  }
+}
+
+Step execute_break(FunctionState& state, PyThreadState* thread, FjFrame* frame, const FjCode& code, int instruction) {
+  if (!may_call(code.instrs[instruction])) return execute(thread, frame, code, instruction);
+  const ReachScope reach(thread, state.reached.get());
+  return execute(thread, frame, code, instruction);
+}
+
+/// The rest of the frame, its calls looked at as those of a break.
+PyObject* hand_over_reaching(FunctionState& state, PyThreadState* thread, FjFrame* frame, const FjCode& code, int instruction) {
+  const ReachScope reach(thread, state.reached.get());
+  return hand_over(thread, frame, code, instruction);
+}
+
 /// Runs `frame` from its start to its end. Recursion is counted by the caller for as long as it is ours.
 PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, FjFrame* frame) {
   const FjCode& code = cache.decoded();
+  const ReachScope own_account(thread, nullptr);  // but for what runs at breaks
   bool begun = false;
   int retraces = 0;
   auto leave = [&](int instruction) {
@@ -323,10 +353,10 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
         return hand_over(thread, frame, code, next);
       }
     }
-    const Step step = execute(thread, frame, code, next);
+    const Step step = execute_break(state, thread, frame, code, next);
     switch (step.kind) {
       case Step::Kind::Finished: fj_leave_recursion(thread); return step.result;
-      case Step::Kind::Handover: fj_leave_recursion(thread); return hand_over(thread, frame, code, step.next);
+      case Step::Kind::Handover: fj_leave_recursion(thread); return hand_over_reaching(state, thread, frame, code, step.next);
       case Step::Kind::Next: instruction = step.next; break;
     }
   }
@@ -369,6 +399,15 @@ Frameless call_without_frame(FunctionState& state, CodeCache& cache, PyFunctionO
 }
 
 }  // namespace
+
+PyObject* run_entered_frame(FunctionState& state, PyThreadState* thread, FjFrame* frame) {
+  const std::shared_ptr<CodeCache> cache = cache_for(state, fj_frame_code(frame));  // held: the state may drop it meanwhile
+  if (cache && !cache->options().disable) return drive(state, *cache, thread, frame);
+  fj_leave_recursion(thread);
+  return fj_pass_frame(thread, frame, 0);
+}
+
+bool runs_eagerly() { return eager_depth > 0; }
 
 EagerScope::EagerScope() { eager_depth++; }
 EagerScope::~EagerScope() { eager_depth--; }

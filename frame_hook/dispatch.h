@@ -8,6 +8,7 @@
 
 #include "frame_hook/code_cache.h"
 #include "frame_hook/events.h"
+#include "frame_hook/reach.h"
 
 namespace fj {
 
@@ -19,11 +20,21 @@ struct FunctionState {
   std::vector<std::shared_ptr<CodeCache>> caches;
   std::shared_ptr<Events> events = std::make_shared<Events>();
   std::string name;                      // qualified, for logs
+  /// What its breaks have called; those functions share it with the compiled function that owns it.
+  std::shared_ptr<ReachedFunctions> reached = std::make_shared<ReachedFunctions>(*this);
+  Ref<PyCodeObject> code;                // of a reached function: held, so that its address stays its own
+  std::uint64_t programs_run = 0;        // pieces with array work that ran
 };
 
 /// Calls `function` (a plain Python function) compiled.
 PyObject* call_compiled(FunctionState& state, PyFunctionObject* function, PyObject* const* args, std::size_t nargsf,
                         PyObject* kwnames);
+
+/// Runs a frame that CPython has just made and not begun, recursion being counted for it.
+PyObject* run_entered_frame(FunctionState& state, PyThreadState* thread, FjFrame* frame);
+
+/// True while an EagerScope exists on this thread.
+bool runs_eagerly();
 
 /// Everything on this thread runs eagerly while one exists: framejit.disable, and framejit itself.
 class EagerScope {

@@ -460,6 +460,16 @@ Outcome Machine::run(const FjInstr& instr) {
     case FJ_CHECK_EXC_MATCH:
       if (!valid_exception_filter(peek(1))) return Outcome::Retry;
       return replace(1, PyBool_FromLong(PyErr_GivenExceptionMatches(peek(2), peek(1))));
+    case FJ_CHECK_EG_MATCH: {
+      PyObject *rest, *match;
+      if (!split_group(peek(2), peek(1), rest, match, retry)) return retry ? Outcome::Retry : Outcome::Raised;
+      drop(2);
+      push(rest);
+      push(match);
+      if (match != Py_None) PyErr_SetHandledException(match);
+      return Outcome::Next;
+    }
+    case FJ_JOIN_GROUPS: return replace(2, join_groups(peek(2), peek(1)));
     case FJ_RERAISE: {
       PyObject* exception = pop();
       if (arg) {
@@ -470,7 +480,15 @@ Outcome Machine::run(const FjInstr& instr) {
       return Outcome::Reraised;
     }
     case FJ_RAISE_VARARGS:
-      if (arg == 0) return Outcome::Retry;
+      if (arg == 0) {
+        PyObject* handled = PyErr_GetHandledException();
+        if (handled == nullptr || handled == Py_None) {
+          Py_XDECREF(handled);
+          return Outcome::Retry;
+        }
+        fj_restore_exception(handled);
+        return Outcome::Reraised;
+      }
       raise(peek(arg), arg == 2 ? peek(1) : nullptr, retry);
       return retry ? Outcome::Retry : Outcome::Raised;
 
@@ -481,6 +499,8 @@ Outcome Machine::run(const FjInstr& instr) {
       push(PyBool_FromLong(PyType_HasFeature(Py_TYPE(peek(1)), flag) != 0));
       return Outcome::Next;
     }
+    case FJ_MATCH_KEYS: return push_new(match_keys(peek(2), peek(1)));
+    case FJ_MATCH_CLASS: return replace(3, match_class(peek(3), peek(2), arg, peek(1)));
     default: return Outcome::Retry;
   }
 }

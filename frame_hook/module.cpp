@@ -4,6 +4,7 @@
 
 #include "frame_hook/backends.h"
 #include "frame_hook/compiled_function.h"
+#include "frame_hook/cpython/cpython.h"
 #include "frame_hook/interpreted.h"
 #include "frame_hook/python_graph.h"
 #include "graph_ir/ops.h"
@@ -166,5 +167,7 @@ PYBIND11_MODULE(_core, module) {
   module.def("run_interpreted", [](py::object function, py::tuple args, py::dict kwargs, long count) {
     return owned(run_interpreted(function.ptr(), args.ptr(), kwargs.ptr(), count));
   });
+  module.def("evaluator", [] { return reinterpret_cast<std::uintptr_t>(fj_installed_hook(PyThreadState_Get())); },
+             "What evaluates frames in this process: 0 is CPython.");
   module.def("decoded_instructions", [](py::object code) { return owned(decoded_instructions(code.ptr())); });
 }

@@ -223,4 +223,210 @@ void raise(PyObject* exception, PyObject* cause, bool& retry) {
   PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(value.get())), value.get());
 }
 
+PyObject* match_keys(PyObject* mapping, PyObject* keys) {
+  const Py_ssize_t count = PyTuple_GET_SIZE(keys);
+  Ref<> values = Ref<>::steal(PyTuple_New(count)), seen = Ref<>::steal(PySet_New(nullptr));
+  if (!values || !seen || count == 0) return values.release();
+  // `get` with a default of our own, so that a defaultdict is not filled.
+  Ref<> get = Ref<>::steal(PyObject_GetAttrString(mapping, "get"));
+  Ref<> absent = Ref<>::steal(PyObject_CallNoArgs(reinterpret_cast<PyObject*>(&PyBaseObject_Type)));
+  if (!get || !absent) return nullptr;
+  for (Py_ssize_t i = 0; i < count; i++) {
+    PyObject* key = PyTuple_GET_ITEM(keys, i);
+    const int known = PySet_Contains(seen.get(), key);
+    if (known == 1) PyErr_Format(PyExc_ValueError, "mapping pattern checks duplicate key (%R)", key);
+    if (known != 0 || PySet_Add(seen.get(), key) < 0) return nullptr;
+    PyObject* arguments[] = {nullptr, key, absent.get()};
+    PyObject* value = PyObject_Vectorcall(get.get(), arguments + 1, 2 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr);
+    if (value == nullptr) return nullptr;
+    if (value == absent.get()) {
+      Py_DECREF(value);
+      return Py_NewRef(Py_None);
+    }
+    PyTuple_SET_ITEM(values.get(), i, value);
+  }
+  return values.release();
+}
+
+namespace {
+
+/// The attribute of a class pattern; null without an error: the subject has none.
+PyObject* pattern_attribute(PyObject* subject, PyObject* type, PyObject* name, PyObject* seen) {
+  const int known = PySet_Contains(seen, name);
+  if (known == 1)
+    PyErr_Format(PyExc_TypeError, "%s() got multiple sub-patterns for attribute %R", reinterpret_cast<PyTypeObject*>(type)->tp_name, name);
+  if (known != 0 || PySet_Add(seen, name) < 0) return nullptr;
+  PyObject* attribute = PyObject_GetAttr(subject, name);
+  if (attribute == nullptr && PyErr_ExceptionMatches(PyExc_AttributeError)) PyErr_Clear();
+  return attribute;
+}
+
+}  // namespace
+
+PyObject* match_class(PyObject* subject, PyObject* type, int positional, PyObject* names) {
+  if (!PyType_Check(type)) {
+    PyErr_SetString(PyExc_TypeError, "called match pattern must be a class");
+    return nullptr;
+  }
+  const int instance = PyObject_IsInstance(subject, type);
+  if (instance < 0) return nullptr;
+  if (instance == 0) return Py_NewRef(Py_None);
+  auto* cls = reinterpret_cast<PyTypeObject*>(type);
+  Ref<> seen = Ref<>::steal(PySet_New(nullptr)), attributes = Ref<>::steal(PyList_New(0));
+  if (!seen || !attributes) return nullptr;
+  auto take = [&](PyObject* name) {
+    Ref<> attribute = Ref<>::steal(pattern_attribute(subject, type, name, seen.get()));
+    return attribute && PyList_Append(attributes.get(), attribute.get()) == 0;
+  };
+  auto no_match = [] { return PyErr_Occurred() ? nullptr : Py_NewRef(Py_None); };
+  if (positional > 0) {
+    Ref<> fields = Ref<>::steal(PyObject_GetAttrString(type, "__match_args__"));
+    constexpr unsigned long kMatchSelf = 1UL << 22;  // Py_TPFLAGS_MATCH_SELF, which no header of the API has
+    bool itself = false;
+    if (fields && !PyTuple_CheckExact(fields.get())) {
+      PyErr_Format(PyExc_TypeError, "%s.__match_args__ must be a tuple (got %s)", cls->tp_name, Py_TYPE(fields.get())->tp_name);
+      return nullptr;
+    }
+    if (!fields) {
+      if (!PyErr_ExceptionMatches(PyExc_AttributeError)) return nullptr;
+      PyErr_Clear();
+      itself = PyType_HasFeature(cls, kMatchSelf);
+    }
+    const Py_ssize_t allowed = itself ? 1 : fields ? PyTuple_GET_SIZE(fields.get()) : 0;
+    if (allowed < positional) {
+      PyErr_Format(PyExc_TypeError, "%s() accepts %zd positional sub-pattern%s (%d given)", cls->tp_name, allowed,
+                   allowed == 1 ? "" : "s", positional);
+      return nullptr;
+    }
+    if (itself && PyList_Append(attributes.get(), subject) < 0) return nullptr;
+    for (int i = 0; !itself && i < positional; i++) {
+      PyObject* name = PyTuple_GET_ITEM(fields.get(), i);
+      if (!PyUnicode_CheckExact(name)) {
+        PyErr_Format(PyExc_TypeError, "__match_args__ elements must be strings (got %s)", Py_TYPE(name)->tp_name);
+        return nullptr;
+      }
+      if (!take(name)) return no_match();
+    }
+  }
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names); i++)
+    if (!take(PyTuple_GET_ITEM(names, i))) return no_match();
+  return PyList_AsTuple(attributes.get());
+}
+
+namespace {
+
+bool is_group(PyObject* exception) {
+  return PyObject_TypeCheck(exception, reinterpret_cast<PyTypeObject*>(PyExc_BaseExceptionGroup));
+}
+
+/// Parts of one group that were split off and not raised anew keep all of this.
+bool of_one_group(PyObject* a, PyObject* b) {
+  if (!is_group(a) || !is_group(b)) return false;
+  auto *x = reinterpret_cast<PyBaseExceptionObject*>(a), *y = reinterpret_cast<PyBaseExceptionObject*>(b);
+  return x->notes == y->notes && x->traceback == y->traceback && x->cause == y->cause && x->context == y->context;
+}
+
+bool collect_leaves(PyObject* exception, PyObject* leaves) {
+  if (!is_group(exception)) {
+    Ref<> id = Ref<>::steal(PyLong_FromVoidPtr(exception));
+    return id && PySet_Add(leaves, id.get()) == 0;
+  }
+  Ref<> parts = Ref<>::steal(PyObject_GetAttrString(exception, "exceptions"));
+  for (Py_ssize_t i = 0; parts && i < PyTuple_GET_SIZE(parts.get()); i++)
+    if (!collect_leaves(PyTuple_GET_ITEM(parts.get(), i), leaves)) return false;
+  return bool(parts);
+}
+
+/// The part of `exception` whose leaves are in the set, in its shape: None if there is none, null with an error set.
+PyObject* projected(PyObject* exception, PyObject* leaves) {
+  if (!is_group(exception)) {
+    Ref<> id = Ref<>::steal(PyLong_FromVoidPtr(exception));
+    const int found = id ? PySet_Contains(leaves, id.get()) : -1;
+    return found < 0 ? nullptr : Py_NewRef(found ? exception : Py_None);
+  }
+  Ref<> parts = Ref<>::steal(PyObject_GetAttrString(exception, "exceptions")), kept = Ref<>::steal(PyList_New(0));
+  if (!parts || !kept) return nullptr;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(parts.get()); i++) {
+    Ref<> part = Ref<>::steal(projected(PyTuple_GET_ITEM(parts.get(), i), leaves));
+    if (!part || (part.get() != Py_None && PyList_Append(kept.get(), part.get()) < 0)) return nullptr;
+  }
+  if (PyList_GET_SIZE(kept.get()) == 0) return Py_NewRef(Py_None);
+  Ref<> group = Ref<>::steal(PyObject_CallMethod(exception, "derive", "(O)", kept.get()));
+  if (!group) return nullptr;
+  if (!is_group(group.get())) {
+    PyErr_SetString(PyExc_TypeError, "derive must return an instance of BaseExceptionGroup");
+    return nullptr;
+  }
+  if (Ref<> traceback = Ref<>::steal(PyException_GetTraceback(exception)))
+    if (PyException_SetTraceback(group.get(), traceback.get()) < 0) return nullptr;
+  PyException_SetContext(group.get(), PyException_GetContext(exception));
+  PyException_SetCause(group.get(), PyException_GetCause(exception));
+  if (PyObject* notes = reinterpret_cast<PyBaseExceptionObject*>(exception)->notes; notes != nullptr && PySequence_Check(notes)) {
+    Ref<> copy = Ref<>::steal(PySequence_List(notes));
+    if (!copy || PyObject_SetAttrString(group.get(), "__notes__", copy.get()) < 0) return nullptr;
+  }
+  return group.release();
+}
+
+}  // namespace
+
+bool split_group(PyObject* exception, PyObject* type, PyObject*& rest, PyObject*& match, bool& retry) {
+  rest = match = nullptr;
+  Ref<> types = PyTuple_Check(type) ? Ref<>::borrow(type) : Ref<>::steal(PyTuple_Pack(1, type));
+  if (!types) return false;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(types.get()); i++) {
+    PyObject* one = PyTuple_GET_ITEM(types.get(), i);
+    if (!PyExceptionClass_Check(one) || PyObject_IsSubclass(one, PyExc_BaseExceptionGroup) != 0) retry = true;
+  }
+  // An exception alone becomes a group, whose traceback differs between patch releases: CPython makes it.
+  if (exception != Py_None && !is_group(exception) && PyErr_GivenExceptionMatches(exception, type)) retry = true;
+  if (retry) {
+    PyErr_Clear();
+    return false;
+  }
+  if (exception == Py_None) {
+    rest = Py_NewRef(Py_None);
+    match = Py_NewRef(Py_None);
+  } else if (PyErr_GivenExceptionMatches(exception, type)) {
+    rest = Py_NewRef(Py_None);
+    match = Py_NewRef(exception);
+  } else if (is_group(exception)) {
+    Ref<> pair = Ref<>::steal(PyObject_CallMethod(exception, "split", "(O)", type));
+    if (!pair) return false;
+    if (!PyTuple_CheckExact(pair.get()) || PyTuple_GET_SIZE(pair.get()) < 2) {
+      PyErr_Format(PyExc_TypeError, "%.200s.split must return a 2-tuple", Py_TYPE(exception)->tp_name);
+      return false;
+    }
+    match = Py_NewRef(PyTuple_GET_ITEM(pair.get(), 0));
+    rest = Py_NewRef(PyTuple_GET_ITEM(pair.get(), 1));
+  } else {
+    match = Py_NewRef(Py_None);
+    rest = Py_NewRef(exception);
+  }
+  return true;
+}
+
+PyObject* join_groups(PyObject* original, PyObject* raised) {
+  const Py_ssize_t count = PyList_GET_SIZE(raised);
+  if (count == 0) return Py_NewRef(Py_None);
+  // An exception alone was caught: one clause has run, which raised at most one.
+  if (!is_group(original)) return Py_NewRef(PyList_GET_ITEM(raised, 0));
+  Ref<> fresh = Ref<>::steal(PyList_New(0)), leaves = Ref<>::steal(PySet_New(nullptr));
+  if (!fresh || !leaves) return nullptr;
+  for (Py_ssize_t i = 0; i < count; i++) {
+    PyObject* exception = PyList_GET_ITEM(raised, i);
+    if (exception == Py_None) continue;
+    const bool kept = of_one_group(exception, original) ? collect_leaves(exception, leaves.get())
+                                                        : PyList_Append(fresh.get(), exception) == 0;
+    if (!kept) return nullptr;
+  }
+  // What no clause has handled, in the shape it had in the original group.
+  Ref<> left = Ref<>::steal(projected(original, leaves.get()));
+  if (!left) return nullptr;
+  if (PyList_GET_SIZE(fresh.get()) == 0) return left.release();
+  if (left.get() != Py_None && PyList_Append(fresh.get(), left.get()) < 0) return nullptr;
+  if (PyList_GET_SIZE(fresh.get()) == 1) return Py_NewRef(PyList_GET_ITEM(fresh.get(), 0));
+  return PyObject_CallFunction(PyExc_BaseExceptionGroup, "sO", "", fresh.get());
+}
+
 }  // namespace fj

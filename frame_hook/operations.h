@@ -39,4 +39,14 @@ bool valid_exception_filter(PyObject* types);
 /// Sets the exception of `raise exception from cause` (cause may be null).
 void raise(PyObject* exception, PyObject* cause, bool& retry);
 
+/// The values of a mapping pattern's `keys` as a tuple, or None.
+PyObject* match_keys(PyObject* mapping, PyObject* keys);
+/// The attributes of a class pattern, `positional` ones first, as a tuple, or None.
+PyObject* match_class(PyObject* subject, PyObject* type, int positional, PyObject* names);
+
+/// `except* type` of a group: what matches and what is left, None where there is nothing. False: an error, or `retry`.
+bool split_group(PyObject* exception, PyObject* type, PyObject*& rest, PyObject*& match, bool& retry);
+/// What is raised at the end of `except*` clauses, None if nothing: `raised` has what each clause raised or left over.
+PyObject* join_groups(PyObject* original, PyObject* raised);
+
 }  // namespace fj

@@ -667,7 +667,7 @@ V fold_call(TracerImpl& tracer, PyObject* callable, const std::vector<V>& positi
     PyDict_SetItemString(names.get(), name.c_str(), object);
   }
   Ref<> result = Ref<>::steal(PyObject_Call(callable, arguments.get(), names.get()));
-  if (!result) break_graph(BreakReason::ErrorWhileTracing, take_error());
+  if (!result) tracer.raise_python_error();
   if (PyList_CheckExact(result.get())) {
     std::vector<V> items;
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(result.get()); ++i)

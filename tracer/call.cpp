@@ -174,6 +174,12 @@ V TracerImpl::call_object(const V& callable, PyObject* object, std::vector<V> po
 
 V TracerImpl::call_without_row(const V& callable, PyObject* object, std::vector<V> positional, Keywords keywords) {
   auto& value = *as<ObjectValue>(callable);
+  if (object == reinterpret_cast<PyObject*>(&PyUnicode_Type) && positional.size() == 1 && keywords.empty())
+    if (V text = exception_text(positional[0])) return text;
+  if (BuiltinHandler handler = find_iteration(object)) {
+    guard_value(value);
+    return handler(*this, positional, keywords);
+  }
   if (BuiltinHandler handler = find_builtin(object)) {
     guard_value(value);
     return handler(*this, positional, keywords);
@@ -219,6 +225,14 @@ V TracerImpl::call_without_row(const V& callable, PyObject* object, std::vector<
       positional.erase(positional.begin());
       return call_builtin_method(method, std::move(positional), std::move(keywords));
     }
+  }
+  if (object == attribute_of("sys", "exc_info") && positional.empty() && keywords.empty()) {
+    guard_value(value);
+    return exception_info();
+  }
+  if (object == attribute_of("sys", "exception") && positional.empty() && keywords.empty()) {
+    guard_value(value);
+    return as<TupleValue>(exception_info())->items[1];
   }
   if (is_pure(object)) {
     guard_value(value);
@@ -338,6 +352,9 @@ V TracerImpl::call_builtin_method(BuiltinValue& method, std::vector<V> positiona
     case ValueKind::List: case ValueKind::Tuple: case ValueKind::Dict: case ValueKind::Set:
       return container_method(owner, method.name, positional, keywords);
     case ValueKind::Instance: case ValueKind::Object: {
+      if (method.name == "with_traceback" && positional.size() == 1 && keywords.empty() &&
+          set_exception_attribute(owner, "__traceback__", positional[0]))
+        return owner;
       if (method.name == "__init__" || method.name == "__init_subclass__") {
         PyTypeObject* type = type_of(owner);
         if (auto* instance = as<InstanceValue>(owner);
@@ -380,6 +397,10 @@ V TracerImpl::call_builtin_method(BuiltinValue& method, std::vector<V> positiona
       if (V result = fold_call(*this, keep(bound).get(), positional, keywords)) return result;
       break;
     }
+    case ValueKind::Iterator:
+      if (keywords.empty())
+        if (V result = iterator_method(owner, method.name, positional)) return result;
+      break;
     case ValueKind::SymInt: {
       BuiltinValue settled;
       settled.owner = tracer.integer(*tracer.constant_int(owner));
@@ -496,15 +517,8 @@ V TracerImpl::inline_function(PyCodeObject* code, PyObject* globals, const std::
   }
   if (!(code->co_flags & CO_GENERATOR)) return run_frame(*frame);
 
-  // A generator: its frame runs on at each `next`. One that has started can't be handed back to Python.
-  frame->generator = true;
-  auto iterator = std::make_shared<IteratorValue>();
-  iterator->next = [this, frame]() -> V {
-    if (frame->finished) return nullptr;
-    V item = run_frame(*frame);
-    return frame->finished ? nullptr : item;
-  };
-  return iterator;
+  // Its frame runs on at each `next`. One that has started can't be handed back to Python.
+  return make_generator(std::move(frame));
 }
 
 V TracerImpl::call_type(const V& callable, PyTypeObject* type, std::vector<V> positional, Keywords keywords) {
@@ -535,6 +549,12 @@ V TracerImpl::call_type(const V& callable, PyTypeObject* type, std::vector<V> po
       modes.grad = truth(positional[0]);
     }
     return mode;
+  }
+  if (type == &PyMethod_Type && positional.size() == 2 && keywords.empty()) {
+    auto method = std::make_shared<BoundMethodValue>();
+    method->function = positional[0];
+    method->self = positional[1];
+    return method;
   }
   if (is_errstate(type) && positional.empty())
     if (auto mode = make_errstate(*this, type, keywords)) return mode;

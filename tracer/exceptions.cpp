@@ -3,6 +3,7 @@
 /// A raise whose handler is in a frame being traced goes there, as a C++ exception; one that would leave the outermost frame
 /// is a break at the raise, which Python then performs with a true traceback. An exception that was raised can't be handed
 /// back to Python (its traceback is missing), nor can a frame that is handling one: see ExitBuilder.
+#include <algorithm>
 #include <cstring>
 
 #include "runtime/base/error.h"
@@ -19,6 +20,19 @@ bool is_exception(const V& value) {
 
 }  // namespace
 
+namespace {
+
+void set_exception_field(InstanceValue& exception, const char* name, const V& value) {
+  for (auto& [key, old] : exception.attributes)
+    if (PyUnicode_CompareWithASCIIString(key.get(), name) == 0) {
+      old = value;
+      return;
+    }
+  exception.attributes.emplace_back(Ref<>::steal(PyUnicode_InternFromString(name)), value);
+}
+
+}  // namespace
+
 bool TracerImpl::can_catch() const {
   if (catching > 0) return true;
   FjHandler handler;
@@ -28,9 +42,121 @@ bool TracerImpl::can_catch() const {
 }
 
 void TracerImpl::raise(const V& exception, BreakReason reason, const std::string& detail) {
-  if (!can_catch()) break_graph(reason, detail);
-  as<InstanceValue>(exception)->raised = true;
-  throw RaisedInTrace{exception, reason, detail, location(), text_of(frames.back()->co->co_qualname), step};
+  auto& instance = *as<InstanceValue>(exception);
+  // One that is raised again breaks, if it comes to that, for the reason and at the place of its first raise.
+  auto known = std::find_if(raises_.begin(), raises_.end(), [&](const RaisedInTrace& old) { return old.exception == exception; });
+  if (!can_catch()) {
+    if (known == raises_.end()) break_graph(reason, detail);
+    break_location = known->where;
+    break_function = known->function;
+    step = known->step;
+    break_graph(known->reason, known->detail);
+  }
+  instance.raised = true;
+  if (!handling.empty() && handling.back() != exception) set_context(instance, handling.back());
+  if (known == raises_.end()) {
+    raises_.push_back({exception, reason, detail, location(), text_of(frames.back()->co->co_qualname), step});
+    throw RaisedInTrace(raises_.back());
+  }
+  throw RaisedInTrace(*known);
+}
+
+void TracerImpl::set_cause(InstanceValue& exception, const V& cause) {
+  set_exception_field(exception, "__cause__", cause);
+  set_exception_field(exception, "__suppress_context__", true_value);
+}
+
+void TracerImpl::set_context(InstanceValue& exception, const V& context) { set_exception_field(exception, "__context__", context); }
+
+std::optional<V> TracerImpl::exception_attribute(InstanceValue& exception, const std::string& name) {
+  auto* base = reinterpret_cast<PyTypeObject*>(PyExc_BaseException);
+  if (!PyType_IsSubtype(exception.type.get(), base)) return std::nullopt;
+  if (name == "args") return tracer.tuple(exception.args);
+  if (name == "__cause__" || name == "__context__") return none;  // not set: those that are set are attributes
+  if (name == "__suppress_context__") return false_value;
+  if (name == "value" && PyType_IsSubtype(exception.type.get(), reinterpret_cast<PyTypeObject*>(PyExc_StopIteration)))
+    return exception.args.empty() ? none : exception.args[0];
+  // Fields of C that are set from the arguments in ways of their own: OSError.errno, UnicodeError.start, ...
+  Ref<> text = Ref<>::steal(PyUnicode_FromString(name.c_str()));
+  PyObject* found = text ? fj_type_lookup(exception.type.get(), text.get()) : nullptr;
+  if (!found) PyErr_Clear();
+  if (found && (Py_TYPE(found) == &PyMemberDescr_Type || Py_TYPE(found) == &PyGetSetDescr_Type) &&
+      !(PyDescr_TYPE(found)->tp_flags & Py_TPFLAGS_HEAPTYPE))
+    break_graph(BreakReason::UnsupportedObject, "attribute '" + name + "' of an exception");
+  return std::nullopt;
+}
+
+V TracerImpl::exception_text(const V& value) {
+  if (!is_exception(value)) return nullptr;
+  auto& exception = *as<InstanceValue>(value);
+  const reprfunc method = exception.type->tp_str;
+  const bool key_error = method == reinterpret_cast<PyTypeObject*>(PyExc_KeyError)->tp_str;
+  if (!key_error && method != reinterpret_cast<PyTypeObject*>(PyExc_BaseException)->tp_str) return nullptr;
+  guard_type_version(exception.type.get());
+  if (exception.args.empty()) return tracer.string("");
+  V shown = exception.args.size() == 1 ? exception.args[0] : tracer.tuple(exception.args);
+  PyObject* object = constant_object(shown);
+  if (!object) break_graph(BreakReason::UnsupportedObject, "text of " + describe(value));
+  Ref<> text = Ref<>::steal(key_error && exception.args.size() == 1 ? PyObject_Repr(object) : PyObject_Str(object));
+  if (!text) raise_python_error();
+  return wrap_constant(keep(text).get());
+}
+
+bool TracerImpl::set_exception_attribute(const V& owner, const std::string& name, const V& value) {
+  if (!is_exception(owner)) return false;
+  auto& exception = *as<InstanceValue>(owner);
+  // An exception raised in the trace has no traceback that could be looked at.
+  if (name == "__traceback__") return exception.raised;
+  if (name != "__cause__" && name != "__context__" && name != "__suppress_context__") return false;
+  if (name == "__cause__") set_cause(exception, value);
+  else set_exception_field(exception, name.c_str(), value);
+  return true;
+}
+
+V TracerImpl::exception_info() {
+  if (handling.empty()) {
+    // Whoever called the function may be handling one.
+    PyObject* outside = PyErr_GetHandledException();
+    const bool any = outside && outside != Py_None;
+    Py_XDECREF(outside);
+    if (any || request.start_instruction != 0) break_graph(BreakReason::UnsupportedObject, "sys.exc_info()");
+    break_graph(BreakReason::UnsupportedObject, "sys.exc_info() outside a handler");
+  }
+  V exception = handling.back();
+  auto traceback = std::make_shared<InstanceValue>();
+  traceback->type = Ref<PyTypeObject>::borrow(&PyTraceBack_Type);
+  traceback->raised = true;
+  return tracer.tuple({wrap_constant(reinterpret_cast<PyObject*>(as<InstanceValue>(exception)->type.get())), exception, traceback});
+}
+
+bool TracerImpl::is_stop(const V& exception, PyObject* other) {
+  auto& instance = *as<InstanceValue>(exception);
+  if (other && PyType_IsSubtype(instance.type.get(), reinterpret_cast<PyTypeObject*>(other))) return true;
+  if (!PyType_IsSubtype(instance.type.get(), reinterpret_cast<PyTypeObject*>(PyExc_StopIteration))) return false;
+  stopped_with = instance.args.empty() ? none : instance.args[0];
+  return true;
+}
+
+void TracerImpl::raise_python_error() {
+  Ref<> error = Ref<>::steal(fj_take_exception());
+  FJ_CHECK(error, "no error is set");
+  const std::string detail = std::string(Py_TYPE(error.get())->tp_name) + ": " + text_of(error.get());
+  // Only what its arguments say all of; an OSError or UnicodeError has more.
+  constexpr const char* kSimple[] = {"ValueError", "TypeError", "KeyError", "IndexError", "ZeroDivisionError", "OverflowError", "AttributeError",
+                                     "ArithmeticError", "LookupError", "RuntimeError", "NotImplementedError"};
+  const bool simple = std::any_of(std::begin(kSimple), std::end(kSimple), [&](const char* name) {
+    return Py_TYPE(error.get()) == reinterpret_cast<PyTypeObject*>(PyDict_GetItemString(PyEval_GetBuiltins(), name));
+  });
+  Ref<> arguments = simple ? Ref<>::steal(PyObject_GetAttrString(error.get(), "args")) : Ref<>();
+  PyErr_Clear();
+  if (!arguments) break_graph(BreakReason::ErrorWhileTracing, detail);
+  std::vector<V> values;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(arguments.get()); ++i) {
+    PyObject* item = PyTuple_GET_ITEM(arguments.get(), i);
+    if (!is_plain(item)) break_graph(BreakReason::ErrorWhileTracing, detail);
+    values.push_back(wrap_constant(keep(Ref<>::borrow(item)).get()));
+  }
+  raise(reinterpret_cast<PyObject*>(Py_TYPE(error.get())), std::move(values), BreakReason::ErrorWhileTracing, detail);
 }
 
 void TracerImpl::raise(PyObject* type, std::vector<V> arguments, BreakReason reason, const std::string& detail) {
@@ -53,8 +179,13 @@ void TracerImpl::raise_instruction(Frame& frame, int arguments) {
   V exception = frame.stack.back();
   auto* object = as<ObjectValue>(exception);
   if (object && PyExceptionClass_Check(object->object.get())) exception = call(exception, {}, {});
-  // What a cause adds is only seen where the exception is, outside.
   if (!is_exception(exception)) break_graph(BreakReason::Raise, source_text());
+  if (cause) {
+    auto* made = as<ObjectValue>(cause);
+    if (made && PyExceptionClass_Check(made->object.get())) cause = call(cause, {}, {});
+    if (!is_none(cause) && !is_exception(cause)) break_graph(BreakReason::Raise, source_text());
+    set_cause(*as<InstanceValue>(exception), cause);
+  }
   raise(exception, BreakReason::Raise, source_text());
 }
 

@@ -404,6 +404,8 @@ bool looks_at_frame(const Frame& frame, Exit::Kind kind) {
 std::unique_ptr<Segment> ExitBuilder::finish(const Frame& frame, const V* result, Exit::Kind kind) {
   Recipe& recipe = segment_->recipe;
   if (!t_.handling.empty()) cannot(t_.handling.front());
+  for (const auto& generator : t_.generators)
+    if (!t_.may_be_abandoned(*generator)) cannot(generator);
   if (t_.modes.grad != t_.modes_outside().grad)
     throw CannotRebuildValue{t_.mode_changed_at, "a grad mode that is not what it was outside"};
   if (result) {

@@ -129,6 +129,15 @@ V TracerImpl::run_frame(Frame& frame) {
   Entered entered(frames, frame);
   std::optional<V> result;
   try {
+    if (frame.thrown) {
+      V exception = std::exchange(frame.thrown, nullptr);
+      as<InstanceValue>(exception)->raised = true;
+      const RaisedInTrace raised{exception, BreakReason::Raise, source_text(), location(), text_of(frame.co->co_qualname), step};
+      if (!handle(frame, frame.code->instrs[frame.executing], raised)) {
+        frame.finished = true;
+        throw raised;
+      }
+    }
     while (!result) {
       FJ_CHECK(frame.pc < frame.code->count, "ran off the end of the code");
       const FjInstr& instr = frame.code->instrs[frame.pc];
@@ -215,11 +224,16 @@ void TracerImpl::set_cell(const V& value, V contents) {
 
 SourceRef TracerImpl::globals_source(PyObject* globals) { return sources->constant(globals); }
 
+void TracerImpl::raise_undefined(PyObject* name) {
+  const std::string text = "name '" + text_of(name) + "' is not defined";
+  raise(PyExc_NameError, {tracer.string(text)}, BreakReason::ErrorWhileTracing, text);
+}
+
 V TracerImpl::load_global(Frame& frame, PyObject* name) {
   for (auto write = global_writes.rbegin(); write != global_writes.rend(); ++write)
     if (write->globals.get() == frame.globals.get() && PyUnicode_Compare(write->name.get(), name) == 0) {
       if (write->value) return write->value;
-      break_graph(BreakReason::ErrorWhileTracing, "name '" + text_of(name) + "' is not defined");
+      raise_undefined(name);
     }
   const bool own = frame.globals.get() == request.function->func_globals;
   PyObject* found = PyDict_GetItemWithError(frame.globals.get(), name);
@@ -233,7 +247,7 @@ V TracerImpl::load_global(Frame& frame, PyObject* name) {
   found = PyDict_Check(frame.builtins.get()) ? PyDict_GetItemWithError(frame.builtins.get(), name) : nullptr;
   if (!found) {
     PyErr_Clear();
-    break_graph(BreakReason::ErrorWhileTracing, "name '" + text_of(name) + "' is not defined");
+    raise_undefined(name);
   }
   return wrap(found, frame.builtins.get() == request.function->func_builtins
                          ? sources->builtin(name)
@@ -270,7 +284,11 @@ namespace {
 
 V& bound_local(TracerImpl& tracer, Frame& frame, int slot) {
   V& value = tracer.local(frame, slot);
-  if (!value) break_graph(BreakReason::ErrorWhileTracing, "a local variable is not bound here");
+  if (!value)
+    tracer.raise(PyExc_UnboundLocalError,
+                 {tracer.tracer.string("cannot access local variable '" + text_of(PyTuple_GET_ITEM(frame.co->co_localsplusnames, slot)) +
+                                       "' where it is not associated with a value")},
+                 BreakReason::ErrorWhileTracing, "a local variable is not bound here");
   return value;
 }
 
@@ -284,7 +302,14 @@ V deref(TracerImpl& tracer, Frame& frame, int slot) {
   auto* cell = as<CellValue>(value);
   if (!cell) break_graph(BreakReason::UnsupportedBytecode, "a cell that is not one");
   V contents = tracer.cell_contents(*cell);
-  if (!contents) break_graph(BreakReason::ErrorWhileTracing, "a closure variable is not bound here");
+  if (!contents) {
+    const std::string name = text_of(PyTuple_GET_ITEM(frame.co->co_localsplusnames, slot));
+    const bool free = slot >= frame.co->co_nlocalsplus - frame.co->co_nfreevars;
+    tracer.raise(free ? PyExc_NameError : PyExc_UnboundLocalError,
+                 {tracer.tracer.string(free ? "cannot access free variable '" + name + "' where it is not associated with a value in enclosing scope"
+                                            : "cannot access local variable '" + name + "' where it is not associated with a value")},
+                 BreakReason::ErrorWhileTracing, "a closure variable is not bound here");
+  }
   return contents;
 }
 
@@ -338,7 +363,11 @@ V make_function(TracerImpl& tracer, Frame& frame, int flags) {
 
 V unpack_ex(TracerImpl& tracer, Frame& frame, int before, int after) {
   std::vector<V> items = tracer.sequence_items(pop(frame));
-  if (int(items.size()) < before + after) break_graph(BreakReason::ErrorWhileTracing, "not enough values to unpack");
+  if (int(items.size()) < before + after)
+    tracer.raise(PyExc_ValueError,
+                 {tracer.tracer.string("not enough values to unpack (expected at least " + std::to_string(before + after) + ", got " +
+                                       std::to_string(items.size()) + ")")},
+                 BreakReason::ErrorWhileTracing, "not enough values to unpack");
   for (int i = 0; i < after; ++i) frame.stack.push_back(items[items.size() - 1 - i]);
   auto rest = std::make_shared<ListValue>();
   rest->items.assign(items.begin() + before, items.end() - after);
@@ -348,7 +377,10 @@ V unpack_ex(TracerImpl& tracer, Frame& frame, int before, int after) {
 }
 
 /// str(), repr(), ascii() and format() of plain constants.
-V format_value(TracerImpl& tracer, const V& value, int conversion, const V& specification) {
+V format_value(TracerImpl& tracer, const V& given, int conversion, const V& specification) {
+  V value = given;
+  if (conversion <= 1)
+    if (V text = tracer.exception_text(value)) value = text;
   PyObject* object = tracer.constant_object(value);
   PyObject* format = specification ? tracer.constant_object(specification) : nullptr;
   const bool pure = object && (is_plain(object) || dtype_from_object(object));
@@ -425,6 +457,16 @@ PyObject* special_name(const char* text) {
   return name;
 }
 
+/// `type(owner).name` bound to the owner, as `with` looks it up.
+V special_method(TracerImpl& tracer, const V& owner, PyObject* name) {
+  if (owner->kind != ValueKind::Object && owner->kind != ValueKind::Instance) break_graph(BreakReason::ContextManager, describe(owner));
+  PyTypeObject* type = tracer.type_of(owner);
+  PyObject* found = fj_type_lookup(type, name);
+  if (!found) break_graph(BreakReason::ContextManager, describe(owner));
+  tracer.guard_type_version(type);
+  return tracer.bind_class_attribute(found, owner, type);
+}
+
 }  // namespace
 
 void TracerImpl::execute(Frame& frame, const FjInstr& instr, std::optional<V>& result) {
@@ -488,6 +530,10 @@ void TracerImpl::execute(Frame& frame, const FjInstr& instr, std::optional<V>& r
       if (with_null && fj_call_layout_callable_first()) push(std::make_shared<NullValue>());
       return;
     }
+    case FJ_DELETE_DEREF: {
+      deref(*this, frame, arg);
+      return set_cell(bound_local(*this, frame, arg), nullptr);
+    }
     case FJ_STORE_GLOBAL:
       global_writes.push_back({frame.globals, Ref<>::borrow(name_at(frame, arg)), pop(frame)});
       return;
@@ -518,6 +564,7 @@ void TracerImpl::execute(Frame& frame, const FjInstr& instr, std::optional<V>& r
     }
     case FJ_STORE_ATTR: {
       V owner = pop(frame), value = pop(frame);
+      if (set_exception_attribute(owner, text_of(name_at(frame, arg)), value)) return;
       return set_attribute(owner, name_at(frame, arg), value);
     }
     case FJ_DELETE_ATTR:
@@ -616,7 +663,13 @@ void TracerImpl::execute(Frame& frame, const FjInstr& instr, std::optional<V>& r
     // ---- building
     case FJ_UNPACK_SEQUENCE: {
       std::vector<V> items = sequence_items(pop(frame));
-      if (int(items.size()) != arg) break_graph(BreakReason::ErrorWhileTracing, "wrong number of values to unpack");
+      if (int(items.size()) != arg) {
+        const std::string expected = "values to unpack (expected " + std::to_string(arg);
+        raise(PyExc_ValueError,
+              {tracer.string(int(items.size()) > arg ? "too many " + expected + ")"
+                                                     : "not enough " + expected + ", got " + std::to_string(items.size()) + ")")},
+              BreakReason::ErrorWhileTracing, "wrong number of values to unpack");
+      }
       for (int i = arg - 1; i >= 0; --i) push(items[i]);
       return;
     }
@@ -748,14 +801,6 @@ void TracerImpl::execute(Frame& frame, const FjInstr& instr, std::optional<V>& r
       }
       return push(call(callable, std::move(arguments), std::move(keywords)));
     }
-    case FJ_CALL_INTRINSIC_1: {
-      constexpr int kStopIterationError = 3, kUnaryPositive = 5, kListToTuple = 6;
-      V value = pop(frame);
-      if (arg == kUnaryPositive) return push(unary(FJ_UNARY_POSITIVE, value));
-      if (arg == kListToTuple) return push(tracer.tuple(sequence_items(value)));
-      (void)kStopIterationError;
-      break;
-    }
     case FJ_MAKE_FUNCTION:
       return push(make_function(*this, frame, arg));
     case FJ_SET_FUNCTION_ATTRIBUTE: {
@@ -811,10 +856,19 @@ void TracerImpl::execute(Frame& frame, const FjInstr& instr, std::optional<V>& r
       }
       static PyObject* const enter = special_name("__enter__");
       static PyObject* const exit = special_name("__exit__");
-      V exit_method = find_attribute(manager, exit), enter_method = find_attribute(manager, enter);
-      if (!exit_method || !enter_method) break_graph(BreakReason::ContextManager, describe(manager));
+      V exit_method = special_method(*this, manager, exit), enter_method = special_method(*this, manager, enter);
       push(exit_method);
       return push(call(enter_method, {}, {}));
+    }
+    case FJ_WITH_EXCEPT_START: {
+      V exception = peek(frame, 1);
+      auto* instance = as<InstanceValue>(exception);
+      if (!instance) break;
+      auto traceback = std::make_shared<InstanceValue>();
+      traceback->type = Ref<PyTypeObject>::borrow(&PyTraceBack_Type);
+      traceback->raised = true;  // there is none: it can be passed on, not looked at
+      V type = wrap_constant(reinterpret_cast<PyObject*>(instance->type.get()));
+      return push(call(peek(frame, 4), {type, exception, traceback}, {}));
     }
 
     // ---- ends
@@ -834,6 +888,16 @@ void TracerImpl::execute(Frame& frame, const FjInstr& instr, std::optional<V>& r
       push(none);  // what send() would deliver
       result = value;
       return;
+    }
+    case FJ_GET_YIELD_FROM_ITER: {
+      V value = pop(frame);
+      return push(make_iterator(value));
+    }
+    case FJ_SEND:
+      return send_instruction(frame, instr);
+    case FJ_STOPITERATION_ERROR: {
+      V exception = pop(frame);
+      return push(stop_iteration_error(exception));
     }
     case FJ_RAISE_VARARGS:
       return raise_instruction(frame, arg);

@@ -48,6 +48,9 @@ struct Frame {
   bool outermost = false;
   bool generator = false;          // an inlined generator: run until it yields
   bool finished = false;
+  bool running = false;            // a generator that is being run
+  V thrown;                        // a generator's: raised where it stands when it runs on
+  std::vector<V> handling;         // a generator's: exceptions whose handlers it has yielded from
   int executing = 0;               // instruction being executed, for lines
 };
 
@@ -137,10 +140,50 @@ class TracerImpl {
   [[noreturn]] void raise(const V& exception, BreakReason reason, const std::string& detail);
   [[noreturn]] void raise(PyObject* type, std::vector<V> arguments, BreakReason reason, const std::string& detail);
   void raise_instruction(Frame& frame, int arguments);
+  /// The Python error that is set, which a function called on constants has raised.
+  [[noreturn]] void raise_python_error();
   bool handle(Frame& frame, const FjInstr& instr, const RaisedInTrace& raised);
   /// The instructions of handlers; false: not of an exception raised in the trace.
   bool handler_instruction(Frame& frame, const FjInstr& instr);
   V make_exception(PyTypeObject* type, std::vector<V> positional, Keywords keywords);
+  void set_cause(InstanceValue& exception, const V& cause);
+  void set_context(InstanceValue& exception, const V& context);
+  /// Attributes that BaseException and StopIteration have in C; not engaged: an attribute like any other.
+  std::optional<V> exception_attribute(InstanceValue& exception, const std::string& name);
+  /// Its cause, context and traceback; false: an attribute like any other.
+  bool set_exception_attribute(const V& owner, const std::string& name, const V& value);
+  /// str(exception), or null if its class has a way of its own.
+  V exception_text(const V& exception);
+  V exception_info();                // of sys.exc_info()
+  /// What `call` returns, or null if it raises StopIteration (then `stopped_with` is its value) or `other`.
+  template <class Call>
+  V catch_stop_iteration(Call call, PyObject* other = nullptr) {
+    ++catching;
+    struct Restore {
+      int& catching;
+      ~Restore() { --catching; }
+    } restore{catching};
+    try {
+      return call();
+    } catch (const RaisedInTrace& raised) {
+      if (!is_stop(raised.exception, other)) throw;
+      return nullptr;
+    }
+  }
+  bool is_stop(const V& exception, PyObject* other);
+
+  // ---- generators (variables/generators.cpp)
+  std::vector<std::shared_ptr<IteratorValue>> generators;  // made in the trace
+  V stopped_with;                    // value of the StopIteration that ended the last `next`
+  V make_generator(std::shared_ptr<Frame> frame);
+  /// Until it yields; null when it has returned. `thrown` (or null) is raised where it stands, else `sent` is delivered.
+  V resume_generator(IteratorValue& generator, const V& sent, const V& thrown);
+  void send_instruction(Frame& frame, const FjInstr& instr);
+  V stop_iteration_error(const V& exception);
+  /// Whether Python would do nothing when the generator is dropped where it stands.
+  bool may_be_abandoned(const IteratorValue& generator) const;
+  V iterator_method(const V& owner, const std::string& name, std::vector<V>& positional);
+  V next_or_raise(const V& iterator);
 
   // ---- values from outside (variables/objects.cpp)
   V wrap(PyObject* object, SourceRef source);
@@ -179,6 +222,7 @@ class TracerImpl {
 
   // ---- globals, cells
   V load_global(Frame& frame, PyObject* name);
+  [[noreturn]] void raise_undefined(PyObject* name);
   SourceRef globals_source(PyObject* globals);
   V cell_contents(CellValue& cell);  // null: empty
   void set_cell(const V& cell, V contents);
@@ -257,12 +301,15 @@ class TracerImpl {
   void note_class(PyTypeObject* type, PyObject* name);
   void note_descriptor(PyTypeObject* type);
   std::set<std::pair<PyTypeObject*, PyObject*>> versioned_types_;  // and the interned name; null: anything
+  std::vector<RaisedInTrace> raises_;  // the first raise of each exception
 };
 
 /// How the tracer treats a callable that is neither a table row nor a Python function: a row of builtins.def.
 using BuiltinHandler = V (*)(TracerImpl& tracer, std::vector<V>& positional, Keywords& keywords);
 /// Null if the callable has no row.
 BuiltinHandler find_builtin(PyObject* callable);
+/// The rows of itertools.def.
+BuiltinHandler find_iteration(PyObject* callable);
 /// Functions without effects that may be called on constants while tracing (math.*, operator.*, str methods).
 bool is_pure(PyObject* callable);
 /// Calls `callable` on constants; throws BreakGraph if it raises. Null if an argument is not a constant.

@@ -83,6 +83,24 @@ bool has_array_work(const Segment& segment) {
   return segment.graph && (!segment.graph->nodes.empty() || !segment.graph->writes.empty() || !segment.graph->outputs.empty());
 }
 
+/// For a piece that does nothing, which is right whatever the values are: for other types of values it is traced again, for
+/// other values not.
+std::unique_ptr<GuardSet> loosened(const GuardSet& guards, std::shared_ptr<SourceTable> sources) {
+  auto loose = std::make_unique<GuardSet>(std::move(sources));
+  for (const Guard& guard : guards.all()) {
+    const bool is_value = guard.kind == GuardKind::Equals && guard.object;
+    if (guard.kind != GuardKind::TypeIs && !is_value) continue;
+    Guard type;
+    type.kind = GuardKind::TypeIs;
+    type.source = guard.source;
+    type.location = guard.location;
+    type.object = is_value ? Ref<>::borrow(reinterpret_cast<PyObject*>(Py_TYPE(guard.object.get())))
+                  : guard.object ? guard.object : Ref<>::borrow(PyWeakref_GetObject(guard.weak.get()));
+    loose->add(std::move(type));
+  }
+  return loose;
+}
+
 std::unique_ptr<Segment> trace_segment(const TraceRequest& request) {
   DecodeCache decodes;
   int stop_step = -1;
@@ -99,7 +117,7 @@ std::unique_ptr<Segment> trace_segment(const TraceRequest& request) {
       if (!has_array_work(*segment)) {
         // Nothing to compile for such values; for others there may be.
         auto idle = empty_segment(request, exit_at(request, request.start_instruction, Exit::Kind::Handover));
-        idle->guards = std::move(segment->guards);
+        idle->guards = request.many ? loosened(*segment->guards, tracer.sources) : std::move(segment->guards);
         return idle;
       }
       segment->covers_function = request.start_instruction == 0;

@@ -39,6 +39,7 @@ struct TraceRequest {
   int start_instruction = 0;
   FrameValues values;
   Generalisations generalise;
+  bool many = false;                           // several pieces start here already, for other values
   int instruction_limit = 200000;
   int node_limit = 5000;
 };

@@ -191,6 +191,9 @@ class IteratorValue final : public Value {
   Ref<> maker;
   std::vector<V> arguments;
   bool started = false;
+  /// An inlined generator: its frame, and what it returned once it is exhausted.
+  std::shared_ptr<struct Frame> frame;
+  V returned;
 };
 
 class CellValue final : public Value {

@@ -101,11 +101,16 @@ int fj_handle_pending(PyThreadState* thread);        /* signals etc.; -1 with er
 typedef PyObject* (*FjEvalHook)(PyThreadState* thread, FjFrame* frame, int throwflag);
 /* NULL if this interpreter's layout is what we were built for; else a sentence why framejit runs eagerly. */
 const char* fj_self_check(void);
-FjEvalHook fj_get_hook(PyThreadState* thread);       /* the current evaluator, ours or foreign; NULL: default */
-void fj_set_hook(PyThreadState* thread, FjEvalHook hook);
+FjEvalHook fj_installed_hook(PyThreadState* thread); /* what evaluates frames now; NULL: CPython */
 /* Calls `function` so that its own frame, and only that, is run by `evaluator`. */
 PyObject* fj_call_with_evaluator(PyThreadState* thread, PyObject* function, PyObject* const* args, size_t nargsf,
                                  PyObject* kwnames, FjEvalHook evaluator);
+/* Every frame that this thread enters until fj_end_reach is run by `evaluator`; NULL: as without framejit. Scopes nest. */
+typedef struct { FjEvalHook reaching, replaced; bool armed; } FjReach;
+FjReach fj_begin_reach(PyThreadState* thread, FjEvalHook evaluator);
+void fj_end_reach(PyThreadState* thread, FjReach outer);
+/* As fj_pass_frame, and what the frame calls is not seen either: it runs at full speed. */
+PyObject* fj_pass_frame_unhooked(PyThreadState* thread, FjFrame* frame, int throwflag);
 
 /* ---- invalidation --------------------------------------------------------------------------- */
 

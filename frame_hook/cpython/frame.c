@@ -64,5 +64,6 @@ PyObject* fj_swap_handled_exception(PyThreadState* thread, PyObject* exception) 
 bool fj_frame_must_pass(PyThreadState* thread, FjFrame* frame, int throwflag) {
   PyCodeObject* code = FJ_FRAME_CODE(frame);
   return throwflag || frame->owner != FRAME_OWNED_BY_THREAD || fj_frame_next_unit(frame) != 0 ||
+         !(code->co_flags & CO_OPTIMIZED) || /* a module or class body: its names are in a dict */
          (code->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR)) || fj_code_observed(thread, code);
 }

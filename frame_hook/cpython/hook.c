@@ -1,50 +1,106 @@
-/* The PEP 523 hook, armed for one frame at a time: a hook left installed slows every Python call of the process.
+/* The PEP 523 hook: armed for one frame (a compiled function's own), or for every frame this thread enters while an
+ * instruction runs at which a graph broke. Left installed it would slow every Python call of the process.
  *
  * The hook is one field of the interpreter, shared by its threads, so arming is counted and whoever disarms last puts
- * back what was there. Frames that are not the awaited one (finalizers, other threads) go where they would have gone.
+ * back what was there. Somebody else's evaluator may be below ours (it was there first) or above it (installed by what we
+ * run, as torch.compile does); frames that are not ours go where they would have gone, and never twice to the same one.
  * All of this runs with the GIL held. */
 #include "frame_hook/cpython/internal.h"
 
 #include <stdio.h>
 
-typedef struct {
-  PyObject* function; /* whose frame is awaited; NULL: none */
-  FjEvalHook evaluator;
-} Awaited;
-
-static _Thread_local Awaited awaited;
+static _Thread_local PyObject* awaited;          /* the function whose frame is awaited; NULL: none */
+static _Thread_local FjEvalHook awaiting;        /* what runs that frame */
+static _Thread_local FjEvalHook reaching;        /* what runs every other frame of this thread; NULL: nothing */
+static _Thread_local int thread_arms;            /* of armed_count, those of this thread */
+static _Thread_local FjFrame* handed;            /* the frame being run by a foreign evaluator that had it from us */
+static _Thread_local FjFrame* beneath;           /* the frame that a foreign evaluator above ours has left to us */
 static int armed_count;
 static FjEvalHook foreign; /* what was installed before the first armed call; NULL: CPython's evaluator */
 
 static PyObject* one_shot(PyThreadState* thread, FjFrame* frame, int throwflag);
 
-static void disarm(PyThreadState* thread) {
-  awaited.function = NULL;
-  /* Somebody else's hook installed meanwhile stays. */
-  if (--armed_count == 0 && thread->interp->eval_frame == one_shot) thread->interp->eval_frame = foreign;
+static FjEvalHook arm(PyThreadState* thread) {
+  FjEvalHook replaced = thread->interp->eval_frame;
+  if (armed_count++ == 0 && replaced != one_shot) foreign = replaced;
+  thread_arms++;
+  thread->interp->eval_frame = one_shot;
+  return replaced;
 }
 
+static void disarm(PyThreadState* thread, FjEvalHook replaced) {
+  armed_count--;
+  thread_arms--;
+  if (thread->interp->eval_frame != one_shot) return; /* somebody else's hook installed meanwhile stays */
+  if (replaced != one_shot && replaced != foreign) thread->interp->eval_frame = replaced; /* one that was above ours */
+  else if (armed_count == 0) thread->interp->eval_frame = foreign;
+}
+
+typedef struct {
+  FjEvalHook replaced;
+  bool armed;
+} Arm;
+static _Thread_local Arm* awaited_arm;
+
 static PyObject* one_shot(PyThreadState* thread, FjFrame* frame, int throwflag) {
-  if (awaited.function != NULL && !throwflag && FJ_FRAME_FUNCTION(frame) == awaited.function) {
-    FjEvalHook evaluator = awaited.evaluator;
-    disarm(thread);
-    return evaluator(thread, frame, throwflag);
+  if (awaited != NULL && !throwflag && FJ_FRAME_FUNCTION(frame) == awaited) {
+    awaited = NULL;
+    awaited_arm->armed = false;
+    disarm(thread, awaited_arm->replaced);
+    return awaiting(thread, frame, throwflag);
   }
-  return fj_pass_frame(thread, frame, throwflag);
+  FjFrame* const outer = beneath;
+  if (thread->interp->eval_frame != one_shot) beneath = frame;
+  else if (armed_count == 0) thread->interp->eval_frame = foreign; /* put back by a foreign evaluator after we were gone */
+  PyObject* result = reaching != NULL && frame != handed ? reaching(thread, frame, throwflag)
+                                                         : fj_pass_frame(thread, frame, throwflag);
+  beneath = outer;
+  return result;
 }
 
 PyObject* fj_pass_frame(PyThreadState* thread, FjFrame* frame, int throwflag) {
   FjEvalHook hook = thread->interp->eval_frame;
-  if (hook == one_shot) hook = foreign;
-  return hook != NULL ? hook(thread, frame, throwflag) : _PyEval_EvalFrameDefault(thread, frame, throwflag);
+  if (hook == one_shot || frame == beneath) hook = hook == foreign ? NULL : foreign;
+  if (hook == NULL || frame == handed) return _PyEval_EvalFrameDefault(thread, frame, throwflag);
+  FjFrame* const outer = handed;
+  handed = frame;
+  PyObject* result = hook(thread, frame, throwflag);
+  handed = outer;
+  return result;
 }
 
-FjEvalHook fj_get_hook(PyThreadState* thread) {
-  FjEvalHook hook = thread->interp->eval_frame;
-  return hook == one_shot ? foreign : hook;
+FjReach fj_begin_reach(PyThreadState* thread, FjEvalHook evaluator) {
+  FjReach outer = {reaching, NULL, evaluator != NULL};
+  if (evaluator != NULL) outer.replaced = arm(thread);
+  reaching = evaluator;
+  return outer;
 }
 
-void fj_set_hook(PyThreadState* thread, FjEvalHook hook) { thread->interp->eval_frame = hook; }
+void fj_end_reach(PyThreadState* thread, FjReach outer) {
+  reaching = outer.reaching;
+  if (outer.armed) disarm(thread, outer.replaced);
+}
+
+PyObject* fj_pass_frame_unhooked(PyThreadState* thread, FjFrame* frame, int throwflag) {
+  const int arms = thread_arms;
+  FjEvalHook const outer = reaching;
+  reaching = NULL;
+  armed_count -= arms;
+  thread_arms = 0;
+  const bool taken_out = armed_count == 0 && thread->interp->eval_frame == one_shot;
+  if (taken_out) thread->interp->eval_frame = foreign;
+  PyObject* result = fj_pass_frame(thread, frame, throwflag);
+  if (taken_out && thread->interp->eval_frame != one_shot) {
+    if (armed_count == 0) foreign = thread->interp->eval_frame;
+    thread->interp->eval_frame = one_shot;
+  }
+  armed_count += arms;
+  thread_arms = arms;
+  reaching = outer;
+  return result;
+}
+
+FjEvalHook fj_installed_hook(PyThreadState* thread) { return thread->interp->eval_frame; }
 
 PyObject* fj_call_with_evaluator(PyThreadState* thread, PyObject* function, PyObject* const* args, size_t nargsf,
                                  PyObject* kwnames, FjEvalHook evaluator) {
@@ -57,13 +113,18 @@ PyObject* fj_call_with_evaluator(PyThreadState* thread, PyObject* function, PyOb
   FjFrame* frame = _PyEvalFramePushAndInit(thread, (PyFunctionObject*)function, NULL, args, (size_t)positional, kwnames);
   return frame != NULL ? evaluator(thread, frame, 0) : NULL;
 #else
-  const Awaited outer = awaited;
-  if (armed_count++ == 0) foreign = thread->interp->eval_frame;
-  thread->interp->eval_frame = one_shot;
-  awaited = (Awaited){function, evaluator};
+  PyObject* const outer = awaited;
+  FjEvalHook const outer_evaluator = awaiting;
+  Arm* const outer_arm = awaited_arm;
+  Arm mine = {arm(thread), true};
+  awaited = function;
+  awaiting = evaluator;
+  awaited_arm = &mine;
   PyObject* result = PyObject_Vectorcall(function, args, nargsf, kwnames);
-  if (awaited.function != NULL) disarm(thread); /* binding the arguments failed: no frame appeared */
+  if (mine.armed) disarm(thread, mine.replaced); /* binding the arguments failed: no frame appeared */
   awaited = outer;
+  awaiting = outer_evaluator;
+  awaited_arm = outer_arm;
   return result;
 #endif
 }

@@ -42,13 +42,18 @@ PyObject* fj_swap_handled_exception(PyThreadState* thread, PyObject* exception) 
 PyObject* fj_take_exception(void) { return NULL; }
 void fj_restore_exception(PyObject* exception) { Py_XDECREF(exception); }
 int fj_handle_pending(PyThreadState* thread) { (void)thread; return 0; }
-FjEvalHook fj_get_hook(PyThreadState* thread) { (void)thread; return NULL; }
-void fj_set_hook(PyThreadState* thread, FjEvalHook hook) { (void)thread; (void)hook; }
+FjEvalHook fj_installed_hook(PyThreadState* thread) { (void)thread; return NULL; }
 PyObject* fj_call_with_evaluator(PyThreadState* thread, PyObject* function, PyObject* const* args, size_t nargsf,
                                  PyObject* kwnames, FjEvalHook evaluator) {
   (void)thread; (void)evaluator;
   return PyObject_Vectorcall(function, args, nargsf, kwnames);
 }
+FjReach fj_begin_reach(PyThreadState* thread, FjEvalHook evaluator) {
+  (void)thread; (void)evaluator;
+  return (FjReach){NULL, NULL, false};
+}
+void fj_end_reach(PyThreadState* thread, FjReach outer) { (void)thread; (void)outer; }
+PyObject* fj_pass_frame_unhooked(PyThreadState* thread, FjFrame* frame, int throwflag) { (void)thread; (void)frame; (void)throwflag; return NULL; }
 uint64_t fj_dict_version(PyObject* dict) { (void)dict; return 0; }
 const uint64_t* fj_dict_version_word(PyObject* dict) { (void)dict; return NULL; }
 bool fj_has_watchers(void) { return false; }

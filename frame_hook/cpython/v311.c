@@ -26,6 +26,7 @@ bool fj_translate_version(FjDecoder* decoder) {
     case LOAD_CLASSDEREF: fj_emit(decoder, FJ_LOAD_CLASSDEREF, arg, 0); return true;
     case UNARY_POSITIVE: fj_emit(decoder, FJ_UNARY_POSITIVE, 0, 0); return true;
     case LIST_TO_TUPLE: fj_emit(decoder, FJ_LIST_TO_TUPLE, 0, 0); return true;
+    case PREP_RERAISE_STAR: fj_emit(decoder, FJ_JOIN_GROUPS, 0, 0); return true;
     case IMPORT_STAR: fj_emit(decoder, FJ_IMPORT_STAR, 0, 0); return true;
     case FORMAT_VALUE: fj_emit(decoder, FJ_FORMAT_VALUE, arg & 3, (arg & 4) != 0); return true;
     case FOR_ITER: fj_emit_jump(decoder, FJ_FOR_ITER, forward, false); return true;

@@ -36,6 +36,8 @@ bool fj_translate_version(FjDecoder* decoder) {
       return true;
     /* An exhausted iterator is popped and END_FOR skipped. */
     case FOR_ITER: fj_emit_jump(decoder, FJ_FOR_ITER, forward + 1, false); return true;
+    /* END_SEND takes the receiver away. */
+    case SEND: fj_emit_jump(decoder, FJ_SEND, forward, true); return true;
     case POP_JUMP_IF_FALSE: fj_emit_jump(decoder, FJ_POP_JUMP_IF_FALSE, forward, false); return true;
     case POP_JUMP_IF_TRUE: fj_emit_jump(decoder, FJ_POP_JUMP_IF_TRUE, forward, false); return true;
     case POP_JUMP_IF_NONE: fj_emit_jump(decoder, FJ_POP_JUMP_IF_NONE, forward, false); return true;
@@ -44,10 +46,14 @@ bool fj_translate_version(FjDecoder* decoder) {
       switch (arg) {
         case INTRINSIC_UNARY_POSITIVE: fj_emit(decoder, FJ_UNARY_POSITIVE, 0, 0); return true;
         case INTRINSIC_LIST_TO_TUPLE: fj_emit(decoder, FJ_LIST_TO_TUPLE, 0, 0); return true;
+        case INTRINSIC_STOPITERATION_ERROR: fj_emit(decoder, FJ_STOPITERATION_ERROR, 0, 0); return true;
         case INTRINSIC_IMPORT_STAR: /* leaves a None */
         default: fj_emit(decoder, FJ_CALL_INTRINSIC_1, arg, 0); return true;
       }
-    case CALL_INTRINSIC_2: fj_emit(decoder, FJ_CALL_INTRINSIC_2, arg, 0); return true;
+    case CALL_INTRINSIC_2:
+      if (arg == INTRINSIC_PREP_RERAISE_STAR) fj_emit(decoder, FJ_JOIN_GROUPS, 0, 0);
+      else fj_emit(decoder, FJ_CALL_INTRINSIC_2, arg, 0);
+      return true;
     default: return false;
   }
 }

@@ -9,7 +9,7 @@ from framejit import _core
 
 # Constructs that are CPython's: class bodies, coroutines, and what the executor leaves alone.
 UNSUPPORTED = {"SETUP_ANNOTATIONS", "LOAD_LOCALS", "LOAD_FROM_DICT_OR_GLOBALS", "LOAD_FROM_DICT_OR_DEREF", "GET_AITER", "GET_ANEXT",
-               "GET_AWAITABLE", "BEFORE_ASYNC_WITH", "END_ASYNC_FOR", "CLEANUP_THROW", "ASYNC_GEN_WRAP", "PREP_RERAISE_STAR",
+               "GET_AWAITABLE", "BEFORE_ASYNC_WITH", "END_ASYNC_FOR", "CLEANUP_THROW", "ASYNC_GEN_WRAP",
                "PRINT_EXPR", "INTERPRETER_EXIT", "LOAD_LOCALS"}
 
 

@@ -372,11 +372,21 @@ V TracerImpl::find_attribute(const V& owner, PyObject* name) {
       if (text == "step") return slice.step;
       break;
     }
+    case ValueKind::Iterator:
+      if (text == "__next__" || text == "__iter__" || (as<IteratorValue>(owner)->frame && (text == "send" || text == "throw" || text == "close"))) {
+        auto method = std::make_shared<BuiltinValue>();
+        method->owner = owner;
+        method->name = text;
+        return method;
+      }
+      break;
     case ValueKind::Instance: {
       auto& instance = *as<InstanceValue>(owner);
+      if (instance.type.get() == &PyTraceBack_Type) break_graph(BreakReason::UnsupportedObject, "a traceback");
       PyObject* found = class_attribute(instance.type.get(), name);
       for (auto& [key, value] : instance.attributes)
         if (PyUnicode_Compare(key.get(), name) == 0) return value;
+      if (auto found = exception_attribute(instance, text)) return *found;
       if (text == "args" && PyType_IsSubtype(instance.type.get(), reinterpret_cast<PyTypeObject*>(PyExc_BaseException)))
         return tracer.tuple(instance.args);
       if (found) {

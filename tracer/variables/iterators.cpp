@@ -94,6 +94,20 @@ V TracerImpl::make_iterator(const V& value) {
     if (method && PyFunction_Check(method)) {
       return call(wrap_constant(method), {value}, {});
     }
+    static PyObject* const item_name = PyUnicode_InternFromString("__getitem__");
+    if (PyObject* item = method ? nullptr : class_attribute(type, item_name); item && PyFunction_Check(item)) {
+      // The sequence protocol: indices from 0 until IndexError.
+      auto iterator = std::make_shared<IteratorValue>();
+      auto position = std::make_shared<std::int64_t>(0);
+      V function = wrap_constant(item);
+      iterator->next = [this, value, function, position]() -> V {
+        if (*position < 0) return nullptr;
+        V found = catch_stop_iteration([&] { return call(function, {value, tracer.integer((*position)++)}, {}); }, PyExc_IndexError);
+        if (!found) *position = -1;
+        return found;
+      };
+      return iterator;
+    }
   }
   break_graph(BreakReason::UnsupportedObject, "iterates over " + describe(value));
 }
@@ -101,24 +115,18 @@ V TracerImpl::make_iterator(const V& value) {
 V TracerImpl::next(const V& value) {
   if (auto* iterator = as<IteratorValue>(value)) {
     iterator->started = true;
-    return iterator->next();
+    stopped_with = none;
+    V item = iterator->next();
+    if (!item && iterator->returned) stopped_with = iterator->returned;
+    return item;
   }
-  if (value->kind == ValueKind::Instance) {
+  if (value->kind == ValueKind::Instance || value->kind == ValueKind::Object) {
     static PyObject* const next_name = PyUnicode_InternFromString("__next__");
     PyTypeObject* type = type_of(value);
     PyObject* method = class_attribute(type, next_name);
     if (method && PyFunction_Check(method)) {
-      ++catching;
-      struct Restore {
-        int& catching;
-        ~Restore() { --catching; }
-      } restore{catching};
-      try {
-        return call(wrap_constant(method), {value}, {});
-      } catch (const RaisedInTrace& raised) {
-        if (as<InstanceValue>(raised.exception)->type.get() != reinterpret_cast<PyTypeObject*>(PyExc_StopIteration)) throw;
-        return nullptr;
-      }
+      stopped_with = none;
+      return catch_stop_iteration([&] { return call(wrap_constant(method), {value}, {}); });
     }
   }
   if (value->kind == ValueKind::Instance || value->kind == ValueKind::Object) {

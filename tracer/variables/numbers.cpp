@@ -270,7 +270,7 @@ V TracerImpl::binary(int op, const V& a, const V& b) {
   auto foldable = [](PyObject* x) { return x && (is_plain(x) || PyTuple_CheckExact(x)); };
   if (foldable(left) && foldable(right) && !is_large(row.op, left, right)) {
     Ref<> result = Ref<>::steal(row.function(left, right));
-    if (!result) break_graph(BreakReason::ErrorWhileTracing, take_error());
+    if (!result) raise_python_error();
     return wrap_constant(keep(result).get());
   }
   break_graph(BreakReason::UnsupportedObject, "operator on " + describe(a) + " and " + describe(b));
@@ -290,7 +290,7 @@ V TracerImpl::unary(int opcode, const V& a) {
   Ref<> result = Ref<>::steal(opcode == FJ_UNARY_NEGATIVE   ? PyNumber_Negative(object)
                               : opcode == FJ_UNARY_POSITIVE ? PyNumber_Positive(object)
                                                             : PyNumber_Invert(object));
-  if (!result) break_graph(BreakReason::ErrorWhileTracing, take_error());
+  if (!result) raise_python_error();
   return wrap_constant(keep(result).get());
 }
 
@@ -342,7 +342,7 @@ V TracerImpl::compare(int comparison, const V& a, const V& b) {
   PyObject* right = constant_object(b);
   if (left && right) {
     Ref<> result = Ref<>::steal(PyObject_RichCompare(left, right, comparison));
-    if (!result) break_graph(BreakReason::ErrorWhileTracing, take_error());
+    if (!result) raise_python_error();
     return wrap_constant(keep(result).get());
   }
   if (equality && a->kind != b->kind && a->kind != ValueKind::Instance && b->kind != ValueKind::Instance) {

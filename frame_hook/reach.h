@@ -1,0 +1,53 @@
+/// Functions that run while an instruction runs at which a graph broke: called by it, or reached through C (a module's
+/// __call__, a property, map, a sort key, a decorator). They get segments of their own, to any depth, on this thread only.
+///
+/// While that instruction runs, every frame the thread enters comes here. What is worth it is decided per code object and
+/// remembered: a function without array work of its own is CPython's, one without any in what it calls either runs with
+/// the hook taken out, at full speed. Both are looked at again now and then, less often each time.
+#pragma once
+
+#include <Python.h>
+
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+
+#include "frame_hook/cpython/cpython.h"
+
+namespace fj {
+
+struct FunctionState;
+struct Reached;
+
+/// What the breaks of one compiled function have reached. Options, back end and events are that function's.
+class ReachedFunctions {
+ public:
+  explicit ReachedFunctions(FunctionState& root) : root_(root) {}
+  /// Null: there are too many.
+  Reached* find(PyCodeObject* code, FjFrame* frame);
+  std::shared_ptr<Reached> keep(PyCodeObject* code) const;
+  /// What runs now goes on.
+  void clear();
+
+ private:
+  FunctionState& root_;
+  std::unordered_map<PyCodeObject*, std::shared_ptr<Reached>> functions_;
+};
+
+/// While one exists, functions entered on this thread get segments in `functions`; null: they run as without framejit.
+class ReachScope {
+ public:
+  ReachScope(PyThreadState* thread, ReachedFunctions* functions);
+  ~ReachScope();
+  ReachScope(const ReachScope&) = delete;
+
+ private:
+  PyThreadState* thread_;
+  ReachedFunctions* outer_functions_;
+  FjReach outer_;
+};
+
+/// A piece with array work has run on this thread: whatever led to it is worth looking at.
+void note_array_work(FunctionState& state);
+
+}  // namespace fj
