@@ -186,6 +186,9 @@ std::unique_ptr<Program> compile_graph(const Segment& segment, const FrameValues
   compile.threads = int(options.threads);
   compile.float_conditions = segment.collects != 0;
   compile.dump_ir = log_enabled(Artifact::code, segment.graph->name);
+  compile.tier = options.tier == "quick" ? TierChoice::Quick : options.tier == "optimised" ? TierChoice::Optimised : TierChoice::Auto;
+  compile.cache_folder = cache_folder(options);
+  compile.cache_bytes = options.cache_bytes;
   return without_gil([&] {
     return options.backend == "reference" ? compile_reference(*segment.graph, compile) : compile_llvm(*segment.graph, compile);
   });

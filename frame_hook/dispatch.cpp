@@ -12,6 +12,7 @@
 #include "frame_hook/executor.h"
 #include "graph_ir/print.h"
 #include "runtime/base/error.h"
+#include "runtime/base/phase.h"
 
 namespace fj {
 
@@ -135,6 +136,7 @@ void record_segment(FunctionState& state, const Segment& segment, double seconds
     event.program = segment.program ? segment.program->text() : "";
     event.guards = segment.guards->text();
     event.seconds = seconds;
+    event.timings = text(take_phases());
     state.events->graph(std::move(event));
   }
   if (segment.exit.kind == Exit::Kind::Break) state.events->graph_break(segment);
@@ -183,6 +185,7 @@ bool refuse_break(const Segment& segment) {
   } done{cache};
   try {
     const auto start = std::chrono::steady_clock::now();
+    take_phases();
     TraceRequest request;
     request.thread = thread;
     request.function = values.function;

@@ -5,6 +5,7 @@
 #include "frame_hook/events.h"
 
 #include <cctype>
+#include <cstdio>
 #include <string_view>
 
 #include "runtime/base/error.h"
@@ -118,6 +119,11 @@ void Events::graph(GraphEvent event) {
     std::string text = "framejit: guards of " + event.function;
     for (const std::string& guard : event.guards) text += "\n  " + guard;
     log(Artifact::guards, text);
+  }
+  if (log_enabled(Artifact::timings, event.function)) {
+    char total[32];
+    std::snprintf(total, sizeof total, "%.2f", event.seconds * 1e3);
+    log(Artifact::timings, "framejit: first call of " + event.function + " took " + total + " ms (" + operations(event.nodes) + ")\n  " + event.timings);
   }
   const bool code = log_enabled(Artifact::code, event.function);
   if ((code || log_enabled(Artifact::kernels, event.function)) && !event.program.empty())

@@ -36,6 +36,7 @@ struct GraphEvent {
   int kernels = 0;
   std::string program;                   // its steps, one per line
   std::vector<std::string> guards;
+  std::string timings;  // by phase
   double seconds = 0;                    // tracing and compiling
 };
 

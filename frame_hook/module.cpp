@@ -2,13 +2,16 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include "codegen/compiler_counts.h"
 #include "frame_hook/backends.h"
 #include "frame_hook/compiled_function.h"
 #include "frame_hook/cpython/cpython.h"
 #include "frame_hook/interpreted.h"
 #include "frame_hook/python_graph.h"
 #include "graph_ir/ops.h"
+#include "runtime/background.h"
 #include "runtime/base/options.h"
+#include "runtime/disk_cache.h"
 
 namespace py = pybind11;
 
@@ -94,6 +97,22 @@ py::dict report(const py::object& compiled) {
   return result;
 }
 
+/// The folder of this thread's options, and what this process has done with all folders.
+py::dict disk_info() {
+  const Options& options = current_options();
+  const DiskCache::Counts counts = DiskCache::all_counts();
+  py::dict result;
+  result["folder"] = options.cache_bytes > 0 ? cache_folder(options) : "";
+  result["bound"] = options.cache_bytes;
+  result["hits"] = counts.hits;
+  result["misses"] = counts.misses;
+  result["stored"] = counts.stored;
+  result["rejected"] = counts.rejected;
+  result["evicted"] = counts.evicted;
+  result["failures"] = counts.failures;
+  return result;
+}
+
 py::dict cache_info() {
   const Totals& all = totals();
   py::dict result;
@@ -106,7 +125,30 @@ py::dict cache_info() {
   result["internal_errors"] = all.internal_errors;
   result["eager_replays"] = all.eager_replays;
   result["breaks"] = all.breaks;
+  const CompilerCounts& kernels = compiler_counts();
+  result["kernels_compiled"] = kernels.quick + kernels.optimised;
+  result["kernels_optimised"] = kernels.optimised.load();
+  result["kernels_loaded"] = kernels.loaded.load();
+  result["kernels_shared"] = kernels.shared.load();
+  result["kernels_failed"] = kernels.failed.load();
+  result["background_jobs"] = background_jobs();
+  result["disk"] = disk_info();
   return result;
+}
+
+/// Waits without the GIL until the background has compiled and stored everything asked for.
+void finish_compiling() {
+  py::gil_scoped_release others_run;
+  finish_background();
+}
+
+py::list list_cache(const std::string& folder) {
+  py::list files;
+  for (const DiskCache::File& file : DiskCache::list(folder)) {
+    const char* tier = !file.tier ? "damaged" : *file.tier == 0 ? "quick" : "optimised";
+    files.append(py::make_tuple(file.name, file.bytes, file.used, tier));
+  }
+  return files;
 }
 
 py::object call_eagerly(py::object function, py::args args, py::kwargs kwargs) {
@@ -157,7 +199,14 @@ PYBIND11_MODULE(_core, module) {
   });
   module.def("report", report);
   module.def("cache_info", cache_info);
-  module.def("reset", reset_all);
+  module.def("reset", [] {
+    reset_all();
+    reset_compiler_counts();
+    DiskCache::reset_counts();
+  });
+  module.def("finish_compiling", finish_compiling);
+  module.def("list_cache", list_cache);
+  module.def("clear_cache", [](const std::string& folder) { return DiskCache::clear(folder); });
   module.def("call_eagerly", call_eagerly);
   module.def("set_error_types", [](py::object error, py::object graph_break, py::object backend) {
     set_error_types(Ref<>::borrow(error.ptr()), Ref<>::borrow(graph_break.ptr()), Ref<>::borrow(backend.ptr()));

@@ -1,7 +1,6 @@
 """compile and its companions. Nothing here knows about tracing or shapes."""
 import contextlib
 import functools
-import inspect
 import sys
 import types
 import warnings
@@ -125,12 +124,22 @@ def options(**changes):
 
 
 def reset():
-    """Drops everything compiled and every count."""
+    """Drops everything compiled in this process and every count. What is kept on disk stays: `python -m framejit cache clear`."""
     _core.reset()
 
 
 def cache_info():
-    """Counts since the start or the last reset, over all compiled functions."""
+    """Counts since the start or the last reset, over all compiled functions, as a dict.
+
+    calls, hits, segments, graphs, breaks, recompiles, eager_replays, internal_errors, kernels_launched: what calls did.
+    kernels_compiled (of them kernels_optimised), kernels_loaded from disk, kernels_shared with another program: where code came
+    from; kernels_failed: optimised code that could not be made, so that the quick code stays; background_jobs: not done yet.
+    disk: the folder of this thread's options ("" if none), its bound in bytes, and what this process did with it: hits, misses,
+    stored, rejected (damaged or another user's files), evicted, failures.
+
+        >>> framejit.cache_info()["disk"]["hits"]
+        3
+    """
     return _core.cache_info()
 
 

@@ -1,10 +1,7 @@
 """Back ends by name: the built-in ones are known to the core, others are registered here or by an entry point."""
-import importlib.metadata
-
 from framejit import _core
-from framejit._replay import replay
 
-_registered = {"eager": replay}
+_registered = {}  # "eager" joins when it is first asked for
 
 
 def register_backend(name, backend=None):
@@ -26,6 +23,8 @@ def register_backend(name, backend=None):
 
 
 def _entry_point(name):
+    import importlib.metadata  # some 30 ms: more than the rest of framejit
+
     for point in importlib.metadata.entry_points(group="framejit.backends"):
         if point.name == name:
             return point.load()
@@ -34,7 +33,10 @@ def _entry_point(name):
 
 def resolve(name):
     """The callable registered under a name; ValueError names those there are."""
-    backend = _registered.get(name) or _entry_point(name)
+    backend = _registered.get(name)
+    if backend is None and name == "eager":
+        from framejit._replay import replay as backend
+    backend = backend or _entry_point(name)
     if backend is None:
         known = ["auto", "llvm", "eager", "reference", *sorted(set(_registered) - {"eager"})]
         raise ValueError(f"framejit has no back end {name!r}; there are {', '.join(known)}")

@@ -128,6 +128,12 @@ class CompiledProgram : public Program {
  public:
   explicit CompiledProgram(ProgramParts parts) : parts_(std::move(parts)) {
     find_lives();
+    for (ProgramKernel& kernel : parts_.kernels) {
+      // A program of one kernel mostly numbers its buffers as the kernel does: nothing to gather then.
+      bool same = true;
+      for (std::size_t b = 0; b < kernel.buffers.size(); ++b) same &= kernel.buffers[b] == int(b);
+      if (same) kernel.buffers.clear();
+    }
     is_static_ = true;
     for (const ProgramBuffer& buffer : parts_.buffers)
       for (const Dims* dims : {&buffer.shape, &buffer.strides})
@@ -150,6 +156,7 @@ class CompiledProgram : public Program {
   std::string text() const override { return parts_.text; }
 
   std::uint32_t run(Call& call) const override {
+    if (runs_.load(std::memory_order_relaxed) < kSettled) [[unlikely]] count_run();
     Scratch<std::int64_t, 32> symbols(parts_.symbols.size());
     for (std::size_t s = 0; s < parts_.symbols.size(); ++s) {
       const ProgramSymbol& symbol = parts_.symbols[s];
@@ -203,6 +210,12 @@ class CompiledProgram : public Program {
     if (remainder != 0 && (remainder < 0) != (divisor < 0)) --quotient, remainder += divisor;
     value = symbol.remainder ? remainder : quotient;
     return true;
+  }
+
+  /// Code that is used a second time is worth optimising. Counted no further.
+  void count_run() const {
+    if (runs_.fetch_add(1, std::memory_order_relaxed) + 1 != kSettled) return;
+    for (const ProgramKernel& kernel : parts_.kernels) kernel.code->used_again();
   }
 
   // ---- memory
@@ -379,12 +392,19 @@ class CompiledProgram : public Program {
 
   std::uint32_t launch(const ProgramKernel& kernel, const LaunchPlan& plan, std::span<const std::int64_t> symbols, char** pointers) const {
     if (plan.items <= 0) return 0;
+    // A launch is run by one tier from end to end.
+    const KernelFunction function = kernel.code->function();
+    Scratch<char*, 16> gathered(kernel.buffers.size());
+    if (!kernel.buffers.empty()) {
+      for (std::size_t b = 0; b < kernel.buffers.size(); ++b) gathered[b] = pointers[kernel.buffers[b]];
+      pointers = gathered.data();
+    }
     if (plan.chunks <= 1) {
       const Conditions collected(parts_.float_conditions);
-      const std::uint32_t status = Launch::run(kernel.function, pointers, symbols.data(), 0, plan.items, plan.scratch_bytes);
+      const std::uint32_t status = Launch::run(function, pointers, symbols.data(), 0, plan.items, plan.scratch_bytes);
       return status | collected.raised();
     }
-    Launch shared{kernel.function, pointers, symbols.data(), plan.items, plan.items_per_chunk, plan.scratch_bytes,
+    Launch shared{function, pointers, symbols.data(), plan.items, plan.items_per_chunk, plan.scratch_bytes,
                   parts_.float_conditions};
     parallel_for(plan.chunks, Launch::run_chunk, &shared, parts_.threads);
     return shared.status.load(std::memory_order_relaxed);
@@ -441,7 +461,10 @@ class CompiledProgram : public Program {
     return true;
   }
 
+  static constexpr int kSettled = 2;
+
   ProgramParts parts_;
+  mutable std::atomic<int> runs_{0};
   std::vector<Life> lives_;
   std::vector<int> temporaries_;   // by first use
   std::vector<int> host_buffers_;  // outputs and operands of extern calls

@@ -8,13 +8,10 @@
 #include <vector>
 
 #include "runtime/blas.h"
+#include "runtime/kernel_code.h"
 #include "runtime/program.h"
 
 namespace fj {
-
-/// Runs work items [begin, end); returns KernelStatus bits. `scratch` is the calling thread's alone.
-using KernelFunction = std::uint32_t (*)(char* const* buffers, const std::int64_t* symbols, std::int64_t begin, std::int64_t end,
-                                         char* scratch);
 
 struct ProgramSymbol {
   bool defined = false;  // else given by the caller
@@ -42,7 +39,8 @@ struct ProgramBuffer {
 
 struct ProgramKernel {
   std::string name;
-  KernelFunction function = nullptr;
+  std::shared_ptr<KernelCode> code;
+  std::vector<int> buffers;  // its own numbers for buffers: entry i is the program's number of its buffer i
   SymDim items;              // work items of a launch
   SymDim elements_per_item;  // for the cost model
   double nanoseconds_per_element = 1;
@@ -86,7 +84,6 @@ struct ProgramParts {
   bool float_conditions = false;
   int threads = 0;  // at most so many per kernel; 0: the pool's
   std::string text;
-  std::shared_ptr<void> code;  // keeps the kernels' code alive
 };
 
 std::unique_ptr<Program> make_compiled_program(ProgramParts parts);

@@ -1,8 +1,17 @@
 """Tests import `harness` from this folder and the examples from theirs; every internal failure raises."""
+import atexit
+import os
 import pathlib
+import shutil
 import sys
+import tempfile
 
 import pytest
+
+# Kernels on disk belong to one run of the tests: read from the environment when framejit is first imported.
+_cache = tempfile.mkdtemp(prefix="framejit-tests-")
+atexit.register(shutil.rmtree, _cache, ignore_errors=True)
+os.environ["FRAMEJIT_CACHE_FOLDER"] = _cache
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 for folder in ("../examples", "fuzz"):

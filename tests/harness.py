@@ -238,7 +238,7 @@ def same_as_eager(function, *arguments, calls=2, breaks=None, compiles=True, exa
     info = framejit.cache_info()
     report = framejit.explain(compiled).so_far()
     run = Run(compiled, report, info)
-    assert info["internal_errors"] == 0, report
+    assert info["internal_errors"] == 0 and info["kernels_failed"] == 0, report
     if compiles:
         assert info["graphs"] > 0, f"nothing was captured:\n{report}"
         if not fallback:

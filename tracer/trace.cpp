@@ -7,6 +7,7 @@
 
 #include "graph_ir/pipeline.h"
 #include "runtime/base/error.h"
+#include "runtime/base/phase.h"
 #include "tracer/interpreter.h"
 #include "tracer/restart.h"
 
@@ -189,8 +190,14 @@ TraceResult trace(const TraceRequest& request) {
   PyObject *type = nullptr, *value = nullptr, *traceback = nullptr;
   PyErr_Fetch(&type, &value, &traceback);
   try {
-    result.segment = trace_segment(request);
-    if (has_array_work(*result.segment)) optimise(*result.segment->graph, result.segment->collects != 0);
+    {
+      const PhaseTimer timer(Phase::trace);
+      result.segment = trace_segment(request);
+    }
+    if (has_array_work(*result.segment)) {
+      const PhaseTimer timer(Phase::passes);
+      optimise(*result.segment->graph, result.segment->collects != 0);
+    }
   } catch (const std::exception& failure) {
     result.internal_error = failure.what();
     Exit exit = exit_at(request, request.start_instruction, Exit::Kind::Handover);

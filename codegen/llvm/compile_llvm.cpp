@@ -1,23 +1,24 @@
-// The LLVM back end from end to end: schedule, lower, emit all kernels of the program into one module (a module has
-// a fixed cost of some 2 ms), compile, and hand the code to a CompiledProgram.
+// The LLVM back end from end to end: schedule, lower, take each kernel out of the program, have them compiled (or found), and
+// hand the code to a CompiledProgram.
 #include <algorithm>
+#include <optional>
 
 #include "codegen/commit.h"
 #include "codegen/compile.h"
 #include "codegen/llvm/emit.h"
-#include "codegen/llvm/jit.h"
+#include "codegen/isolate.h"
+#include "codegen/llvm/kernel_compiler.h"
+#include "codegen/llvm/machine.h"
 #include "codegen/lower.h"
 #include "codegen/schedule.h"
+#include "runtime/background.h"
 #include "runtime/base/error.h"
+#include "runtime/base/phase.h"
 #include "runtime/compiled_program.h"
 
 namespace fj {
 
 namespace {
-
-// Above this many expressions the lower code generation level keeps compiling under a second; its code is 1.1 to
-// 1.3 times slower.
-constexpr std::size_t kLargeProgram = 2000;
 
 void collect_stores(const std::vector<loop::Statement>& body, ProgramKernel& kernel) {
   for (const loop::Statement& statement : body) {
@@ -42,6 +43,12 @@ ProgramKernel describe(const loop::Kernel& kernel, const Machine& machine) {
   return result;
 }
 
+/// Nanoseconds of a launch as the cost model has it; 0 if sizes are not known yet.
+double launch_nanoseconds(const ProgramKernel& kernel) {
+  const auto items = kernel.items.constant(), elements = kernel.elements_per_item.constant();
+  return items && elements ? double(*items) * double(*elements) * kernel.nanoseconds_per_element : 0;
+}
+
 std::string describe_steps(const LoweredProgram& program) {
   std::string out;
   for (const ProgramStep& step : program.steps) {
@@ -64,11 +71,10 @@ std::string describe_steps(const LoweredProgram& program) {
 }  // namespace
 
 std::unique_ptr<Program> compile_llvm(const Graph& graph, const CompileOptions& options) {
+  std::optional<PhaseTimer> timer(Phase::schedule);
   const Schedule groups = schedule(graph, options.float_conditions);
   LoweredProgram lowered = lower(graph, groups);
   write_in_place(lowered, options.float_conditions);
-  std::size_t expressions = 0;
-  for (const loop::Kernel& kernel : lowered.kernels) expressions += kernel.expressions.size();
 
   ProgramParts parts;
   for (const Symbol& symbol : lowered.symbols) {
@@ -79,25 +85,26 @@ std::unique_ptr<Program> compile_llvm(const Graph& graph, const CompileOptions& 
   parts.graph_symbols = graph.symbols.size();
   parts.text = describe_steps(lowered);
   if (!lowered.kernels.empty()) {
-    const auto target = make_target_machine(options.cpu, expressions > kLargeProgram);
-    const Machine machine = describe(*target);
-    auto context = std::make_unique<llvm::LLVMContext>();
-    auto module = std::make_unique<llvm::Module>(graph.name, *context);
-    module->setDataLayout(target->createDataLayout());
-    module->setTargetTriple(target->getTargetTriple());
-    for (const loop::Kernel& kernel : lowered.kernels) emit_kernel(kernel, lowered, machine, options.float_conditions, *module);
-    std::shared_ptr<Code> code = compile_module(std::move(context), std::move(module), *target, options.dump_ir);
+    const Target& target = [&]() -> const Target& {
+      const NoFork whole;
+      return target_for(options.cpu);
+    }();
+    std::vector<KernelSource> sources;
     for (const loop::Kernel& kernel : lowered.kernels) {
-      ProgramKernel described = describe(kernel, machine);
-      described.function = reinterpret_cast<KernelFunction>(code->address(kernel.name));
+      ProgramKernel described = describe(kernel, target.machine);
+      IsolatedKernel alone = isolate(kernel, lowered, kKernelSymbol);
+      described.buffers = std::move(alone.buffers);
+      sources.push_back({std::move(alone.kernel), std::move(alone.program), launch_nanoseconds(described)});
       parts.kernels.push_back(std::move(described));
     }
+    timer.reset();
     if (options.dump_ir) {
       parts.text += text(graph, groups);
       for (const loop::Kernel& kernel : lowered.kernels) parts.text += text(kernel);
-      parts.text += code->ir + code->assembly;
+      for (const KernelSource& source : sources) parts.text += kernel_listing(source, target, options);
     }
-    parts.code = code;
+    auto codes = compile_kernels(std::move(sources), target, options);
+    for (std::size_t k = 0; k < codes.size(); ++k) parts.kernels[k].code = std::move(codes[k]);
   }
   parts.buffers = std::move(lowered.buffers);
   parts.output_buffers = std::move(lowered.output_buffers);

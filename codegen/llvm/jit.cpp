@@ -1,33 +1,33 @@
-// ORC without a platform (no module of its own to compile), one dylib for each program so that its code can be freed,
-// passes run by hand: mem2reg, early CSE, instcombine. Vectors are explicit already; no loop passes.
+// ORC without a platform (no module of its own to compile), one dylib for each kernel so that its code can be freed. Vectors
+// are explicit already: the optimised tier runs mem2reg, early CSE and instcombine and the default code generator, the quick one
+// mem2reg and the fast code generator. Neither has loop passes.
 #include "codegen/llvm/jit.h"
 
 #include <map>
 #include <mutex>
+#include <vector>
 
-#include <llvm/CodeGen/Passes.h>
-#include <llvm/ExecutionEngine/Orc/CompileUtils.h>
+#include <llvm/ExecutionEngine/Orc/JITTargetMachineBuilder.h>
 #include <llvm/ExecutionEngine/Orc/LLJIT.h>
-#include <llvm/ExecutionEngine/Orc/ThreadSafeModule.h>
 #include <llvm/IR/LegacyPassManager.h>
 #include <llvm/IR/PassManager.h>
 #include <llvm/IR/Verifier.h>
+#include <llvm/MC/MCContext.h>
 #include <llvm/MC/MCSubtargetInfo.h>
-#include <llvm/MC/TargetRegistry.h>
 #include <llvm/Passes/PassBuilder.h>
 #include <llvm/Support/CommandLine.h>
-#include <llvm/Support/SmallVectorMemoryBuffer.h>
+#include <llvm/Support/MemoryBuffer.h>
 #include <llvm/Support/TargetSelect.h>
 #include <llvm/Support/raw_ostream.h>
-#include <llvm/TargetParser/Host.h>
+#include <llvm/Target/TargetMachine.h>
 #include <llvm/Transforms/InstCombine/InstCombine.h>
 #include <llvm/Transforms/Scalar/EarlyCSE.h>
-#include <llvm/Transforms/Scalar/SROA.h>
-#include <llvm/Transforms/Utils/Cloning.h>
 #include <llvm/Transforms/Utils/Mem2Reg.h>
 
 #include "codegen/llvm/library.h"
+#include "runtime/background.h"
 #include "runtime/base/error.h"
+#include "runtime/base/phase.h"
 
 namespace fj {
 
@@ -61,74 +61,27 @@ void checked(llvm::Error error, const char* what) {
   if (error) FJ_CHECK(false, std::string(what) + ": " + llvm::toString(std::move(error)));
 }
 
-/// One session for the process; never destroyed, as programs may outlive static destructors.
-struct Session {
-  std::unique_ptr<llvm::orc::LLJIT> jit;
-  std::mutex mutex;
-  std::uint64_t next = 0;
-};
-
-Session& session() {
-  static Session* the_session = [] {
+/// Asking the processor what it can do takes a quarter of a millisecond in a virtual machine: once.
+const llvm::orc::JITTargetMachineBuilder& host() {
+  static const auto builder = [] {
     initialise_llvm();
-    auto* created = new Session;
-    auto target = checked(llvm::orc::JITTargetMachineBuilder::detectHost(), "host");
-    created->jit = checked(llvm::orc::LLJITBuilder()
-                               .setJITTargetMachineBuilder(std::move(target))
-                               .setPlatformSetUp(llvm::orc::setUpInactivePlatform)
-                               .create(),
-                           "LLJIT");
-    return created;
+    return checked(llvm::orc::JITTargetMachineBuilder::detectHost(), "host");
   }();
-  return *the_session;
+  return builder;
 }
 
-class JitCode : public Code {
- public:
-  JitCode(llvm::orc::JITDylib& library, llvm::orc::LLJIT& jit) : library_(&library), jit_(jit) {}
-  ~JitCode() override {
-    if (auto error = jit_.getExecutionSession().removeJITDylib(*library_)) llvm::consumeError(std::move(error));
-  }
-  void* address(const std::string& symbol) const override {
-    return checked(jit_.lookup(*library_, symbol), "lookup").toPtr<void*>();
-  }
-
- private:
-  llvm::orc::JITDylibSP library_;
-  llvm::orc::LLJIT& jit_;
-};
-
-void optimise(llvm::Module& module, llvm::TargetMachine& target) {
-  llvm::LoopAnalysisManager loops;
-  llvm::FunctionAnalysisManager functions;
-  llvm::CGSCCAnalysisManager components;
-  llvm::ModuleAnalysisManager modules;
-  llvm::PassBuilder passes(&target);
-  passes.registerModuleAnalyses(modules);
-  passes.registerCGSCCAnalyses(components);
-  passes.registerFunctionAnalyses(functions);
-  passes.registerLoopAnalyses(loops);
-  passes.crossRegisterProxies(loops, functions, components, modules);
-  llvm::FunctionPassManager pipeline;
-  pipeline.addPass(llvm::PromotePass());
-  pipeline.addPass(llvm::EarlyCSEPass());
-  pipeline.addPass(llvm::InstCombinePass());
-  for (llvm::Function& function : module)
-    if (!function.isDeclaration()) pipeline.run(function, functions);
-}
-
-}  // namespace
-
-std::unique_ptr<llvm::TargetMachine> make_target_machine(const std::string& cpu, bool fast) {
-  initialise_llvm();
-  auto builder = checked(llvm::orc::JITTargetMachineBuilder::detectHost(), "host");
+llvm::orc::JITTargetMachineBuilder builder_for(const std::string& cpu) {
+  auto builder = host();
   if (!cpu.empty()) {
     builder.setCPU(cpu);
     builder.getFeatures() = llvm::SubtargetFeatures();
   }
-  builder.setCodeGenOptLevel(fast ? llvm::CodeGenOptLevel::None : llvm::CodeGenOptLevel::Default);
   builder.getOptions().AllowFPOpFusion = llvm::FPOpFusion::Strict;
-  return checked(builder.createTargetMachine(), "target machine");
+  // A kernel lies in one piece with its constants, and calls out through stubs: the JIT's own choice, 64-bit addresses
+  // for everything, would spend a register and an instruction on each constant.
+  builder.setCodeModel(llvm::CodeModel::Small);
+  builder.setRelocationModel(llvm::Reloc::PIC_);
+  return builder;
 }
 
 Machine describe(const llvm::TargetMachine& target) {
@@ -144,43 +97,193 @@ Machine describe(const llvm::TargetMachine& target) {
   return machine;
 }
 
-std::unique_ptr<Code> compile_module(std::unique_ptr<llvm::LLVMContext> context, std::unique_ptr<llvm::Module> module,
-                                     llvm::TargetMachine& target, bool keep_text) {
+/// Machines that nobody uses: making one costs some tenths of a millisecond, and it serves one thread at a time.
+class MachinePool {
+ public:
+  class Lease {
+   public:
+    Lease(MachinePool& pool, const std::string& cpu, Tier tier) : pool_(pool), key_(cpu, tier), machine_(pool.take(key_)) {}
+    ~Lease() {
+      std::lock_guard lock(pool_.mutex_);
+      pool_.free_[key_].push_back(std::move(machine_));
+    }
+    llvm::TargetMachine& operator*() const { return *machine_; }
+
+   private:
+    MachinePool& pool_;
+    std::pair<std::string, Tier> key_;
+    std::unique_ptr<llvm::TargetMachine> machine_;
+  };
+
+  static MachinePool& instance() {
+    static auto* pool = new MachinePool;  // never destroyed, as the session
+    return *pool;
+  }
+
+ private:
+  std::unique_ptr<llvm::TargetMachine> take(const std::pair<std::string, Tier>& key) {
+    {
+      std::lock_guard lock(mutex_);
+      if (auto& machines = free_[key]; !machines.empty()) {
+        auto machine = std::move(machines.back());
+        machines.pop_back();
+        return machine;
+      }
+    }
+    auto builder = builder_for(key.first);
+    builder.setCodeGenOptLevel(key.second == Tier::Quick ? llvm::CodeGenOptLevel::None : llvm::CodeGenOptLevel::Default);
+    return checked(builder.createTargetMachine(), "target machine");
+  }
+
+  std::mutex mutex_;
+  std::map<std::pair<std::string, Tier>, std::vector<std::unique_ptr<llvm::TargetMachine>>> free_;
+};
+
+void optimise(llvm::Module& module, llvm::TargetMachine& target, Tier tier) {
+  llvm::LoopAnalysisManager loops;
+  llvm::FunctionAnalysisManager functions;
+  llvm::CGSCCAnalysisManager components;
+  llvm::ModuleAnalysisManager modules;
+  llvm::PassBuilder passes(&target);
+  passes.registerModuleAnalyses(modules);
+  passes.registerCGSCCAnalyses(components);
+  passes.registerFunctionAnalyses(functions);
+  passes.registerLoopAnalyses(loops);
+  passes.crossRegisterProxies(loops, functions, components, modules);
+  llvm::FunctionPassManager pipeline;
+  pipeline.addPass(llvm::PromotePass());
+  if (tier == Tier::Optimised) {
+    pipeline.addPass(llvm::EarlyCSEPass());
+    pipeline.addPass(llvm::InstCombinePass());
+  }
+  for (llvm::Function& function : module)
+    if (!function.isDeclaration()) pipeline.run(function, functions);
+}
+
+void verify(const llvm::Module& module) {
   std::string problem;
   llvm::raw_string_ostream stream(problem);
-  FJ_CHECK(!llvm::verifyModule(*module, &stream), "LLVM's verifier: " + problem);
-  optimise(*module, target);
-  std::string ir, assembly;
-  if (keep_text) {
-    llvm::raw_string_ostream ir_stream(ir);
-    module->print(ir_stream, nullptr);
-    auto copy = llvm::CloneModule(*module);
-    llvm::SmallVector<char, 0> text;
-    llvm::raw_svector_ostream text_stream(text);
-    llvm::legacy::PassManager printer;
-    target.addPassesToEmitFile(printer, text_stream, nullptr, llvm::CodeGenFileType::AssemblyFile);
-    printer.run(*copy);
-    assembly.assign(text.begin(), text.end());
+  FJ_CHECK(!llvm::verifyModule(module, &stream), "LLVM's verifier: " + problem);
+}
+
+/// One session for the process; never destroyed, as programs may outlive static destructors.
+struct Session {
+  std::unique_ptr<llvm::orc::LLJIT> jit;
+  llvm::orc::JITDylib* library = nullptr;  // what kernels call
+  std::mutex mutex;
+  std::uint64_t next = 0;
+};
+
+Session& session() {
+  static Session* the_session = [] {
+    auto* created = new Session;
+    created->jit = checked(llvm::orc::LLJITBuilder()
+                               .setJITTargetMachineBuilder(host())
+                               .setPlatformSetUp(llvm::orc::setUpInactivePlatform)
+                               .create(),
+                           "LLJIT");
+    created->library = &checked(created->jit->createJITDylib("library"), "dylib");
+    llvm::orc::SymbolMap symbols;
+    for (const auto& [name, address] : library_symbols())
+      symbols[created->jit->mangleAndIntern(name)] = {llvm::orc::ExecutorAddr::fromPtr(address),
+                                                      llvm::JITSymbolFlags::Exported | llvm::JITSymbolFlags::Callable};
+    checked(created->library->define(llvm::orc::absoluteSymbols(std::move(symbols))), "symbols");
+    // A failed link is reported by `link`'s exception.
+    created->jit->getExecutionSession().setErrorReporter([](llvm::Error error) { llvm::consumeError(std::move(error)); });
+    return created;
+  }();
+  return *the_session;
+}
+
+class JitCode : public Code {
+ public:
+  JitCode(llvm::orc::JITDylib& library, llvm::orc::LLJIT& jit) : library_(&library), jit_(jit) {}
+  ~JitCode() override {
+    const NoFork whole;
+    if (auto error = jit_.getExecutionSession().removeJITDylib(*library_)) llvm::consumeError(std::move(error));
   }
-  auto object = checked(llvm::orc::SimpleCompiler(target)(*module), "code generation");
+  void* address() const override { return address_; }
+  void* address_ = nullptr;
+
+ private:
+  llvm::orc::JITDylibSP library_;
+  llvm::orc::LLJIT& jit_;
+};
+
+}  // namespace
+
+const Target& target_for(const std::string& cpu) {
+  static std::mutex mutex;
+  static auto* targets = new std::map<std::string, Target>;
+  std::lock_guard lock(mutex);
+  if (auto found = targets->find(cpu); found != targets->end()) return found->second;
+  const auto builder = builder_for(cpu);
+  const MachinePool::Lease machine(MachinePool::instance(), cpu, Tier::Quick);
+  Target target;
+  target.cpu = cpu;
+  target.triple = (*machine).getTargetTriple().str();
+  target.layout = (*machine).createDataLayout().getStringRepresentation();
+  target.identity = target.triple + " " + builder.getCPU() + " " + (*machine).getTargetFeatureString().str();
+  target.machine = describe(*machine);
+  return targets->emplace(cpu, std::move(target)).first->second;
+}
+
+std::unique_ptr<llvm::Module> make_module(llvm::LLVMContext& context, const Target& target) {
+  auto module = std::make_unique<llvm::Module>("kernel", context);
+  module->setDataLayout(target.layout);
+#if LLVM_VERSION_MAJOR >= 21
+  module->setTargetTriple(llvm::Triple(target.triple));
+#else
+  module->setTargetTriple(target.triple);
+#endif
+  return module;
+}
+
+std::string generate(llvm::Module& module, const Target& target, Tier tier) {
+  const MachinePool::Lease machine(MachinePool::instance(), target.cpu, tier);
+  {
+    const PhaseTimer timer(Phase::optimise);
+    verify(module);
+    optimise(module, *machine, tier);
+  }
+  const PhaseTimer timer(Phase::generate);
+  llvm::SmallVector<char, 0> bytes;
+  llvm::raw_svector_ostream stream(bytes);
+  llvm::legacy::PassManager passes;
+  llvm::MCContext* context = nullptr;
+  FJ_CHECK(!(*machine).addPassesToEmitMC(passes, context, stream), "the target can't emit object files");
+  passes.run(module);
+  return {bytes.data(), bytes.size()};
+}
+
+std::string listing(llvm::Module& module, const Target& target) {
+  const MachinePool::Lease machine(MachinePool::instance(), target.cpu, Tier::Optimised);
+  verify(module);
+  optimise(module, *machine, Tier::Optimised);
+  std::string text;
+  llvm::raw_string_ostream stream(text);
+  module.print(stream, nullptr);
+  llvm::SmallVector<char, 0> assembly;
+  llvm::raw_svector_ostream assembly_stream(assembly);
+  llvm::legacy::PassManager printer;
+  (*machine).addPassesToEmitFile(printer, assembly_stream, nullptr, llvm::CodeGenFileType::AssemblyFile);
+  printer.run(module);
+  return text + std::string(assembly.data(), assembly.size());
+}
+
+std::shared_ptr<const Code> link(const std::string& object, const std::string& symbol) {
+  const PhaseTimer timer(Phase::link);
   Session& shared = session();
   std::uint64_t number;
   {
     std::lock_guard lock(shared.mutex);
     number = shared.next++;
   }
-  auto& library = checked(shared.jit->createJITDylib("program" + std::to_string(number)), "dylib");
-  auto code = std::make_unique<JitCode>(library, *shared.jit);
-  llvm::orc::SymbolMap symbols;
-  for (const auto& [name, address] : library_symbols())
-    symbols[shared.jit->mangleAndIntern(name)] = {llvm::orc::ExecutorAddr::fromPtr(address),
-                                                  llvm::JITSymbolFlags::Exported | llvm::JITSymbolFlags::Callable};
-  checked(library.define(llvm::orc::absoluteSymbols(std::move(symbols))), "symbols");
-  checked(shared.jit->addObjectFile(library, std::move(object)), "object");
-  code->ir = std::move(ir);
-  code->assembly = std::move(assembly);
-  module.reset();  // before its context
-  context.reset();
+  auto& library = checked(shared.jit->createJITDylib("kernel" + std::to_string(number)), "dylib");
+  auto code = std::make_shared<JitCode>(library, *shared.jit);
+  library.addToLinkOrder(*shared.library);
+  checked(shared.jit->addObjectFile(library, llvm::MemoryBuffer::getMemBufferCopy(object, library.getName())), "object");
+  code->address_ = checked(shared.jit->lookup(library, symbol), "lookup").toPtr<void*>();
   return code;
 }
 

@@ -1,25 +1,38 @@
-/// The JIT: LLVM modules become code in memory that lives as long as the CodeHandle.
+/// The JIT: LLVM modules become object files, object files become code in memory that lives as long as its Code.
+///
+/// Every function here is safe on several threads at once; callers hold NoFork. Object files hold no addresses of this
+/// process: what they call is found by name when they are linked, so they can be kept on disk.
 #pragma once
 
 #include <memory>
 #include <string>
-#include <vector>
 
 #include <llvm/IR/Module.h>
 
 #include "codegen/llvm/machine.h"
+#include "runtime/kernel_code.h"
 
 namespace fj {
+
+/// Raised when passes or options below change, so that objects made before are not taken for what would be made now.
+constexpr int kPipelineVersion = 1;
+
+/// An empty module for the target. It lives in `context`.
+std::unique_ptr<llvm::Module> make_module(llvm::LLVMContext& context, const Target& target);
+
+/// Passes and code generation. Both tiers give code that computes the same bits: no pass may change a floating-point result.
+std::string generate(llvm::Module& module, const Target& target, Tier tier);
+
+/// The optimised module and its assembly, to read.
+std::string listing(llvm::Module& module, const Target& target);
 
 class Code {
  public:
   virtual ~Code() = default;
-  virtual void* address(const std::string& symbol) const = 0;
-  std::string ir, assembly;  // if asked for
+  virtual void* address() const = 0;  // of the symbol it was linked for
 };
 
-/// Optimises lightly, generates code and links it. `fast`: the lower code generation level.
-std::unique_ptr<Code> compile_module(std::unique_ptr<llvm::LLVMContext> context, std::unique_ptr<llvm::Module> module,
-                                     llvm::TargetMachine& target, bool keep_text);
+/// Throws InternalError if `object` is not an object file that defines `symbol` and calls only what is known.
+std::shared_ptr<const Code> link(const std::string& object, const std::string& symbol);
 
 }  // namespace fj

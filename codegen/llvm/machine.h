@@ -1,10 +1,7 @@
 /// What the code is made for: the features that change what we emit. Decided by features, never by model names.
 #pragma once
 
-#include <memory>
 #include <string>
-
-#include <llvm/Target/TargetMachine.h>
 
 namespace fj {
 
@@ -17,8 +14,14 @@ struct Machine {
   bool sse41 = false;
 };
 
-/// `cpu`: "" for the host, else a model name such as "x86-64-v3". `fast`: less optimisation, less compile time.
-std::unique_ptr<llvm::TargetMachine> make_target_machine(const std::string& cpu, bool fast);
-Machine describe(const llvm::TargetMachine& target);
+struct Target {
+  std::string cpu;       // as asked for: "" is the host
+  std::string triple, layout;
+  std::string identity;  // triple, model and every feature: code for one identity runs on no other
+  Machine machine;
+};
+
+/// `cpu`: "" for the host, else a model name such as "x86-64-v3". Made once for each.
+const Target& target_for(const std::string& cpu);
 
 }  // namespace fj

@@ -40,6 +40,9 @@ std::optional<std::string> set_option(Options& options, std::string_view name, s
 /// The text `set_option` would accept for the current value; "" for a name that is no option.
 std::string option_text(const Options& options, std::string_view name);
 
+/// The folder for compiled kernels: the option, else the user's cache folder. "" if there is neither.
+std::string cache_folder(const Options& options);
+
 /// Defaults changed by the environment. A variable with a bad value is reported on stderr once and ignored.
 const Options& environment_options();
 /// Those of the innermost block of this thread, else the environment's.

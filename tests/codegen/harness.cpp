@@ -189,7 +189,13 @@ void same_as_reference(const Graph& graph, const std::vector<DenseArray>& inputs
   for (const std::string& level : check.levels) {
     CompileOptions options;
     options.cpu = level;
+    options.tier = TierChoice::Quick;
+    const Outcome quick = run_llvm(graph, inputs, check.symbols, options);
+    options.tier = TierChoice::Optimised;
     const Outcome outcome = run_llvm(graph, inputs, check.symbols, options);
+    EXPECT_EQ(quick.status, outcome.status) << "of the quick tier at level '" << level << "'\n" << print(graph);
+    for (std::size_t i = 0; i < quick.results.size() && i < outcome.results.size(); ++i)
+      EXPECT_TRUE(close(quick.results[i], outcome.results[i], 0)) << "result " << i << " of the quick tier at level '" << level << "'\n" << print(graph);
     ASSERT_EQ(outcome.status, status) << "at level '" << level << "'\n" << print(graph);
     if (status) continue;
     ASSERT_EQ(outcome.results.size(), expected.size());

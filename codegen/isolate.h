@@ -1,0 +1,21 @@
+/// A kernel taken out of its program: its buffers numbered from 0 in the order in which it first mentions them, its name gone.
+/// So the same work in two programs, or in twelve layers of one, is the same kernel.
+///     kernel k7: b[41][i] = a[3][i] * w[20][i]    =>    kernel: b2[i] = b0[i] * b1[i], buffers {3, 20, 41}
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "codegen/lower.h"
+
+namespace fj {
+
+struct IsolatedKernel {
+  loop::Kernel kernel;
+  LoweredProgram program;    // only `buffers`: the kernel's
+  std::vector<int> buffers;  // their numbers in the program it came from
+};
+
+IsolatedKernel isolate(const loop::Kernel& kernel, const LoweredProgram& program, const std::string& name);
+
+}  // namespace fj

@@ -1,0 +1,34 @@
+/// Compiling beside the program: a few threads of our own, started when first needed.
+///
+/// Fork: the forking thread waits until no thread is inside a NoFork section (a compilation of one kernel at most), so that
+/// the child finds every lock free and every structure whole. The child has no threads; jobs that waited are its as well and
+/// run when it next starts a thread. Exit: what has not begun is dropped, what has is waited for.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <vector>
+
+namespace fj {
+
+/// Held by whoever uses LLVM or the queue's own structures.
+class NoFork {
+ public:
+  NoFork();
+  ~NoFork();
+  NoFork(const NoFork&) = delete;
+};
+
+/// Runs when a thread is free. A job must not throw.
+void run_in_background(std::function<void()> job);
+
+/// Runs all jobs on the background threads and the caller and returns when the last is done; urgent: they go before those of
+/// run_in_background. Rethrows the first exception.
+void run_together(const std::vector<std::function<void()>>& jobs);
+
+/// Waits until every job given so far is done.
+void finish_background();
+/// Jobs waiting or running.
+std::size_t background_jobs();
+
+}  // namespace fj

@@ -1,0 +1,40 @@
+/// Where compiling spends its time: nanoseconds of each phase, summed per thread between two `take_phases`.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+namespace fj {
+
+enum class Phase : std::uint8_t {
+#define FJ_PHASE(name, sentence) name,
+#include "runtime/base/phase.def"
+};
+
+constexpr int kPhases = 0
+#define FJ_PHASE(name, sentence) +1
+#include "runtime/base/phase.def"
+    ;
+
+using PhaseTimes = std::array<std::int64_t, kPhases>;
+
+/// Adds the time of its life to a phase of this thread. Timers don't nest.
+class PhaseTimer {
+ public:
+  explicit PhaseTimer(Phase phase) : phase_(phase), start_(std::chrono::steady_clock::now()) {}
+  ~PhaseTimer();
+  PhaseTimer(const PhaseTimer&) = delete;
+
+ private:
+  Phase phase_;
+  std::chrono::steady_clock::time_point start_;
+};
+
+/// What this thread's timers have summed up; starts again at nothing.
+PhaseTimes take_phases();
+/// "trace 0.81, generate 2.10 ms": phases that took no time are left out.
+std::string text(const PhaseTimes& times);
+
+}  // namespace fj

@@ -1,0 +1,105 @@
+// Jobs beside the program: all run, exceptions come back, forks find everything whole.
+#include <gtest/gtest.h>
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <stdexcept>
+#include <thread>
+
+#include "runtime/background.h"
+
+namespace fj {
+namespace {
+
+TEST(Background, EveryJobRunsOnce) {
+  std::atomic<int> ran{0};
+  for (int i = 0; i < 200; ++i) run_in_background([&] { ++ran; });
+  finish_background();
+  EXPECT_EQ(ran, 200);
+  EXPECT_EQ(background_jobs(), 0u);
+}
+
+TEST(Background, TogetherReturnsWhenAllAreDone) {
+  for (int round = 0; round < 50; ++round) {
+    std::vector<int> done(17, 0);
+    std::vector<std::function<void()>> jobs;
+    for (int i = 0; i < 17; ++i) jobs.push_back([&, i] { done[std::size_t(i)] += 1; });
+    run_together(jobs);
+    EXPECT_EQ(done, std::vector<int>(17, 1));
+  }
+  run_together({});
+}
+
+TEST(Background, TogetherRethrowsAfterTheRestIsDone) {
+  std::atomic<int> ran{0};
+  std::vector<std::function<void()>> jobs(8, [&] { ++ran; });
+  jobs[3] = [] { throw std::runtime_error("third"); };
+  EXPECT_THROW(run_together(jobs), std::runtime_error);
+  EXPECT_EQ(ran, 7);
+}
+
+TEST(Background, TogetherFromSeveralThreadsAtOnce) {
+  std::atomic<int> ran{0};
+  std::vector<std::thread> callers;
+  for (int t = 0; t < 4; ++t)
+    callers.emplace_back([&] {
+      for (int round = 0; round < 20; ++round) run_together(std::vector<std::function<void()>>(5, [&] { ++ran; }));
+    });
+  for (std::thread& caller : callers) caller.join();
+  EXPECT_EQ(ran, 400);
+}
+
+int child_status(void (*body)()) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    body();
+    ::_exit(0);
+  }
+  int status = -1;
+  ::waitpid(child, &status, 0);
+  return status;
+}
+
+std::atomic<int> done_in_child{0};
+
+TEST(Background, AForkWaitsForSectionsAndTakesTheQueueAlong) {
+  std::atomic<bool> stop{false};
+  std::thread busy([&] {
+    while (!stop) {
+      const NoFork outer;
+      const NoFork inner;  // sections nest
+      std::this_thread::sleep_for(std::chrono::microseconds(200));
+    }
+  });
+  for (int round = 0; round < 10; ++round) {
+    std::atomic<bool> inside{false};
+    done_in_child = 0;
+    for (int i = 0; i < 8; ++i)
+      run_in_background([&] {
+        inside = true;
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        inside = false;
+        ++done_in_child;
+      });
+    static std::atomic<bool>* seen;
+    seen = &inside;
+    EXPECT_EQ(child_status([] {
+                if (*seen) ::_exit(2);  // forked in the middle of a job
+                finish_background();
+                if (done_in_child != 8) ::_exit(3);
+                run_together(std::vector<std::function<void()>>(4, [] { ++done_in_child; }));
+                if (done_in_child != 12) ::_exit(4);
+              }),
+              0);
+    finish_background();
+    EXPECT_EQ(done_in_child, 8);
+  }
+  stop = true;
+  busy.join();
+}
+
+}  // namespace
+}  // namespace fj
