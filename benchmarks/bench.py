@@ -238,7 +238,7 @@ def main():
             print(f"{name:20} {workload.sizes}")
         return
     names = systems.chosen(options.systems.split(","))
-    about = machine.description()
+    about = {**machine.description(), "statistic": options.statistic, "one_core": options.one_core}
     print(f"{about['processor']}, {about['cores']} cores; " + ", ".join(f"{k} {v}" for k, v in about["versions"].items()))
     results = {}
     with torch.no_grad() if torch else contextlib.nullcontext():

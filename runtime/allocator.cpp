@@ -14,8 +14,11 @@
 #include <cstring>
 #include <mutex>
 #include <new>
+#include <string>
 #include <unordered_map>
 #include <vector>
+
+#include "runtime/control_group.h"
 
 namespace fj {
 namespace {
@@ -68,8 +71,10 @@ void give_back(void* block, std::size_t bytes) {
 
 std::size_t default_bound() {
   const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
-  const std::size_t memory = pages > 0 && page > 0 ? std::size_t(pages) * std::size_t(page) : 0;
-  return std::max(memory / 8, std::size_t(256) << 20);
+  std::size_t memory = pages > 0 && page > 0 ? std::size_t(pages) * std::size_t(page) : std::size_t(2) << 30;
+  for (const std::string& limit : control_group_values("memory.max"))
+    if (const std::size_t bytes = std::strtoull(limit.c_str(), nullptr, 10); bytes > 0) memory = std::min(memory, bytes);  // or "max"
+  return memory / 8;
 }
 
 struct Cache {
@@ -143,6 +148,14 @@ Cache& cache() {
   return *instance;
 }
 
+void release(void* block, SizeClass size) {
+  // The system may take the pages if it needs them: what is kept must never be why something else gets no memory. Costs 3 us
+  // for 2 MiB, 30 us for 64; pages that are still there when they are written again cost nothing.
+  if (size.bytes >= kHuge) madvise(block, size.bytes, MADV_FREE);
+  std::lock_guard guard(cache().lock);
+  cache().put(block, size);
+}
+
 /// A size that wrapped; also keeps rounding to a class in range.
 bool too_large(std::size_t bytes) { return bytes > std::size_t(PTRDIFF_MAX) / 2; }
 
@@ -155,9 +168,7 @@ void* allocate_block(std::size_t bytes) {
 }
 
 void release_block(void* block, std::size_t bytes) {
-  if (block == nullptr) return;
-  std::lock_guard guard(cache().lock);
-  cache().put(block, size_class(bytes));
+  if (block != nullptr) release(block, size_class(bytes));
 }
 
 void* allocate_owned(std::size_t bytes) {
@@ -178,13 +189,16 @@ void* allocate_owned(std::size_t bytes) {
 
 void release_owned(void* block) {
   if (block == nullptr) return;
-  Cache& c = cache();
-  std::lock_guard guard(c.lock);
-  const auto found = c.owned.find(block);
-  if (found == c.owned.end()) return;  // not ours: better a leak than a block with two owners
-  const SizeClass size = size_class(found->second);
-  c.owned.erase(found);
-  c.put(block, size);
+  std::size_t bytes = 0;
+  {
+    Cache& c = cache();
+    std::lock_guard guard(c.lock);
+    const auto found = c.owned.find(block);
+    if (found == c.owned.end()) return;  // not ours: better a leak than a block with two owners
+    bytes = found->second;
+    c.owned.erase(found);
+  }
+  release(block, size_class(bytes));
 }
 
 void* resize_owned(void* block, std::size_t bytes) {

@@ -3,7 +3,7 @@
 ///
 /// What is kept never makes the process larger than it had to be: blocks in use and kept are together at most what was once
 /// in use at the same time, and a little (kSlack). Beyond that, and beyond `bound`, kept blocks go back to the system, those of
-/// the sizes asked for longest ago first.
+/// the sizes asked for longest ago first. Large kept blocks are lent to the system, which takes their pages if anybody needs memory.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +28,7 @@ void* resize_owned(void* block, std::size_t bytes);
 constexpr std::size_t kOwnedBytes = std::size_t(128) << 10;
 constexpr std::size_t kSlack = std::size_t(32) << 20;
 
-/// Bytes kept for later. At most `bound`: by default an eighth of the machine's memory, at least 256 MiB.
+/// Bytes kept for later. At most `bound`: by default an eighth of the memory that the machine or the container has.
 std::size_t cached_bytes();
 /// Bytes handed out and not released.
 std::size_t used_bytes();

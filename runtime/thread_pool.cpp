@@ -12,7 +12,6 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -24,6 +23,7 @@
 #include <immintrin.h>
 #endif
 
+#include "runtime/control_group.h"
 #include "runtime/library_team.h"
 
 namespace fj {
@@ -160,32 +160,14 @@ Pool& pool() {
   return *instance;
 }
 
-/// Cores of a quota file: "200000 100000" is two, "max 100000" none.
-int quota_of(const std::string& path, int cores) {
-  FILE* file = std::fopen(path.c_str(), "r");
-  if (file == nullptr) return cores;
-  long quota = 0, period = 0;
-  if (std::fscanf(file, "%ld %ld", &quota, &period) == 2 && quota > 0 && period > 0)
-    cores = std::min<long>(cores, (quota + period - 1) / period);
-  std::fclose(file);
-  return cores;
-}
-
 int available_cores() {
   cpu_set_t set;
   int cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : int(std::thread::hardware_concurrency());
-  // The quota of our group and of every group above it ("0::/user.slice/job" in the unified hierarchy).
-  std::string group = "/";
-  if (FILE* file = std::fopen("/proc/self/cgroup", "r")) {
-    char line[4096];
-    while (std::fgets(line, sizeof line, file) != nullptr)
-      if (std::strncmp(line, "0::", 3) == 0) group.assign(line + 3, std::strcspn(line + 3, "\n"));
-    std::fclose(file);
-  }
-  while (true) {
-    cores = quota_of("/sys/fs/cgroup" + group + "/cpu.max", cores);
-    if (group.size() <= 1) break;
-    group.resize(group.find_last_of('/'));
+  for (const std::string& quota : control_group_values("cpu.max")) {
+    // "200000 100000" is two cores, "max 100000" no limit.
+    long allowed = 0, period = 0;
+    if (std::sscanf(quota.c_str(), "%ld %ld", &allowed, &period) == 2 && allowed > 0 && period > 0)
+      cores = std::min<long>(cores, (allowed + period - 1) / period);
   }
   return std::max(cores, 1);
 }

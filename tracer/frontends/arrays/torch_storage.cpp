@@ -126,8 +126,8 @@ void put_block_into(void* implementation, std::size_t bytes) {
   const StoragePlace* known = place();
   if (known == nullptr) return;
   void* storage = at<void*>(implementation, known->storage);
-  // The user's own allocator for torch stays in charge.
-  if (at<Deleter>(storage, known->deleter) != known->torchs) return;
+  // The user's own allocator for torch stays in charge, and tensors without memory stay so.
+  if (storage == nullptr || at<Deleter>(storage, known->deleter) != known->torchs) return;
   if (void* block = allocate_owned(bytes)) exchange(*known, storage, block, release_owned);
 }
 
