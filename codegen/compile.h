@@ -15,6 +15,7 @@ struct CompileOptions {
   int threads = 0;                 // 0: runtime's pool
   bool float_conditions = false;   // collect IEEE conditions (NumPy)
   bool dump_ir = false;            // keep LLVM IR and assembly in Program::text()
+  std::size_t* code_bytes = nullptr;  // where to put the size of the machine code
 };
 
 /// LLVM back end. Throws InternalError for a bug; every verified graph compiles.

@@ -189,6 +189,7 @@ void reset_all() {
   }
   totals() = Totals{};
   trim_cache();
+  CodeCache::reset_usage();
 }
 
 }  // namespace fj

@@ -8,6 +8,7 @@
 #include "frame_hook/python_graph.h"
 #include "graph_ir/ops.h"
 #include "runtime/base/options.h"
+#include "tracer/dynamic.h"
 
 namespace py = pybind11;
 
@@ -105,6 +106,10 @@ py::dict cache_info() {
   result["internal_errors"] = all.internal_errors;
   result["eager_replays"] = all.eager_replays;
   result["breaks"] = all.breaks;
+  const CodeCache::Usage usage = CodeCache::usage();
+  result["kept_segments"] = usage.segments;
+  result["bytes"] = usage.bytes;
+  result["dropped_segments"] = usage.dropped;
   return result;
 }
 
@@ -157,6 +162,9 @@ PYBIND11_MODULE(_core, module) {
   module.def("report", report);
   module.def("cache_info", cache_info);
   module.def("reset", reset_all);
+  module.def("mark_dynamic", [](py::object array, const std::vector<int>& axes) {
+    if (!mark_dynamic(array.ptr(), axes)) throw py::error_already_set();
+  });
   module.def("call_eagerly", call_eagerly);
   module.def("set_error_types", [](py::object error, py::object graph_break, py::object backend) {
     set_error_types(Ref<>::borrow(error.ptr()), Ref<>::borrow(graph_break.ptr()), Ref<>::borrow(backend.ptr()));

@@ -26,6 +26,8 @@ int rank(GuardKind kind) {
     case GuardKind::Identity: return 1;
     case GuardKind::Array: return 2;
     case GuardKind::Equals:
+    case GuardKind::Differs:
+    case GuardKind::LengthSymbol:
     case GuardKind::IntSymbol:
     case GuardKind::Length:
     case GuardKind::SameObject:
@@ -235,7 +237,13 @@ class Builder {
       case GuardKind::TypeIs: step.kind = guard.weak ? Kind::TypeIsWeak : Kind::TypeIs; break;
       case GuardKind::Identity: step.kind = guard.weak ? Kind::IdentityWeak : Kind::Identity; break;
       case GuardKind::Equals: equals(step); break;
+      case GuardKind::Differs: step.kind = Kind::Differs; break;
       case GuardKind::Length: step.kind = Kind::Length; break;
+      case GuardKind::LengthSymbol:
+        step.kind = Kind::LengthBind;
+        step.symbol = guard.symbol.index;
+        bind(guard.symbol.index);
+        break;
       case GuardKind::DictKeys: step.kind = Kind::DictKeys; break;
       case GuardKind::DictVersion:
         step.kind = Kind::DictVersion;
@@ -541,7 +549,14 @@ inline __attribute__((always_inline)) bool Program::decide(const Step& step, con
       return overflow == 0 && number == step.number;
     }
     case Kind::Equals: return same_constant(value(), step.object);
+    case Kind::Differs: return !same_constant(step.object, value());
     case Kind::Length: return builtin_length(value()) == step.number;
+    case Kind::LengthBind: {
+      const Py_ssize_t length = builtin_length(value());
+      if (length < 0) return false;
+      symbols[step.symbol] = length;
+      return true;
+    }
     case Kind::DictKeys: {
       if (!PyDict_Check(value())) return false;
       std::uint64_t version = fj_dict_version(value());

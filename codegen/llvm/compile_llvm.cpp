@@ -97,6 +97,7 @@ std::unique_ptr<Program> compile_llvm(const Graph& graph, const CompileOptions& 
       for (const loop::Kernel& kernel : lowered.kernels) parts.text += text(kernel);
       parts.text += code->ir + code->assembly;
     }
+    if (options.code_bytes) *options.code_bytes = code->bytes;
     parts.code = code;
   }
   parts.buffers = std::move(lowered.buffers);

@@ -171,6 +171,7 @@ std::unique_ptr<Code> compile_module(std::unique_ptr<llvm::LLVMContext> context,
   }
   auto& library = checked(shared.jit->createJITDylib("program" + std::to_string(number)), "dylib");
   auto code = std::make_unique<JitCode>(library, *shared.jit);
+  code->bytes = object->getBufferSize();
   llvm::orc::SymbolMap symbols;
   for (const auto& [name, address] : library_symbols())
     symbols[shared.jit->mangleAndIntern(name)] = {llvm::orc::ExecutorAddr::fromPtr(address),

@@ -16,6 +16,7 @@ class Code {
   virtual ~Code() = default;
   virtual void* address(const std::string& symbol) const = 0;
   std::string ir, assembly;  // if asked for
+  std::size_t bytes = 0;     // of the object file
 };
 
 /// Optimises lightly, generates code and links it. `fast`: the lower code generation level.
