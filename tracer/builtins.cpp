@@ -497,25 +497,6 @@ V builtin_dict_fromkeys(TracerImpl& t, Arguments_& a, Keywords& k) {
   return dict;
 }
 
-/// torch.jit.trace is a mode of the thread, which the guard of torch's modes covers.
-void expect_no_torch_trace(TracerImpl& t, Arguments_& a, Keywords& k) {
-  expect("a question about torch.jit.trace", a, k, 0, 0);
-  t.note_torch();
-  Ref<> core = Ref<>::steal(PyObject_GetAttrString(torch_module(), "_C"));
-  Ref<> state = core ? Ref<>::steal(PyObject_CallMethod(core.get(), "_get_tracing_state", nullptr)) : Ref<>();
-  if (!state || state.get() != Py_None) break_graph(BreakReason::UnsupportedObject, "torch.jit.trace is running");
-}
-
-V builtin_is_tracing(TracerImpl& t, Arguments_& a, Keywords& k) {
-  expect_no_torch_trace(t, a, k);
-  return t.false_value;
-}
-
-V builtin_tracing_state(TracerImpl& t, Arguments_& a, Keywords& k) {
-  expect_no_torch_trace(t, a, k);
-  return t.none;
-}
-
 V builtin_is_grad_enabled(TracerImpl& t, Arguments_& a, Keywords& k) {
   expect("is_grad_enabled", a, k, 0, 0);
   t.note_torch();
@@ -646,8 +627,6 @@ BuiltinHandler find_builtin(PyObject* callable) {
   if (PyCFunction_GET_SELF(callable) == reinterpret_cast<PyObject*>(&PyDict_Type) && !std::strcmp(function->m_ml->ml_name, "fromkeys"))
     return builtin_dict_fromkeys;
   if (!std::strcmp(function->m_ml->ml_name, "is_grad_enabled") && torch_module()) return builtin_is_grad_enabled;
-  if (!std::strcmp(function->m_ml->ml_name, "_is_tracing") && torch_module()) return builtin_is_tracing;
-  if (!std::strcmp(function->m_ml->ml_name, "_get_tracing_state") && torch_module()) return builtin_tracing_state;
   return nullptr;
 }
 

@@ -30,16 +30,6 @@ bool is_disabled(PyObject* callable) {
   return dict && PyDict_GetItemString(dict, "__framejit_disabled__") == Py_True;
 }
 
-/// torch.compiler.is_compiling and its relatives, which are true in code that is traced: what they guard are reads of values.
-bool asks_torch_whether_compiling(PyObject* callable) {
-  if (!PyFunction_Check(callable) || !torch_module()) return false;
-  const std::string name = text_of(reinterpret_cast<PyFunctionObject*>(callable)->func_name);
-  if (name != "is_compiling" && name != "is_dynamo_compiling") return false;
-  for (const char* module : {"torch.compiler", "torch._utils", "torch._dynamo.external_utils"})
-    if (attribute_of(module, name.c_str()) == callable) return true;
-  return false;
-}
-
 PyTypeObject* grad_mode_type(const char* name) {
   PyObject* torch = torch_module();
   PyObject* found = torch ? PyObject_GetAttrString(torch, name) : nullptr;
@@ -192,10 +182,6 @@ V TracerImpl::call_without_row(const V& callable, PyObject* object, std::vector<
     guard_value(value);
     if (mark == "is_compiling") return true_value;
     if (mark == "graph_break") break_graph(BreakReason::UserRequest, source_text());
-  }
-  if (asks_torch_whether_compiling(object)) {
-    guard_value(value);
-    return true_value;
   }
   if (PyType_Check(object)) {
     guard_value(value);
