@@ -435,6 +435,19 @@ bool read_array(const ArrayCheck& check, PyObject* object, ArrayView& view) {
   return *check.library == Library::Numpy ? read_numpy(object, view) : read_torch(object, view);
 }
 
+/// The array has passed the check.
+static void prepare_quick(const ArrayCheck& check, PyObject* array, const ArrayView& view) {
+  QuickCheck quick;
+  quick.writeable = check.writeable_required;
+  quick.aligned = check.aligned_required;
+  quick.requires_grad = check.requires_grad;
+  quick.numbers = check.constants;
+  for (std::size_t i = std::size_t(check.rank); i < quick.numbers.size(); ++i) quick.numbers[i] *= view.stride_unit;
+  if (!make_quick(*check.library, array, quick)) return;
+  quick.rank = check.rank;
+  check.quick = std::move(quick);
+}
+
 bool read_any_array(PyObject* object, ArrayView& view) {
   auto library = array_library(object);
   if (!library) return false;
@@ -598,13 +611,22 @@ inline __attribute__((always_inline)) bool Program::decide(const Step& step, con
     }
     case Kind::Array: {
       const ArrayCheck& check = arrays_[step.array];
+      if (check.quick.rank >= 0 && Py_TYPE(value()) == check.type) {
+        void* data;
+        if (*check.library == Library::Numpy ? quick_numpy(value(), check.quick, data) : quick_torch(value(), check.quick, data)) {
+          bindings.data[std::size_t(step.value)] = data;
+          return true;
+        }
+      }
       ArrayView view;
       if (!read_array(check, value(), view) || view.dtype != check.dtype || view.rank != check.rank) return false;
       if (view.requires_grad != check.requires_grad || (check.writeable_required && !view.writeable) ||
           (check.aligned_required && !view.aligned) || (check.key_set != 0 && view.key_set != check.key_set))
         return false;
       bindings.data[std::size_t(step.value)] = view.data;
-      return layout_matches(check, view, symbols, false);
+      if (!layout_matches(check, view, symbols, false)) return false;
+      if (check.constant && check.quick.rank < 0) prepare_quick(check, value(), view);
+      return true;
     }
     case Kind::ArrayDeferred: {
       ArrayView view;
