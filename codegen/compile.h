@@ -23,6 +23,7 @@ struct CompileOptions {
   std::string cache_folder;        // kernels on disk; "": none
   std::int64_t cache_bytes = 0;    // what the folder may hold; 0: none
   bool dump_ir = false;            // keep LLVM IR and assembly in Program::text()
+  std::size_t* code_bytes = nullptr;  // where to put the size of the machine code
 };
 
 /// LLVM back end. Throws InternalError for a bug; every verified graph compiles.

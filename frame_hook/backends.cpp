@@ -174,7 +174,7 @@ std::unique_ptr<Program> without_gil(Compile compile) {
 bool is_builtin_backend(std::string_view name) { return name == "auto" || name == "llvm" || name == "reference"; }
 
 std::unique_ptr<Program> compile_graph(const Segment& segment, const FrameValues& values, const Options& options,
-                                       PyObject* callable) {
+                                       PyObject* callable, std::size_t& code_bytes) {
   Ref<> resolved;
   if (callable == nullptr && !is_builtin_backend(options.backend)) {
     if (backend_resolver) resolved = Ref<>::steal(PyObject_CallFunction(backend_resolver.get(), "s", options.backend.c_str()));
@@ -184,6 +184,7 @@ std::unique_ptr<Program> compile_graph(const Segment& segment, const FrameValues
   if (callable != nullptr) return compile_with_callable(segment, values, callable);
   CompileOptions compile;
   compile.threads = int(options.threads);
+  compile.code_bytes = &code_bytes;
   compile.float_conditions = segment.collects != 0;
   compile.dump_ir = log_enabled(Artifact::code, segment.graph->name);
   compile.tier = options.tier == "quick" ? TierChoice::Quick : options.tier == "optimised" ? TierChoice::Optimised : TierChoice::Auto;

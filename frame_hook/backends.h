@@ -18,9 +18,9 @@ namespace fj {
 struct BackendFailure {};
 
 /// `callable`: the user's back end, or null: the one `options.backend` names. `values` are those the segment was traced on:
-/// a user's back end gets them as examples. Throws InternalError, or BackendFailure with a Python error set.
+/// a user's back end gets them as examples. `code_bytes`: the size of the machine code, if there is any. Throws InternalError, or BackendFailure with a Python error set.
 std::unique_ptr<Program> compile_graph(const Segment& segment, const FrameValues& values, const Options& options,
-                                       PyObject* callable);
+                                       PyObject* callable, std::size_t& code_bytes);
 
 /// A borrowed reference to the callable that Python has registered under a name; null if there is none.
 /// `resolver` is set once by the package: name -> callable or None.

@@ -2,12 +2,23 @@
 #include "frame_hook/code_cache.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 namespace fj {
 
-std::vector<std::shared_ptr<CodeCache>>& Running::dropped() {
-  static auto* dropped = new std::vector<std::shared_ptr<CodeCache>>;  // never destroyed: the process may end in a call
+namespace {
+
+std::set<CodeCache*>& live() {
+  static auto* live = new std::set<CodeCache*>;  // never destroyed: caches may outlive everything else
+  return *live;
+}
+std::uint64_t dropped_segments = 0;
+
+}  // namespace
+
+std::vector<std::shared_ptr<const void>>& Running::dropped() {
+  static auto* dropped = new std::vector<std::shared_ptr<const void>>;  // never destroyed: the process may end in a call
   return *dropped;
 }
 
@@ -15,10 +26,8 @@ void Running::release() {
   auto freed = std::exchange(dropped(), {});  // what dies may call compiled functions
 }
 
-void Running::drop(std::vector<std::shared_ptr<CodeCache>> caches) {
-  if (count() == 0) return;
-  for (auto& cache : caches) dropped().push_back(std::move(cache));
-}
+CodeCache::CodeCache() { live().insert(this); }
+CodeCache::~CodeCache() { live().erase(this); }
 
 std::shared_ptr<CodeCache> CodeCache::create(PyCodeObject* code, Options options) {
   std::unique_ptr<FjCode, FreeCode> decoded(fj_decode(code));
@@ -37,6 +46,7 @@ std::shared_ptr<const Segment> CodeCache::find(int instruction, const FrameValue
     bindings.owned.clear();
     if (!segments[i]->guards->holds(values, bindings)) continue;
     if (i != 0) std::rotate(segments.begin(), segments.begin() + std::ptrdiff_t(i), segments.begin() + std::ptrdiff_t(i) + 1);
+    note_use(*segments.front());
     return segments.front();
   }
   return nullptr;
@@ -46,7 +56,55 @@ void CodeCache::publish(int instruction, std::shared_ptr<const Segment> segment)
   Place& target = place(instruction);
   target.traced = true;
   target.covers = target.covers || segment->covers_function;
+  const Segment* fresh = segment.get();
+  note_use(*fresh);
   target.segments.insert(target.segments.begin(), std::move(segment));
+  if (options_.cache_bytes >= 0) make_room(std::uint64_t(options_.cache_bytes), fresh);
+}
+
+CodeCache::Usage CodeCache::usage() {
+  Usage usage;
+  for (CodeCache* cache : live())
+    for (const Place& place : cache->places_)
+      for (const auto& segment : place.segments) {
+        usage.bytes += segment->bytes;
+        usage.segments++;
+      }
+  usage.dropped = dropped_segments;
+  return usage;
+}
+
+void CodeCache::reset_usage() { dropped_segments = 0; }
+
+void CodeCache::make_room(std::uint64_t limit, const Segment* keep) {
+  std::uint64_t bytes = usage().bytes;
+  if (bytes <= limit) return;
+  struct Candidate {
+    std::uint64_t last_used;
+    Place* place;
+    std::shared_ptr<const Segment> segment;
+  };
+  std::vector<Candidate> candidates;
+  for (CodeCache* cache : live())
+    for (Place& place : cache->places_)
+      for (const auto& segment : place.segments)
+        if (segment.get() != keep) candidates.push_back({segment->last_used, &place, segment});
+  std::sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) { return a.last_used < b.last_used; });
+  // A tenth more than needed, so that not every further segment walks all caches.
+  const std::uint64_t wanted = limit - limit / 10;
+  std::vector<std::shared_ptr<const Segment>> gone;
+  for (Candidate& candidate : candidates) {
+    if (bytes <= wanted) break;
+    bytes -= candidate.segment->bytes;
+    std::erase(candidate.place->segments, candidate.segment);
+    candidate.place->exhausted = false;
+    candidate.place->covers = std::any_of(candidate.place->segments.begin(), candidate.place->segments.end(),
+                                          [](const auto& segment) { return segment->covers_function; });
+    gone.push_back(std::move(candidate.segment));
+  }
+  dropped_segments += gone.size();
+  candidates.clear();
+  Running::drop(std::move(gone));
 }
 
 void CodeCache::forget(int instruction, const Segment* segment) {

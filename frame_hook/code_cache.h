@@ -7,6 +7,7 @@
 
 #include <Python.h>
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -27,8 +28,12 @@ class Running {
     if (--count() == 0 && !dropped().empty()) release();
   }
   Running(const Running&) = delete;
-  /// Frees `caches`, now or when nothing runs.
-  static void drop(std::vector<std::shared_ptr<class CodeCache>> caches);
+  /// Frees caches and segments, now or when nothing runs.
+  template <class T>
+  static void drop(std::vector<std::shared_ptr<T>> parts) {
+    if (count() == 0) return;
+    for (auto& part : parts) dropped().push_back(std::move(part));
+  }
 
  private:
   static void release();
@@ -36,7 +41,7 @@ class Running {
     static int running = 0;
     return running;
   }
-  static std::vector<std::shared_ptr<class CodeCache>>& dropped();
+  static std::vector<std::shared_ptr<const void>>& dropped();
 };
 
 struct FreeCode {
@@ -48,9 +53,16 @@ class CodeCache {
   /// Null with an error set if the code can't be decoded.
   static std::shared_ptr<CodeCache> create(PyCodeObject* code, Options options);
 
+  /// What made calls miss, by the leaf that differed: said when the place gives up.
+  struct Miss {
+    std::string leaf, location;
+    std::vector<std::string> found;  // the first few
+    int count = 0;
+  };
   struct Place {
     std::vector<std::shared_ptr<const Segment>> segments;
     Generalisations generalise;
+    std::vector<Miss> misses;
     bool traced = false;
     bool exhausted = false;   // the limit is reached: what matches nothing runs in CPython from here
     bool covers = false;      // some segment here needs no frame
@@ -59,9 +71,18 @@ class CodeCache {
   /// A segment of this place whose guards hold, moved to the front; `bindings` are its.
   std::shared_ptr<const Segment> find(int instruction, const FrameValues& values, GuardBindings& bindings);
   Place& place(int instruction) { return places_[std::size_t(instruction)]; }
+  /// Drops the least recently used segments of the process where `cache_bytes` are exceeded, never the new one.
   void publish(int instruction, std::shared_ptr<const Segment> segment);
   /// Drops a segment that was made from a wrong prediction, so that it is traced again.
   void forget(int instruction, const Segment* segment);
+  static void note_use(const Segment& segment) { segment.last_used = ++clock_; }
+
+  struct Usage {
+    std::uint64_t bytes = 0, segments = 0, dropped = 0;
+  };
+  /// What all caches hold, and what was dropped for want of room.
+  static Usage usage();
+  static void reset_usage();
 
   const FjCode& decoded() const { return *decoded_; }
   PyCodeObject* code() const { return code_.get(); }
@@ -69,7 +90,14 @@ class CodeCache {
 
   bool compiling = false;     // one thread at a time traces; others run eagerly meanwhile
 
+  CodeCache();
+  ~CodeCache();
+  CodeCache(const CodeCache&) = delete;
+
  private:
+  static void make_room(std::uint64_t limit, const Segment* keep);
+  inline static std::uint64_t clock_ = 0;
+
   Ref<PyCodeObject> code_;
   std::unique_ptr<FjCode, FreeCode> decoded_;
   Options options_;

@@ -193,6 +193,7 @@ void reset_all() {
   }
   totals() = Totals{};
   trim_cache();
+  CodeCache::reset_usage();
 }
 
 }  // namespace fj

@@ -102,21 +102,59 @@ const std::shared_ptr<CodeCache>& cache_for(FunctionState& state, PyCodeObject* 
   return *state.caches.insert(own ? state.caches.begin() : state.caches.end(), cache);
 }
 
-/// True if everything that failed is a leaf that can become a symbol; then it is noted for the next trace.
-bool generalise(Generalisations& target, const std::vector<GuardSet::Failure>& failures) {
+/// Notes for the next trace the leaves that can be generalised, if everything that failed is one.
+void generalise(Generalisations& target, const std::vector<GuardSet::Failure>& failures) {
+  auto is_number = [](const Guard& guard) {
+    return guard.kind == GuardKind::Equals && guard.object &&
+           (PyLong_CheckExact(guard.object.get()) || PyFloat_CheckExact(guard.object.get()));
+  };
   for (const auto& failure : failures) {
-    if (failure.guard == nullptr || failure.guard->source == nullptr) return false;
+    if (failure.guard == nullptr || failure.guard->source == nullptr) return;
     const bool sizes = failure.guard->kind == GuardKind::Array && !failure.axes.empty();
-    const bool integer = failure.guard->kind == GuardKind::Equals && failure.guard->object &&
-                         PyLong_CheckExact(failure.guard->object.get());
-    if (!sizes && !integer) return false;
+    if (!sizes && !is_number(*failure.guard) && failure.guard->kind != GuardKind::Length) return;
   }
   for (const auto& failure : failures) {
     const std::string source = failure.guard->source->text();
-    if (failure.axes.empty()) target.sources.push_back(source);
+    if (failure.guard->kind == GuardKind::Length) target.lengths.push_back(source);
+    if (is_number(*failure.guard)) target.sources.push_back(source);
     for (int axis : failure.axes) target.dimensions.emplace_back(source, axis);
   }
-  return true;
+}
+
+constexpr std::size_t kFoundKept = 4;  // values of one leaf that the table of misses shows
+
+void note_miss(CodeCache::Place& place, const GuardSet::Failure& failure) {
+  const std::string leaf = failure.guard && failure.guard->source ? failure.guard->source->text()
+                           : failure.guard                        ? failure.guard->text()
+                                                                  : failure.expected;
+  auto known = std::find_if(place.misses.begin(), place.misses.end(), [&](const auto& miss) { return miss.leaf == leaf; });
+  if (known == place.misses.end()) {
+    place.misses.push_back({leaf, failure.guard ? failure.guard->location : "", {}, 0});
+    known = place.misses.end() - 1;
+  }
+  known->count++;
+  if (known->found.size() < kFoundKept) known->found.push_back(failure.found);
+}
+
+/// Said once, when a place gives up: what kept changing.
+std::string misses_text(const CodeCache::Place& place, std::int64_t limit) {
+  std::string text = "recompile_limit (" + std::to_string(limit) + ") reached: other arguments run eagerly";
+  for (const auto& miss : place.misses) {
+    text += "\n  " + miss.leaf + " missed " + std::to_string(miss.count) + (miss.count == 1 ? " time: " : " times: ");
+    for (std::size_t i = 0; i < miss.found.size(); i++) text += (i ? ", " : "") + miss.found[i];
+    if (std::size_t(miss.count) > miss.found.size()) text += ", ...";
+    if (!miss.location.empty()) text += "  (" + miss.location + ")";
+  }
+  return text;
+}
+
+/// About what a segment takes; the machine code is known exactly.
+std::size_t bytes_of(const Segment& segment, std::size_t code_bytes) {
+  std::size_t bytes = sizeof(Segment) + code_bytes;
+  bytes += segment.guards->all().size() * (sizeof(Guard) + 160) + segment.guards->sources().all().size() * (sizeof(Source) + 32);
+  bytes += segment.recipe.steps.size() * sizeof(RecipeStep) + segment.recipe.slots.size() * sizeof(int);
+  if (segment.graph) bytes += segment.graph->nodes.size() * (sizeof(Node) + 256) + segment.graph->value_count() * (sizeof(Type) + 64);
+  return bytes;
 }
 
 struct Compiled {
@@ -164,15 +202,20 @@ bool refuse_break(const Segment& segment) {
   if (place.exhausted || cache.compiling) return {};
   if (std::int64_t(place.segments.size()) >= options.recompile_limit) {
     place.exhausted = true;
-    state.events->fallback(state.name, "recompile_limit (" + std::to_string(options.recompile_limit) +
-                                           ") reached: other arguments run eagerly");
+    if (auto failure = place.segments.empty() ? std::nullopt : place.segments.front()->guards->first_failure(values))
+      note_miss(place, *failure);
+    state.events->fallback(state.name, misses_text(place, options.recompile_limit));
+    place.misses.clear();
     return {};
   }
   bool explained = false;
   for (const auto& segment : place.segments) {
     auto failures = segment->guards->failures(values);
     if (failures.empty()) continue;
-    if (!explained) state.events->recompile(state.name, failures.front());
+    if (!explained) {
+      state.events->recompile(state.name, failures.front());
+      note_miss(place, failures.front());
+    }
     explained = true;
     if (!options.dynamic.has_value() || *options.dynamic) generalise(place.generalise, failures);
   }
@@ -196,6 +239,8 @@ bool refuse_break(const Segment& segment) {
     request.generalise.all_dynamic = options.dynamic.value_or(false);
     request.generalise.never_dynamic = !options.dynamic.value_or(true);
     request.many = place.segments.size() >= 3;
+    PyObject* const callable = options.backend == state.options.backend ? state.backend.get() : nullptr;
+    request.generalise.float_inputs = callable == nullptr && is_builtin_backend(options.backend);
     request.instruction_limit = int(options.instruction_limit);
     request.node_limit = int(options.node_limit);
     TraceResult traced = trace(request);
@@ -205,9 +250,10 @@ bool refuse_break(const Segment& segment) {
     }
     Segment& segment = *traced.segment;
     if (options.fullgraph && segment.exit.kind != Exit::Kind::Return) return {nullptr, refuse_break(segment)};
+    std::size_t code_bytes = 0;
     if (segment.graph && !segment.program && !segment.needs_gradient)
-      segment.program = compile_graph(segment, values, options,
-                                      options.backend == state.options.backend ? state.backend.get() : nullptr);
+      segment.program = compile_graph(segment, values, options, callable, code_bytes);
+    segment.bytes = bytes_of(segment, code_bytes);
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
     record_segment(state, segment, seconds.count());
     std::shared_ptr<const Segment> published = std::move(traced.segment);
@@ -389,6 +435,7 @@ Frameless call_without_frame(FunctionState& state, CodeCache& cache, PyFunctionO
     if (!segment.guards->holds(values, lease.bindings())) continue;
     if (i != 0) std::rotate(segments.begin(), segments.begin() + std::ptrdiff_t(i), segments.begin() + std::ptrdiff_t(i) + 1);
     totals().hits++;
+    CodeCache::note_use(segment);
     FrameUpdate update;
     const SegmentStatus status = run_segment(state, cache.options(), segment, values, lease.bindings(), update);
     if (status == SegmentStatus::Retrace) {

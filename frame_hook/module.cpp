@@ -12,6 +12,7 @@
 #include "runtime/background.h"
 #include "runtime/base/options.h"
 #include "runtime/disk_cache.h"
+#include "tracer/dynamic.h"
 
 namespace py = pybind11;
 
@@ -133,6 +134,10 @@ py::dict cache_info() {
   result["kernels_failed"] = kernels.failed.load();
   result["background_jobs"] = background_jobs();
   result["disk"] = disk_info();
+  const CodeCache::Usage usage = CodeCache::usage();
+  result["kept_segments"] = usage.segments;
+  result["bytes"] = usage.bytes;
+  result["dropped_segments"] = usage.dropped;
   return result;
 }
 
@@ -207,6 +212,9 @@ PYBIND11_MODULE(_core, module) {
   module.def("finish_compiling", finish_compiling);
   module.def("list_cache", list_cache);
   module.def("clear_cache", [](const std::string& folder) { return DiskCache::clear(folder); });
+  module.def("mark_dynamic", [](py::object array, const std::vector<int>& axes) {
+    if (!mark_dynamic(array.ptr(), axes)) throw py::error_already_set();
+  });
   module.def("call_eagerly", call_eagerly);
   module.def("set_error_types", [](py::object error, py::object graph_break, py::object backend) {
     set_error_types(Ref<>::borrow(error.ptr()), Ref<>::borrow(graph_break.ptr()), Ref<>::borrow(backend.ptr()));

@@ -106,6 +106,28 @@ def is_compiling():
     return False
 
 
+def mark_dynamic(array, *axes):
+    """Says that the sizes of these axes change between calls: they are symbols from the first call with this array on.
+
+    array: numpy.ndarray or torch.Tensor, passed to a compiled function later; another array needs a mark of its own. axes:
+    ints, negative ones count from the end; none given: all. Where the code needs one size (`if x.shape[0] == 8:`), that is
+    guarded as always. `dynamic=False` of `compile` wins.
+
+    Raises TypeError for an object without a shape, IndexError for an axis it does not have.
+
+        x = np.ones((8, 64))
+        framejit.mark_dynamic(x, 0)
+        f(x)                      # one graph for every number of rows
+    """
+    shape = getattr(array, "shape", None)
+    if not isinstance(shape, tuple):
+        raise TypeError(f"framejit.mark_dynamic takes an array, not {array!r}")
+    for axis in axes:
+        if not -len(shape) <= axis < len(shape):
+            raise IndexError(f"framejit.mark_dynamic: axis {axis} of an array of {len(shape)} dimensions")
+    _core.mark_dynamic(array, [axis % len(shape) for axis in axes] if axes else list(range(len(shape))))
+
+
 graph_break.__framejit_marker__ = "graph_break"
 is_compiling.__framejit_marker__ = "is_compiling"
 

@@ -27,6 +27,8 @@ int rank(GuardKind kind) {
     case GuardKind::Identity: return 1;
     case GuardKind::Array: return 2;
     case GuardKind::Equals:
+    case GuardKind::Differs:
+    case GuardKind::LengthSymbol:
     case GuardKind::IntSymbol:
     case GuardKind::Length:
     case GuardKind::SameObject:
@@ -248,7 +250,13 @@ class Builder {
       case GuardKind::TypeIs: step.kind = guard.weak ? Kind::TypeIsWeak : Kind::TypeIs; break;
       case GuardKind::Identity: step.kind = guard.weak ? Kind::IdentityWeak : Kind::Identity; break;
       case GuardKind::Equals: equals(step); break;
+      case GuardKind::Differs: step.kind = Kind::Differs; break;
       case GuardKind::Length: step.kind = Kind::Length; break;
+      case GuardKind::LengthSymbol:
+        step.kind = Kind::LengthBind;
+        step.symbol = guard.symbol.index;
+        bind(guard.symbol.index);
+        break;
       case GuardKind::DictKeys: step.kind = Kind::DictKeys; break;
       case GuardKind::DictVersion:
         step.kind = Kind::DictVersion;
@@ -440,6 +448,19 @@ bool read_array(const ArrayCheck& check, PyObject* object, ArrayView& view) {
   return *check.library == Library::Numpy ? read_numpy(object, view) : read_torch(object, view);
 }
 
+/// The array has passed the check.
+static void prepare_quick(const ArrayCheck& check, PyObject* array, const ArrayView& view) {
+  QuickCheck quick;
+  quick.writeable = check.writeable_required;
+  quick.aligned = check.aligned_required;
+  quick.requires_grad = check.requires_grad;
+  quick.numbers = check.constants;
+  for (std::size_t i = std::size_t(check.rank); i < quick.numbers.size(); ++i) quick.numbers[i] *= view.stride_unit;
+  if (!make_quick(*check.library, array, quick)) return;
+  quick.rank = check.rank;
+  check.quick = std::move(quick);
+}
+
 bool read_any_array(PyObject* object, ArrayView& view) {
   auto library = array_library(object);
   if (!library) return false;
@@ -554,7 +575,14 @@ inline __attribute__((always_inline)) bool Program::decide(const Step& step, con
       return overflow == 0 && number == step.number;
     }
     case Kind::Equals: return same_constant(value(), step.object);
+    case Kind::Differs: return !same_constant(step.object, value());
     case Kind::Length: return builtin_length(value()) == step.number;
+    case Kind::LengthBind: {
+      const Py_ssize_t length = builtin_length(value());
+      if (length < 0) return false;
+      symbols[step.symbol] = length;
+      return true;
+    }
     case Kind::DictKeys: {
       if (!PyDict_Check(value())) return false;
       std::uint64_t version = fj_dict_version(value());
@@ -596,13 +624,22 @@ inline __attribute__((always_inline)) bool Program::decide(const Step& step, con
     }
     case Kind::Array: {
       const ArrayCheck& check = arrays_[step.array];
+      if (check.quick.rank >= 0 && Py_TYPE(value()) == check.type) {
+        void* data;
+        if (*check.library == Library::Numpy ? quick_numpy(value(), check.quick, data) : quick_torch(value(), check.quick, data)) {
+          bindings.data[std::size_t(step.value)] = data;
+          return true;
+        }
+      }
       ArrayView view;
       if (!read_array(check, value(), view) || view.dtype != check.dtype || view.rank != check.rank) return false;
       if (view.requires_grad != check.requires_grad || (check.writeable_required && !view.writeable) ||
           (check.aligned_required && !view.aligned) || (check.key_set != 0 && view.key_set != check.key_set))
         return false;
       bindings.data[std::size_t(step.value)] = view.data;
-      return layout_matches(check, view, symbols, false);
+      if (!layout_matches(check, view, symbols, false)) return false;
+      if (check.constant && check.quick.rank < 0) prepare_quick(check, value(), view);
+      return true;
     }
     case Kind::ArrayDeferred: {
       ArrayView view;

@@ -15,6 +15,7 @@
 
 #include "guards/guard_set.h"
 #include "tracer/frontends/arrays/arrays.h"
+#include "tracer/frontends/arrays/quick_check.h"
 
 namespace fj::guard_program {
 
@@ -49,12 +50,13 @@ struct ArrayCheck {
   std::vector<std::int64_t> constants;  // if constant: all sizes, then all strides
   /// Of objects of exactly `type`: found at the first one.
   mutable std::optional<Library> library;
+  mutable QuickCheck quick;       // of guards without symbols, once an array has passed
 };
 
 struct Step {
   enum class Kind : std::uint8_t {
     FetchSlot, FetchDictItem, FetchAttribute, FetchGlobal, FetchOther,
-    TypeIs, TypeIsWeak, Identity, IdentityWeak, EqualsInt, Equals, Length, DictKeys, DictVersion, HasKey, LacksKey, TypeVersion,
+    TypeIs, TypeIsWeak, Identity, IdentityWeak, EqualsInt, Equals, Differs, Length, LengthBind, DictKeys, DictVersion, HasKey, LacksKey, TypeVersion,
     FunctionCode, Array, ArrayDeferred, IntBind, IntCompare, Define, Relation, SameObject, NotSame, NoOverlap, Unbound, GradMode,
     TorchModes, NumpyErrState,
   };

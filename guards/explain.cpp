@@ -155,7 +155,16 @@ std::vector<GuardSet::Failure> GuardSet::failures(const FrameValues& values) con
         failure.found = Py_TYPE(found)->tp_name;
         failure.expected = guard->object_text;
         break;
+      case Kind::Differs:
+        failure.found = found_text(found);
+        failure.expected = guard->text();
+        break;
+      case Kind::LengthBind:
+        failure.found = found_text(found);
+        failure.expected = "something that has a length";
+        break;
       case Kind::Length:
+        goes_on = true;
         failure.found = std::to_string(guard_program::builtin_length(found));
         failure.expected = std::to_string(guard->number);
         break;

@@ -72,6 +72,7 @@ void GuardSet::add(Guard guard) {
       hold_weakly(guard);
       break;
     case GuardKind::Equals:
+    case GuardKind::Differs:
     case GuardKind::HasKey:
     case GuardKind::LacksKey: FJ_CHECK(guard.object, "the guard has an object"); break;
     case GuardKind::DictKeys: {

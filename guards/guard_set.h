@@ -41,14 +41,14 @@ struct ArrayExpectation {
 struct Guard {
   GuardKind kind;
   SourceRef source = nullptr;
-  /// Identity, TypeIs, FunctionCode, Equals, DictKeys (tuple or list of keys), HasKey, LacksKey: what is expected or asked for.
+  /// Identity, TypeIs, FunctionCode, Equals, Differs, DictKeys (tuple or list of keys), HasKey, LacksKey: what is expected or asked for.
   /// TypeVersion: the type, and `names` the attributes relied on, found or not, GuardSet::bases_name() for its bases (empty: any
   /// change of the class counts).
   /// DictVersion: the dict. Objects that can be are held weakly once the guard is in a GuardSet: then this is null.
   Ref<PyObject> object;
   std::vector<Ref<PyObject>> names;
   std::int64_t number = 0;                // Length, SymbolRange, ...; NoOverlap: how many of `others` are written as the source is
-  SymbolId symbol{UINT32_MAX};            // IntSymbol: binds the int's value
+  SymbolId symbol{UINT32_MAX};            // IntSymbol, LengthSymbol: binds the int's value, the length
   std::optional<ArrayExpectation> array;
   std::optional<SymDim> left, right;      // Relation: left (number as comparison Py_LT..) right
   std::vector<SourceRef> others;          // NoOverlap, SameObject

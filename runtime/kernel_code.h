@@ -29,12 +29,20 @@ class KernelCode {
   virtual void used_again() = 0;
 
   /// `code` keeps the function's memory alive. A lower tier than the one there is changes nothing.
-  void publish(Tier tier, KernelFunction function, std::shared_ptr<const void> code) {
+  /// `bytes`: of its object file.
+  void publish(Tier tier, KernelFunction function, std::shared_ptr<const void> code, std::size_t bytes) {
     std::lock_guard lock(mutex_);
     kept_.push_back(std::move(code));
+    bytes_ += bytes;
     if (function_.load(std::memory_order_relaxed) != nullptr && tier <= tier_) return;
     tier_ = tier;
     function_.store(function, std::memory_order_release);
+  }
+
+  /// Of all the code it keeps so far.
+  std::size_t bytes() const {
+    std::lock_guard lock(mutex_);
+    return bytes_;
   }
 
   Tier tier() const {
@@ -46,6 +54,7 @@ class KernelCode {
   std::atomic<KernelFunction> function_{nullptr};
   mutable std::mutex mutex_;
   Tier tier_ = Tier::Quick;
+  std::size_t bytes_ = 0;
   std::vector<std::shared_ptr<const void>> kept_;
 };
 

@@ -26,6 +26,7 @@ class ExitBuilder {
   int build(const V& value);
   int make(const V& value);
   int build_array(const V& value);
+  int detached_tensor(const DetachedTensor& detached, DType dtype, int owner);
   int storage_owner(FakeStorage& storage, const std::shared_ptr<FakeStorage>& shared);
   int output_of(ValueId value, Library library, const Strides& strides, bool scalar);
   void build_effects();
@@ -63,6 +64,7 @@ class ExitBuilder {
   std::vector<RecipeStep> steps_, effects_;
   std::map<Value*, int> registers_;
   std::map<FakeStorage*, int> owners_;
+  std::map<const DetachedTensor*, int> detached_;
   std::set<int*> moved_versions_;
   std::vector<V> alive_;  // a key of registers_ must not be freed and reused
 };
@@ -241,15 +243,35 @@ int ExitBuilder::storage_owner(FakeStorage& storage, const std::shared_ptr<FakeS
   return target;
 }
 
+/// The tensor without a base that `detach()` made.
+int ExitBuilder::detached_tensor(const DetachedTensor& detached, DType dtype, int owner) {
+  auto [known, fresh] = detached_.emplace(&detached, -1);
+  if (!fresh) return known->second;
+  RecipeStep& view = step(RecipeOp::View, {owner});
+  view.dtype = dtype;
+  view.shape = detached.shape;
+  view.strides = detached.strides;
+  view.expression = detached.offset;
+  RecipeStep& made = step(RecipeOp::Call, {view.target});
+  Ref<> tensor = Ref<>::steal(PyObject_GetAttrString(torch_module(), "Tensor"));
+  made.object = tensor ? Ref<>::steal(PyObject_GetAttrString(tensor.get(), "detach")) : Ref<>();
+  FJ_CHECK(made.object, "torch.Tensor has no detach");
+  return known->second = made.target;
+}
+
 int ExitBuilder::build_array(const V& value) {
   auto& array = *as<ArrayValue>(value);
   FakeStorage& storage = *array.storage;
   if (array.numpy_scalar) return output_of(t_.read(array), Library::Numpy, contiguous_strides(array.shape), true);
   int target = storage_owner(storage, array.storage);
-  const bool owner = array.view.empty() && !array.is_view;
+  bool owner = array.view.empty() && !array.is_view;
   const bool crosses = array.library != storage.library;
   // Of the owner's library again by way of the other one: a tensor of its own, no view.
   const bool returns = array.library == Library::Torch && !crosses && array.torch_version != storage.torch_version;
+  if (array.detached && !crosses && !returns) {
+    target = detached_tensor(*array.detached, array.dtype, target);
+    owner = array.detached->itself == &array;
+  }
   if (!owner && !((crosses || returns) && array.view.empty())) {
     RecipeStep& made = step(RecipeOp::View, {target});
     made.dtype = array.dtype;

@@ -5,6 +5,7 @@
 // will write into it or return it as its own. Where it differs from the prediction, that is corrected (extern_prediction.h).
 #include "tracer/host.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "guards/check_program.h"
@@ -80,6 +81,10 @@ ArrayRef SegmentHost::allocate(int output, DType dtype, std::span<const std::int
     return {};
   }
   void* data = data_pointer(array.get());
+  if (!data && std::find(shape.begin(), shape.end(), 0) == shape.end()) {
+    fail("a result whose memory is not found");
+    return {};
+  }
   return {data, array.release()};
 }
 

@@ -196,6 +196,10 @@ class TracerImpl {
   void add_guard(Guard guard);
   PyObject* constant_object(const V& value);
   PyTypeObject* type_of(const V& value);
+  /// len() of a str or bytes from outside without looking at what is in it; null: not such a value.
+  V string_length(const V& value);
+  /// True if two strings differ, and only that is guarded.
+  bool strings_differ(const V& a, const V& b);
   bool is_none(const V& value);
   bool truth(const V& value);
   bool same_object(const V& a, const V& b);
@@ -261,6 +265,7 @@ class TracerImpl {
   ValueId read(const ArrayValue& array);
   void write(ArrayValue& array, ValueId value);
   void ensure_input(FakeStorage& storage);
+  ValueId float_input(const V& value);
   void note_torch();
   void note_array(const ArrayValue& array);               // guards of the library's modes
   void check_overlaps();
@@ -297,6 +302,8 @@ class TracerImpl {
   std::size_t collected_nodes_ = 0;
   std::uint32_t collected_ = 0;
   std::unordered_map<PyObject*, V> identity_;
+  std::unordered_map<SourceRef, ValueId> float_inputs_;
+  std::unordered_map<SourceRef, SymbolId> string_lengths_;
   std::vector<Ref<>> kept_;
   void note_class(PyTypeObject* type, PyObject* name);
   void note_descriptor(PyTypeObject* type);

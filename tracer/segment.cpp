@@ -120,7 +120,8 @@ SegmentStatus Segment::run(const FrameValues& values, const GuardBindings& bindi
         object = found.get();
         if (!object) return eager(update, source->text() + " is missing");
       }
-      if (!data) data = data_pointer(object);
+      // A float that changes between calls is an array of one element where it lies.
+      if (!data) data = PyFloat_CheckExact(object) ? &reinterpret_cast<PyFloatObject*>(object)->ob_fval : data_pointer(object);
       held.hold(data, object);
     }
   }

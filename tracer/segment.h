@@ -67,6 +67,8 @@ class Segment {
   std::uint32_t collects = 0;                      // KernelStatus bits the program can raise for NumPy
   bool needs_gradient = false;                     // must not run compiled: see Exit / breaks.def Gradient
   int nodes = 0;
+  std::size_t bytes = 0;                           // what it costs to keep, about; its machine code exactly
+  mutable std::uint64_t last_used = 0;             // a clock of hits
 
   /// Runs program and recipe. `bindings` are those of guards->holds on the same values.
   SegmentStatus run(const FrameValues& values, const GuardBindings& bindings, FrameUpdate& update) const;

@@ -62,6 +62,8 @@ std::optional<double> Tracer::constant_float(const V& value) {
   return PyFloat_AS_DOUBLE(object->object.get());
 }
 
+ValueId Tracer::float_input(const V& value) { return impl_->float_input(value); }
+
 bool Tracer::truth(const V& value) { return impl_->truth(value); }
 PyTypeObject* Tracer::type_of(const V& value) { return impl_->type_of(value); }
 std::vector<V> Tracer::sequence_items(const V& value) { return impl_->sequence_items(value); }
@@ -117,6 +119,7 @@ std::shared_ptr<ArrayValue> Tracer::new_view(const std::shared_ptr<ArrayValue>& 
   array->view = base->view;
   array->view.push_back(std::move(step));
   array->is_view = true;
+  array->detached = base->detached;
   array->torch_version = base->torch_version;
   array->requires_grad = base->requires_grad;
   array->writeable = base->writeable;

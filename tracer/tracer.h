@@ -26,10 +26,12 @@ struct BreakGraph {
 
 /// What failed guards of earlier segments at this place have taught: leaves to generalise from the start.
 struct Generalisations {
-  std::vector<std::string> sources;            // ints that become symbols, by Source::text()
+  std::vector<std::string> sources;            // ints that become symbols, floats that become inputs, by Source::text()
+  std::vector<std::string> lengths;            // strings whose length becomes a symbol
   std::vector<std::pair<std::string, int>> dimensions;  // sizes that become symbols: array source, axis
   bool all_dynamic = false;
   bool never_dynamic = false;
+  bool float_inputs = false;                   // the back end takes a float's memory for a 0-d array
 };
 
 struct TraceRequest {
@@ -72,6 +74,8 @@ class Tracer {
   std::optional<std::int64_t> constant_int(const V& value);    // bool and int; specialises a SymInt only if asked
   std::optional<SymDim> int_expression(const V& value);        // int or SymInt (not bool)
   std::optional<double> constant_float(const V& value);        // float only
+  /// A Python float that has changed between calls as a graph value f64[]; invalid for every other.
+  ValueId float_input(const V& value);
   bool truth(const V& value);                                  // breaks on arrays
   PyTypeObject* type_of(const V& value);
   /// Items of a tuple, list, torch.Size, range or other finite sequence.

@@ -108,6 +108,14 @@ struct ViewStep {
   int result = 0;
 };
 
+/// What `detach()` of a tensor made: views of it have it as their base, and it has none itself.
+struct DetachedTensor {
+  const class ArrayValue* itself;
+  Dims shape;
+  Strides strides;
+  SymDim offset;
+};
+
 class ArrayValue final : public Value {
  public:
   ArrayValue() : Value(ValueKind::Array) {}
@@ -119,6 +127,7 @@ class ArrayValue final : public Value {
   std::shared_ptr<FakeStorage> storage;
   std::vector<ViewStep> view;   // from the storage owner to this; empty: the owner itself
   bool is_view = false;
+  std::shared_ptr<const DetachedTensor> detached;  // torch: that this is, or is a view of
   bool numpy_scalar = false;    // np.float64 and friends: immutable, rank 0
   bool wrapped_number = false;  // torch: a 0-d tensor made from a Python number promotes weakly
   bool parameter = false;

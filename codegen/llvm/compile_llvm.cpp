@@ -104,7 +104,10 @@ std::unique_ptr<Program> compile_llvm(const Graph& graph, const CompileOptions& 
       for (const KernelSource& source : sources) parts.text += kernel_listing(source, target, options);
     }
     auto codes = compile_kernels(std::move(sources), target, options);
-    for (std::size_t k = 0; k < codes.size(); ++k) parts.kernels[k].code = std::move(codes[k]);
+    for (std::size_t k = 0; k < codes.size(); ++k) {
+      if (options.code_bytes) *options.code_bytes += codes[k]->bytes();
+      parts.kernels[k].code = std::move(codes[k]);
+    }
   }
   parts.buffers = std::move(lowered.buffers);
   parts.output_buffers = std::move(lowered.output_buffers);

@@ -117,7 +117,7 @@ class CompiledKernel : public KernelCode, public std::enable_shared_from_this<Co
 
   void link_and_publish(Tier tier, const std::string& object) {
     const auto code = link(object, kKernelSymbol);
-    publish(tier, reinterpret_cast<KernelFunction>(code->address()), code);
+    publish(tier, reinterpret_cast<KernelFunction>(code->address()), code, object.size());
   }
 
   void improve() {

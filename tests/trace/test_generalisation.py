@@ -74,7 +74,7 @@ def f(x): return thing.apply(x)
 
 class Thing:
     def __init__(self, k):
-        self.k, self.name = k, "n" * k
+        self.k, self.name, self.rate = k, "n" * k, k / 7
 
 
 SIZES = (5, 6, 7, 1, 0, 8)
@@ -90,6 +90,15 @@ LEAVES = {
     "size_of_two": (lambda x, y: x + y.sum(), [(np.ones(n), np.ones((3, n))) for n in SIZES]),
     "size_used_as_number": (lambda x: x * x.shape[0] + x.size, [(np.ones(n),) for n in SIZES]),
     "string_unused": (lambda x, s: x * 2, [(X, str(k)) for k in range(20)]),
+    "string_length": (lambda x, s: x * len(s), [(X, "a" * k) for k in range(1, 21)]),
+    "bytes_length": (lambda x, s: x + len(s), [(X, b"a" * k) for k in range(1, 21)]),
+    "string_length_of_attribute": (lambda x, a: x * len(a.name) + len(a.name), [(X, Thing(k)) for k in range(20)]),
+    "string_compared": (lambda x, s: x * 2 if s == "7" else x * 3, [(X, str(k)) for k in range(20)]),
+    "string_among": (lambda x, s: x * 2 if s in ("relu", "gelu") else x * 3, [(X, str(k)) for k in range(20)]),
+    "float": (lambda x, k: x * k + 1, [(X, k + 0.5) for k in range(20)]),
+    "float_of_float32": (lambda x, k: x * k + 1, [(X.astype(np.float32), k + 0.1) for k in range(20)]),
+    "float_returned_too": (lambda x, k: (x / k, k), [(X, k + 0.5) for k in range(20)]),
+    "float_attribute": (lambda x, a: x - a.rate * x, [(X, Thing(k)) for k in range(20)]),
 }
 
 
@@ -106,3 +115,155 @@ def test_a_first_call_without_array_work_decides_for_such_calls_only():
 
     info = graphs_for(f, [(X, None)] * 3 + [(X, 3.0)] * 3 + [(X, None)] * 3)
     assert info["graphs"] == 1 and info["segments"] == 2 and info["hits"] == 7
+
+
+def test_a_float_that_varies_keeps_its_special_values():
+    specials = [1.5, 2.5, 0.0, -0.0, float("inf"), -float("inf"), float("nan"), 1e-310, 1e300]
+    for x in (X, X.astype(np.float32), X.astype(np.float16), np.arange(5)):
+        graphs_for(lambda x, k: (x * k, k + x, x < k, np.where(x > 1, k, x)), [(x, k) for k in specials])
+
+
+@needs_torch
+def test_a_float_that_varies_is_a_number_to_torch():
+    for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int32, torch.bool):
+        x = torch.tensor([0.0, 1, 2, 3]).to(dtype)
+        info = graphs_for(lambda x, k: (x * k, k / (x + 1.0), torch.where(x > 1, x * 1.0, k), torch.clamp(x * 1.0, max=k)),
+                          [(x, k) for k in (1.5, 2.5, 0.1, -0.0, float("nan"), float("inf"), 7.25)])
+        assert info["graphs"] <= 8
+
+
+@needs_torch
+def test_a_learning_rate_that_decays_is_one_graph():
+    def step(w, g, rate):
+        return w - rate * g
+
+    info = graphs_for(step, [(torch.ones(4), torch.ones(4), 0.1 * 0.9 ** k) for k in range(20)])
+    assert info["graphs"] == 2 and info["recompiles"] == 1 and info["eager_replays"] == 0
+
+
+def test_a_float_that_decides_is_guarded_by_value():
+    info = graphs_for(lambda x, k: x * k if k > 3 else x + k, [(X, k + 0.5) for k in range(6)])
+    assert info["internal_errors"] == 0
+
+
+def test_giving_up_is_said_once_with_the_table_of_misses():
+    def f(x, s):
+        return x * (2.0 if s.upper() == s else 3.0)
+
+    framejit.reset()
+    compiled = framejit.compile(f)
+    for k in range(30):
+        compare(Outcome(compiled, (X, f"a{k}"), {}), Outcome(f, (X, f"a{k}"), {}))
+    fallbacks = framejit.explain(compiled).so_far().fallbacks
+    assert len(fallbacks) == 1
+    assert "recompile_limit (8) reached" in fallbacks[0]
+    assert "L.s missed 8 times: 'a1', 'a2', 'a3', 'a4', ..." in fallbacks[0] and "test_generalisation.py:" in fallbacks[0]
+    assert framejit.cache_info()["segments"] == 8
+
+
+def test_caches_are_bounded_in_bytes_and_the_least_recently_used_goes():
+    framejit.reset()
+    functions = [eval(f"lambda x: x * {k} + 1") for k in range(12)]
+    compiled = [framejit.compile(f) for f in functions]
+    for f in compiled:
+        f(X)
+    one = framejit.cache_info()["bytes"] // 12
+    assert one > 500 and framejit.cache_info()["dropped_segments"] == 0
+    framejit.reset()
+    compiled = [framejit.compile(f, cache_bytes=one * 6) for f in functions]
+    for f, plain in zip(compiled, functions):
+        assert (f(X) == plain(X)).all()
+        assert (compiled[0](X) == functions[0](X)).all()  # used all the time: stays
+        assert framejit.cache_info()["bytes"] <= one * 8
+    info = framejit.cache_info()
+    assert info["segments"] == 12 and info["dropped_segments"] >= 5 and info["kept_segments"] <= 7
+    # What was dropped is compiled again.
+    assert (compiled[1](X) == functions[1](X)).all()
+    assert framejit.cache_info()["segments"] == 13
+
+
+def test_an_axis_marked_dynamic_is_a_symbol_from_the_first_call():
+    def f(x):
+        return (x * 2).sum(1)
+
+    framejit.reset()
+    compiled = framejit.compile(f)
+    for n in (5, 6, 1, 0, 9):
+        x = np.ones((n, 4))
+        framejit.mark_dynamic(x, 0)
+        compare(Outcome(compiled, (x,), {}), Outcome(f, (x,), {}))
+    info = framejit.cache_info()
+    assert info["graphs"] == 1 and info["recompiles"] == 0
+    for wrong, error in (((3,), TypeError), ((X, 1), IndexError), ((X, -2), IndexError)):
+        with pytest.raises(error):
+            framejit.mark_dynamic(*wrong)
+
+
+def test_dynamic_true_and_false():
+    sizes = [(np.ones(n),) for n in (5, 6, 1, 0)]
+    for dynamic, graphs in ((True, 1), (False, 4)):
+        framejit.reset()
+        compiled = framejit.compile(lambda x: x * 2, dynamic=dynamic)
+        for (x,) in sizes:
+            assert (compiled(x) == x * 2).all()
+        assert framejit.cache_info()["graphs"] == graphs
+
+
+def test_a_relation_the_code_forces_is_a_guard_with_its_line():
+    def f(x, y):
+        if x.shape[0] == y.shape[0]:
+            return x * 2
+        return x + y.shape[0] if x.shape[0] % 8 == 0 else x - 1
+
+    info = graphs_for(f, [(np.ones(n), np.ones(m)) for n, m in ((8, 8), (9, 9), (3, 4), (5, 6), (7, 7), (16, 3), (24, 5), (1, 1), (1, 2))])
+    assert info["graphs"] <= 5
+    compiled = framejit.compile(f, dynamic=True)
+    compiled(np.ones(3), np.ones(3))
+    assert "s0 == s1" in framejit.explain(compiled).so_far().guards
+    compiled(np.ones(3), np.ones(4))
+    (recompile,) = framejit.explain(compiled).so_far().recompiles
+    assert "s0 == s1 no longer holds" in recompile and "test_generalisation.py:" in recompile and "now   3 against 4" in recompile
+
+
+DATA_DEPENDENT = {
+    "nonzero": lambda x: np.nonzero(x * 2 > 3)[0] + 1,
+    "mask": lambda x: (x * 2)[x > 1.5] * 2 + 1,
+    "unique": lambda x: np.unique(np.round(x)) * 2,
+    "compress": lambda x: (x * 2).compress(x > 1.5) - 1,
+}
+
+
+@pytest.mark.parametrize("name", DATA_DEPENDENT)
+def test_a_size_that_depends_on_data_is_a_break_that_goes_on(name):
+    info = graphs_for(DATA_DEPENDENT[name], [(X,), (X + 0.3,), (np.linspace(0.0, 4.0, 9),)] * 2)
+    assert info["breaks"] >= 1 and info["graphs"] >= 2 and info["eager_replays"] == 0
+
+
+@needs_torch
+def test_torch_is_told_that_code_is_traced():
+    def f(x):
+        factor = 2.0 if torch.compiler.is_compiling() and torch.compiler.is_dynamo_compiling() else 1.0
+        assert not torch.jit.is_tracing() and not torch.jit.is_scripting() and not torch.compiler.is_exporting()
+        return x * factor, framejit.is_compiling()
+
+    framejit.reset()
+    compiled = framejit.compile(f)
+    x = torch.ones(3)
+    assert (compiled(x)[0] == 2).all() and compiled(x)[1] is True
+    assert (f(x)[0] == 1).all() and f(x)[1] is False
+    assert framejit.cache_info()["breaks"] == 0
+
+
+def test_fullgraph_explains_the_first_break_and_runs_nothing_before_it():
+    out = []
+
+    def f(x):
+        y = x * 2
+        out.append(1)
+        framejit.graph_break()
+        return y + 1
+
+    with pytest.raises(framejit.GraphBreakError) as error:
+        framejit.compile(f, fullgraph=True)(X)
+    assert "FJ113" in str(error.value) and "test_generalisation.py" in str(error.value) and out == []
+    assert (framejit.compile(lambda x: x * 2, fullgraph=True)(X) == X * 2).all()

@@ -398,16 +398,8 @@ TORCH_STATE = {
 }
 
 
-def known(names, gaps):
-    """Parameters; those where the compiled function is known to differ must go on failing until they are mended."""
-    return [pytest.param(n, marks=pytest.mark.xfail(strict=True, reason=gaps[n])) if n in gaps else n for n in names]
-
-
-GAPS = {"parameter_replaced": "_version of linear() of a vector without a bias"}
-
-
 @needs_torch
-@pytest.mark.parametrize("name", known(TORCH_STATE, GAPS))
+@pytest.mark.parametrize("name", TORCH_STATE)
 def test_change_of_state_around_torch_is_seen(name):
     source, changes = TORCH_STATE[name]
     relu, functional = torch.relu, F.relu
@@ -431,6 +423,7 @@ def torch_arguments():
     leaf = tensor(1.0, 2, 3, 4, requires_grad=True)
     return {
         "requires_grad": (lambda x: x * 2, [(t,), (leaf,)]),
+        "detached": (lambda x: (x.detach(), x.detach()[1:], (x * 2)[1:].detach().view(3, 1), x[1:].detach()), [(t,), (t.double(),), (torch.ones(5),)]),
         "parameter": (lambda x: (x * 2).detach(), [(t,), (nn.Parameter(t.clone()),)]),
         "dtype": (lambda x: x / 2, [(t.to(d),) for d in (torch.float32, torch.float64, torch.int32, torch.float16, torch.bfloat16, torch.bool)]),
         "numpy_or_torch": (lambda x: x * 2, [(t,), (np.ones(4),), (2,), (2.0,)]),
@@ -456,7 +449,7 @@ def torch_arguments():
 
 
 @needs_torch
-@pytest.mark.parametrize("name", known(torch_arguments() if torch is not None else [], {"parameter": "_base of detach() is None in eager"}))
+@pytest.mark.parametrize("name", torch_arguments() if torch is not None else [])
 def test_change_of_a_torch_argument_is_seen(name):
     function, argument_lists = torch_arguments()[name]
     change_of_arguments(function, *argument_lists)

@@ -141,6 +141,8 @@ ValueId operand_value(Tracer& tracer, const Operand& operand, DType dtype) {
   if (operand.array) return cast(tracer, tracer.read(*operand.array), dtype);
   if (is_complex(dtype)) unsupported("complex arithmetic");
   if (operand.weak == Operand::Weak::Float) {
+    if (dtype == DType::F64 || dtype == DType::F32)
+      if (const ValueId input = tracer.float_input(operand.number); input.valid()) return cast(tracer, input, dtype);
     auto number = tracer.constant_float(operand.number);
     if (!number) unsupported("a float that changes between calls");
     if (is_float(dtype)) {

@@ -236,7 +236,11 @@ V torch_linear(Tracer& tracer, const Arguments& arguments) {
     result.push_back(operands.b->shape[0]);
     value = reshape(tracer, value, result);
   }
-  if (p.absent("bias")) return torch_fresh(tracer, cast(tracer, value, dtype));
+  if (p.absent("bias")) {
+    V result = torch_fresh(tracer, cast(tracer, value, dtype));
+    if (shape.size() == 1) *array_of(result)->torch_version = 1;  // eager squeezes it in place
+    return result;
+  }
   Array bias = torch_tensor(tracer, p["bias"]);
   if (bias->dtype != dtype) refuse("linear() with a bias of another dtype");
   value = emit(tracer, Op::add, {value, broadcast_to(tracer, cast(tracer, tracer.read(*bias), inner), shape_of(tracer, value))});

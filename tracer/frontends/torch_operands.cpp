@@ -42,6 +42,10 @@ std::optional<TorchOperand> try_torch_operand(Tracer& tracer, const V& value) {
     operand.dtype = DType::I64;
     return operand;
   }
+  if (tracer.float_input(value).valid()) {
+    operand.dtype = DType::F64;
+    return operand;
+  }
   PyObject* object = tracer.constant_object(value);
   if (!object) return std::nullopt;
   if (PyBool_Check(object)) operand.dtype = DType::Bool;
@@ -173,6 +177,8 @@ ValueId torch_cast(Tracer& tracer, ValueId value, DType to) {
 ValueId torch_value(Tracer& tracer, const TorchOperand& operand, DType dtype) {
   if (operand.array) return torch_cast(tracer, tracer.read(*operand.array), dtype);
   if (auto* symbolic = as<SymIntValue>(operand.number)) return size_value(tracer, symbolic->expression, dtype);
+  if (is_float(dtype))
+    if (const ValueId input = tracer.float_input(operand.number); input.valid()) return torch_cast(tracer, input, dtype);
   PyObject* object = tracer.constant_object(operand.number);
   FJ_CHECK(object, "a number that is no longer constant");
   if (PyFloat_Check(object)) {

@@ -335,6 +335,7 @@ V torch_unbind(Tracer& tracer, const Arguments& arguments) {
 V torch_detach(Tracer& tracer, const Arguments& arguments) {
   Array view = view_alias(tracer, self(tracer, arguments));
   view->requires_grad = false;
+  view->detached = std::make_shared<DetachedTensor>(DetachedTensor{view.get(), view->shape, view->strides, view->offset});
   return view;
 }
 

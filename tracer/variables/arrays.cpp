@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "runtime/base/error.h"
+#include "tracer/dynamic.h"
 #include "tracer/interpreter.h"
 
 namespace fj {
@@ -49,7 +50,9 @@ V TracerImpl::wrap_array(PyObject* object, SourceRef source) {
   if (!constant_source)
     for (const auto& [name, axis] : request.generalise.dimensions)
       if (name == text && axis >= 0 && axis < rank) dynamic[axis] = true;
-  if (request.generalise.never_dynamic) dynamic.assign(rank, false);
+  for (int axis : marked_axes(object))
+    if (axis < rank) dynamic[axis] = true;
+  if (request.generalise.never_dynamic || constant_source) dynamic.assign(rank, false);
   for (int i = 0; i < rank; ++i) {
     if (!dynamic[i]) {
       array->shape.push_back(info.shape[i]);

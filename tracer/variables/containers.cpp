@@ -204,6 +204,7 @@ V TracerImpl::length(const V& value) {
     if (method && PyFunction_Check(method)) {
       return call(wrap_constant(method), {value}, {});
     }
+    if (V length = string_length(value)) return length;
     PyObject* object = constant_object(value);
     if (object && is_plain(object)) {
       const Py_ssize_t size = PyObject_Size(object);

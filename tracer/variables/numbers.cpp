@@ -304,6 +304,7 @@ V TracerImpl::compare(int comparison, const V& a, const V& b) {
     auto settle = [&](const V& value) { return value->kind == ValueKind::SymInt ? tracer.integer(*tracer.constant_int(value)) : value; };
     return compare(comparison, settle(a), settle(b));
   }
+  if (equality && strings_differ(a, b)) return tracer.boolean(comparison == Py_NE);
   const bool both_tuples = a->kind == ValueKind::Tuple && b->kind == ValueKind::Tuple;
   const bool both_lists = a->kind == ValueKind::List && b->kind == ValueKind::List;
   if (both_tuples || both_lists) {

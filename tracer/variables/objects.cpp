@@ -272,6 +272,60 @@ bool TracerImpl::guard_value(ObjectValue& value) {
   return true;
 }
 
+ValueId TracerImpl::float_input(const V& value) {
+  auto* held = as<ObjectValue>(value);
+  if (!request.generalise.float_inputs || request.generalise.never_dynamic || !held || !held->source || held->guarded_value ||
+      !PyFloat_CheckExact(held->object.get()) || !has_name(request.generalise.sources, held->source->text()))
+    return {};
+  auto [known, fresh] = float_inputs_.emplace(held->source, ValueId{});
+  if (fresh) {
+    guard_type(*held);
+    known->second = graph->add_input(held->source->text(), {DType::F64, {}}, Dims{});
+    graph_inputs.push_back(held->source);
+  }
+  return known->second;
+}
+
+V TracerImpl::string_length(const V& value) {
+  auto* held = as<ObjectValue>(value);
+  if (!held || !held->source || held->guarded_value || held->source->kind == SourceKind::Constant) return nullptr;
+  PyObject* object = held->object.get();
+  if (!PyUnicode_CheckExact(object) && !PyBytes_CheckExact(object)) return nullptr;
+  const Py_ssize_t size = PyUnicode_Check(object) ? PyUnicode_GET_LENGTH(object) : PyBytes_GET_SIZE(object);
+  guard_type(*held);
+  if (request.generalise.never_dynamic || !has_name(request.generalise.lengths, held->source->text())) {
+    add_guard(GuardKind::Length, held->source, nullptr, size);
+    return tracer.integer(std::int64_t(size));
+  }
+  auto [known, fresh] = string_lengths_.emplace(held->source, SymbolId{});
+  if (fresh) {
+    known->second = graph->new_symbol({"s" + std::to_string(graph->symbols.size()), 0, INT64_MAX, size, {}});
+    Guard guard;
+    guard.kind = GuardKind::LengthSymbol;
+    guard.source = held->source;
+    guard.symbol = known->second;
+    add_guard(std::move(guard));
+    decide(known->second, Py_LT, 1LL << 31);  // as ints that are symbols
+  }
+  return integer(known->second);
+}
+
+bool TracerImpl::strings_differ(const V& a, const V& b) {
+  auto *left = as<ObjectValue>(a), *right = as<ObjectValue>(b);
+  if (!left || !right || !PyUnicode_CheckExact(left->object.get()) || !PyUnicode_CheckExact(right->object.get())) return false;
+  if (PyUnicode_Compare(left->object.get(), right->object.get()) == 0) return false;
+  auto from_outside = [](ObjectValue& value) {
+    return value.source && !value.guarded_value && value.source->kind != SourceKind::Constant;
+  };
+  if (from_outside(*left) && from_outside(*right)) return false;
+  if (from_outside(*right)) std::swap(left, right);
+  if (from_outside(*left)) {
+    guard_type(*left);
+    add_guard(GuardKind::Differs, left->source, right->object.get());
+  }
+  return true;
+}
+
 PyObject* TracerImpl::constant_object(const V& value) {
   switch (value->kind) {
     case ValueKind::Object: {

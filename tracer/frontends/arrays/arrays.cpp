@@ -14,6 +14,10 @@ std::optional<Library> array_library(PyObject* object) {
 
 ArrayInfo describe(PyObject* array) { return is_numpy_array(array) ? describe_numpy(array) : describe_torch(array); }
 
+bool make_quick(Library library, PyObject* array, QuickCheck& check) {
+  return library == Library::Numpy ? make_quick_numpy(array, check) : make_quick_torch(array, check);
+}
+
 Ref<> allocate(Library library, DType dtype, std::span<const std::int64_t> shape, std::span<const std::int64_t> strides) {
   return library == Library::Numpy ? allocate_numpy(dtype, shape, strides) : allocate_torch(dtype, shape, strides);
 }

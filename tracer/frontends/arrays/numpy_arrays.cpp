@@ -161,6 +161,29 @@ bool read_numpy(PyObject* object, ArrayView& view) {
   return true;
 }
 
+bool make_quick_numpy(PyObject* object, QuickCheck& check) {
+  PyArrayObject* array = array_of(object);
+  // Dtype objects of the user's own may die, and another one be where they were.
+  Ref<> singleton = Ref<>::steal(reinterpret_cast<PyObject*>(PyArray_DescrFromType(PyArray_TYPE(array))));
+  if (!singleton) PyErr_Clear();
+  if (singleton.get() != reinterpret_cast<PyObject*>(PyArray_DESCR(array)) || !PyArray_ISNOTSWAPPED(array)) return false;
+  check.descriptor = singleton.get();
+  return true;
+}
+
+bool quick_numpy(PyObject* object, const QuickCheck& check, void*& data) {
+  PyArrayObject* array = array_of(object);
+  const int required = (check.writeable ? NPY_ARRAY_WRITEABLE : 0) | (check.aligned ? NPY_ARRAY_ALIGNED : 0);
+  if (PyArray_NDIM(array) != check.rank || PyArray_DESCR(array) != check.descriptor || (PyArray_FLAGS(array) & required) != required)
+    return false;
+  static_assert(sizeof(npy_intp) == sizeof(std::int64_t));
+  if (!same_layout(check, reinterpret_cast<const std::int64_t*>(PyArray_DIMS(array)),
+                   reinterpret_cast<const std::int64_t*>(PyArray_STRIDES(array))))
+    return false;
+  data = PyArray_DATA(array);
+  return true;
+}
+
 ArrayInfo describe_numpy(PyObject* object) {
   ArrayInfo info;
   PyArrayObject* array = array_of(object);

@@ -2,11 +2,13 @@
 #pragma once
 
 #include "tracer/frontends/arrays/arrays.h"
+#include "tracer/frontends/arrays/quick_check.h"
 
 namespace fj {
 
 bool is_numpy_array(PyObject* object);
 ArrayInfo describe_numpy(PyObject* array);
+bool make_quick_numpy(PyObject* array, QuickCheck& check);
 Ref<> allocate_numpy(DType dtype, std::span<const std::int64_t> shape, std::span<const std::int64_t> strides);
 Ref<> view_numpy(PyObject* base, DType dtype, std::span<const std::int64_t> shape, std::span<const std::int64_t> strides,
                  std::int64_t offset);

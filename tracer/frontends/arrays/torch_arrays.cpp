@@ -2,6 +2,7 @@
 // public Python functions, whose objects are looked up once.
 #include "tracer/frontends/arrays/torch_arrays.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "runtime/allocator.h"
@@ -158,6 +159,39 @@ bool read_torch(PyObject* tensor, ArrayView& view) {
   return true;
 }
 
+bool make_quick_torch(PyObject* tensor, QuickCheck& check) {
+  const TorchLayout* layout = torch_layout();
+  const void* implementation = layout ? read_at<const void*>(tensor, layout->implementation) : nullptr;
+  if (implementation == nullptr) return false;
+  check.dtype_code = read_at<std::uint16_t>(implementation, layout->dtype);
+  check.key_set = read_at<std::uint64_t>(implementation, layout->key_set);
+  if (check.dtype_code >= TorchLayout::kDTypeCodes || layout->dtype_of_code[check.dtype_code] < 0) return false;
+  // Of other key sets it is not known where sizes and memory are.
+  if (check.key_set != layout->plain_keys && check.key_set != layout->plain_keys_with_gradient) return false;
+  check.alignment = std::uint8_t(std::min<std::size_t>(8, size_in_bytes(DType(layout->dtype_of_code[check.dtype_code]))));
+  return true;
+}
+
+bool quick_torch(PyObject* tensor, const QuickCheck& check, void*& data) {
+  const TorchLayout& layout = *torch_layout();
+  const void* implementation = read_at<const void*>(tensor, layout.implementation);
+  if (implementation == nullptr || read_at<std::uint16_t>(implementation, layout.dtype) != check.dtype_code ||
+      read_at<std::uint64_t>(implementation, layout.key_set) != check.key_set ||
+      read_at<std::uint64_t>(implementation, layout.rank) != std::uint64_t(check.rank))
+    return false;
+  const auto* inline_sizes = reinterpret_cast<const std::int64_t*>(static_cast<const char*>(implementation) + layout.inline_sizes);
+  const auto* inline_strides = reinterpret_cast<const std::int64_t*>(static_cast<const char*>(implementation) + layout.inline_strides);
+  const bool is_inline = check.rank <= layout.inline_rank;
+  const std::int64_t* sizes = is_inline ? inline_sizes : read_at<const std::int64_t*>(implementation, layout.inline_sizes);
+  if (!same_layout(check, sizes, is_inline ? inline_strides : sizes + check.rank)) return false;
+  const void* storage = read_at<const void*>(implementation, layout.storage);
+  if (storage == nullptr || needs_gradient(tensor, implementation, layout) != check.requires_grad) return false;
+  char* first = read_at<char*>(storage, layout.storage_data);
+  const auto size = std::int64_t(size_in_bytes(DType(layout.dtype_of_code[check.dtype_code])));
+  data = first == nullptr ? nullptr : first + size * read_at<std::int64_t>(implementation, layout.storage_offset);
+  return !check.aligned || reinterpret_cast<std::uintptr_t>(data) % check.alignment == 0;
+}
+
 ArrayInfo describe_torch(PyObject* tensor) {
   ArrayInfo info;
   info.library = Library::Torch;
@@ -254,7 +288,12 @@ Ref<> view_torch(PyObject* base, DType dtype, std::span<const std::int64_t> shap
 
 void* torch_data(PyObject* tensor) {
   ArrayView view;
-  return read_torch(tensor, view) ? view.data : nullptr;
+  if (read_torch(tensor, view)) return view.data;
+  // Of a key set that guards don't know: what is made in inference mode.
+  Ref<> address = Ref<>::steal(PyObject_CallMethod(tensor, "data_ptr", nullptr));
+  void* data = address ? PyLong_AsVoidPtr(address.get()) : nullptr;
+  PyErr_Clear();
+  return data;
 }
 
 bool bump_version(PyObject* tensor, int by) {

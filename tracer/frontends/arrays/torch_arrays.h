@@ -4,11 +4,13 @@
 #include <initializer_list>
 
 #include "tracer/frontends/arrays/arrays.h"
+#include "tracer/frontends/arrays/quick_check.h"
 
 namespace fj {
 
 bool is_torch_array(PyObject* object);
 ArrayInfo describe_torch(PyObject* tensor);
+bool make_quick_torch(PyObject* tensor, QuickCheck& check);
 Ref<> allocate_torch(DType dtype, std::span<const std::int64_t> shape, std::span<const std::int64_t> strides);
 Ref<> view_torch(PyObject* base, DType dtype, std::span<const std::int64_t> shape, std::span<const std::int64_t> strides,
                  std::int64_t offset);

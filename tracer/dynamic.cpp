@@ -1,0 +1,43 @@
+// Marks are kept beside the arrays: NumPy's have no room for attributes, and a mark must not be seen by anybody else.
+#include "tracer/dynamic.h"
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "frame_hook/cpython/ref.h"
+
+namespace fj {
+namespace {
+
+struct Mark {
+  Ref<> array;  // weak
+  std::vector<int> axes;
+  PyObject* alive() const { return reinterpret_cast<PyWeakReference*>(array.get())->wr_object; }
+};
+
+std::unordered_map<PyObject*, Mark>& marks() {
+  static auto* marks = new std::unordered_map<PyObject*, Mark>;  // never destroyed: it owns Python objects
+  return *marks;
+}
+
+}  // namespace
+
+bool mark_dynamic(PyObject* array, const std::vector<int>& axes) {
+  Ref<> weak = Ref<>::steal(PyWeakref_NewRef(array, nullptr));
+  if (!weak) return false;
+  // Addresses are used again: a mark counts while its array lives.
+  std::erase_if(marks(), [](const auto& entry) { return entry.second.alive() == Py_None; });
+  Mark& mark = marks()[array];
+  if (!mark.array) mark.array = weak;
+  for (int axis : axes)
+    if (std::find(mark.axes.begin(), mark.axes.end(), axis) == mark.axes.end()) mark.axes.push_back(axis);
+  return true;
+}
+
+std::vector<int> marked_axes(PyObject* array) {
+  if (marks().empty()) return {};
+  auto found = marks().find(array);
+  return found != marks().end() && found->second.alive() == array ? found->second.axes : std::vector<int>{};
+}
+
+}  // namespace fj
