@@ -33,6 +33,7 @@ def examples():
         yield f"print in a loop, {lib}", printing.print_in_loop, add_mul.arguments(lib)[:1]
     if torch:
         import activation
+        import changing_course
         import mixed
         import test_net
 
@@ -44,6 +45,7 @@ def examples():
             switch.use_gelu = flag
             yield f"activation switch, gelu={flag}", switch, activation.arguments()
         yield "torch -> NumPy -> torch", mixed.mixed, mixed.arguments()
+        yield from changing_course.examples()
 
 
 def interleaved(functions, arguments, rounds=9):

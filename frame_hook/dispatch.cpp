@@ -389,6 +389,7 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
       fj_frame_unlink(thread, frame);
       if (status == SegmentStatus::Raised) return finish(nullptr);
       if (status == SegmentStatus::Retrace) {
+        state.events->withdraw(segment->graph.get());
         cache.forget(instruction, segment.get());
         if (++retraces > kMaximumRetraces) return leave(instruction);
         continue;
@@ -439,6 +440,7 @@ Frameless call_without_frame(FunctionState& state, CodeCache& cache, PyFunctionO
     FrameUpdate update;
     const SegmentStatus status = run_segment(state, cache.options(), segment, values, lease.bindings(), update);
     if (status == SegmentStatus::Retrace) {
+      state.events->withdraw(segment.graph.get());
       cache.forget(0, &segment);
       return Frameless::NoSegment;
     }

@@ -4,6 +4,7 @@
 // after that, so a loop that breaks does not fill the screen.
 #include "frame_hook/events.h"
 
+#include <algorithm>
 #include <cctype>
 #include <cstdio>
 #include <string_view>
@@ -108,6 +109,13 @@ std::string FallbackEvent::text() const {
   result += function + "\n  " + reason;
   if (internal) result += "\n  try   please report it; FRAMEJIT_STRICT=1 raises it where it happens";
   return result;
+}
+
+void Events::withdraw(const Graph* graph) {
+  const auto found = std::find_if(graphs_.begin(), graphs_.end(), [&](const GraphEvent& event) { return event.graph.get() == graph; });
+  if (found == graphs_.end()) return;
+  graphs_.erase(found);
+  --totals().graphs;
 }
 
 void Events::graph(GraphEvent event) {

@@ -80,6 +80,8 @@ Totals& totals();
 class Events {
  public:
   void graph(GraphEvent event);
+  /// The graph was made from a wrong prediction and never ran: another takes its place.
+  void withdraw(const Graph* graph);
   /// `segment` ended in a break (Exit::Kind::Break); loops and handovers are not breaks.
   void graph_break(const Segment& segment);
   void graph_break(BreakEvent event);

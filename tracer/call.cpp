@@ -292,24 +292,39 @@ V TracerImpl::call_without_row(const V& callable, PyObject* object, std::vector<
   break_graph(BreakReason::UnknownCall, callable_name(callable));
 }
 
-/// torch.nn.Module.__call__ where no hook is registered: forward. The tests of the hooks are guarded like any other.
+/// torch.nn.Module.__call__: where no hook is registered, forward; with forward hooks, torch's own code, inlined.
+/// The tests of the hooks are guarded like any other.
 V TracerImpl::call_module(const V& module, std::vector<V> positional, Keywords keywords) {
   auto name = [](const char* text) { return PyUnicode_InternFromString(text); };
-  static PyObject* const own[] = {name("_compiled_call_impl"), name("_backward_hooks"), name("_backward_pre_hooks"),
-                                  name("_forward_hooks"), name("_forward_pre_hooks")};
-  static PyObject* const global[] = {name("_global_backward_pre_hooks"), name("_global_backward_hooks"),
-                                     name("_global_forward_hooks"), name("_global_forward_pre_hooks")};
+  struct Hooks {
+    PyObject* name;
+    bool forward;  // these run as torch's own code calls them
+  };
+  static const Hooks own[] = {{name("_compiled_call_impl"), false}, {name("_backward_hooks"), false}, {name("_backward_pre_hooks"), false},
+                              {name("_forward_hooks"), true},       {name("_forward_pre_hooks"), true}};
+  static const Hooks global[] = {{name("_global_backward_pre_hooks"), false}, {name("_global_backward_hooks"), false},
+                                 {name("_global_forward_hooks"), true},       {name("_global_forward_pre_hooks"), true}};
   static PyObject* const forward = name("forward");
-  for (PyObject* hooks : own) {
-    V found = find_attribute(module, hooks);
-    if (found && truth(found)) break_graph(BreakReason::UnsupportedObject, "a module with hooks");
+  static PyObject* const call_impl = name("_call_impl");
+  bool any = false;
+  for (const Hooks& hooks : own) {
+    V found = find_attribute(module, hooks.name);
+    if (!found || !truth(found)) continue;
+    if (!hooks.forward) break_graph(BreakReason::UnsupportedObject, "a module with backward hooks");
+    any = true;
   }
   PyObject* implementation = module_call();
   PyObject* globals = PyFunction_GET_GLOBALS(implementation);
-  for (PyObject* hooks : global) {
-    PyObject* found = PyDict_GetItemWithError(globals, hooks);
-    if (!found || truth(wrap(found, sources->make(SourceKind::DictItem, globals_source(globals), 0, hooks))))
-      break_graph(BreakReason::UnsupportedObject, "a hook for all modules");
+  for (const Hooks& hooks : global) {
+    PyObject* found = PyDict_GetItemWithError(globals, hooks.name);
+    if (found && !truth(wrap(found, sources->make(SourceKind::DictItem, globals_source(globals), 0, hooks.name)))) continue;
+    if (!found || !hooks.forward) break_graph(BreakReason::UnsupportedObject, "a backward hook for all modules");
+    any = true;
+  }
+  if (any) {
+    V method = find_attribute(module, call_impl);
+    if (!method) break_graph(BreakReason::UnsupportedObject, "a module with hooks");
+    return call(method, std::move(positional), std::move(keywords));
   }
   V method = find_attribute(module, forward);
   if (!method) break_graph(BreakReason::ErrorWhileTracing, "a module without forward");

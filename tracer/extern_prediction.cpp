@@ -6,6 +6,7 @@
 
 #include "runtime/base/error.h"
 #include "tracer/extern_schema.h"
+#include "tracer/frontends/arrays/torch_modes.h"
 #include "tracer/interpreter.h"
 
 namespace fj {
@@ -46,7 +47,7 @@ void append(std::string& text, const ExternArgument& argument, std::span<const E
     case ExternArgument::Kind::Operand: text += "%" + std::to_string(argument.index); break;
     case ExternArgument::Kind::Size: text += "int" + std::to_string(argument.expression.evaluate(symbols)); break;
     default:
-      text += "([:{"[std::min<int>(int(argument.kind) - int(ExternArgument::Kind::Tuple), 3)];
+      text += argument.kind == ExternArgument::Kind::Tuple ? "(" : argument.kind == ExternArgument::Kind::List ? "[" : "slice(";
       for (const ExternArgument& item : argument.items) {
         append(text, item, operands, symbols, alive);
         text += ",";
@@ -60,6 +61,7 @@ std::string signature(const ExternCall& call, std::span<const ExternArray> opera
   std::string text;
   append_address(text, call.callable.get());
   alive.push_back(call.callable);
+  text += "@" + std::to_string(torch_modes());
   for (const ExternArray& operand : operands) {
     text += ";";
     text += name(operand.dtype);
@@ -187,7 +189,10 @@ Prediction run_on_meta(const ExternCall& call, std::span<const ExternArray> oper
   Prediction prediction;
   try {
     std::vector<Ref<>> metas;
-    for (const ExternArray& operand : operands) {
+    // torch's autocast of the CPU passes meta tensors by.
+    const std::optional<DType> narrow = extern_effects(call.name).autocast ? torch_autocast_dtype() : std::nullopt;
+    for (ExternArray operand : operands) {
+      if (narrow && operand.dtype == DType::F32) operand.dtype = *narrow;
       metas.push_back(meta_tensor(operand));
       if (!metas.back()) throw take_error();
     }
@@ -282,14 +287,6 @@ Ref<> extern_argument(const ExternArgument& argument, std::span<const Ref<>> ope
       for (std::size_t i = 0; i < 3; ++i)
         if (!(part[i] = extern_argument(argument.items[i], operands, symbols))) return {};
       return Ref<>::steal(PySlice_New(part[0].get(), part[1].get(), part[2].get()));
-    }
-    case ExternArgument::Kind::Dict: {
-      auto dict = Ref<>::steal(PyDict_New());
-      for (std::size_t i = 0; dict && i + 1 < argument.items.size(); i += 2) {
-        Ref<> key = extern_argument(argument.items[i], operands, symbols), item = extern_argument(argument.items[i + 1], operands, symbols);
-        if (!key || !item || PyDict_SetItem(dict.get(), key.get(), item.get()) < 0) return {};
-      }
-      return dict;
     }
   }
   return {};

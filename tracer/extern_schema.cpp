@@ -19,8 +19,16 @@ const std::unordered_set<std::string>& undeclared_random() {
       "dropout", "dropout_", "native_dropout", "alpha_dropout", "alpha_dropout_", "feature_dropout", "feature_dropout_",
       "feature_alpha_dropout", "feature_alpha_dropout_", "rrelu", "rrelu_", "rand", "randn", "randint", "randperm", "rand_like",
       "randn_like", "randint_like", "lstm", "gru", "rnn_tanh", "rnn_relu", "scaled_dot_product_attention",
-      // Python functions with rows of FJ_TORCH_EXTERN
-      "gumbel_softmax", "dropout1d", "dropout2d", "dropout3d", "fractional_max_pool2d", "fractional_max_pool3d"};
+      "_scaled_dot_product_flash_attention_for_cpu"};
+  return names;
+}
+
+/// What autocast on the CPU casts; a function missing here costs a trace more, as its first call corrects the prediction.
+const std::unordered_set<std::string>& lower_precision() {
+  static const std::unordered_set<std::string> names{
+      "conv1d", "conv2d", "conv3d", "conv_tbc", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "convolution", "bmm",
+      "mm", "mv", "baddbmm", "addmm", "addbmm", "linear", "matmul", "inner", "dot", "einsum", "tensordot", "chain_matmul",
+      "multi_dot", "scaled_dot_product_attention", "lstm", "gru", "rnn_tanh", "rnn_relu"};
   return names;
 }
 
@@ -33,7 +41,7 @@ const std::unordered_set<std::string>& excluded() {
       "set_data", "item", "_local_scalar_dense", "to_dense", "to_mkldnn", "quantize_per_tensor", "dequantize", "pin_memory",
       "_pack_padded_sequence", "_pad_packed_sequence", "_version", "is_leaf", "output_nr", "empty", "empty_like",
       "empty_strided", "new_empty", "new_empty_strided", "_conj", "conj", "_neg_view", "detach_", "get_device", "is_same_size",
-      "cudnn_convolution", "storage_offset"};
+      "cudnn_convolution", "storage_offset", "_batch_norm_impl_index", "batch_norm_update_stats"};
   return names;
 }
 
@@ -42,6 +50,7 @@ bool is_data_name(const std::string& name) { return name.rfind("_assert", 0) == 
 ExternEffects read_effects(const std::string& name) {
   ExternEffects effects;
   effects.random = undeclared_random().count(name) != 0;
+  effects.autocast = lower_precision().count(name) != 0;
   // The running statistics, in training: position of each.
   if (name == "batch_norm" || name == "instance_norm" || name == "native_batch_norm") effects.writes = {3, 4};
   if (excluded().count(name) != 0 || is_data_name(name)) return effects;

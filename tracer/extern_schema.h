@@ -12,6 +12,7 @@ namespace fj {
 struct ExternEffects {
   bool known = false;            // an operator of torch's that makes tensors of its arguments
   bool random = false;
+  bool autocast = false;         // autocast on the CPU casts its f32 tensors to the lower precision
   bool factory = false;          // takes `device=`: may make tensors from none
   std::vector<int> writes;       // positions of arguments that are written though the schema does not say so
 };

@@ -33,7 +33,6 @@ struct ExternArgument {
     Tuple,     // items
     List,      // items
     Slice,     // items: start, stop, step
-    Dict,      // items: key, value, key, value; keys are constants
   };
   Kind kind = Kind::Constant;
   Ref<> object;

@@ -13,8 +13,8 @@ from harness import Outcome, compare, torch
 if torch is None:
     pytest.skip("torch is not installed in this environment", allow_module_level=True)
 
-from torch import nn  # noqa: E402
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence  # noqa: E402
+from changing_course import (AsDeepAsItsInput, ConditionalModel, DynamicModel, TreeNetwork, VariableLengthRNN,  # noqa: E402
+                             square_root_numpy, square_root_torch)
 
 
 def agree(module, calls, grad=False):
@@ -36,42 +36,12 @@ def agree(module, calls, grad=False):
     return report
 
 
-class VariableLengthRNN(nn.Module):
-    def __init__(self, inputs, hidden, outputs):
-        super().__init__()
-        self.rnn = nn.RNN(inputs, hidden, batch_first=True)
-        self.fc = nn.Linear(hidden, outputs)
-
-    def forward(self, x, lengths):
-        packed = pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False)
-        output, _ = self.rnn(packed)
-        output, _ = pad_packed_sequence(output)
-        last = output[lengths - 1, torch.arange(x.shape[0]), :]
-        return self.fc(last)
-
-
 def test_variable_length_rnn():
     torch.manual_seed(0)
     calls = [(torch.randn(len(lengths), max(lengths), 10), torch.tensor(lengths)) for lengths in
              ([3, 2, 4], [3, 2, 4], [4, 4, 1], [1, 5, 2], [2, 2], [6, 1, 1, 3])]
     report = agree(VariableLengthRNN(10, 20, 5), calls)
     assert report.graphs, report
-
-
-class ConditionalModel(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.conv1 = nn.Conv2d(3, 16, 3)
-        self.conv2 = nn.Conv2d(16, 32, 3)
-        self.fc = nn.Linear(32 * 6 * 6, 10)
-
-    def forward(self, x, flag):
-        x = torch.relu(self.conv1(x))
-        if flag:
-            with torch.no_grad():
-                x = torch.max_pool2d(x, 2)
-        x = torch.relu(self.conv2(x))
-        return self.fc(torch.flatten(x, 1))
 
 
 def test_conditional_model():
@@ -98,33 +68,10 @@ def test_gradients_flow_where_eager_lets_them():
     assert module.conv1.weight.grad is not None
 
 
-class DynamicModel(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.first = nn.Linear(10, 20)
-
-    def forward(self, x, num_layers):
-        x = torch.relu(self.first(x))
-        for _ in range(num_layers):
-            x = torch.relu(nn.Linear(20, 20)(x))
-        return x
-
-
 def test_layers_made_in_forward_start_from_eager_s_random_values():
     torch.manual_seed(0)
     report = agree(DynamicModel(), [(torch.randn(3, 10), layers) for layers in (2, 3, 1, 4, 0)])
     assert report.graphs, report
-
-
-class TreeNetwork(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.leaf, self.pair = nn.Linear(4, 8), nn.Linear(16, 8)
-
-    def forward(self, tree):
-        if isinstance(tree, tuple):
-            return torch.tanh(self.pair(torch.cat([self.forward(branch) for branch in tree], dim=-1)))
-        return torch.tanh(self.leaf(tree))
 
 
 def test_tree_network():
@@ -135,43 +82,10 @@ def test_tree_network():
     assert not report.breaks and len(report.graphs) == len(trees), report
 
 
-class AsDeepAsItsInput(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(6, 6)
-
-    def forward(self, x):
-        for _ in range(int(x.mean().item() * 10)):
-            x = torch.relu(self.layer(x)) + x
-        return x
-
-
 def test_number_of_layers_depends_on_the_input_s_mean():
     torch.manual_seed(0)
     report = agree(AsDeepAsItsInput(), [(torch.rand(3, 6) * scale,) for scale in (0.2, 1.0, 0.5, 0.0)])
     assert {b.name for b in report.breaks} == {"ScalarFromArray"}, report
-
-
-def square_root_torch(x, tolerance):
-    guess = torch.ones_like(x)
-    error = (guess * guess - x).abs().max()
-    steps = 0
-    while error > tolerance:
-        guess = 0.5 * (guess + x / guess)
-        error = (guess * guess - x).abs().max()
-        steps += 1
-    return guess, steps
-
-
-def square_root_numpy(x, tolerance):
-    guess = np.ones_like(x)
-    error = np.abs(guess * guess - x).max()
-    steps = 0
-    while error > tolerance:
-        guess = 0.5 * (guess + x / guess)
-        error = np.abs(guess * guess - x).max()
-        steps += 1
-    return guess, steps
 
 
 @pytest.mark.parametrize("function, array", [(square_root_torch, torch.tensor), (square_root_numpy, np.array)], ids=["torch", "numpy"])

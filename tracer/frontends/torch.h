@@ -45,6 +45,8 @@ std::optional<DType> torch_dtype_argument(Tracer& tracer, const V& value);
 /// Breaks unless device (given or not) is the CPU and layout, memory format and the like are the defaults.
 void require_cpu(Tracer& tracer, const V& device);
 
+/// Breaks where autocast gives the operation another dtype: the library's own function runs instead.
+void leave_to_autocast();
 /// The operand's contents in `dtype`, not broadcast.
 ValueId torch_value(Tracer& tracer, const TorchOperand& operand, DType dtype);
 /// A cast as torch performs it: f64 becomes a half type by way of f32, rounding twice.

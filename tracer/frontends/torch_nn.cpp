@@ -147,6 +147,7 @@ struct Product {
 };
 
 Product two_tensors(Tracer& tracer, const Parameters& p, const char* first, const char* second) {
+  leave_to_autocast();
   Product product{torch_tensor(tracer, p.required(first)), torch_tensor(tracer, p.required(second))};
   if (product.a->dtype != product.b->dtype) refuse("a product of tensors of different dtypes");
   if (product.a->dtype == DType::Bool) refuse("a product of booleans");
@@ -327,6 +328,7 @@ V reduced_loss(Tracer& tracer, const Parameters& p, ValueId value, const TorchOp
 }
 
 V pointwise_loss(Tracer& tracer, const char* name, const Arguments& arguments, bool square) {
+  leave_to_autocast();
   Parameters p(tracer, name, arguments, "input, target, size_average, reduce, reduction, weight");
   TorchOperands operands{torch_operand(tracer, p.required("input")), torch_operand(tracer, p.required("target"))};
   for (const TorchOperand& operand : operands)

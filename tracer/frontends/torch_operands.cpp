@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "runtime/base/error.h"
+#include "tracer/frontends/arrays/torch_modes.h"
 #include "tracer/frontends/torch.h"
 
 namespace fj {
@@ -167,6 +168,10 @@ void require_cpu(Tracer& tracer, const V& device) {
   const std::string name = bytes ? bytes : "";
   PyErr_Clear();
   if (name != "cpu" && name != "cpu:0") unsupported("a device other than the CPU");
+}
+
+void leave_to_autocast() {
+  if (torch_autocast_dtype()) unsupported("an operation that autocast casts");
 }
 
 ValueId torch_cast(Tracer& tracer, ValueId value, DType to) {

@@ -201,6 +201,7 @@ V torch_mean(Tracer& tracer, const Arguments& arguments) {
 }
 
 V torch_prod(Tracer& tracer, const Arguments& arguments) {
+  leave_to_autocast();
   Parameters p(tracer, "prod", arguments, "input, dim, keepdim, *, dtype, out");
   p.unsupported("out");
   Reduction r = reduction(tracer, p);

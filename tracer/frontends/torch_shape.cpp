@@ -435,6 +435,7 @@ V concatenated(Tracer& tracer, const std::vector<Array>& parts, std::int64_t dim
 }  // namespace
 
 V torch_cat(Tracer& tracer, const Arguments& arguments) {
+  leave_to_autocast();
   Parameters p(tracer, "cat", arguments, "tensors, dim, *, axis, out");
   p.unsupported("out");
   std::vector<Array> parts = torch_tensors(tracer, p.required("tensors"));
@@ -444,6 +445,7 @@ V torch_cat(Tracer& tracer, const Arguments& arguments) {
 }
 
 V torch_stack(Tracer& tracer, const Arguments& arguments) {
+  leave_to_autocast();
   Parameters p(tracer, "stack", arguments, "tensors, dim, *, out");
   p.unsupported("out");
   std::vector<Array> parts = torch_tensors(tracer, p.required("tensors"));
@@ -465,6 +467,7 @@ V torch_stack(Tracer& tracer, const Arguments& arguments) {
 
 namespace {
 V joined(Tracer& tracer, const char* name, bool vertical, const Arguments& arguments) {
+  leave_to_autocast();
   Parameters p(tracer, name, arguments, "tensors, *, out");
   p.unsupported("out");
   std::vector<Array> parts = torch_tensors(tracer, p.required("tensors"));

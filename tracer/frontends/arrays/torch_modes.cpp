@@ -210,10 +210,17 @@ std::uint64_t torch_modes() {
   return word;
 }
 
+std::optional<DType> torch_autocast_dtype() {
+  if (!(torch_modes() & torch_mode_bits::kAutocast)) return std::nullopt;
+  const Getters* get = getters();
+  Ref<> dtype = get != nullptr && get->autocast_dtype != nullptr ? Ref<>::steal(PyObject_CallFunction(get->autocast_dtype, "s", "cpu")) : Ref<>();
+  PyErr_Clear();
+  return dtype ? dtype_from_object(dtype.get()) : std::nullopt;
+}
+
 const char* torch_modes_refusal() {
   using namespace torch_mode_bits;
   const std::uint64_t word = torch_modes();
-  if (word & kAutocast) return "autocast is on";
   if (word & field(kFunctionModes)) return "a __torch_function__ mode or a default device is set";
   if (word & field(kDispatchModes)) return "a __torch_dispatch__ mode is on";
   if (word & field(kFunctorchLevel)) return "the call is inside torch.func (vmap, grad, jvp, ...)";

@@ -2,6 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+
+#include "runtime/base/dtype.h"
 
 namespace fj {
 
@@ -11,5 +14,8 @@ constexpr std::uint64_t kInference = 1, kDeterministic = 2, kAutocast = 4, kOthe
 constexpr int kAutocastDtype = 8, kDefaultDtype = 16, kFunctionModes = 24, kDispatchModes = 32, kFunctorchLevel = 40, kForwardLevel = 48;
 constexpr std::uint64_t field(int shift) { return std::uint64_t(0xff) << shift; }
 }  // namespace torch_mode_bits
+
+/// The dtype autocast on the CPU casts to; nothing: it is off.
+std::optional<DType> torch_autocast_dtype();
 
 }  // namespace fj
