@@ -2,8 +2,8 @@
 
     python benchmarks/first_call.py [--systems framejit,numba,jax] [--runs 3] [--warm]
 
-The library's own first operation is not counted, the compiler's own imports are, where they are lazy (torch.compile). --warm
-repeats each with the caches its first process left.
+The library's own first operation is not counted, the compiler's own imports are, where they are lazy (torch.compile). Processor
+time is of all threads and of the compilers that were started and have ended. --warm repeats each with the caches its first process left.
 """
 import argparse
 import os
@@ -15,7 +15,7 @@ import tempfile
 import systems
 
 PROGRAM = """
-import sys, time
+import resource, sys, time
 sys.path.insert(0, {folder!r})
 import systems
 from workloads.pointwise import ChainOps
@@ -24,9 +24,11 @@ function = systems.program(ChainOps, row)
 arguments = systems.arrays_of(row.arrays, ChainOps.arguments(64, 64))
 if row.source not in ("numba", "numexpr"):
     function(*arguments)  # eager once: the library's own start-up is not the compiler's
-started = time.perf_counter()
+def processor():
+    return sum(u.ru_utime + u.ru_stime for u in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)))
+busy, started = processor(), time.perf_counter()
 row.wrap(function)(*arguments)
-print(time.perf_counter() - started)
+print(time.perf_counter() - started, processor() - busy)
 """
 
 
@@ -36,7 +38,12 @@ def first_call(system, cache):
     result = subprocess.run([sys.executable, "-P", "-c", PROGRAM.format(folder=folder, system=system)], env=environment, capture_output=True, text=True)
     if result.returncode:
         raise RuntimeError((result.stderr.strip().splitlines() or ["no message"])[-1])
-    return float(result.stdout.split()[-1])
+    return [float(word) for word in result.stdout.split()[-2:]]
+
+
+def middle(runs):
+    wall, processor = (statistics.median(column) * 1e3 for column in zip(*runs))
+    return f"{wall:10.1f} ms, {processor:.1f} ms of processor time"
 
 
 def main():
@@ -58,8 +65,8 @@ def main():
         except RuntimeError as error:
             print(f"{system:24} failed: {error}")
             continue
-        line = f"{system:24}{statistics.median(cold) * 1e3:12.1f} ms"
-        print(line + (f"{statistics.median(warm) * 1e3:12.1f} ms in the next process" if warm else ""), flush=True)
+        line = f"{system:24}" + middle(cold)
+        print(line + (f"   next process: {middle(warm)}" if warm else ""), flush=True)
 
 
 if __name__ == "__main__":

@@ -69,4 +69,4 @@ def description():
             versions[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             pass
-    return {"processor": model, "cores": len(os.sched_getaffinity(0)), "system": platform.platform(terse=True), "versions": versions}
+    return {"processor": model, "cores": len(os.sched_getaffinity(0)), "versions": versions}

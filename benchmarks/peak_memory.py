@@ -2,7 +2,8 @@
 
     python benchmarks/peak_memory.py [words] [--size ram]
 
-What is printed is the growth of the process's peak over five calls, beyond its arguments, whose results are dropped at once.
+What is printed is the growth of the process's peak over five calls, beyond its arguments, whose results are dropped at once; for
+framejit with what compiling for the new sizes takes, about 2 MiB.
 """
 import argparse
 import os
@@ -61,7 +62,7 @@ def main():
                 print(f"{name:20} {library:6} failed: {error}")
                 continue
             print(f"{name:20} {library:6} eager {eager / 2**20:8.1f} MiB   framejit {compiled / 2**20:8.1f} MiB"
-                  f"{'   more than eager' if compiled > eager + 2**20 else ''}", flush=True)
+                  f"{'   more than eager' if compiled > eager + 2**22 else ''}", flush=True)
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ def main(paths):
         results.update(loaded["results"])
     statistic = about.get("statistic", "median")
     workloads = all_workloads()
-    print(f"{about['processor']}, {about['cores']} cores, {about['system']}; " + ", ".join(f"{k} {v}" for k, v in about["versions"].items()) + ".")
+    print(f"{about['processor']}, {about['cores']} cores; " + ", ".join(f"{k} {v}" for k, v in about["versions"].items()) + ".")
     for size in SIZES:
         print(f"\n| {size} | arrays | eager | framejit | over eager | best peer | over best peer | of the limit |\n|---|---|---|---|---|---|---|---|")
         for key, records in results.items():
