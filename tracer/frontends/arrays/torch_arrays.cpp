@@ -254,7 +254,12 @@ Ref<> view_torch(PyObject* base, DType dtype, std::span<const std::int64_t> shap
 
 void* torch_data(PyObject* tensor) {
   ArrayView view;
-  return read_torch(tensor, view) ? view.data : nullptr;
+  if (read_torch(tensor, view)) return view.data;
+  // A tensor of another kind than the layout was found for: one that was made in inference mode.
+  Ref<> address = Ref<>::steal(PyObject_CallMethod(tensor, "data_ptr", nullptr));
+  void* data = address ? PyLong_AsVoidPtr(address.get()) : nullptr;
+  PyErr_Clear();
+  return data;
 }
 
 bool bump_version(PyObject* tensor, int by) {
