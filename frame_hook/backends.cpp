@@ -195,6 +195,12 @@ std::unique_ptr<Program> compile_graph(const Segment& segment, const FrameValues
   });
 }
 
+std::unique_ptr<Program> compile_backward(const Graph& graph, const Options& options) {
+  CompileOptions compile;
+  compile.threads = int(options.threads);
+  return without_gil([&] { return options.backend == "reference" ? compile_reference(graph, compile) : compile_llvm(graph, compile); });
+}
+
 void set_backend_resolver(Ref<> resolver) { backend_resolver = std::move(resolver); }
 PyObject* error_type(ErrorKind kind) {
   PyObject* type = error_types[std::size_t(kind)].get();

@@ -22,6 +22,9 @@ struct BackendFailure {};
 std::unique_ptr<Program> compile_graph(const Segment& segment, const FrameValues& values, const Options& options,
                                        PyObject* callable, std::size_t& code_bytes);
 
+/// A backward program, by the built-in back ends: a user's own sees forward graphs only.
+std::unique_ptr<Program> compile_backward(const Graph& graph, const Options& options);
+
 /// A borrowed reference to the callable that Python has registered under a name; null if there is none.
 /// `resolver` is set once by the package: name -> callable or None.
 void set_backend_resolver(Ref<> resolver);

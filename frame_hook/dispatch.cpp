@@ -251,9 +251,10 @@ bool refuse_break(const Segment& segment) {
     Segment& segment = *traced.segment;
     if (options.fullgraph && segment.exit.kind != Exit::Kind::Return) return {nullptr, refuse_break(segment)};
     std::size_t code_bytes = 0;
-    if (segment.graph && !segment.program && !segment.needs_gradient)
+    if (segment.graph && !segment.program && !segment.eager_gradient)
       segment.program = compile_graph(segment, values, options, callable, code_bytes);
     segment.bytes = bytes_of(segment, code_bytes);
+    if (segment.derivative) segment.derivative->compile_with([options](const Graph& graph) { return compile_backward(graph, options); });
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
     record_segment(state, segment, seconds.count());
     std::shared_ptr<const Segment> published = std::move(traced.segment);
@@ -276,7 +277,7 @@ bool only_hands_over(const Segment& segment) {
 /// Runs a segment whose guards hold. Never throws; an error is set with Raised only.
 SegmentStatus run_segment(FunctionState& state, const Options& options, const Segment& segment, const FrameValues& values,
                           const GuardBindings& bindings, FrameUpdate& update) {
-  if (segment.needs_gradient) {
+  if (segment.eager_gradient) {
     state.events->fallback(state.name, "the result needs a gradient: the call runs operation by operation");
     return SegmentStatus::Eager;
   }

@@ -95,6 +95,22 @@ struct Write {
   ValueId value;
 };
 
+/// The rule of a Composite: a function of rules/grad_composites.
+enum class CompositeRule : std::uint8_t {
+#define FJ_COMPOSITE(name) name,
+#include "graph_ir/rules/composites.def"
+};
+
+/// A stretch of nodes that is one function of a library and has a derivative of its own: differentiating the nodes one by
+/// one would lose it at singular points, or overflow. Made by the front ends, read by `differentiate`, dropped by `optimise`.
+struct Composite {
+  CompositeRule rule;
+  std::vector<ValueId> operands;
+  ValueId result;
+  std::vector<ValueId> kept;  // values of the stretch that the rule uses
+  Attrs attrs;
+};
+
 class Graph {
  public:
   std::string name = "f";
@@ -103,6 +119,7 @@ class Graph {
   std::vector<Node> nodes;  // topological order
   std::vector<Output> outputs;
   std::vector<Write> writes;
+  std::vector<Composite> composites;  // by their results' definitions
 
   ValueId new_value(Type type);
   const Type& type(ValueId value) const;

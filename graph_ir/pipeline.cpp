@@ -21,6 +21,7 @@ void run(Graph& graph, Pass pass, [[maybe_unused]] const char* name) {
 }  // namespace
 
 void optimise(Graph& graph, bool conditions) {
+  graph.composites.clear();  // they name values, which the passes replace
   const auto remove_dead = [conditions](Graph& changed) { return dce(changed, conditions); };
 #ifndef NDEBUG
   check(graph, "as captured");

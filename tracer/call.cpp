@@ -158,7 +158,7 @@ V TracerImpl::call_object(const V& callable, PyObject* object, std::vector<V> po
   if (Handler handler = find_handler(object)) {
     if (!guard_value(value) && value.source) add_guard(GuardKind::Identity, value.source, object);
     try {
-      return handler(tracer, {positional, keywords});
+      return run_handler(tracer, handler, {positional, keywords});
     } catch (const BreakGraph& refused) {
       if (refused.reason != BreakReason::UnsupportedOperation || !goes_on_without_row(object)) throw;
       try {
@@ -400,7 +400,7 @@ V TracerImpl::call_builtin_method(BuiltinValue& method, std::vector<V> positiona
         if (!bound) PyErr_Clear();
         if (Handler handler = bound ? find_handler(bound.get()) : nullptr) {
           if (!guard_value(*known) && owner->source) add_guard(GuardKind::Identity, owner->source, known->object.get());
-          return handler(tracer, {std::move(positional), std::move(keywords)});
+          return run_handler(tracer, handler, {std::move(positional), std::move(keywords)});
         }
       }
       PyObject* object = constant_object(owner);

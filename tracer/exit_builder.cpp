@@ -31,6 +31,7 @@ class ExitBuilder {
   int output_of(ValueId value, Library library, const Strides& strides, bool scalar);
   void build_effects();
   void keep_written_apart();
+  void derive();
   [[noreturn]] void cannot(const V& value) { throw CannotRebuildValue{value->born, describe(value)}; }
 
   RecipeStep& step(RecipeOp op, std::vector<int> args = {}) {
@@ -63,7 +64,7 @@ class ExitBuilder {
   std::unique_ptr<Segment> segment_;
   std::vector<RecipeStep> steps_, effects_;
   std::map<Value*, int> registers_;
-  std::map<FakeStorage*, int> owners_;
+  std::map<FakeStorage*, int> owners_, owner_outputs_;  // registers, and indices of outputs
   std::map<const DetachedTensor*, int> detached_;
   std::set<int*> moved_versions_;
   std::vector<V> alive_;  // a key of registers_ must not be freed and reused
@@ -237,6 +238,7 @@ int ExitBuilder::storage_owner(FakeStorage& storage, const std::shared_ptr<FakeS
   if (storage.input_array) {
     target = from_source(storage.input_array->source);
   } else {
+    owner_outputs_[&storage] = int(t_.graph->outputs.size());
     target = output_of(shared->contents, storage.library, storage.strides, false);
   }
   owners_[&storage] = target;
@@ -280,11 +282,21 @@ int ExitBuilder::build_array(const V& value) {
     made.expression = array.offset;
     target = made.target;
   }
+  if (array.stops_gradient && !array.detached && !crosses) {
+    RecipeStep& made = step(RecipeOp::Call, {target});
+    made.object = Ref<>::steal(PyObject_GetAttrString(torch_module(), "Tensor"));
+    made.object = Ref<>::steal(PyObject_GetAttrString(made.object.get(), "detach"));
+    target = made.target;
+  }
   for (int crossing = 0; crossing < (crosses ? 1 : returns ? 2 : 0); ++crossing) target = step(RecipeOp::CrossView, {target}).target;
   // Views share a counter with their base; tensors made of NumPy's memory have each their own.
   const bool of_input = storage.input_array && array.torch_version == storage.torch_version;
-  if (*array.torch_version && !of_input && (crosses || returns || moved_versions_.insert(array.torch_version.get()).second))
-    effect(RecipeOp::BumpVersion, {target}).index = *array.torch_version;
+  if (*array.torch_version && !of_input && (crosses || returns || moved_versions_.insert(array.torch_version.get()).second)) {
+    if (!crosses && !returns && array.torch_version == storage.torch_version)
+      segment_->output_versions.emplace_back(owner_outputs_.at(&storage), *array.torch_version);
+    else
+      effect(RecipeOp::BumpVersion, {target}).index = *array.torch_version;
+  }
   return target;
 }
 
@@ -423,6 +435,24 @@ bool looks_at_frame(const Frame& frame, Exit::Kind kind) {
 
 }  // namespace
 
+/// The derivative of the graph, which is as captured still; the program returns what it saves behind its results.
+void ExitBuilder::derive() {
+  if (t_.inputs_requiring_gradient.empty()) return;
+  try {
+    segment_->derivative = Derivative::of(*t_.graph, t_.inputs_requiring_gradient);
+  } catch (const NoDerivative&) {
+    segment_->eager_gradient = true;
+  }
+  if (!segment_->derivative) return;
+  if (segment_->derivative->reads_written_input()) {
+    segment_->derivative = nullptr;
+    segment_->eager_gradient = true;
+    return;
+  }
+  segment_->graph = std::make_shared<Graph>(segment_->derivative->forward());
+  segment_->output_library.resize(segment_->graph->outputs.size(), Library::Torch);
+}
+
 std::unique_ptr<Segment> ExitBuilder::finish(const Frame& frame, const V* result, Exit::Kind kind) {
   Recipe& recipe = segment_->recipe;
   if (!t_.handling.empty()) cannot(t_.handling.front());
@@ -450,11 +480,11 @@ std::unique_ptr<Segment> ExitBuilder::finish(const Frame& frame, const V* result
   recipe.steps = std::move(steps_);
   for (RecipeStep& effect : effects_) recipe.steps.push_back(std::move(effect));
   segment_->inputs = t_.graph_inputs;
-  segment_->needs_gradient = t_.needs_gradient;
   if (t_.uses_numpy)
     segment_->collects = t_.collected_conditions() & (kFloatDivide | kFloatOverflow | kFloatUnderflow | kFloatInvalid);
   segment_->nodes = int(t_.graph->nodes.size());
   segment_->graph = t_.graph;
+  derive();
   segment_->externs = t_.externs;
   segment_->guards = std::move(t_.guards);
   return std::move(segment_);

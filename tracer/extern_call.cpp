@@ -66,7 +66,7 @@ ExternArgument ExternBuilder::argument(const V& value) {
       const auto known = std::find(operand_values_.begin(), operand_values_.end(), array);
       result.index = int(known - operand_values_.begin());
       if (known != operand_values_.end()) return result;
-      requires_grad_ = requires_grad_ || array->requires_grad;
+      requires_grad_ = requires_grad_ || t_.requires_gradient(*array);
       for (const Dims* dims : {&array->shape, &array->strides})
         for (const SymDim& size : *dims) symbolic_ = symbolic_ || !size.is_constant();
       operands_.push_back(t_.read(*array));
@@ -360,7 +360,8 @@ V ExternBuilder::run(const std::vector<V>& positional, const Keywords& keywords)
     }
     t_.note_torch();
   }
-  if (requires_grad_ && t_.modes.grad) t_.needs_gradient = true;
+  if (requires_grad_ && t_.modes.grad)
+    break_graph(BreakReason::Gradient, "`" + call_.name + "` runs in torch, which has its derivative");
 
   std::vector<std::int64_t> hints;
   for (const Symbol& symbol : t_.graph->symbols) hints.push_back(symbol.hint);

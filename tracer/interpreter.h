@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "frame_hook/cpython/cpython.h"
+#include "graph_ir/autodiff.h"
 #include "tracer/frontends/frontend.h"
 #include "tracer/extern_table.h"
 #include "tracer/tracer.h"
@@ -269,10 +270,17 @@ class TracerImpl {
   void note_torch();
   void note_array(const ArrayValue& array);               // guards of the library's modes
   void check_overlaps();
+  // ---- gradients (variables/arrays.cpp). Asked where grad mode is on outside: else nothing needs one.
+  bool requires_gradient(const ArrayValue& array);
+  bool requires_gradient(ValueId value) { return modes_outside().grad && flow.needs(value); }
+  /// The value as a constant of the derivative.
+  ValueId stopped(ValueId value);
+  GradientFlow flow{*graph};
+  std::vector<int> inputs_requiring_gradient;             // of the graph
   std::vector<std::shared_ptr<FakeStorage>> input_storages;
   std::vector<SourceRef> graph_inputs;                    // in order
   std::vector<std::shared_ptr<FakeStorage>> written_inputs;  // in order of first write
-  bool needs_gradient = false, uses_torch = false, uses_numpy = false;
+  bool uses_torch = false, uses_numpy = false;
   Modes modes;
   int mode_changed_at = 0;           // the step that changed the grad mode last
   const Modes& modes_outside() const { return modes_outside_; }

@@ -100,7 +100,7 @@ SegmentStatus eager(FrameUpdate& update, std::string reason) {
 }  // namespace
 
 SegmentStatus Segment::run(const FrameValues& values, const GuardBindings& bindings, FrameUpdate& update) const {
-  if (needs_gradient) return eager(update, "the result needs a gradient");
+  if (eager_gradient) return eager(update, "the result needs a gradient");
 
   std::size_t graph_symbols = graph ? graph->symbols.size() : 0;
   Buffer<std::int64_t, 16> symbols(std::max(bindings.symbols.size(), graph_symbols));
@@ -152,6 +152,12 @@ SegmentStatus Segment::run(const FrameValues& values, const GuardBindings& bindi
       return host.mispredicted() ? SegmentStatus::Retrace : failed;
     }
     wrote = !graph->writes.empty();
+    // Before autograd sees the outputs: what it saves of them is as it will stay.
+    for (auto [output, versions] : output_versions)
+      if (!bump_version(static_cast<PyObject*>(output_buffer.span()[std::size_t(output)].object), versions))
+        return wrote ? SegmentStatus::Raised : eager(update, "an object could not be made");
+    // What fails there is the user's: a hook on saved tensors, which must not be called again.
+    if (derivative && !derivative->link(input_buffer.span(), output_buffer.span(), symbols.span())) return SegmentStatus::Raised;
   }
 
   if (plain) {

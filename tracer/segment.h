@@ -13,6 +13,7 @@
 #include "graph_ir/graph.h"
 #include "guards/guard_set.h"
 #include "runtime/program.h"
+#include "tracer/derivative.h"
 #include "tracer/extern_table.h"
 #include "tracer/recipe.h"
 
@@ -65,7 +66,9 @@ class Segment {
   bool covers_function = false;                    // starts at instruction 0 and returns: needs no frame
   std::vector<Library> output_library;
   std::uint32_t collects = 0;                      // KernelStatus bits the program can raise for NumPy
-  bool needs_gradient = false;                     // must not run compiled: see Exit / breaks.def Gradient
+  std::shared_ptr<Derivative> derivative;          // if a result needs a gradient
+  bool eager_gradient = false;                     // a result needs a gradient that only torch can give: not run compiled
+  std::vector<std::pair<int, int>> output_versions;  // outputs written in place, by how many `_version`s
   int nodes = 0;
   std::size_t bytes = 0;                           // what it costs to keep, about; its machine code exactly
   mutable std::uint64_t last_used = 0;             // a clock of hits

@@ -87,6 +87,8 @@ ValueId Tracer::read(const ArrayValue& array) { return impl_->read(array); }
 void Tracer::write(ArrayValue& array, ValueId value) { impl_->write(array, value); }
 
 std::shared_ptr<ArrayValue> Tracer::new_array(Library library, ValueId value, std::optional<Strides> strides) {
+  // What is computed under no_grad() is a constant.
+  if (library == Library::Torch && !impl_->modes.grad && impl_->requires_gradient(value)) value = impl_->stopped(value);
   const Type& type = impl_->graph->type(value);
   auto storage = std::make_shared<FakeStorage>();
   storage->dtype = type.dtype;
@@ -122,10 +124,15 @@ std::shared_ptr<ArrayValue> Tracer::new_view(const std::shared_ptr<ArrayValue>& 
   array->detached = base->detached;
   array->torch_version = base->torch_version;
   array->requires_grad = base->requires_grad;
+  array->stops_gradient = base->stops_gradient || (!impl_->modes.grad && impl_->requires_gradient(*base));
   array->writeable = base->writeable;
   return array;
 }
 
-void Tracer::mark_gradient() { impl_->needs_gradient = true; }
+void Tracer::composite(CompositeRule rule, std::vector<ValueId> operands, ValueId result, std::vector<ValueId> kept, Attrs attrs) {
+  impl_->graph->composites.push_back({rule, std::move(operands), result, std::move(kept), std::move(attrs)});
+}
+bool Tracer::requires_gradient(const ArrayValue& array) { return impl_->requires_gradient(array); }
+bool Tracer::requires_gradient(ValueId value) { return impl_->requires_gradient(value); }
 
 }  // namespace fj

@@ -103,8 +103,11 @@ class Tracer {
   /// What the library's own function returns, run as a node of the graph: see extern_call in ops.def. Breaks with
   /// UnsupportedOperation, having written nothing, if it can't be predicted.
   V extern_call(const V& callable, const std::vector<V>& positional, const std::vector<std::pair<std::string, V>>& keywords);
-  /// Some value in the graph needs a gradient and grad mode is on.
-  void mark_gradient();
+  /// A function of a library whose derivative is a rule of its own. The result is the last node's.
+  void composite(CompositeRule rule, std::vector<ValueId> operands, ValueId result, std::vector<ValueId> kept = {}, Attrs attrs = {});
+  /// Whether a gradient would flow back through the array (or value).
+  bool requires_gradient(const ArrayValue& array);
+  bool requires_gradient(ValueId value);
 
   void attach(class TracerImpl* impl) { impl_ = impl; }
 

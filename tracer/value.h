@@ -97,6 +97,7 @@ struct FakeStorage {
   std::int64_t first_byte = 0, last_byte = -1;  // memory of an array from outside, to find overlaps
   std::weak_ptr<Value> owner;   // the array object that made it: base of returned views
   std::shared_ptr<int> torch_version;  // the owner's
+  bool written_without_gradient = false;  // an array that requires a gradient, under no_grad()
 };
 
 /// One step from a storage's owner to a view, in graph operations that can be run in both directions.
@@ -131,7 +132,8 @@ class ArrayValue final : public Value {
   bool numpy_scalar = false;    // np.float64 and friends: immutable, rank 0
   bool wrapped_number = false;  // torch: a 0-d tensor made from a Python number promotes weakly
   bool parameter = false;
-  bool requires_grad = false;
+  bool requires_grad = false;   // from outside: what the array itself says
+  bool stops_gradient = false;  // torch: a view through which no gradient flows
   bool writeable = true;
   /// In-place operations through this tensor and what shares torch's version counter with it: its views.
   std::shared_ptr<int> torch_version = std::make_shared<int>(0);

@@ -20,15 +20,25 @@ ValueId constant_with(Tracer& tracer, Op op, double value, ValueId x) {
   return emit(tracer, op, {constant_like(tracer, x, value), x});
 }
 
+ValueId composite(Tracer& tracer, CompositeRule rule, std::vector<ValueId> operands, ValueId result,
+                  std::vector<std::pair<std::string, Attr>> attrs, std::vector<ValueId> kept) {
+  Attrs named;
+  for (auto& [name, value] : attrs) named.set(name, std::move(value));
+  tracer.composite(rule, std::move(operands), result, std::move(kept), std::move(named));
+  return result;
+}
+
 ValueId sigmoid(Tracer& tracer, ValueId input) {
   return in_compute_dtype(tracer, input, [&](ValueId x) {
-    return constant_with(tracer, Op::div, 1, with_constant(tracer, Op::add, emit(tracer, Op::exp, {emit(tracer, Op::neg, {x})}), 1));
+    ValueId powers = with_constant(tracer, Op::add, emit(tracer, Op::exp, {emit(tracer, Op::neg, {x})}), 1);
+    return composite(tracer, CompositeRule::Sigmoid, {x}, constant_with(tracer, Op::div, 1, powers));
   });
 }
 
 ValueId silu(Tracer& tracer, ValueId input) {
   return in_compute_dtype(tracer, input, [&](ValueId x) {
-    return emit(tracer, Op::div, {x, with_constant(tracer, Op::add, emit(tracer, Op::exp, {emit(tracer, Op::neg, {x})}), 1)});
+    ValueId powers = with_constant(tracer, Op::add, emit(tracer, Op::exp, {emit(tracer, Op::neg, {x})}), 1);
+    return composite(tracer, CompositeRule::Silu, {x}, emit(tracer, Op::div, {x, powers}));
   });
 }
 
@@ -36,12 +46,14 @@ ValueId gelu(Tracer& tracer, ValueId input, bool tanh_approximation) {
   return in_compute_dtype(tracer, input, [&](ValueId x) {
     if (!tanh_approximation) {
       ValueId error = emit(tracer, Op::erf, {with_constant(tracer, Op::mul, x, M_SQRT1_2)});
-      return emit(tracer, Op::mul, {with_constant(tracer, Op::mul, x, 0.5), with_constant(tracer, Op::add, error, 1)});
+      ValueId result = emit(tracer, Op::mul, {with_constant(tracer, Op::mul, x, 0.5), with_constant(tracer, Op::add, error, 1)});
+      return composite(tracer, CompositeRule::Gelu, {x}, result);
     }
     ValueId cube = emit(tracer, Op::mul, {emit(tracer, Op::mul, {x, x}), x});
     ValueId inner = emit(tracer, Op::add, {x, with_constant(tracer, Op::mul, cube, 0.044715)});
     ValueId bent = emit(tracer, Op::tanh, {with_constant(tracer, Op::mul, inner, M_SQRT2 * M_2_SQRTPI * 0.5)});
-    return emit(tracer, Op::mul, {with_constant(tracer, Op::mul, x, 0.5), with_constant(tracer, Op::add, bent, 1)});
+    ValueId result = emit(tracer, Op::mul, {with_constant(tracer, Op::mul, x, 0.5), with_constant(tracer, Op::add, bent, 1)});
+    return composite(tracer, CompositeRule::GeluTanh, {x}, result);
   });
 }
 
@@ -49,7 +61,8 @@ ValueId softplus(Tracer& tracer, ValueId input, double beta, double threshold) {
   return in_compute_dtype(tracer, input, [&](ValueId x) {
     ValueId scaled = with_constant(tracer, Op::mul, x, beta);
     ValueId soft = with_constant(tracer, Op::div, emit(tracer, Op::log1p, {emit(tracer, Op::exp, {scaled})}), beta);
-    return emit(tracer, Op::where, {with_constant(tracer, Op::gt, scaled, threshold), x, soft});
+    ValueId result = emit(tracer, Op::where, {with_constant(tracer, Op::gt, scaled, threshold), x, soft});
+    return composite(tracer, CompositeRule::Softplus, {x}, result, {{"beta", beta}, {"threshold", threshold}});
   });
 }
 
@@ -57,13 +70,15 @@ ValueId elu(Tracer& tracer, ValueId input, double alpha, double scale, double in
   return in_compute_dtype(tracer, input, [&](ValueId x) {
     ValueId below = emit(tracer, Op::expm1, {input_scale == 1 ? x : with_constant(tracer, Op::mul, x, input_scale)});
     below = with_constant(tracer, Op::mul, below, alpha * scale);
-    return emit(tracer, Op::where, {with_constant(tracer, Op::lt, x, 0), below, with_constant(tracer, Op::mul, x, scale)});
+    ValueId result = emit(tracer, Op::where, {with_constant(tracer, Op::lt, x, 0), below, with_constant(tracer, Op::mul, x, scale)});
+    return composite(tracer, CompositeRule::Elu, {x}, result, {{"alpha", alpha}, {"scale", scale}, {"input_scale", input_scale}});
   });
 }
 
 ValueId mish(Tracer& tracer, ValueId input) {
   return in_compute_dtype(tracer, input, [&](ValueId x) {
-    return emit(tracer, Op::mul, {x, emit(tracer, Op::tanh, {emit(tracer, Op::log1p, {emit(tracer, Op::exp, {x})})})});
+    ValueId bent = emit(tracer, Op::tanh, {emit(tracer, Op::log1p, {emit(tracer, Op::exp, {x})})});
+    return composite(tracer, CompositeRule::Mish, {x}, emit(tracer, Op::mul, {x, bent}));
   });
 }
 
@@ -87,7 +102,7 @@ ValueId hard_swish(Tracer& tracer, ValueId input) {
 ValueId log_sigmoid(Tracer& tracer, ValueId input) {
   return in_compute_dtype(tracer, input, [&](ValueId x) {
     ValueId tail = emit(tracer, Op::log1p, {emit(tracer, Op::exp, {emit(tracer, Op::neg, {emit(tracer, Op::abs, {x})})})});
-    return emit(tracer, Op::sub, {with_constant(tracer, Op::minimum, x, 0), tail});
+    return composite(tracer, CompositeRule::LogSigmoid, {x}, emit(tracer, Op::sub, {with_constant(tracer, Op::minimum, x, 0), tail}));
   });
 }
 
@@ -128,7 +143,8 @@ ValueId variance(Tracer& tracer, ValueId input, const Axes& axes, double correct
       // max(count - correction, 0): too few elements give 0/0 or x/0 as in both libraries.
       count = with_constant(tracer, Op::maximum, with_constant(tracer, Op::sub, count, correction), 0);
     }
-    return pointwise(tracer, Op::div, {squares, count});
+    return composite(tracer, CompositeRule::Variance, {x}, pointwise(tracer, Op::div, {squares, count}),
+                     {{"axes", axes}, {"correction", correction}});
   });
 }
 
@@ -136,7 +152,8 @@ ValueId softmax(Tracer& tracer, ValueId input, std::int64_t axis) {
   return in_compute_dtype(tracer, input, [&](ValueId x) {
     ValueId shifted = pointwise(tracer, Op::sub, {x, reduce(tracer, Op::reduce_max, x, {axis}, true)});
     ValueId powers = emit(tracer, Op::exp, {shifted});
-    return pointwise(tracer, Op::div, {powers, reduce(tracer, Op::reduce_sum, powers, {axis}, true)});
+    ValueId result = pointwise(tracer, Op::div, {powers, reduce(tracer, Op::reduce_sum, powers, {axis}, true)});
+    return composite(tracer, CompositeRule::Softmax, {x}, result, {{"axis", axis}});
   });
 }
 
@@ -144,7 +161,8 @@ ValueId log_softmax(Tracer& tracer, ValueId input, std::int64_t axis) {
   return in_compute_dtype(tracer, input, [&](ValueId x) {
     ValueId shifted = pointwise(tracer, Op::sub, {x, reduce(tracer, Op::reduce_max, x, {axis}, true)});
     ValueId total = reduce(tracer, Op::reduce_sum, emit(tracer, Op::exp, {shifted}), {axis}, true);
-    return pointwise(tracer, Op::sub, {shifted, emit(tracer, Op::log, {total})});
+    ValueId result = pointwise(tracer, Op::sub, {shifted, emit(tracer, Op::log, {total})});
+    return composite(tracer, CompositeRule::LogSoftmax, {x}, result, {{"axis", axis}});
   });
 }
 
@@ -156,7 +174,8 @@ ValueId logsumexp(Tracer& tracer, ValueId input, const Axes& axes, bool keepdims
     ValueId shift = emit(tracer, Op::where, {infinite, constant_like(tracer, largest, 0), largest});
     ValueId total = reduce(tracer, Op::reduce_sum, emit(tracer, Op::exp, {pointwise(tracer, Op::sub, {x, shift})}), axes, keepdims);
     ValueId logarithm = emit(tracer, Op::log, {total});
-    return emit(tracer, Op::add, {logarithm, reshape(tracer, shift, shape_of(tracer, logarithm))});
+    ValueId result = emit(tracer, Op::add, {logarithm, reshape(tracer, shift, shape_of(tracer, logarithm))});
+    return composite(tracer, CompositeRule::Logsumexp, {x}, result, {{"axes", axes}});
   });
 }
 
@@ -180,10 +199,16 @@ ValueId layer_norm(Tracer& tracer, ValueId input, int normalized_rank, ValueId w
     ValueId centred = pointwise(tracer, Op::sub, {x, average});
     ValueId squares = reduce(tracer, Op::reduce_sum, emit(tracer, Op::mul, {centred, centred}), axes, true);
     ValueId spread = pointwise(tracer, Op::div, {squares, count});
-    ValueId result = pointwise(tracer, Op::mul, {centred, emit(tracer, Op::rsqrt, {with_constant(tracer, Op::add, spread, epsilon)})});
-    if (weight.valid()) result = pointwise(tracer, Op::mul, {result, cast(tracer, weight, dtype)});
-    if (bias.valid()) result = pointwise(tracer, Op::add, {result, cast(tracer, bias, dtype)});
-    return result;
+    ValueId inverse = emit(tracer, Op::rsqrt, {with_constant(tracer, Op::add, spread, epsilon)});
+    ValueId result = pointwise(tracer, Op::mul, {centred, inverse});
+    std::vector<ValueId> operands{x};
+    for (auto [factor, op] : {std::pair{weight, Op::mul}, std::pair{bias, Op::add}}) {
+      if (!factor.valid()) continue;
+      operands.push_back(cast(tracer, factor, dtype));
+      result = pointwise(tracer, op, {result, operands.back()});
+    }
+    return composite(tracer, CompositeRule::LayerNorm, operands, result,
+                     {{"axes", axes}, {"weighted", weight.valid()}, {"biased", bias.valid()}}, {average, inverse});
   });
 }
 

@@ -18,6 +18,10 @@ ValueId in_compute_dtype(Tracer& tracer, ValueId x, const std::function<ValueId(
 ValueId with_constant(Tracer& tracer, Op op, ValueId x, double value);
 ValueId constant_with(Tracer& tracer, Op op, double value, ValueId x);
 
+/// Notes that `result` is a composite of `operands` with a derivative of its own. Returns result.
+ValueId composite(Tracer& tracer, CompositeRule rule, std::vector<ValueId> operands, ValueId result,
+                  std::vector<std::pair<std::string, Attr>> attrs = {}, std::vector<ValueId> kept = {});
+
 ValueId sigmoid(Tracer& tracer, ValueId x);
 ValueId silu(Tracer& tracer, ValueId x);
 ValueId gelu(Tracer& tracer, ValueId x, bool tanh_approximation);

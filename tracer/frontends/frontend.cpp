@@ -11,6 +11,7 @@
 #include <unordered_map>
 
 #include "frame_hook/cpython/cpython.h"
+#include "graph_ir/ops.h"
 #include "runtime/base/error.h"
 #include "tracer/frontends/builders.h"
 
@@ -95,6 +96,17 @@ bool torch_decides(const V& a, const V& b) {
   return true;
 }
 
+/// Nodes from `first` on must not lie between a tensor that requires a gradient and a result. Index maps are linear: their
+/// derivative is what it is.
+void require_no_gradient(Tracer& tracer, std::size_t first) {
+  const Graph& graph = tracer.graph();
+  for (std::size_t i = first; i < graph.nodes.size(); ++i) {
+    if (row(graph.nodes[i].op).lowering == Lowering::IndexMap) continue;
+    for (ValueId result : graph.nodes[i].results)
+      if (tracer.requires_gradient(result)) break_graph(BreakReason::Gradient, "a torch function whose derivative is left to torch");
+  }
+}
+
 Array require_array(const V& value) {
   Array array = array_of(value);
   FJ_CHECK(array, "not an array value");
@@ -111,6 +123,13 @@ Handler find_handler(PyObject* callable) {
   if (name.empty()) return nullptr;
   auto bound = known.by_bound_name.find(name);
   return bound == known.by_bound_name.end() ? nullptr : bound->second;
+}
+
+V run_handler(Tracer& tracer, Handler handler, const Arguments& arguments) {
+  const std::size_t first = tracer.graph().nodes.size();
+  V result = handler(tracer, arguments);
+  if (!torch_gradient_known(handler)) require_no_gradient(tracer, first);
+  return result;
 }
 
 ExternUse extern_use(PyObject* callable) { return torch_module() ? torch_extern_use(callable) : ExternUse::No; }
@@ -155,7 +174,12 @@ constexpr const char* kCompareNames[] = {"lt", "le", "eq", "ne", "gt", "ge"};
 
 V array_binary(Tracer& tracer, int nb_op, const V& a, const V& b) {
   if (!torch_decides(a, b)) return numpy_binary(tracer, nb_op, a, b);
-  return with_syntax_fallback(tracer, kBinaryNames[nb_op], {a, b}, [&] { return torch_binary(tracer, nb_op, a, b); });
+  return with_syntax_fallback(tracer, kBinaryNames[nb_op], {a, b}, [&] {
+    const std::size_t first = tracer.graph().nodes.size();
+    V result = torch_binary(tracer, nb_op, a, b);
+    if (!torch_operator_gradient_known(nb_op)) require_no_gradient(tracer, first);
+    return result;
+  });
 }
 
 V array_compare(Tracer& tracer, int comparison, const V& a, const V& b) {
@@ -221,7 +245,7 @@ V array_method(Tracer& tracer, const V& value, std::string_view name, const Argu
   with_self.keywords = arguments.keywords;
   if (!is_torch(value)) return found->second(tracer, with_self);
   try {
-    return found->second(tracer, with_self);
+    return run_handler(tracer, found->second, with_self);
   } catch (const BreakGraph& refused) {
     if (refused.reason != BreakReason::UnsupportedOperation && refused.reason != BreakReason::RandomState) throw;
     try {

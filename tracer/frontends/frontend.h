@@ -32,6 +32,10 @@ ExternUse extern_use(PyObject* callable);
 /// True if what a row does not cover (BreakReason::UnsupportedOperation) is to be tried as if there were no row.
 bool goes_on_without_row(PyObject* callable);
 
+/// Runs a handler. Where a gradient would flow through what it has added, its derivative must be known to be the library's:
+/// gradients.def lists the handlers of which that is so; else the graph breaks there.
+V run_handler(Tracer& tracer, Handler handler, const Arguments& arguments);
+
 /// Operators and attributes of arrays, by the libraries' own dispatch rules.
 V array_binary(Tracer& tracer, int nb_op, const V& a, const V& b);       // either is an Array
 V array_compare(Tracer& tracer, int comparison, const V& a, const V& b);

@@ -10,7 +10,7 @@ V torch_numpy(Tracer& tracer, const Arguments& arguments) {
   Array x = torch_tensor(tracer, p.required("input"));
   if (p.flag("force", false)) p.refuse("force");
   if (x->dtype == DType::BF16) refuse("numpy() of bfloat16");
-  if (x->requires_grad) refuse("numpy() of a tensor that requires a gradient");
+  if (tracer.requires_gradient(*x)) refuse("numpy() of a tensor that requires a gradient");
   return view_as_library(tracer, x, Library::Numpy);
 }
 

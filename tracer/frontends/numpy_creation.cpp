@@ -77,7 +77,7 @@ Array convert(Tracer& tracer, const V& value) {
   if (!array) return numpy_array(tracer, value);
   if (array->library == Library::Torch) {
     if (array->dtype == DType::BF16) refuse("got unsupported ScalarType BFloat16");
-    if (array->requires_grad) refuse("can't call numpy() on a tensor that requires grad");
+    if (tracer.requires_gradient(*array)) refuse("can't call numpy() on a tensor that requires grad");
     return view_as_library(tracer, array, Library::Numpy);
   }
   if (array->numpy_scalar) return fresh(tracer, tracer.read(*array));

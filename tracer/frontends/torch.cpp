@@ -37,6 +37,18 @@ std::span<const HandlerRow> torch_rows() {
   return rows;
 }
 
+bool torch_gradient_known(Handler handler) {
+  static const auto* known = [] {
+    auto* result = new std::unordered_set<Handler>;
+    for (const HandlerRow& row : numpy_rows()) result->insert(row.handler);
+#define FJ_GRADIENT(handler) result->insert({handler, InPlace<handler>});
+#define FJ_GRADIENT_ROW(function, op) result->insert({Row<function, Op::op>, InPlace<Row<function, Op::op>>});
+#include "tracer/frontends/gradients.def"
+    return result;
+  }();
+  return known->count(handler) != 0;
+}
+
 // ---- operators
 
 namespace {
@@ -83,6 +95,13 @@ constexpr int kFirstInPlace = NB_INPLACE_ADD;
 static_assert(NB_INPLACE_XOR - NB_INPLACE_ADD == NB_XOR - NB_ADD, "in-place operators follow the others in the same order");
 
 }  // namespace
+
+bool torch_operator_gradient_known(int nb_op) {
+  switch (nb_op >= kFirstInPlace ? nb_op - kFirstInPlace : nb_op) {
+    case NB_ADD: case NB_SUBTRACT: case NB_MULTIPLY: case NB_TRUE_DIVIDE: case NB_REMAINDER: case NB_POWER: case NB_MATRIX_MULTIPLY: return true;
+    default: return false;
+  }
+}
 
 V torch_binary(Tracer& tracer, int nb_op, const V& a, const V& b) {
   const bool in_place = nb_op >= kFirstInPlace;
@@ -185,8 +204,7 @@ V torch_attribute(Tracer& tracer, const Array& array, std::string_view name) {
   if (name == "layout") return torch_constant(tracer, "strided");
   if (name == "requires_grad") {
     if (array->source) return tracer.boolean(array->requires_grad);
-    if (!is_float(array->dtype) || !torch_grad_enabled()) return tracer.boolean(false);
-    unsupported("requires_grad of a tensor computed here");
+    return tracer.boolean(tracer.requires_gradient(*array));
   }
   if (name == "data" || name == "grad" || name == "grad_fn" || name == "is_leaf" || name == "_version" || name == "_base" ||
       name == "retains_grad" || name == "names")

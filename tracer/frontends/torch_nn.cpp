@@ -29,30 +29,38 @@ ValueId above(Tracer& tracer, ValueId x, double limit) {
   return emit(tracer, Op::where, {with_constant(tracer, Op::gt, x, limit), constant_like(tracer, x, limit), x});
 }
 
+/// As torch's kernel: the derivative is 0 wherever the result is.
+ValueId relu(Tracer& tracer, ValueId x) { return composite(tracer, CompositeRule::Relu, {x}, below(tracer, x, 0)); }
+
+/// hardtanh, whose bounds themselves have derivative 0.
+ValueId between(Tracer& tracer, ValueId x, double low, double high) {
+  return composite(tracer, CompositeRule::Clamp, {x}, above(tracer, below(tracer, x, low), high), {{"low", low}, {"high", high}, {"open", true}});
+}
+
 }  // namespace
 
 V torch_relu(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "relu", arguments, "input");
   if (torch_tensor(tracer, p.required("input"))->dtype == DType::Bool) refuse("relu() of booleans");
-  return activation(tracer, p, [&](ValueId x) { return below(tracer, x, 0); }, true);
+  return activation(tracer, p, [&](ValueId x) { return relu(tracer, x); }, true);
 }
 
 V torch_f_relu(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "relu", arguments, "input, inplace");
   if (torch_tensor(tracer, p.required("input"))->dtype == DType::Bool) refuse("relu() of booleans");
-  return activation(tracer, p, [&](ValueId x) { return below(tracer, x, 0); }, true);
+  return activation(tracer, p, [&](ValueId x) { return relu(tracer, x); }, true);
 }
 
 V torch_f_hardtanh(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "hardtanh", arguments, "input, min_val, max_val, inplace");
   const double low = p.number("min_val", -1), high = p.number("max_val", 1);
   if (low > high) refuse("hardtanh() whose bounds are reversed");
-  return activation(tracer, p, [&](ValueId x) { return above(tracer, below(tracer, x, low), high); });
+  return activation(tracer, p, [&](ValueId x) { return between(tracer, x, low, high); });
 }
 
 V torch_f_relu6(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "relu6", arguments, "input, inplace");
-  return activation(tracer, p, [&](ValueId x) { return above(tracer, below(tracer, x, 0), 6); });
+  return activation(tracer, p, [&](ValueId x) { return between(tracer, x, 0, 6); });
 }
 
 V torch_f_leaky_relu(Tracer& tracer, const Arguments& arguments) {

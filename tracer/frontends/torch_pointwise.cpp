@@ -130,6 +130,12 @@ V torch_same_unary(Tracer& tracer, Op op, const Arguments& arguments) {
     if (op != Op::sign) refuse("this operation of booleans");
     return torch_elementwise(tracer, tracer.read(*x[0].array), x);
   }
+  if (op == Op::sign && is_float(x[0].dtype)) {
+    // torch's sign of NaN is 0.
+    ValueId value = tracer.read(*x[0].array);
+    ValueId sign = emit(tracer, Op::where, {emit(tracer, Op::is_nan, {value}), constant_like(tracer, value, 0), emit(tracer, op, {value})});
+    return torch_elementwise(tracer, sign, x);
+  }
   return torch_pointwise(tracer, op, x);
 }
 
@@ -257,6 +263,8 @@ V torch_remainder(Tracer& tracer, const Arguments& arguments) {
   if (!is_float(dtype)) return widened(tracer, Op::mod, operands);
   // A zero keeps the sign of the dividend (NumPy's, which is the graph's mod, takes the divisor's).
   ValueId a = cast(tracer, torch_value(tracer, operands[0], dtype), inner), b = cast(tracer, torch_value(tracer, operands[1], dtype), inner);
+  // By torch's own floor division, which is not floor(a / b) at infinities.
+  if (tracer.requires_gradient(b)) break_graph(BreakReason::Gradient, "remainder() by a tensor that requires a gradient");
   ValueId rest = pointwise(tracer, Op::fmod, {a, b});
   ValueId other_side = pointwise(tracer, Op::ne, {with_constant(tracer, Op::lt, b, 0), with_constant(tracer, Op::lt, rest, 0)});
   ValueId moved = pointwise(tracer, Op::bit_and, {other_side, with_constant(tracer, Op::ne, rest, 0)});
@@ -282,8 +290,16 @@ V torch_pow(Tracer& tracer, const Arguments& arguments) {
     return operands[0].array ? result : torch_fresh(tracer, tracer.read(*array_of(result)));
   }
   ValueId x = torch_value(tracer, operands[0], dtype);
-  auto result = [&](ValueId value) { return torch_elementwise(tracer, value, operands); };
-  if (number == 0) return result(constant_like(tracer, x, 1));
+  auto result = [&](ValueId value) {
+    // Each of these forms has the derivative of the power it is.
+    if (is_float(dtype) && !(value == x)) composite(tracer, CompositeRule::Power, {x}, value, {{"exponent", number}});
+    return torch_elementwise(tracer, value, operands);
+  };
+  if (number == 0) {
+    // Of zeros, which depend on x for autograd.
+    if (tracer.requires_gradient(x)) break_graph(BreakReason::Gradient, "a power of 0, whose derivative is left to torch");
+    return result(constant_like(tracer, x, 1));
+  }
   if (number == 1) return result(x);
   if (number == 2) return result(emit(tracer, Op::mul, {x, x}));
   if (number == 3) return result(emit(tracer, Op::mul, {emit(tracer, Op::mul, {x, x}), x}));
@@ -295,7 +311,9 @@ V torch_pow(Tracer& tracer, const Arguments& arguments) {
   if (number == -0.5) return result(emit(tracer, Op::rsqrt, {x}));
   if (number == -1) return result(constant_with(tracer, Op::div, 1, x));
   if (number == -2) return result(constant_with(tracer, Op::div, 1, emit(tracer, Op::mul, {x, x})));
-  return widened(tracer, Op::pow, operands);
+  const DType inner = compute_dtype(dtype);
+  ValueId exponent = cast(tracer, torch_value(tracer, operands[1], dtype), inner);
+  return result(cast(tracer, pointwise(tracer, Op::pow, {cast(tracer, x, inner), exponent}), dtype));
 }
 
 V torch_float_binary(Tracer& tracer, Op op, const Arguments& arguments) {
@@ -365,18 +383,26 @@ V clamp_row(Tracer& tracer, const TorchOperand& x, const V& low, const V& high) 
   refuse_bool(dtype, "clamp");
   ValueId value = torch_value(tracer, x, dtype);
   std::size_t next = 1;
+  bool numbers = true;
+  double least = -HUGE_VAL, most = HUGE_VAL;
   auto bound = [&](Op outside) {
     const TorchOperand& operand = operands[next++];
     ValueId limit = torch_value(tracer, operand, dtype);
     // A NaN bound makes everything NaN.
     double number = 0;
-    if (number_is(tracer, operand, number) && !std::isnan(number))
+    if (number_is(tracer, operand, number) && !std::isnan(number)) {
       value = pointwise(tracer, Op::where, {pointwise(tracer, outside, {value, limit}), limit, value});
-    else
+      (outside == Op::lt ? least : most) = number;
+    } else {
       value = pointwise(tracer, outside == Op::lt ? Op::maximum : Op::minimum, {value, limit});
+      numbers = false;
+    }
   };
+  const ValueId before = value;
   if (low) bound(Op::lt);
   if (high) bound(Op::gt);
+  if (!numbers && tracer.requires_gradient(value)) break_graph(BreakReason::Gradient, "clamp() between tensors");
+  if (numbers && is_float(dtype)) composite(tracer, CompositeRule::Clamp, {before}, value, {{"low", least}, {"high", most}, {"open", false}});
   return torch_elementwise(tracer, value, operands);
 }
 

@@ -79,13 +79,25 @@ V max_row(Tracer& tracer, const char* name, Op op, Op arg_op, Op pair_op, const 
   Parameters p(tracer, name, arguments, "input, dim, keepdim, *, out");
   p.unsupported("out");
   Array x = torch_tensor(tracer, p.required("input"));
-  if (!p["dim"]) return torch_fresh(tracer, extremum(tracer, op, x, all_axes(x->rank()), false));
+  if (!p["dim"]) {
+    ValueId value = extremum(tracer, op, x, all_axes(x->rank()), false);
+    if (x->rank() > 0 && is_float(x->dtype)) composite(tracer, CompositeRule::MaxAlong, {tracer.read(*x)}, value);
+    return torch_fresh(tracer, value);
+  }
   const std::int64_t dim = torch_dim(tracer, p["dim"], x->rank());
   const bool keepdim = p.flag("keepdim", false);
   const Axes axes = x->rank() == 0 ? Axes{} : Axes{dim};
   if (x->dtype == DType::Bool) unsupported("max() of booleans along an axis");
-  V values = torch_fresh(tracer, extremum(tracer, op, x, axes, keepdim));
-  return torch_return_type(tracer, name, {values, arg_extremum(tracer, arg_op, x, dim, keepdim)});
+  V position = arg_extremum(tracer, arg_op, x, dim, keepdim);
+  ValueId value = extremum(tracer, op, x, axes, keepdim);
+  if (!axes.empty() && is_float(x->dtype)) {
+    // One element of equal ones has the derivative: the one whose position is returned.
+    Dims dropped = x->shape;
+    dropped.erase(dropped.begin() + dim);
+    value = composite(tracer, CompositeRule::MaxAlong, {tracer.read(*x)}, value, {{"axis", dim}},
+                      {reshape(tracer, tracer.read(*array_of(position)), dropped)});
+  }
+  return torch_return_type(tracer, name, {torch_fresh(tracer, value), position});
 }
 
 V any_row(Tracer& tracer, const char* name, Op op, const Arguments& arguments) {
@@ -118,18 +130,23 @@ V spread(Tracer& tracer, const char* name, bool root, const Arguments& arguments
   if (tracer.decide(count, Py_LE, std::int64_t(std::ceil(correction)))) unsupported(std::string(name) + "() of too few elements");
   ValueId value = in_compute_dtype(tracer, tracer.read(*x), [&](ValueId wide) {
     ValueId result = variance(tracer, wide, axes, correction, p.flag("keepdim", false));
-    return root ? emit(tracer, Op::sqrt, {result}) : result;
+    if (!root) return result;
+    return composite(tracer, CompositeRule::Deviation, {wide}, emit(tracer, Op::sqrt, {result}), {{"axes", axes}, {"correction", correction}});
   });
   return torch_fresh(tracer, value);
 }
 
 ValueId vector_norm(Tracer& tracer, ValueId input, double order, const Axes& axes, bool keepdim) {
   return in_compute_dtype(tracer, input, [&](ValueId x) {
-    if (order == 2) return emit(tracer, Op::sqrt, {reduce(tracer, Op::reduce_sum, emit(tracer, Op::mul, {x, x}), axes, keepdim)});
+    if (order == 2) {
+      ValueId squares = reduce(tracer, Op::reduce_sum, emit(tracer, Op::mul, {x, x}), axes, keepdim);
+      return composite(tracer, CompositeRule::Norm, {x}, emit(tracer, Op::sqrt, {squares}), {{"axes", axes}});
+    }
     ValueId size = emit(tracer, Op::abs, {x});
     if (order == 1) return reduce(tracer, Op::reduce_sum, size, axes, keepdim);
     if (std::isinf(order) && order > 0) {
       require_elements(tracer, shape_of(tracer, x), axes);
+      if (tracer.requires_gradient(x)) break_graph(BreakReason::Gradient, "a norm whose derivative is left to torch");
       return reduce(tracer, Op::reduce_max, size, axes, keepdim);
     }
     unsupported("a vector norm of this order");
@@ -265,7 +282,9 @@ V torch_normalize(Tracer& tracer, const Arguments& arguments) {
   ValueId value = tracer.read(*x);
   // Three operations of eager, each rounded: norm, clamp_min, division.
   ValueId size = vector_norm(tracer, value, norm_order(tracer, p, "p"), axes, true);
-  ValueId denominator = with_constant(tracer, Op::maximum, size, p.number("eps", 1e-12));
+  const double epsilon = p.number("eps", 1e-12);
+  ValueId denominator = composite(tracer, CompositeRule::Clamp, {size}, with_constant(tracer, Op::maximum, size, epsilon),
+                                  {{"low", epsilon}, {"high", HUGE_VAL}, {"open", false}});
   return torch_elementwise(tracer, pointwise(tracer, Op::div, {value, denominator}), {torch_operand(tracer, p["input"])});
 }
 

@@ -336,6 +336,7 @@ V torch_detach(Tracer& tracer, const Arguments& arguments) {
   Array view = view_alias(tracer, self(tracer, arguments));
   view->requires_grad = false;
   view->detached = std::make_shared<DetachedTensor>(DetachedTensor{view.get(), view->shape, view->strides, view->offset});
+  view->stops_gradient = true;
   return view;
 }
 

@@ -169,6 +169,26 @@ void TracerImpl::ensure_input(FakeStorage& storage) {
   storage.input = int(graph->inputs.size());
   storage.contents = graph->add_input(array->source->text(), {storage.dtype, storage.shape}, storage.strides);
   graph_inputs.push_back(array->source);
+  if (array->requires_grad && modes_outside().grad) {
+    flow.want(storage.contents);
+    inputs_requiring_gradient.push_back(storage.input);
+  }
+}
+
+bool TracerImpl::requires_gradient(const ArrayValue& array) {
+  if (array.library != Library::Torch || array.stops_gradient || !modes_outside().grad) return false;
+  auto* base = static_cast<ArrayValue*>(array.storage->input_array);
+  if (base && base->requires_grad) return true;
+  return array.storage->contents.valid() && flow.needs(array.storage->contents);
+}
+
+ValueId TracerImpl::stopped(ValueId value) {
+  // A node of its own, so that what was read before is not stopped with it; the passes take it away.
+  Attrs attrs;
+  attrs.set("shape", graph->type(value).shape);
+  const ValueId result = graph->add(Op::reshape, {value}, std::move(attrs), location());
+  graph->composites.push_back({CompositeRule::Stop, {}, result, {}, {}});
+  return result;
 }
 
 namespace {
@@ -185,10 +205,14 @@ ValueId TracerImpl::read(const ArrayValue& array) {
   FakeStorage& storage = *array.storage;
   ensure_input(storage);
   auto* base = static_cast<ArrayValue*>(storage.input_array);
-  if (modes.grad && (array.requires_grad || (base && base->requires_grad))) needs_gradient = true;
+  if (modes.grad && base && base->requires_grad && !array.stops_gradient) {
+    if (!modes_outside().grad) break_graph(BreakReason::Gradient, "enable_grad() inside of no_grad()");
+    if (storage.written_without_gradient) break_graph(BreakReason::Gradient, "it is read after it was written under no_grad()");
+  }
   if (array.contents.valid() && array.contents_version == storage.version) return array.contents;
   ValueId value = storage.contents;
   for (const ViewStep& view : array.view) value = show(*graph, view, value, location());
+  if (array.stops_gradient && requires_gradient(value)) value = stopped(value);
   array.contents = value;
   array.contents_version = storage.version;
   return value;
@@ -225,9 +249,18 @@ void TracerImpl::write(ArrayValue& array, ValueId value) {
   FakeStorage& storage = *array.storage;
   if (!array.writeable || array.numpy_scalar) break_graph(BreakReason::ErrorWhileTracing, "the array is read-only");
   auto* base = static_cast<ArrayValue*>(storage.input_array);
-  if (modes.grad && (array.requires_grad || (base && base->requires_grad)))
-    break_graph(BreakReason::Gradient, "an in-place operation on an array that requires a gradient");
   ensure_input(storage);
+  if (array.library == Library::Torch) {
+    // Eager would note the write in its own graph, or refuse a backward that reads what was there before.
+    const bool needed = (base && base->requires_grad && modes_outside().grad) || requires_gradient(storage.contents);
+    if ((modes.grad && base && base->requires_grad) || (needed && !base))
+      break_graph(BreakReason::Gradient, "an in-place operation on a tensor that requires a gradient");
+    if (needed) storage.written_without_gradient = true;
+    if (requires_gradient(value)) {
+      if (modes.grad) break_graph(BreakReason::Gradient, "a value that requires a gradient is written into a tensor");
+      value = stopped(value);
+    }
+  }
   const Type& type = graph->type(value);
   FJ_CHECK(type.dtype == array.dtype && type.shape == array.shape, "a write of " + text(type) + " into another type");
   const Location where = location();

@@ -1,0 +1,169 @@
+// The reverse sweep, and the graph of its second half.
+//
+// A value's cotangent is complete when every node that reads it has been passed, so one walk from the last node to the first
+// is enough. The result of a composite goes to the composite's rule, which gives cotangents to its operands; the nodes between
+// get none from it, unless something outside reads them too.
+#include "graph_ir/autodiff.h"
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "graph_ir/ops.h"
+#include "graph_ir/rules/grad_rules.h"
+#include "runtime/base/error.h"
+
+namespace fj {
+
+void GradientFlow::want(ValueId input) {
+  needs_.resize(std::max(needs_.size(), graph_.value_count()), false);
+  needs_[input.index] = true;
+}
+
+bool GradientFlow::needs(ValueId value) {
+  needs_.resize(std::max(needs_.size(), graph_.value_count()), false);
+  for (; composites_ < graph_.composites.size(); ++composites_)
+    if (graph_.composites[composites_].rule == CompositeRule::Stop) stopped_.insert(graph_.composites[composites_].result);
+  for (; nodes_ < graph_.nodes.size(); ++nodes_) {
+    const Node& node = graph_.nodes[nodes_];
+    if (!carries_gradient(node.op)) continue;
+    const bool flows = std::any_of(node.operands.begin(), node.operands.end(), [&](ValueId operand) { return needs_[operand.index]; });
+    for (ValueId result : node.results) {
+      const DType dtype = graph_.type(result).dtype;
+      if (flows && (is_float(dtype) || is_complex(dtype)) && !stopped_.count(result)) needs_[result.index] = true;
+    }
+  }
+  return needs_[value.index];
+}
+
+std::vector<bool> gradient_flow(const Graph& graph, std::span<const ValueId> wanted) {
+  GradientFlow flow(graph);
+  for (ValueId value : wanted) flow.want(value);
+  std::vector<bool> needs;
+  for (std::uint32_t i = 0; i < graph.value_count(); ++i) needs.push_back(flow.needs({i}));
+  return needs;
+}
+
+Joint differentiate(const Graph& graph, std::span<const ValueId> wanted, std::span<const ValueId> of) {
+  const std::vector<bool> needs = gradient_flow(graph, wanted);
+  Joint joint{graph, graph.value_count(), graph.nodes.size(), {}, {}};
+  std::unordered_map<std::uint32_t, ValueId> cotangent;
+  Graph& target = joint.graph;
+  target.outputs.clear();
+  target.writes.clear();
+  auto accumulate = [&](ValueId value, ValueId added, const Location& location) {
+    auto [place, fresh] = cotangent.try_emplace(value.index, added);
+    if (!fresh) place->second = target.add(Op::add, {place->second, added}, {}, location);
+  };
+  for (ValueId value : of) {
+    joint.cotangents.push_back(target.add_input("cotangent" + std::to_string(joint.cotangents.size()), graph.type(value)));
+    if (needs[value.index]) accumulate(value, joint.cotangents.back(), {});
+  }
+  std::unordered_map<std::uint32_t, std::size_t> composites;
+  for (std::size_t i = 0; i < graph.composites.size(); ++i) composites[graph.composites[i].result.index] = i;
+
+  for (std::size_t i = graph.nodes.size(); i-- > 0;) {
+    const Node node = graph.nodes[i];
+    for (ValueId result : node.results) {
+      auto found = cotangent.find(result.index);
+      if (found == cotangent.end() || !needs[result.index]) continue;
+      if (is_complex(graph.type(result).dtype)) throw NoDerivative(node.op);
+      GradientRule rule = gradient_rule(node.op);
+      std::vector<ValueId> operands = node.operands, kept;
+      Attrs attrs = node.attrs;
+      if (auto composite = composites.find(result.index); composite != composites.end()) {
+        const Composite& known = graph.composites[composite->second];
+        rule = gradient_rule(known.rule);
+        operands = known.operands;
+        kept = known.kept;
+        attrs = known.attrs;
+      }
+      if (rule == nullptr) throw NoDerivative(node.op);
+      std::vector<bool> asked;
+      for (ValueId operand : operands) asked.push_back(needs[operand.index]);
+      Derivation derivation(target, node.op, operands, result, kept, attrs, found->second, asked, node.location);
+      rule(derivation);
+      for (std::size_t operand = 0; operand < operands.size(); ++operand)
+        if (asked[operand] && derivation.given[operand].valid())
+          accumulate(operands[operand], derivation.given[operand], node.location);
+    }
+  }
+  for (ValueId value : wanted) {
+    auto found = cotangent.find(value.index);
+    joint.gradients.push_back(found == cotangent.end() ? ValueId{} : found->second);
+  }
+  return joint;
+}
+
+namespace {
+
+/// The nodes of the joint graph that its gradients need.
+std::vector<bool> live_values(const Joint& joint) {
+  std::vector<bool> live(joint.graph.value_count(), false);
+  for (ValueId gradient : joint.gradients)
+    if (gradient.valid()) live[gradient.index] = true;
+  for (std::size_t i = joint.graph.nodes.size(); i-- > joint.forward_nodes;) {
+    const Node& node = joint.graph.nodes[i];
+    if (std::any_of(node.results.begin(), node.results.end(), [&](ValueId result) { return live[result.index]; }))
+      for (ValueId operand : node.operands) live[operand.index] = true;
+  }
+  return live;
+}
+
+}  // namespace
+
+std::vector<ValueId> values_read_backward(const Joint& joint) {
+  const std::vector<bool> live = live_values(joint);
+  std::vector<ValueId> values;
+  for (std::uint32_t i = 0; i < joint.forward_values; ++i)
+    if (live[i]) values.push_back({i});
+  return values;
+}
+
+Graph backward_graph(const Joint& joint, std::span<const ValueId> saved) {
+  const Graph& from = joint.graph;
+  std::vector<bool> live = live_values(joint);
+  std::vector<ValueId> mapped(from.value_count());
+  Graph graph;
+  graph.name = from.name + "_backward";
+  graph.symbols = from.symbols;
+  for (ValueId value : saved)
+    mapped[value.index] = graph.add_input("saved" + std::to_string(graph.inputs.size()), from.type(value));
+  for (ValueId value : joint.cotangents)
+    mapped[value.index] = graph.add_input("cotangent" + std::to_string(graph.inputs.size()), from.type(value));
+  // Forward nodes that are repeated, from what backward reads down to what was saved.
+  for (std::size_t i = joint.forward_nodes; i-- > 0;) {
+    const Node& node = from.nodes[i];
+    if (std::any_of(node.results.begin(), node.results.end(), [&](ValueId result) { return live[result.index] && !mapped[result.index].valid(); }))
+      for (ValueId operand : node.operands) live[operand.index] = true;
+  }
+  for (const Node& node : from.nodes) {
+    if (std::none_of(node.results.begin(), node.results.end(), [&](ValueId result) { return live[result.index] && !mapped[result.index].valid(); }))
+      continue;
+    std::vector<ValueId> operands;
+    for (ValueId operand : node.operands) {
+      FJ_CHECK(mapped[operand.index].valid(), std::string(name(node.op)) + ": backward can't be computed from what was saved");
+      operands.push_back(mapped[operand.index]);
+    }
+    FJ_CHECK(node.op != Op::extern_call, "an extern call is repeated backward");
+    mapped[node.results[0].index] = graph.add(node.op, std::move(operands), node.attrs, node.location);
+  }
+  for (const Composite& composite : from.composites) {
+    Composite copy = composite;
+    bool whole = mapped[composite.result.index].valid() && std::none_of(graph.inputs.begin(), graph.inputs.end(), [&](const Input& input) {
+      return input.value == mapped[composite.result.index];
+    });
+    auto follow = [&](ValueId& value) {
+      value = mapped[value.index];
+      whole = whole && value.valid();
+    };
+    follow(copy.result);
+    for (ValueId& value : copy.operands) follow(value);
+    for (ValueId& value : copy.kept) follow(value);
+    if (whole) graph.composites.push_back(std::move(copy));
+  }
+  for (ValueId gradient : joint.gradients)
+    if (gradient.valid()) graph.outputs.push_back({mapped[gradient.index], std::nullopt});
+  return graph;
+}
+
+}  // namespace fj

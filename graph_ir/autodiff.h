@@ -1,0 +1,69 @@
+/// Derivatives of graphs.
+///
+///     auto needs = gradient_flow(graph, {x});                    // which values depend on x in a way that has a derivative
+///     Joint joint = differentiate(graph, {x}, cotangents_of);    // forward and backward in one graph
+///     Forward forward = choose_saved(graph, joint, ...);         // what is kept between the two
+///     Graph backward = backward_graph(joint, saved);
+///
+/// All of it works on graphs as captured: `optimise` drops what it needs to know of composites, so only copies that
+/// are compiled are optimised. A backward graph is a graph as captured: its own derivative is made in the same way.
+#pragma once
+
+#include <set>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "graph_ir/graph.h"
+
+namespace fj {
+
+/// By value: true if the value needs a gradient because one of `wanted` does.
+std::vector<bool> gradient_flow(const Graph& graph, std::span<const ValueId> wanted);
+/// Extends a flow computed for the first values to nodes added since: the tracer asks while it adds nodes.
+class GradientFlow {
+ public:
+  explicit GradientFlow(const Graph& graph) : graph_(graph) {}
+  void want(ValueId input);
+  bool needs(ValueId value);
+
+ private:
+  const Graph& graph_;
+  std::vector<bool> needs_;
+  std::size_t nodes_ = 0, composites_ = 0;
+  std::set<ValueId> stopped_;
+};
+
+/// An operation without a rule stands between an output and a wanted input.
+struct NoDerivative : std::runtime_error {
+  NoDerivative(Op op) : std::runtime_error("no derivative of " + std::string(name(op))), op(op) {}
+  Op op;
+};
+
+/// The graph with its backward nodes behind it.
+struct Joint {
+  Graph graph;                        // inputs: those of the forward graph, then cotangents
+  std::size_t forward_values = 0;     // values below are the forward graph's
+  std::size_t forward_nodes = 0;
+  std::vector<ValueId> cotangents;    // one per entry of `of`
+  std::vector<ValueId> gradients;     // one per wanted; invalid: no path from it to an output
+};
+
+/// `of`: the values whose cotangents are given, in the order of Joint::cotangents. Throws NoDerivative.
+Joint differentiate(const Graph& graph, std::span<const ValueId> wanted, std::span<const ValueId> of);
+
+/// The forward values that backward nodes read.
+std::vector<ValueId> values_read_backward(const Joint& joint);
+
+/// Which forward values to save so that everything in `needed` can be computed again from them, in the fewest bytes:
+/// a minimum cut between what forward computes and what backward reads. Pointwise operations and index maps may be
+/// repeated; products, reductions, scans and gathers are not. `fixed`: values that may be saved only if they are read
+/// themselves (arrays the user can see, whose changes eager would notice then and only then).
+std::vector<ValueId> choose_saved(const Graph& graph, const std::vector<ValueId>& needed, const std::vector<ValueId>& fixed);
+
+/// Backward alone: inputs are the saved values, then the cotangents; outputs the gradients that exist, in order.
+/// `layouts` gives the strides of each input (nullopt: contiguous), `results` those of each gradient.
+Graph backward_graph(const Joint& joint, std::span<const ValueId> saved);
+
+}  // namespace fj

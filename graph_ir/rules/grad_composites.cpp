@@ -1,0 +1,237 @@
+// The derivatives of composites: the functions that composites.def names, each by the formula of torch's own backward.
+//
+// `d.operands` are the composite's inputs, `d.result` its result; what a rule finds in `d.kept` and `d.attrs` is in the comment
+// above it. What a rule adds can be a composite again (a sigmoid in the derivative of silu), for derivatives of higher order.
+#include <algorithm>
+#include <cmath>
+
+#include "graph_ir/rules/grad_rules.h"
+
+namespace fj {
+
+using Integers = std::vector<std::int64_t>;
+
+namespace composite {
+
+namespace {
+
+ValueId sigmoid(Derivation& d, ValueId x) {
+  const ValueId y = d.div(d.number(x, 1), d.plus(d.add(Op::exp, {d.neg(x)}), 1));
+  d.graph.composites.push_back({CompositeRule::Sigmoid, {x}, y, {}, {}});
+  return y;
+}
+
+/// x to a constant power, as front ends lower it.
+ValueId power(Derivation& d, ValueId x, double exponent) {
+  if (exponent == 0) return d.number(x, 1);
+  if (exponent == 1) return x;
+  const ValueId y = exponent == 2      ? d.square(x)
+                    : exponent == 3    ? d.mul(d.square(x), x)
+                    : exponent == 0.5  ? d.add(Op::sqrt, {x})
+                    : exponent == -0.5 ? d.add(Op::rsqrt, {x})
+                    : exponent == -1   ? d.div(d.number(x, 1), x)
+                    : exponent == -2   ? d.div(d.number(x, 1), d.square(x))
+                                       : d.add(Op::pow, {x, d.number(x, exponent)});
+  Attrs attrs;
+  attrs.set("exponent", exponent);
+  d.graph.composites.push_back({CompositeRule::Power, {x}, y, {}, attrs});
+  return y;
+}
+
+double attribute(const Derivation& d, const char* name) { return d.attrs.get<double>(name); }
+
+/// Of a reduction whose result may have kept its dimensions: the reduced shape's value, spread over the operand.
+ValueId spread_result(Derivation& d, ValueId value, const Integers& axes, const Dims& shape) {
+  Dims dropped;
+  for (std::int64_t i = 0; i < std::int64_t(shape.size()); ++i)
+    if (std::find(axes.begin(), axes.end(), i) == axes.end()) dropped.push_back(shape[std::size_t(i)]);
+  return d.spread(d.reshape(value, dropped), axes, shape);
+}
+
+ValueId spread_sum(Derivation& d, ValueId x, const Integers& axes) {
+  const Dims shape = d.shape(x);
+  return d.spread(d.reduce(Op::reduce_sum, x, axes), axes, shape);
+}
+
+}  // namespace
+
+/// Nothing flows back: detach(), and values computed under no_grad().
+void Stop(Derivation&) {}
+
+/// By the result: 0 where it is 0.
+void Relu(Derivation& d) { d.give(0, d.where(d.compare(Op::le, d.result, 0), d.zeros(d.type(d.result)), d.cotangent)); }
+
+void Sigmoid(Derivation& d) { d.give(0, d.mul(d.mul(d.cotangent, d.plus(d.neg(d.result), 1)), d.result)); }
+
+void Silu(Derivation& d) {
+  const ValueId x = d.operands[0], gate = sigmoid(d, x);
+  d.give(0, d.mul(d.cotangent, d.mul(gate, d.plus(d.mul(x, d.plus(d.neg(gate), 1)), 1))));
+}
+
+/// beta, threshold
+void Softplus(Derivation& d) {
+  const ValueId scaled = d.scale(d.operands[0], attribute(d, "beta"));
+  const ValueId slope = sigmoid(d, scaled);
+  d.give(0, d.where(d.compare(Op::gt, scaled, attribute(d, "threshold")), d.cotangent, d.mul(d.cotangent, slope)));
+}
+
+/// alpha, scale, input_scale
+void Elu(Derivation& d) {
+  const ValueId x = d.operands[0], above = d.compare(Op::gt, x, 0);
+  const double input_scale = attribute(d, "input_scale"), scale = attribute(d, "scale");
+  // exp of what is above 0 would overflow, and its own derivative with it.
+  const ValueId power = d.add(Op::exp, {d.scale(d.where(above, d.zeros(d.type(x)), x), input_scale)});
+  const ValueId slope = d.mul(d.scale(d.cotangent, input_scale * attribute(d, "alpha") * scale), power);
+  d.give(0, d.where(above, d.scale(d.cotangent, scale), slope));
+}
+
+void LogSigmoid(Derivation& d) { d.give(0, d.mul(d.cotangent, sigmoid(d, d.neg(d.operands[0])))); }
+
+void Gelu(Derivation& d) {
+  const ValueId x = d.operands[0];
+  const ValueId cumulative = d.scale(d.plus(d.add(Op::erf, {d.scale(x, M_SQRT1_2)}), 1), 0.5);
+  const ValueId density = d.scale(d.add(Op::exp, {d.scale(d.square(x), -0.5)}), M_2_SQRTPI * M_SQRT1_2 * 0.5);
+  d.give(0, d.mul(d.cotangent, d.sum(cumulative, d.mul(x, density))));
+}
+
+void GeluTanh(Derivation& d) {
+  const ValueId x = d.operands[0];
+  constexpr double beta = M_SQRT2 * M_2_SQRTPI * 0.5, kappa = 0.044715;
+  const ValueId square = d.square(x);
+  const ValueId bent = d.add(Op::tanh, {d.scale(d.sum(x, d.scale(d.mul(square, x), kappa)), beta)});
+  const ValueId left = d.scale(d.plus(bent, 1), 0.5);
+  const ValueId inner = d.scale(d.plus(d.scale(square, 3 * kappa), 1), beta);
+  const ValueId right = d.mul(d.mul(d.scale(x, 0.5), d.plus(d.neg(d.square(bent)), 1)), inner);
+  d.give(0, d.mul(d.cotangent, d.sum(left, right)));
+}
+
+void Mish(Derivation& d) {
+  const ValueId x = d.operands[0];
+  const ValueId bent = d.add(Op::tanh, {d.add(Op::log1p, {d.add(Op::exp, {x})})});
+  const ValueId slope = d.mul(d.mul(x, sigmoid(d, x)), d.plus(d.neg(d.square(bent)), 1));
+  d.give(0, d.mul(d.cotangent, d.sum(bent, slope)));
+}
+
+/// axis
+void Softmax(Derivation& d) {
+  const Integers axes{d.attrs.get<std::int64_t>("axis")};
+  d.give(0, d.mul(d.result, d.sub(d.cotangent, spread_sum(d, d.mul(d.cotangent, d.result), axes))));
+}
+void LogSoftmax(Derivation& d) {
+  const Integers axes{d.attrs.get<std::int64_t>("axis")};
+  d.give(0, d.sub(d.cotangent, d.mul(d.add(Op::exp, {d.result}), spread_sum(d, d.cotangent, axes))));
+}
+
+/// axes
+void Logsumexp(Derivation& d) {
+  const ValueId x = d.operands[0];
+  const Integers& axes = d.attrs.get<Integers>("axes");
+  const Dims shape = d.shape(x);
+  const ValueId weight = d.add(Op::exp, {d.sub(x, spread_result(d, d.result, axes, shape))});
+  d.give(0, d.mul(spread_result(d, d.cotangent, axes, shape), weight));
+}
+
+/// Operands: x, then weight if `weighted`, then bias if `biased`, in x's last dimensions. Kept: mean and 1/deviation, with the axes kept.
+void LayerNorm(Derivation& d) {
+  const ValueId x = d.operands[0];
+  const Integers& axes = d.attrs.get<Integers>("axes");
+  const bool weighted = d.attrs.get<bool>("weighted"), biased = d.attrs.get<bool>("biased");
+  const Dims shape = d.shape(x);
+  Integers leading;
+  for (std::int64_t i = 0; i < std::int64_t(shape.size() - axes.size()); ++i) leading.push_back(i);
+  const ValueId inverse = spread_result(d, d.kept[1], axes, shape);
+  const ValueId normal = d.mul(d.sub(x, spread_result(d, d.kept[0], axes, shape)), inverse);
+  if (d.wanted[0]) {
+    ValueId slope = d.cotangent;
+    if (weighted) slope = d.mul(slope, d.broadcast(d.operands[1], axes, shape));
+    const ValueId count = d.broadcast(d.count(shape, axes, d.type(x).dtype), {}, shape);
+    const ValueId along = d.div(spread_sum(d, d.mul(slope, normal), axes), count);
+    const ValueId level = d.div(spread_sum(d, slope, axes), count);
+    d.give(0, d.mul(inverse, d.sub(d.sub(slope, level), d.mul(normal, along))));
+  }
+  if (weighted && d.wanted[1]) d.give(1, d.reduce(Op::reduce_sum, d.mul(d.cotangent, normal), leading));
+  const std::size_t bias = weighted ? 2 : 1;
+  if (biased && d.wanted[bias]) d.give(bias, d.reduce(Op::reduce_sum, d.cotangent, leading));
+}
+
+namespace {
+
+/// axes, correction: of sum((x - mean)^2) / (count - correction)
+void give_variance(Derivation& d, ValueId cotangent) {
+  const ValueId x = d.operands[0];
+  const Integers& axes = d.attrs.get<Integers>("axes");
+  const Dims shape = d.shape(x);
+  const ValueId count = d.broadcast(d.count(shape, axes, d.type(x).dtype), {}, shape);
+  const ValueId centred = d.sub(x, d.div(spread_sum(d, x, axes), count));
+  const ValueId freedom = d.plus(count, -attribute(d, "correction"));
+  d.give(0, d.mul(d.div(d.scale(spread_result(d, cotangent, axes, shape), 2), freedom), centred));
+}
+
+}  // namespace
+
+void Variance(Derivation& d) { give_variance(d, d.cotangent); }
+void Deviation(Derivation& d) {
+  const ValueId slope = d.div(d.cotangent, d.scale(d.result, 2));
+  give_variance(d, d.where(d.compare(Op::eq, d.result, 0), d.zeros(d.type(d.result)), slope));
+}
+
+/// axes: the Euclidean norm, whose derivative at 0 is 0.
+void Norm(Derivation& d) {
+  const ValueId x = d.operands[0];
+  const Integers& axes = d.attrs.get<Integers>("axes");
+  const Dims shape = d.shape(x);
+  const ValueId slope = d.where(d.compare(Op::eq, d.result, 0), d.zeros(d.type(d.result)), d.div(d.cotangent, d.result));
+  d.give(0, d.mul(x, spread_result(d, slope, axes, shape)));
+}
+
+/// exponent
+void Power(Derivation& d) {
+  const ValueId x = d.operands[0];
+  const double exponent = attribute(d, "exponent");
+  d.give(0, exponent == 0 ? d.zeros(d.type(x)) : d.mul(d.cotangent, d.scale(power(d, x, exponent - 1), exponent)));
+}
+
+/// low, high; `open`: the bounds themselves do not pass (hardtanh), else they do (clamp).
+void Clamp(Derivation& d) {
+  const ValueId x = d.operands[0], zero = d.zeros(d.type(x));
+  const double low = attribute(d, "low"), high = attribute(d, "high");
+  if (d.attrs.get<bool>("open")) {
+    const ValueId inside = d.add(Op::bit_and, {d.compare(Op::gt, x, low), d.compare(Op::lt, x, high)});
+    d.give(0, d.where(inside, d.cotangent, zero));
+  } else {
+    const ValueId inside = d.add(Op::bit_and, {d.compare(Op::ge, x, low), d.compare(Op::le, x, high)});
+    d.give(0, d.where(inside, d.cotangent, zero));
+  }
+}
+
+/// axis. Kept: the position of the extremum, the axis dropped: it alone has the derivative. Nothing kept: of all elements, and
+/// those that are equal (or NaN, where one is) share it.
+void MaxAlong(Derivation& d) {
+  if (d.kept.empty()) {
+    const Type type = d.type(d.operands[0]);
+    Integers axes;
+    for (std::int64_t i = 0; i < type.rank(); ++i) axes.push_back(i);
+    const ValueId x = d.operands[0], extremum = d.spread(d.result, axes, type.shape);
+    const ValueId unknown = d.add(Op::bit_and, {d.add(Op::is_nan, {x}), d.add(Op::is_nan, {extremum})});
+    const ValueId chosen = d.add(Op::bit_or, {d.add(Op::eq, {x, extremum}), unknown});
+    const ValueId count = d.reduce(Op::reduce_sum, d.cast(chosen, type.dtype), axes);
+    d.give(0, d.where(chosen, d.spread(d.div(d.cotangent, count), axes, type.shape), d.zeros(type)));
+    return;
+  }
+  const Integers axes{d.attrs.get<std::int64_t>("axis")};
+  const Type type = d.type(d.operands[0]);
+  const ValueId chosen = d.add(Op::eq, {d.iota(type.shape, axes[0]), d.spread(d.kept[0], axes, type.shape)});
+  d.give(0, d.where(chosen, spread_result(d, d.cotangent, axes, type.shape), d.zeros(type)));
+}
+
+}  // namespace composite
+
+GradientRule gradient_rule(CompositeRule rule) {
+  static constexpr GradientRule rules[] = {
+#define FJ_COMPOSITE(name) composite::name,
+#include "graph_ir/rules/composites.def"
+  };
+  return rules[std::size_t(rule)];
+}
+
+}  // namespace fj

@@ -1,0 +1,438 @@
+// The derivative of each operation: the functions that the gradient column of ops.def names.
+//
+// Formulas are torch's own (its derivatives.yaml), in their order of operations, because where a function has no
+// derivative the formula decides. Start with MulGrad; `Derivation` has the small language they are written in.
+#include "graph_ir/rules/grad_rules.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "graph_ir/ops.h"
+#include "runtime/base/error.h"
+
+namespace fj {
+
+using Integers = std::vector<std::int64_t>;
+
+// ---- building
+
+ValueId Derivation::add(Op op, std::vector<ValueId> operands, Attrs attrs) {
+  return graph.add(op, std::move(operands), std::move(attrs), location_);
+}
+
+void Derivation::give(std::size_t operand, ValueId value) {
+  FJ_CHECK(type(value) == type(operands[operand]),
+           "a gradient of " + text(type(value)) + " for a " + text(type(operands[operand])) + ", operand of " + std::string(name(op)));
+  given[operand] = value;
+}
+
+namespace {
+
+Attrs with(std::string key, Attr value) {
+  Attrs attrs;
+  attrs.set(std::move(key), std::move(value));
+  return attrs;
+}
+Attrs with(std::string key, Attr value, std::string second, Attr other) {
+  Attrs attrs = with(std::move(key), std::move(value));
+  attrs.set(std::move(second), std::move(other));
+  return attrs;
+}
+
+Scalar scalar_of(DType dtype, double value) {
+  switch (category(dtype)) {
+    case DTypeCategory::Bool: return value != 0;
+    case DTypeCategory::Signed: return std::int64_t(value);
+    case DTypeCategory::Unsigned: return std::uint64_t(value);
+    case DTypeCategory::Float: return value;
+    case DTypeCategory::Complex: return std::pair<double, double>(value, 0.0);
+  }
+  return value;
+}
+
+ValueId full(Derivation& d, DType dtype, double value, const Dims& shape) {
+  return d.broadcast(d.add(Op::constant, {}, with("value", Attr(scalar_of(dtype, value)), "to", dtype)), {}, shape);
+}
+
+}  // namespace
+
+ValueId Derivation::number(ValueId like, double value) {
+  const Type of = type(like);
+  return full(*this, of.dtype, value, of.shape);
+}
+
+ValueId Derivation::zeros(const Type& wanted) {
+  const Type of = wanted;
+  return full(*this, of.dtype, 0, of.shape);
+}
+
+ValueId Derivation::cast(ValueId x, DType to) { return type(x).dtype == to ? x : add(Op::cast, {x}, with("to", to)); }
+
+ValueId Derivation::reshape(ValueId x, const Dims& shape) {
+  return this->shape(x) == shape ? x : add(Op::reshape, {x}, with("shape", shape));
+}
+
+ValueId Derivation::broadcast(ValueId x, Integers dims, const Dims& shape) {
+  return this->shape(x) == shape ? x : add(Op::broadcast, {x}, with("dims", std::move(dims), "shape", shape));
+}
+
+ValueId Derivation::spread(ValueId reduced, const Integers& axes, const Dims& shape) {
+  Integers dims;
+  for (std::int64_t i = 0; i < std::int64_t(shape.size()); ++i)
+    if (std::find(axes.begin(), axes.end(), i) == axes.end()) dims.push_back(i);
+  return broadcast(reduced, std::move(dims), shape);
+}
+
+ValueId Derivation::reduce(Op op, ValueId x, const Integers& axes) { return axes.empty() ? x : add(op, {x}, with("axes", axes)); }
+
+ValueId Derivation::iota(const Dims& shape, std::int64_t axis) { return add(Op::iota, {}, with("shape", shape, "axis", axis)); }
+
+ValueId Derivation::count(const Dims& shape, const Integers& axes, DType dtype) {
+  SymDim size = 1;
+  for (std::int64_t axis : axes) size = size * shape[std::size_t(axis)];
+  if (auto known = size.constant()) return add(Op::constant, {}, with("value", Attr(scalar_of(dtype, double(*known))), "to", dtype));
+  return cast(add(Op::dim, {}, with("value", size)), dtype);
+}
+
+// ---- the rules
+
+namespace grad {
+
+void NoGrad(Derivation&) {}  // never asked: nothing flows through such a row
+void NoRule(Derivation&) {}  // has a derivative that no rule gives
+void ExternGrad(Derivation&) {}
+
+/// A step function: zero wherever it has a derivative.
+void ZeroGrad(Derivation& d) {
+  for (std::size_t i = 0; i < d.operands.size(); ++i)
+    if (d.wanted[i]) d.give(i, d.zeros(d.type(d.operands[i])));
+}
+
+void NegGrad(Derivation& d) { d.give(0, d.neg(d.cotangent)); }
+void AbsGrad(Derivation& d) {
+  const ValueId x = d.operands[0];
+  const ValueId sign = d.where(d.add(Op::is_nan, {x}), d.zeros(d.type(x)), d.add(Op::sign, {x}));  // torch's sign of NaN is 0
+  d.give(0, d.mul(d.cotangent, sign));
+}
+void SqrtGrad(Derivation& d) { d.give(0, d.div(d.cotangent, d.scale(d.result, 2))); }
+void RsqrtGrad(Derivation& d) {
+  d.give(0, d.mul(d.scale(d.cotangent, -0.5), d.mul(d.square(d.result), d.result)));
+}
+void ExpGrad(Derivation& d) { d.give(0, d.mul(d.cotangent, d.result)); }
+void Exp2Grad(Derivation& d) { d.give(0, d.scale(d.mul(d.cotangent, d.result), M_LN2)); }
+void Expm1Grad(Derivation& d) { d.give(0, d.mul(d.cotangent, d.plus(d.result, 1))); }
+void LogGrad(Derivation& d) { d.give(0, d.div(d.cotangent, d.operands[0])); }
+void Log2Grad(Derivation& d) { d.give(0, d.div(d.cotangent, d.scale(d.operands[0], M_LN2))); }
+void Log10Grad(Derivation& d) { d.give(0, d.div(d.cotangent, d.scale(d.operands[0], M_LN10))); }
+void Log1pGrad(Derivation& d) { d.give(0, d.div(d.cotangent, d.plus(d.operands[0], 1))); }
+void SinGrad(Derivation& d) { d.give(0, d.mul(d.cotangent, d.add(Op::cos, {d.operands[0]}))); }
+void CosGrad(Derivation& d) { d.give(0, d.mul(d.cotangent, d.neg(d.add(Op::sin, {d.operands[0]})))); }
+void TanGrad(Derivation& d) { d.give(0, d.mul(d.cotangent, d.plus(d.square(d.result), 1))); }
+
+namespace {
+/// 1 / sqrt(1 - x*x)
+ValueId circle(Derivation& d, ValueId x) { return d.add(Op::rsqrt, {d.plus(d.neg(d.square(x)), 1)}); }
+}  // namespace
+
+void AsinGrad(Derivation& d) { d.give(0, d.mul(d.cotangent, circle(d, d.operands[0]))); }
+void AcosGrad(Derivation& d) { d.give(0, d.mul(d.cotangent, d.neg(circle(d, d.operands[0])))); }
+void AtanGrad(Derivation& d) { d.give(0, d.div(d.cotangent, d.plus(d.square(d.operands[0]), 1))); }
+void SinhGrad(Derivation& d) { d.give(0, d.mul(d.cotangent, d.add(Op::cosh, {d.operands[0]}))); }
+void CoshGrad(Derivation& d) { d.give(0, d.mul(d.cotangent, d.add(Op::sinh, {d.operands[0]}))); }
+void TanhGrad(Derivation& d) { d.give(0, d.mul(d.cotangent, d.plus(d.neg(d.square(d.result)), 1))); }
+void AsinhGrad(Derivation& d) { d.give(0, d.mul(d.cotangent, d.add(Op::rsqrt, {d.plus(d.square(d.operands[0]), 1)}))); }
+void AcoshGrad(Derivation& d) { d.give(0, d.mul(d.cotangent, d.add(Op::rsqrt, {d.plus(d.square(d.operands[0]), -1)}))); }
+void AtanhGrad(Derivation& d) { d.give(0, d.div(d.cotangent, d.plus(d.neg(d.square(d.operands[0])), 1))); }
+void ErfGrad(Derivation& d) {
+  d.give(0, d.mul(d.scale(d.add(Op::exp, {d.neg(d.square(d.operands[0]))}), M_2_SQRTPI), d.cotangent));
+}
+void CastGrad(Derivation& d) { d.give(0, d.cast(d.cotangent, d.type(d.operands[0]).dtype)); }
+
+// ---- two operands
+
+void AddGrad(Derivation& d) {
+  for (std::size_t i : {0, 1})
+    if (d.wanted[i]) d.give(i, d.cotangent);
+}
+void SubGrad(Derivation& d) {
+  if (d.wanted[0]) d.give(0, d.cotangent);
+  if (d.wanted[1]) d.give(1, d.neg(d.cotangent));
+}
+void MulGrad(Derivation& d) {
+  if (d.wanted[0]) d.give(0, d.mul(d.cotangent, d.operands[1]));
+  if (d.wanted[1]) d.give(1, d.mul(d.cotangent, d.operands[0]));
+}
+void DivGrad(Derivation& d) {
+  const ValueId a = d.operands[0], b = d.operands[1];
+  if (d.wanted[0]) d.give(0, d.div(d.cotangent, b));
+  if (d.wanted[1]) d.give(1, d.mul(d.neg(d.cotangent), d.div(d.div(a, b), b)));
+}
+/// a - b * floor(a / b), with trunc for fmod.
+void ModGrad(Derivation& d) {
+  if (d.wanted[0]) d.give(0, d.cotangent);
+  if (!d.wanted[1]) return;
+  const ValueId quotient = d.div(d.operands[0], d.operands[1]);
+  d.give(1, d.mul(d.neg(d.cotangent), d.add(d.op == Op::mod ? Op::floor : Op::trunc, {quotient})));
+}
+void PowGrad(Derivation& d) {
+  const ValueId x = d.operands[0], exponent = d.operands[1];
+  const Type type = d.type(x);
+  if (d.wanted[0]) {
+    const ValueId slope = d.mul(d.cotangent, d.mul(exponent, d.add(Op::pow, {x, d.plus(exponent, -1)})));
+    d.give(0, d.where(d.compare(Op::eq, exponent, 0), d.zeros(type), slope));
+  }
+  if (d.wanted[1]) {
+    const ValueId zero = d.add(Op::bit_and, {d.compare(Op::eq, x, 0), d.compare(Op::ge, exponent, 0)});
+    d.give(1, d.mul(d.cotangent, d.where(zero, d.zeros(type), d.mul(d.result, d.add(Op::log, {x})))));
+  }
+}
+void Atan2Grad(Derivation& d) {
+  const ValueId y = d.operands[0], x = d.operands[1];
+  const ValueId radius = d.sum(d.square(y), d.square(x));
+  const ValueId inverse = d.where(d.compare(Op::eq, radius, 0), d.zeros(d.type(radius)), d.div(d.number(radius, 1), radius));
+  if (d.wanted[0]) d.give(0, d.mul(d.mul(d.cotangent, x), inverse));
+  if (d.wanted[1]) d.give(1, d.mul(d.mul(d.cotangent, d.neg(y)), inverse));
+}
+void HypotGrad(Derivation& d) {
+  for (std::size_t i : {0, 1})
+    if (d.wanted[i]) d.give(i, d.mul(d.cotangent, d.div(d.operands[i], d.result)));
+}
+void CopysignGrad(Derivation& d) {
+  const ValueId x = d.operands[0];
+  if (d.wanted[0]) {
+    const ValueId ratio = d.where(d.compare(Op::eq, x, 0), d.zeros(d.type(x)), d.div(d.result, x));
+    d.give(0, d.mul(d.cotangent, ratio));
+  }
+  if (d.wanted[1]) d.give(1, d.zeros(d.type(x)));
+}
+
+namespace {
+
+/// Ties are shared by maximum and minimum and belong to the second operand of fmax and fmin.
+void extremum(Derivation& d, Op less, Op more_or_equal) {
+  const ValueId a = d.operands[0], b = d.operands[1], zero = d.zeros(d.type(a));
+  if (d.op == Op::maximum || d.op == Op::minimum) {
+    const ValueId shared = d.where(d.add(Op::eq, {a, b}), d.scale(d.cotangent, 0.5), d.cotangent);
+    if (d.wanted[0]) d.give(0, d.where(d.add(less, {a, b}), zero, shared));
+    if (d.wanted[1]) d.give(1, d.where(d.add(less, {b, a}), zero, shared));
+    return;
+  }
+  const ValueId first = d.add(Op::bit_or, {d.add(more_or_equal, {a, b}), d.add(Op::is_nan, {b})});
+  if (d.wanted[0]) d.give(0, d.where(first, d.cotangent, zero));
+  if (d.wanted[1]) d.give(1, d.where(first, zero, d.cotangent));
+}
+
+}  // namespace
+
+void MaxGrad(Derivation& d) { extremum(d, Op::lt, Op::ge); }
+void MinGrad(Derivation& d) { extremum(d, Op::gt, Op::le); }
+
+void WhereGrad(Derivation& d) {
+  const ValueId condition = d.operands[0], zero = d.zeros(d.type(d.cotangent));
+  if (d.wanted[1]) d.give(1, d.where(condition, d.cotangent, zero));
+  if (d.wanted[2]) d.give(2, d.where(condition, zero, d.cotangent));
+}
+
+// ---- index maps
+
+void BroadcastGrad(Derivation& d) {
+  const auto& dims = d.attrs.get<Integers>("dims");
+  const Dims &from = d.shape(d.operands[0]), &to = d.shape(d.cotangent);
+  Integers axes;
+  for (std::int64_t axis = 0; axis < std::int64_t(to.size()); ++axis) {
+    const auto place = std::find(dims.begin(), dims.end(), axis);
+    if (place == dims.end() || !(from[std::size_t(place - dims.begin())] == to[std::size_t(axis)])) axes.push_back(axis);
+  }
+  // What is left are the dimensions the operand has, in the order of the result; `dims` may permute them.
+  const Dims wanted = from;
+  ValueId sum = d.reduce(Op::reduce_sum, d.cotangent, axes);
+  FJ_CHECK(std::is_sorted(dims.begin(), dims.end()), "a broadcast that permutes");
+  d.give(0, d.reshape(sum, wanted));
+}
+
+void ReshapeGrad(Derivation& d) {
+  const Dims shape = d.shape(d.operands[0]);
+  d.give(0, d.reshape(d.cotangent, shape));
+}
+
+void TransposeGrad(Derivation& d) {
+  const auto& permutation = d.attrs.get<Integers>("permutation");
+  Integers inverse(permutation.size());
+  for (std::size_t i = 0; i < permutation.size(); ++i) inverse[std::size_t(permutation[i])] = std::int64_t(i);
+  d.give(0, d.add(Op::transpose, {d.cotangent}, with("permutation", inverse)));
+}
+
+namespace {
+
+ValueId updated(Derivation& d, ValueId base, ValueId update, const Dims& starts, const Integers& steps) {
+  return d.add(Op::slice_update, {base, update}, with("starts", starts, "steps", steps));
+}
+ValueId sliced(Derivation& d, ValueId x, const Dims& starts, const Dims& sizes, const Integers& steps) {
+  Attrs attrs = with("starts", starts, "sizes", sizes);
+  attrs.set("steps", steps);
+  return d.add(Op::slice, {x}, std::move(attrs));
+}
+
+}  // namespace
+
+void SliceGrad(Derivation& d) {
+  d.give(0, updated(d, d.zeros(d.type(d.operands[0])), d.cotangent, d.attrs.get<Dims>("starts"), d.attrs.get<Integers>("steps")));
+}
+
+void PadGrad(Derivation& d) {
+  const Dims &low = d.attrs.get<Dims>("low"), &high = d.attrs.get<Dims>("high");
+  Attrs back;
+  Dims removed_low, removed_high;
+  for (std::size_t i = 0; i < low.size(); ++i) {
+    removed_low.push_back(SymDim(0) - low[i]);
+    removed_high.push_back(SymDim(0) - high[i]);
+  }
+  const DType dtype = d.type(d.cotangent).dtype;
+  // Padding by the negative amounts takes away what was added, and puts zeros where elements were taken away.
+  if (d.wanted[0])
+    d.give(0, d.add(Op::pad, {d.cotangent, full(d, dtype, 0, {})}, with("low", removed_low, "high", removed_high)));
+  if (d.wanted[1]) {
+    const Type inner = d.type(d.operands[0]);
+    const ValueId added = d.add(Op::pad, {d.zeros(inner), full(d, dtype, 1, {})}, with("low", low, "high", high));
+    Integers axes(low.size());
+    std::iota(axes.begin(), axes.end(), 0);
+    d.give(1, d.reduce(Op::reduce_sum, d.where(d.compare(Op::eq, added, 0), d.zeros(d.type(added)), d.cotangent), axes));
+  }
+}
+
+void ConcatGrad(Derivation& d) {
+  const auto axis = std::size_t(d.attrs.get<std::int64_t>("axis"));
+  Dims starts(d.shape(d.cotangent).size(), 0);
+  const Integers steps(starts.size(), 1);
+  for (std::size_t i = 0; i < d.operands.size(); ++i) {
+    const Dims sizes = d.shape(d.operands[i]);
+    if (d.wanted[i]) d.give(i, sliced(d, d.cotangent, starts, sizes, steps));
+    starts[axis] = starts[axis] + sizes[axis];
+  }
+}
+
+void SliceUpdateGrad(Derivation& d) {
+  const Dims starts = d.attrs.get<Dims>("starts");
+  const Integers steps = d.attrs.get<Integers>("steps");
+  if (d.wanted[0]) d.give(0, updated(d, d.cotangent, d.zeros(d.type(d.operands[1])), starts, steps));
+  if (d.wanted[1]) {
+    const Dims sizes = d.shape(d.operands[1]);
+    d.give(1, sliced(d, d.cotangent, starts, sizes, steps));
+  }
+}
+
+// ---- reductions and scans
+
+void SumGrad(Derivation& d) {
+  const Dims shape = d.shape(d.operands[0]);
+  d.give(0, d.spread(d.cotangent, d.attrs.get<Integers>("axes"), shape));
+}
+
+/// The product of the others: the product by x, unless x is a zero; then it is the product of the rest if that has none.
+void ProdGrad(Derivation& d) {
+  const ValueId x = d.operands[0];
+  const Integers axes = d.attrs.get<Integers>("axes");
+  const Type type = d.type(x);
+  const ValueId zero = d.compare(Op::eq, x, 0), nothing = d.zeros(type);
+  const ValueId rest = d.reduce(Op::reduce_prod, d.where(zero, d.number(x, 1), x), axes);
+  const ValueId zeros = d.spread(d.reduce(Op::reduce_sum, d.cast(zero, DType::I64), axes), axes, type.shape);
+  const ValueId alone = d.where(d.compare(Op::eq, zeros, 1), d.spread(rest, axes, type.shape), nothing);
+  const ValueId others = d.where(zero, alone, d.div(d.spread(d.result, axes, type.shape), x));
+  d.give(0, d.mul(d.spread(d.cotangent, axes, type.shape), others));
+}
+
+/// Shared evenly by all that are equal to the extremum.
+void MaxReduceGrad(Derivation& d) {
+  const ValueId x = d.operands[0];
+  const Integers axes = d.attrs.get<Integers>("axes");
+  const Type type = d.type(x);
+  const ValueId mask = d.cast(d.add(Op::eq, {x, d.spread(d.result, axes, type.shape)}), type.dtype);
+  const ValueId count = d.reduce(Op::reduce_sum, mask, axes);
+  d.give(0, d.div(d.mul(d.spread(d.cotangent, axes, type.shape), mask), d.spread(count, axes, type.shape)));
+}
+
+namespace {
+
+ValueId flipped(Derivation& d, ValueId x, std::int64_t axis) {
+  const Dims shape = d.shape(x);
+  Dims starts(shape.size(), 0);
+  Integers steps(shape.size(), 1);
+  starts[std::size_t(axis)] = shape[std::size_t(axis)] - 1;
+  steps[std::size_t(axis)] = -1;
+  return sliced(d, x, starts, shape, steps);
+}
+
+}  // namespace
+
+void CumsumGrad(Derivation& d) {
+  const auto axis = d.attrs.get<std::int64_t>("axis");
+  d.give(0, flipped(d, d.add(Op::cumsum, {flipped(d, d.cotangent, axis)}, with("axis", axis)), axis));
+}
+
+// ---- indices
+
+void GatherGrad(Derivation& d) {
+  const auto axis = d.attrs.get<std::int64_t>("axis");
+  d.give(0, d.add(Op::scatter_add, {d.zeros(d.type(d.operands[0])), d.operands[1], d.cotangent}, with("axis", axis)));
+}
+
+void ScatterAddGrad(Derivation& d) {
+  if (d.wanted[0]) d.give(0, d.cotangent);
+  if (d.wanted[2]) d.give(2, d.add(Op::gather, {d.cotangent, d.operands[1]}, with("axis", d.attrs.get<std::int64_t>("axis"))));
+}
+
+/// As one scatter into the flattened array: the index of an element is made of its own position and, along the axis, the data.
+void TakeAlongGrad(Derivation& d) {
+  const auto axis = d.attrs.get<std::int64_t>("axis");
+  const Dims shape = d.shape(d.operands[0]), picked = d.shape(d.operands[1]);
+  const DType dtype = d.type(d.cotangent).dtype;
+  const Dims strides = contiguous_strides(shape);
+  auto size = [&](const SymDim& value) {
+    const ValueId one = value.constant() ? d.add(Op::constant, {}, with("value", Attr(Scalar(*value.constant())), "to", DType::I64))
+                                         : d.add(Op::dim, {}, with("value", value));
+    return d.broadcast(one, {}, picked);
+  };
+  ValueId index = d.operands[1];
+  index = d.where(d.compare(Op::lt, index, 0), d.sum(index, size(shape[std::size_t(axis)])), index);
+  ValueId flat = d.mul(index, size(strides[std::size_t(axis)]));
+  for (std::int64_t i = 0; i < std::int64_t(shape.size()); ++i)
+    if (i != axis) flat = d.sum(flat, d.mul(d.iota(picked, i), size(strides[std::size_t(i)])));
+  const ValueId empty = d.zeros({dtype, {product(shape)}});
+  const ValueId added = d.add(Op::scatter_add, {empty, d.reshape(flat, {product(picked)}), d.reshape(d.cotangent, {product(picked)})},
+                              with("axis", std::int64_t(0)));
+  d.give(0, d.reshape(added, shape));
+}
+
+void MatmulGrad(Derivation& d) {
+  auto transposed = [&](ValueId x) {
+    Integers permutation(d.shape(x).size());
+    std::iota(permutation.begin(), permutation.end(), 0);
+    std::swap(permutation[permutation.size() - 1], permutation[permutation.size() - 2]);
+    return d.add(Op::transpose, {x}, with("permutation", permutation));
+  };
+  if (d.wanted[0]) d.give(0, d.add(Op::matmul, {d.cotangent, transposed(d.operands[1])}));
+  if (d.wanted[1]) d.give(1, d.add(Op::matmul, {transposed(d.operands[0]), d.cotangent}));
+}
+
+}  // namespace grad
+
+bool carries_gradient(Op op) {
+  static const std::vector<bool> carries = [] {
+    std::vector<bool> result;
+    for (int i = 0; i < kOpCount; ++i) result.push_back(row(Op(i)).gradient != "NoGrad");
+    return result;
+  }();
+  return carries[std::size_t(op)];
+}
+
+GradientRule gradient_rule(Op op) {
+  static constexpr GradientRule rules[] = {
+#define FJ_OP(name, operands, attrs, shape_rule, type_rule, effect, gradient, lowering, samples) grad::gradient,
+#include "graph_ir/ops.def"
+  };
+  const GradientRule rule = rules[std::size_t(op)];
+  return rule == grad::NoGrad || rule == grad::ExternGrad || rule == grad::NoRule ? nullptr : rule;
+}
+
+}  // namespace fj

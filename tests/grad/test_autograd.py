@@ -1,0 +1,492 @@
+"""What torch's autograd does with a compiled call, equal to eager's: hooks, accumulation, modes, versions, higher derivatives."""
+import gc
+import threading
+import weakref
+
+import pytest
+
+torch = pytest.importorskip("torch")
+import torch.nn as nn  # noqa: E402
+import torch.nn.functional as F  # noqa: E402
+
+import framejit  # noqa: E402
+from compare import assert_close, compare_gradients  # noqa: E402
+
+
+def both(function, check):
+    """check(f) for the plain and the compiled function, each twice; their returned tensors are equal."""
+    framejit.reset()
+    compiled = framejit.compile(function)
+    for _ in range(2):
+        expected, actual = check(function), check(compiled)
+        assert len(expected) == len(actual)
+        for i, (a, e) in enumerate(zip(actual, expected)):
+            if isinstance(e, torch.Tensor):
+                assert_close(a, e, f"value {i}")
+            else:
+                assert a == e, f"value {i}: {a}, eager gives {e}"
+    report = framejit.explain(compiled).so_far()
+    assert framejit.cache_info()["internal_errors"] == 0, report
+    return report
+
+
+def leaf(*shape, seed=0, dtype=torch.float64):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=dtype).requires_grad_()
+
+
+def test_a_pointwise_and_reduced_function_is_one_graph_and_no_fallback():
+    report = both(lambda x, w: (torch.tanh(x * w) ** 2).sum(), lambda f: grads(f, leaf(3, 4), leaf(4, seed=1)))
+    assert len(report.graphs) == 1 and not report.breaks and not report.fallbacks
+
+
+def grads(f, *leaves):
+    result = f(*leaves)
+    result.backward()
+    return [result, *(x.grad for x in leaves)]
+
+
+def test_gradients_accumulate_into_grad():
+    def check(f):
+        x = leaf(5)
+        for _ in range(3):
+            f(x).backward()
+        return [x.grad]
+
+    both(lambda x: (x * x.sin()).sum(), check)
+
+
+def test_one_leaf_used_in_several_pieces_is_accumulated_once():
+    def f(x):
+        y = (x * 2).exp()
+        print(end="")
+        return (y + x).sum()
+
+    def check(f):
+        x, calls = leaf(4), []
+        x.register_hook(lambda g: calls.append(g.clone()))
+        x.register_post_accumulate_grad_hook(lambda p: calls.append(p.grad.clone()))
+        f(x).backward()
+        return [x.grad, len(calls), *calls]
+
+    both(f, check)
+
+
+def test_hooks_on_results_see_and_change_gradients():
+    def check(f):
+        x = leaf(4)
+        y = f(x)
+        seen = []
+        y.register_hook(lambda g: seen.append(g.clone()))
+        y.register_hook(lambda g: g * 3)
+        y.sum().backward()
+        return [x.grad, *seen]
+
+    both(lambda x: x.exp() * x, check)
+
+
+def test_intermediate_gradients_can_be_retained():
+    def check(f):
+        x = leaf(4)
+        y = f(x)
+        y.retain_grad()
+        (y * y).sum().backward()
+        return [x.grad, y.grad]
+
+    both(lambda x: x.exp() * x, check)
+
+
+def test_second_and_third_derivatives():
+    def check(f):
+        x = leaf(4)
+        (first,) = torch.autograd.grad(f(x).sum(), x, create_graph=True)
+        (second,) = torch.autograd.grad((first * first.detach()).sum(), x, create_graph=True)
+        (third,) = torch.autograd.grad(second.sum(), x)
+        return [first, second, third]
+
+    report = both(lambda x: (x.sin() * x.exp()).tanh() + x ** 3, check)
+    assert not report.fallbacks
+
+
+@pytest.mark.parametrize("function", [
+    lambda x: torch.softmax(x, -1), lambda x: F.log_softmax(x, -1), lambda x: F.layer_norm(x, (4,)), lambda x: F.gelu(x), lambda x: F.silu(x),
+    lambda x: x.std(-1), lambda x: x.logsumexp(-1), lambda x: x @ x.mT, lambda x: F.softplus(x), lambda x: x.norm(dim=-1), lambda x: F.mish(x),
+    lambda x: F.elu(x), lambda x: F.logsigmoid(x), lambda x: F.gelu(x, approximate="tanh"), lambda x: x.var(-1), lambda x: x.amax(-1) * x.sum(-1)])
+def test_derivatives_agree_with_differences_to_second_order(function):
+    compiled = framejit.compile(function)
+    x = leaf(3, 4)
+    assert torch.autograd.gradcheck(compiled, x) and torch.autograd.gradgradcheck(compiled, x)
+
+
+def test_backward_twice_needs_retain_graph():
+    def check(f):
+        x = leaf(4)
+        y = f(x).sum()
+        y.backward(retain_graph=True)
+        y.backward()
+        with pytest.raises(RuntimeError) as error:
+            y.backward()
+        return [x.grad, str(error.value)]
+
+    both(lambda x: x.exp() * x, check)
+
+
+@pytest.mark.parametrize("change", ["input", "result"])
+def test_what_was_saved_must_not_change(change):
+    def f(x, w):
+        return (x * w).exp()
+
+    def check(f):
+        x, w = leaf(4), leaf(4, seed=1)
+        data = x.detach().clone()
+        y = f(data, w)
+        with torch.no_grad():
+            (data if change == "input" else y).add_(1)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            y.sum().backward()
+        return []
+
+    both(f, check)
+
+
+def test_what_was_not_saved_may_change():
+    def check(f):
+        x = leaf(4)
+        data = torch.ones(4, dtype=torch.float64)
+        y = f(x, data)
+        data.add_(1)
+        with torch.no_grad():
+            y.mul_(2)
+        y.sum().backward()
+        return [x.grad]
+
+    both(lambda x, data: (x + data) - 3, check)
+
+
+def test_parameters_frozen_and_unfrozen_between_calls():
+    def f(x, a, b):
+        return ((x * a).relu() @ b).sum()
+
+    def check(f):
+        found = []
+        a, b = leaf(4), leaf(4, 2, seed=1)
+        x = torch.linspace(-1, 1, 12, dtype=torch.float64).reshape(3, 4)
+        for frozen in ((), ("a",), ("b",), ("a", "b"), ()):
+            a.requires_grad_("a" not in frozen)
+            b.requires_grad_("b" not in frozen)
+            a.grad = b.grad = None
+            y = f(x, a, b)
+            found.append(y.requires_grad)
+            if y.requires_grad:
+                y.backward()
+            found += [a.grad, b.grad]
+        return [v for v in found if v is not None] + [v is None for v in found]
+
+    both(f, check)
+
+
+def test_grad_modes():
+    def f(x, w):
+        with torch.no_grad():
+            scale = (x * w).sum()
+        y = x * w / scale
+        with torch.enable_grad():
+            z = y + w
+        return y, z, scale, x.detach() * w, y.detach(), z.requires_grad, scale.requires_grad
+
+    def check(f):
+        x, w = leaf(4), leaf(4, seed=1)
+        y, z, scale, d, detached, *flags = f(x, w)
+        with torch.no_grad():
+            outside = f(x, w)
+        with torch.inference_mode():
+            inference = f(x, w)
+        (y.sum() + z.prod() + d.sum()).backward()
+        return [x.grad, w.grad, y, z, scale, d, detached, *flags, y.requires_grad, scale.requires_grad, detached.requires_grad,
+                outside[0].requires_grad, inference[0].requires_grad, outside[0], inference[1]]
+
+    both(f, check)
+
+
+def test_unused_results_and_inputs():
+    def f(x, y, unused):
+        return x.sin(), x * y, (x > 0).sum(), unused
+
+    def check(f):
+        x, y, unused = leaf(4), leaf(4, seed=1), leaf(4, seed=2)
+        a, b, count, same = f(x, y, unused)
+        found = torch.autograd.grad(a.sum(), [x, y, unused], allow_unused=True)
+        x2, y2 = leaf(4), leaf(4, seed=1)
+        c, d, _, _ = f(x2, y2, unused)
+        d.sum().backward()
+        return [found[0], found[1] is None, found[2] is None, x2.grad, y2.grad, count, same is unused, count.requires_grad]
+
+    both(f, check)
+
+
+def test_an_input_without_a_path_is_refused_without_allow_unused():
+    def check(f):
+        x, y = leaf(4), leaf(4, seed=1)
+        with pytest.raises(RuntimeError) as error:
+            torch.autograd.grad(f(x, y).sum(), [x, y])
+        return [str(error.value)]
+
+    both(lambda x, y: x.exp() + y.detach(), check)
+
+
+def test_views_of_inputs_and_results_carry_gradients():
+    def f(x):
+        y = (x * 2).sin()
+        return x[1:], x.t(), y, y[0], y.view(-1), y.t()
+
+    def check(f):
+        x = leaf(3, 4)
+        results = f(x)
+        sum((r * (i + 1)).sum() for i, r in enumerate(results)).backward()
+        return [x.grad, *results, *(r.requires_grad for r in results), results[0]._base is x]
+
+    both(f, check)
+
+
+def test_non_contiguous_inputs_and_cotangents():
+    def check(f):
+        base = leaf(4, 6)
+        y = f(base.t(), base[::2, ::2])
+        (y.t() * torch.arange(24, dtype=torch.float64).reshape(4, 6)).sum().backward()
+        return [base.grad]
+
+    both(lambda a, b: a.exp() + b.sum(), check)
+
+
+def test_in_place_on_what_needs_no_gradient_and_on_what_does():
+    def f(x, buffer):
+        buffer += 1
+        y = x * buffer
+        y += 3
+        y.relu_()
+        return y.sum()
+
+    def check(f):
+        x, buffer = leaf(4), torch.zeros(4, dtype=torch.float64)
+        f(x, buffer).backward()
+        return [x.grad, buffer, buffer._version]
+
+    both(f, check)
+
+
+def test_a_leaf_written_under_no_grad():
+    def f(w, x):
+        loss = (w * x).sum()
+        with torch.no_grad():
+            w -= 0.1
+        return loss
+
+    def check(f):
+        w, x = leaf(4), torch.ones(4, dtype=torch.float64)
+        f(w, x).backward()
+        return [w, w.grad, w._version, w.is_leaf, w.requires_grad]
+
+    both(f, check)
+
+
+def test_non_scalar_and_integer_roots_raise_as_eager_does():
+    def check(f):
+        x = leaf(3)
+        messages = []
+        y, n = f(x)
+        for root in (y, n):
+            with pytest.raises(RuntimeError) as error:
+                root.backward()
+            messages.append(str(error.value))
+        return messages
+
+    both(lambda x: (x * 2, (x > 0).sum()), check)
+
+
+def test_a_custom_function_and_checkpoint_around_compiled_code():
+    from torch.utils.checkpoint import checkpoint
+
+    def f(x):
+        return (x.sin() * x).exp()
+
+    def check(f):
+        x = leaf(4)
+        checkpoint(f, x, use_reentrant=False).sum().backward()
+        y = leaf(4)
+        checkpoint(f, y, use_reentrant=True).sum().backward()
+        return [x.grad, y.grad]
+
+    both(f, check)
+
+
+def test_inference_mode_after_ordinary_calls():
+    compiled = framejit.compile(lambda x: x * 2)
+    x = torch.ones(3)
+    compiled(x)
+    for _ in range(2):
+        with torch.inference_mode():
+            y = compiled(x)
+        assert torch.equal(y, x * 2) and y.is_inference()
+
+
+def test_saved_tensors_hooks_are_called():
+    def f(x, w):
+        return (x * w).exp()
+
+    def check(f):
+        packed = []
+
+        def pack(t):
+            packed.append(tuple(t.shape))
+            return t.detach().numpy().copy()
+
+        x, w = leaf(4), leaf(4, seed=1)
+        with torch.autograd.graph.saved_tensors_hooks(pack, torch.from_numpy):
+            y = f(x, w)
+        y.sum().backward()
+        return [x.grad, w.grad, bool(packed)]
+
+    both(f, check)
+
+
+def test_bytes_saved_are_not_above_eager_s():
+    def f(x, w):
+        h = torch.tanh(x @ w)
+        return (F.gelu(h) * torch.sigmoid(h)).softmax(-1).sum()
+
+    def saved(function):
+        storages = {}
+
+        def pack(t):
+            storages[t.untyped_storage().data_ptr()] = t.untyped_storage().nbytes()
+            return t
+
+        x, w = leaf(64, 32), leaf(32, 32, seed=1)
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+            result = function(x, w)
+        result.backward()
+        return sum(storages.values())
+
+    compiled = framejit.compile(f)
+    assert saved(compiled) <= saved(f) and not framejit.explain(compiled).so_far().breaks
+
+
+def test_nothing_is_kept_alive_after_backward():
+    compiled = framejit.compile(lambda x: (x.exp() * x).sum())
+    x = leaf(4)
+    y = compiled(x)
+    node, result = weakref.ref(y.grad_fn), weakref.ref(y)
+    y.backward()
+    del y
+    gc.collect()
+    assert result() is None and node() is None
+
+
+def test_backward_on_another_thread():
+    compiled = framejit.compile(lambda x: (x.exp() * x).sum())
+    found = []
+
+    def work(seed):
+        x = leaf(50, seed=seed)
+        compiled(x).backward()
+        found.append(torch.allclose(x.grad, (x.exp() * (1 + x)).detach()))
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(6)]
+    [t.start() for t in threads]
+    [t.join() for t in threads]
+    assert found == [True] * 6
+
+
+def test_sizes_that_vary():
+    def f(x, w):
+        return (F.layer_norm((x @ w).relu(), (w.shape[1],)) ** 3).mean()
+
+    compiled = framejit.compile(f)
+    for rows in (3, 5, 8, 13):
+        for function in (f, compiled):
+            x, w = leaf(rows, 4), leaf(4, 6, seed=1)
+            function(x, w).backward()
+            if function is f:
+                expected = x.grad, w.grad
+        assert_close(x.grad, expected[0], "x")
+        assert_close(w.grad, expected[1], "w")
+    assert len(framejit.explain(compiled).so_far().graphs) == 2
+
+
+@pytest.mark.parametrize("make", [
+    lambda: nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3)),
+    lambda: nn.Sequential(nn.Linear(6, 8), nn.GELU(), nn.LayerNorm(8), nn.Linear(8, 3), nn.LogSoftmax(-1)),
+    lambda: nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.SiLU(), nn.Linear(8, 3)),
+    lambda: nn.Sequential(nn.Unflatten(1, (1, 2, 3)), nn.Conv2d(1, 4, 2), nn.ReLU(), nn.Flatten(), nn.Linear(8, 3)),
+    lambda: nn.TransformerEncoderLayer(6, 2, 12, dropout=0.0, batch_first=True)], ids=["mlp", "norm", "batch_norm_dropout", "conv", "transformer"])
+def test_modules_train_as_eager_does(make):
+    losses = []
+    for compiles in (False, True):
+        torch.manual_seed(0)
+        module = make().double()
+        run = framejit.compile(module) if compiles else module
+        optimiser = torch.optim.SGD(module.parameters(), lr=0.1, momentum=0.9)
+        x = torch.randn(5, 6, dtype=torch.float64)
+        if isinstance(module, nn.TransformerEncoderLayer):
+            x = x[None]
+        torch.manual_seed(1)
+        history = []
+        for _ in range(4):
+            optimiser.zero_grad()
+            y = run(x)
+            loss = F.cross_entropy(y.reshape(-1, y.shape[-1]), torch.tensor([0, 1, 2, 1, 0]))
+            loss.backward()
+            optimiser.step()
+            history.append(loss.detach())
+        losses.append(history + [p.detach().clone() for p in module.parameters()])
+    for i, (e, a) in enumerate(zip(*losses)):
+        assert_close(a, e, f"value {i}", 1e-8)
+    assert framejit.cache_info()["internal_errors"] == 0
+
+
+def test_autocast_gives_eager_s_gradients():
+    def f(x, w):
+        return torch.relu(x @ w).float().sum()
+
+    def check(f):
+        x, w = leaf(4, 6, dtype=torch.float32), leaf(6, 3, seed=1, dtype=torch.float32)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = f(x, w)
+        y.backward()
+        return [x.grad, w.grad]
+
+    both(f, check)
+
+
+def test_graph_breaks_in_the_middle_keep_gradients():
+    def f(x, w):
+        h = (x * w).sin()
+        if h.sum() > 0:
+            h = h * 2
+        else:
+            h = h - 1
+        k = float(h.detach().sum())
+        return (h * w).sum() * k
+
+    def check(f):
+        found = []
+        for seed in (0, 1, 2):
+            x, w = leaf(4, seed=seed), leaf(4, seed=seed + 10)
+            f(x, w).backward()
+            found += [x.grad, w.grad]
+        return found
+
+    both(f, check)
+
+
+def test_numpy_of_what_requires_a_gradient_raises_as_eager_does():
+    import numpy as np
+
+    for function in (lambda x: np.sin((x * 2).numpy()).sum(), lambda x: np.asarray(x * 2) + 1, lambda x: np.sin(x * 2)):
+        with pytest.raises(RuntimeError) as expected:
+            function(leaf(3))
+        with pytest.raises(RuntimeError) as actual:
+            framejit.compile(function)(leaf(3))
+        assert str(actual.value) == str(expected.value)
+    compiled = framejit.compile(lambda x: np.sin((x * 2).detach().numpy()).sum())
+    x = leaf(3)
+    assert compiled(x) == pytest.approx(float((x * 2).sin().sum()))

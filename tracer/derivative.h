@@ -1,0 +1,67 @@
+/// The derivative of one program: what its tensors' `grad_fn` does.
+///
+/// Made while tracing from the graph as captured, when an output needs a gradient. It says what the forward program returns
+/// besides its results (the values saved for backward), joins a run's results to torch's autograd graph as one node
+/// (framejit/_autograd.py), and runs backward, whose program is compiled at the first backward(), once for each set of
+/// results that have cotangents and each of three layouts these come in. Backward with create_graph=True is a program with a
+/// derivative of its own: the values that were saved are results of the forward node too, so that it can be differentiated.
+///
+/// All calls are made with the GIL held, which is what guards the compiled programs.
+#pragma once
+
+#include <Python.h>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "frame_hook/cpython/ref.h"
+#include "graph_ir/graph.h"
+#include "runtime/host.h"
+#include "runtime/program.h"
+
+namespace fj {
+
+class Derivative : public std::enable_shared_from_this<Derivative> {
+ public:
+  /// `wanted`: the inputs that require a gradient. Null if no output needs one; throws NoDerivative.
+  static std::shared_ptr<Derivative> of(const Graph& graph, const std::vector<int>& wanted);
+  /// An input that is written is read by backward: eager refuses such a backward.
+  bool reads_written_input() const { return reads_written_; }
+
+  /// The graph with the saved values it does not return anyway behind its outputs.
+  const Graph& forward() const { return forward_; }
+  using Compile = std::function<std::unique_ptr<Program>(const Graph&)>;
+  void compile_with(Compile compile) { compile_ = std::move(compile); }
+
+  /// After forward has run: gives the outputs that need a gradient their grad_fn. False: a Python error is set.
+  bool link(std::span<const ArrayRef> inputs, std::span<ArrayRef> outputs, std::span<const std::int64_t> symbols) const;
+  /// A tuple with one entry per wanted input, None where no gradient reaches it. Null: a Python error is set.
+  Ref<> backward(PyObject* saved, PyObject* cotangents, const std::vector<std::int64_t>& symbols);
+
+ private:
+  struct Saved {
+    bool input;  // else an output of `forward_`
+    int index;
+  };
+  struct Backward {
+    Graph graph;                          // optimised
+    std::unique_ptr<Program> program;
+    std::shared_ptr<Derivative> next;     // of this program, under create_graph
+    std::vector<int> gradients;           // by wanted input: output of the graph, or -1
+  };
+  const Backward& compiled(const std::string& layouts, const std::vector<bool>& requiring);
+
+  Graph graph_, forward_;                 // as captured
+  std::vector<int> wanted_;
+  std::vector<ValueId> saved_values_;
+  std::vector<Saved> saved_;
+  std::vector<int> linked_;               // outputs of `forward_` that need a gradient
+  bool reads_written_ = false;
+  Compile compile_;
+  std::map<std::pair<std::string, std::vector<bool>>, Backward> backwards_;
+};
+
+}  // namespace fj
