@@ -59,7 +59,7 @@ void CodeCache::publish(int instruction, std::shared_ptr<const Segment> segment)
   const Segment* fresh = segment.get();
   note_use(*fresh);
   target.segments.insert(target.segments.begin(), std::move(segment));
-  if (options_.cache_bytes >= 0) make_room(std::uint64_t(options_.cache_bytes), fresh);
+  if (options_.kept_bytes >= 0) make_room(std::uint64_t(options_.kept_bytes), fresh);
 }
 
 CodeCache::Usage CodeCache::usage() {

@@ -71,7 +71,7 @@ class CodeCache {
   /// A segment of this place whose guards hold, moved to the front; `bindings` are its.
   std::shared_ptr<const Segment> find(int instruction, const FrameValues& values, GuardBindings& bindings);
   Place& place(int instruction) { return places_[std::size_t(instruction)]; }
-  /// Drops the least recently used segments of the process where `cache_bytes` are exceeded, never the new one.
+  /// Drops the least recently used segments of the process where `kept_bytes` are exceeded, never the new one.
   void publish(int instruction, std::shared_ptr<const Segment> segment);
   /// Drops a segment that was made from a wrong prediction, so that it is traced again.
   void forget(int instruction, const Segment* segment);

@@ -170,7 +170,7 @@ def test_caches_are_bounded_in_bytes_and_the_least_recently_used_goes():
     one = framejit.cache_info()["bytes"] // 12
     assert one > 500 and framejit.cache_info()["dropped_segments"] == 0
     framejit.reset()
-    compiled = [framejit.compile(f, cache_bytes=one * 6) for f in functions]
+    compiled = [framejit.compile(f, kept_bytes=one * 6) for f in functions]
     for f, plain in zip(compiled, functions):
         assert (f(X) == plain(X)).all()
         assert (compiled[0](X) == functions[0](X)).all()  # used all the time: stays
