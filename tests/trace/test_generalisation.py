@@ -267,3 +267,12 @@ def test_fullgraph_explains_the_first_break_and_runs_nothing_before_it():
         framejit.compile(f, fullgraph=True)(X)
     assert "FJ113" in str(error.value) and "test_generalisation.py" in str(error.value) and out == []
     assert (framejit.compile(lambda x: x * 2, fullgraph=True)(X) == X * 2).all()
+
+
+@needs_torch
+def test_a_number_that_does_not_fit_is_refused_as_eager_refuses_it():
+    x = torch.tensor([0.0, 1, 2, 3])
+    for f in (lambda x, k: torch.where(x > 1, x, k), lambda x, k: x.masked_fill(x > 1, k), lambda x, k: torch.full((3,), k) + x[:3],
+              lambda x, k: x * k + k / (x + 1)):
+        graphs_for(f, [(x, k) for k in (1.5, 2.5, 1e300, 0.5, -1e300)])
+        graphs_for(f, [(x, 1e300), (x.half(), 70000.0), (x.half(), 1.5)])

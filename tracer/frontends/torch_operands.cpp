@@ -2,6 +2,8 @@
 ///
 /// Start with `torch_result_type`: the promotion rule every pointwise row goes through.
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -179,15 +181,28 @@ ValueId torch_cast(Tracer& tracer, ValueId value, DType to) {
   return cast(tracer, value, to);
 }
 
-ValueId torch_value(Tracer& tracer, const TorchOperand& operand, DType dtype) {
+namespace {
+
+double largest(DType dtype) {
+  switch (dtype) {
+    case DType::F16: return 65504.0;
+    case DType::BF16: return 3.38953138925153547590470800371487866880e+38;
+    case DType::F32: return std::numeric_limits<float>::max();
+    default: return std::numeric_limits<double>::max();
+  }
+}
+
+/// `arithmetic`: a number that is too large for the dtype is infinite. Elsewhere torch may refuse it, so that it has to be known.
+ValueId value_of(Tracer& tracer, const TorchOperand& operand, DType dtype, bool arithmetic) {
   if (operand.array) return torch_cast(tracer, tracer.read(*operand.array), dtype);
   if (auto* symbolic = as<SymIntValue>(operand.number)) return size_value(tracer, symbolic->expression, dtype);
-  if (is_float(dtype))
+  if (dtype == DType::F64 || (arithmetic && dtype == DType::F32))
     if (const ValueId input = tracer.float_input(operand.number); input.valid()) return torch_cast(tracer, input, dtype);
   PyObject* object = tracer.constant_object(operand.number);
   FJ_CHECK(object, "a number that is no longer constant");
   if (PyFloat_Check(object)) {
     const double number = PyFloat_AS_DOUBLE(object);
+    if (is_float(dtype) && std::isfinite(number) && std::abs(number) > largest(dtype)) unsupported("a number that does not fit the tensor's dtype");
     return constant(tracer, dtype, is_half(dtype) ? double(float(number)) : number);
   }
   int overflow = 0;
@@ -201,6 +216,10 @@ ValueId torch_value(Tracer& tracer, const TorchOperand& operand, DType dtype) {
   }
   return constant(tracer, dtype, number);
 }
+
+}  // namespace
+
+ValueId torch_value(Tracer& tracer, const TorchOperand& operand, DType dtype) { return value_of(tracer, operand, dtype, false); }
 
 V torch_elementwise(Tracer& tracer, ValueId value, std::span<const TorchOperand> operands) {
   std::vector<Array> arrays;
@@ -216,7 +235,7 @@ V torch_fresh(Tracer& tracer, ValueId value) {
 V torch_pointwise(Tracer& tracer, Op op, const TorchOperands& operands) {
   const DType dtype = torch_result_type(operands);
   std::vector<ValueId> values;
-  for (const TorchOperand& operand : operands) values.push_back(torch_value(tracer, operand, dtype));
+  for (const TorchOperand& operand : operands) values.push_back(value_of(tracer, operand, dtype, true));
   return torch_elementwise(tracer, pointwise(tracer, op, std::move(values)), operands);
 }
 
