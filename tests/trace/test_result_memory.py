@@ -193,6 +193,23 @@ def test_numpy_over_a_tensor_keeps_its_memory():
 
 
 @needs_torch
+def test_whoever_takes_the_storage_keeps_the_memory():
+    takers = {
+        "set_": lambda t: torch.empty(0).set_(t),
+        "set_ with the storage": lambda t: torch.empty(0).set_(t.untyped_storage()),
+        "dlpack": torch.utils.dlpack.from_dlpack,
+        "dlpack to NumPy": lambda t: np.from_dlpack(t),
+        "a buffer": lambda t: np.asarray(memoryview(t.numpy())),
+        "a lazy clone": torch._lazy_clone,
+        "detach": lambda t: t.detach(),
+    }
+    for how, take in takers.items():
+        taken = take(compiled_result(TorchLibrary))
+        compiled_result(TorchLibrary, value=8.0)
+        assert (np.asarray(taken) == 1).all(), how
+
+
+@needs_torch
 def test_a_result_works_as_a_leaf_of_autograd():
     weight = compiled_result(TorchLibrary).requires_grad_()
     (weight * 3).sum().backward()
