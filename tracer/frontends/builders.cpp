@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "graph_ir/evaluate.h"
 #include "runtime/base/error.h"
 
 namespace fj {
@@ -47,6 +48,8 @@ Scalar scalar_of(DType dtype, std::int64_t value) {
 }
 
 ValueId constant(Tracer& tracer, DType dtype, Scalar value) {
+  // Kernels compute half types in f32: what a constant loses must be lost here.
+  if (dtype == DType::F16 || dtype == DType::BF16) value = scalar_array(dtype, value).scalar(0);
   Attrs attrs;
   attrs.set("value", Attr(std::move(value)));
   attrs.set("to", dtype);

@@ -283,12 +283,19 @@ V torch_pow(Tracer& tracer, const Arguments& arguments) {
   double number = 0;
   if (!operands[0].array && number_is(tracer, operands[0], number) && number == 1)
     return torch_fresh(tracer, full(tracer, dtype, scalar_of(dtype, 1.0), operands[1].array->shape));
+  // torch's f16 kernels overflow inside of derivatives where f32 arithmetic does not.
+  auto leave_f16 = [&](const TorchOperand& operand) {
+    if (dtype == DType::F16 && operand.array && tracer.requires_gradient(*operand.array))
+      break_graph(BreakReason::Gradient, "a power in float16, whose derivative is left to torch");
+  };
   if (operands[1].array || !number_is(tracer, operands[1], number)) {
     if (!is_float(dtype)) unsupported("pow of integers with an exponent tensor");
+    for (const TorchOperand& operand : operands) leave_f16(operand);
     V result = widened(tracer, Op::pow, operands);
     // A number to the power of a tensor is row-major whatever the tensor's layout.
     return operands[0].array ? result : torch_fresh(tracer, tracer.read(*array_of(result)));
   }
+  if (number != std::floor(number)) leave_f16(operands[0]);
   ValueId x = torch_value(tracer, operands[0], dtype);
   auto result = [&](ValueId value) {
     // Each of these forms has the derivative of the power it is.
@@ -307,8 +314,9 @@ V torch_pow(Tracer& tracer, const Arguments& arguments) {
     if (number < 0) refuse("integers to a negative power");
     return torch_pointwise(tracer, Op::pow, operands);
   }
-  if (number == 0.5) return result(emit(tracer, Op::sqrt, {x}));
-  if (number == -0.5) return result(emit(tracer, Op::rsqrt, {x}));
+  // f16 has no roots of its own there: -inf to the power of 0.5 is inf.
+  if (number == 0.5 && dtype != DType::F16) return result(emit(tracer, Op::sqrt, {x}));
+  if (number == -0.5 && dtype != DType::F16) return result(emit(tracer, Op::rsqrt, {x}));
   if (number == -1) return result(constant_with(tracer, Op::div, 1, x));
   if (number == -2) return result(constant_with(tracer, Op::div, 1, emit(tracer, Op::mul, {x, x})));
   const DType inner = compute_dtype(dtype);
@@ -322,6 +330,10 @@ V torch_float_binary(Tracer& tracer, Op op, const Arguments& arguments) {
   if (!is_float(dtype) && op == Op::hypot) refuse("hypot() of integers");
   if (!is_float(dtype)) dtype = torch_default_dtype();
   const DType inner = compute_dtype(dtype);
+  if (op == Op::atan2 && dtype == DType::F16)
+    for (const TorchOperand& operand : operands)
+      if (operand.array && tracer.requires_gradient(*operand.array))
+        break_graph(BreakReason::Gradient, "atan2() in float16, whose derivative is left to torch");
   ValueId a = cast(tracer, torch_value(tracer, operands[0], dtype), inner), b = cast(tracer, torch_value(tracer, operands[1], dtype), inner);
   return torch_elementwise(tracer, cast(tracer, pointwise(tracer, op, {a, b}), dtype), operands);
 }
