@@ -42,8 +42,6 @@ V torch_attribute(Tracer& tracer, const Array& array, std::string_view name);
 ExternUse torch_extern_use(PyObject* callable);
 /// `operator.<name>` on tensors, as an extern node.
 V torch_syntax(Tracer& tracer, const char* name, const std::vector<V>& operands);
-/// A function of the module builtins on a tensor, as an extern node.
-V torch_builtin(Tracer& tracer, const char* name, const std::vector<V>& operands);
 /// A method of a tensor without a row: run as an extern node, or break.
 V torch_method_fallback(Tracer& tracer, const Array& array, std::string_view name, const Arguments& arguments);
 
