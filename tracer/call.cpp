@@ -173,6 +173,8 @@ V TracerImpl::make_mode(const V& callable, PyTypeObject* type, std::vector<V>& p
 }
 
 V TracerImpl::make_partial(PyTypeObject* type, const std::vector<V>& positional, Keywords keywords) {
+  V callable = call(wrap_constant(attribute_of("builtins", "callable")), {positional[0]}, {});
+  if (!truth(callable)) break_graph(BreakReason::ErrorWhileTracing, "partial() of " + describe(positional[0]));
   auto partial = std::make_shared<PartialValue>();
   partial->type = Ref<PyTypeObject>::borrow(type);
   partial->function = positional[0];

@@ -18,6 +18,15 @@ namespace fj {
 
 namespace {
 
+/// In a key: what has a __hash__ in Python.
+V hashed_by_its_class(PyObject* key) {
+  if (V value = proxied(key)) return hashes_by_address(key) ? nullptr : value;
+  if (PyTuple_Check(key))
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(key); ++i)
+      if (V value = hashed_by_its_class(PyTuple_GET_ITEM(key, i))) return value;
+  return nullptr;
+}
+
 /// An object of a class derived from list, dict or set.
 bool is_derived_container(const V& value) {
   auto* object = as<ObjectValue>(value);
@@ -68,6 +77,8 @@ class ExitBuilder {
   }
   /// A key of a dict or set: a constant, or the object a proxy stands for.
   int key(Ref<> object) {
+    // What has a hash of its own would be asked for it again.
+    if (V value = hashed_by_its_class(object.get())) cannot(value);
     if (V value = proxied(object.get())) return build(value);
     if (holds_proxy(object.get())) return build(t_.wrap_constant(t_.keep(object).get()));
     return constant(std::move(object));

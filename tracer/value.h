@@ -162,6 +162,7 @@ class DictValue final : public Value {
   Ref<> type;                   // null: dict; else OrderedDict or defaultdict
   V default_factory;            // of a defaultdict; null: None
   V attributes_of;              // the object whose __dict__ it is
+  int deletions = 0;            // of keys, in the trace: an iterator over it notices
   bool mutated = false;
 };
 

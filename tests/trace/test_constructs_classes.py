@@ -770,6 +770,28 @@ def instances_hashed_by_identity(x):
     return x * table[a] + table[b] + len({a, b, a})
 
 
+HASHED = []
+
+
+class Noted:
+    def __init__(self):
+        self.k = 1
+
+    def __hash__(self):
+        HASHED.append(self.k)
+        return 3
+
+    def __eq__(self, other):
+        return isinstance(other, Noted)
+
+
+@construct(OPERATORS, breaks=None)
+def dict_with_such_keys_returned(x):
+    HASHED.clear()
+    table = {Noted(): x * 2}
+    return list(table.values()), table, list(HASHED)
+
+
 @construct(OPERATORS)
 def comparisons(x):
     a, b = Ordered(1), Ordered(2)

@@ -327,6 +327,30 @@ def changed_while_iterated(x):
     return x
 
 
+@construct(DICTS, breaks=None)
+def keys_replaced_while_iterated(x):
+    d = {0: 0}
+    try:
+        for i in d:
+            del d[0]
+            d[0] = 0
+    except RuntimeError as error:
+        return x + 1, str(error)
+    return x
+
+
+class Reversed(dict):
+    def keys(self):
+        return reversed(list(dict.keys(self)))
+
+    __iter__ = keys
+
+
+@construct(DICTS)
+def dict_of_a_dict_that_iterates_in_its_own_way(x):
+    return x * len(dict(Reversed(a=1, b=2))), dict(Reversed(a=1, b=2))
+
+
 @construct(DICTS)
 def keyword_arguments_in_and_out(x):
     def g(*args, k=1, **kw):

@@ -26,6 +26,20 @@ PyObject* defaultdict_type() {
 
 namespace {
 
+/// Its hash or == is Python code of a class, which no lookup while tracing may run.
+bool runs_code_as_key(PyObject* key) {
+  if (is_plain(key) || is_enum_member(key) || PyType_Check(key)) return false;
+  if (PyTuple_CheckExact(key)) {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(key); ++i)
+      if (runs_code_as_key(PyTuple_GET_ITEM(key, i))) return true;
+    return false;
+  }
+  static PyObject* const names[] = {PyUnicode_InternFromString("__hash__"), PyUnicode_InternFromString("__eq__")};
+  for (PyObject* name : names)
+    if (PyObject* found = fj_type_lookup(Py_TYPE(key), name); found && PyFunction_Check(found)) return true;
+  return false;
+}
+
 bool is_ordered(const DictValue& dict) { return dict.type.get() == reinterpret_cast<PyObject*>(&PyODict_Type); }
 
 }  // namespace
@@ -49,9 +63,12 @@ void TracerImpl::open(DictValue& dict) {
   }
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(keys.get()); ++i) {
     PyObject* key = PyList_GET_ITEM(keys.get(), i);
+    if (runs_code_as_key(key)) break_graph(BreakReason::UnsupportedObject, "a key of a class with its own __hash__ or __eq__");
+    PyObject* item = PyDict_GetItemWithError(real, key);
+    if (!item) break_graph(BreakReason::ErrorWhileTracing, "a key that is not found");
     auto known = std::find_if(fetched.begin(), fetched.end(), [&](auto& item) { return same_key(item.first.get(), key); });
     V value = known != fetched.end() ? known->second
-                                     : wrap(PyDict_GetItem(real, key), sources->make(SourceKind::DictItem, dict.source, 0, key));
+                                     : wrap(item, sources->make(SourceKind::DictItem, dict.source, 0, key));
     dict.items.emplace_back(Ref<>::borrow(key), value);
   }
 }
@@ -88,7 +105,8 @@ void TracerImpl::dict_store(const V& target, Ref<> key, const V& value) {
 void dict_update(TracerImpl& tracer, const V& owner, const std::vector<V>& arguments, const Keywords& keywords) {
   if (!arguments.empty()) {
     const V& from = arguments[0];
-    V part = from->kind == ValueKind::Dict ? from : tracer.builtin_part(from);
+    // A class with an __iter__ of its own is asked for its keys.
+    V part = from->kind == ValueKind::Dict ? from : tracer.python_method(from, "__iter__") ? nullptr : tracer.builtin_part(from);
     if (auto* other = as<DictValue>(part)) {
       tracer.open(*other);
       auto items = other->items;
@@ -141,6 +159,7 @@ V dict_method(TracerImpl& tracer, const V& owner, const std::string& name, std::
     auto found = std::find_if(dict.items.begin(), dict.items.end(), [&](auto& item) { return same_key(item.first.get(), wanted.get()); });
     if (found == dict.items.end()) tracer.no_key(arguments[0]);
     tracer.note_mutation(owner);
+    ++dict.deletions;
     auto moved = *found;
     dict.items.erase(found);
     dict.items.insert(to_end ? dict.items.end() : dict.items.begin(), moved);
@@ -156,6 +175,7 @@ V dict_method(TracerImpl& tracer, const V& owner, const std::string& name, std::
     auto place = from_end ? dict.items.end() - 1 : dict.items.begin();
     auto [key, value] = *place;
     tracer.note_mutation(owner);
+    ++dict.deletions;
     dict.items.erase(place);
     return tracer.tracer.tuple({tracer.wrap_constant(key.get()), value});
   }
@@ -205,6 +225,7 @@ V dict_method(TracerImpl& tracer, const V& owner, const std::string& name, std::
     tracer.open(dict);
     if (dict.items.empty()) return tracer.none;
     tracer.note_mutation(owner);
+    ++dict.deletions;
     dict.items.clear();
     return tracer.none;
   }

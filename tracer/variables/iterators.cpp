@@ -54,7 +54,7 @@ std::shared_ptr<IteratorValue> iterate_dict(TracerImpl& tracer, const V& owner, 
   for (auto& [key, value] : dict.items) keys.push_back(key);
   auto iterator = std::make_shared<IteratorValue>();
   auto position = std::make_shared<std::size_t>(0);
-  iterator->next = [&tracer, owner, view, keys, position]() -> V {
+  iterator->next = [&tracer, owner, view, keys, position, deletions = dict.deletions]() -> V {
     auto& dict = *as<DictValue>(owner);
     if (*position > keys.size()) return nullptr;
     if (dict.items.size() != keys.size()) {
@@ -64,6 +64,7 @@ std::shared_ptr<IteratorValue> iterate_dict(TracerImpl& tracer, const V& owner, 
                    BreakReason::ErrorWhileTracing, "a dict that changes while it is iterated over");
     }
     const std::size_t at = (*position)++;
+    if (dict.deletions != deletions) break_graph(BreakReason::UnsupportedObject, "a dict whose keys change while it is iterated over");
     if (at >= keys.size()) return nullptr;
     if (dict.items[at].first.get() != keys[at].get()) break_graph(BreakReason::UnsupportedObject, "a dict whose keys change while it is iterated over");
     if (!view) return tracer.wrap_constant(keys[at].get());
