@@ -41,8 +41,6 @@ std::string type_name(PyTypeObject* type) {
   return text_of(name.get());
 }
 
-bool is_subtype(PyTypeObject* type, PyObject* base) { return PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(base)); }
-
 /// Fields of a class made by collections.namedtuple or typing.NamedTuple; null: another class.
 Ref<> named_fields(PyTypeObject* type) {
   if (!PyType_IsSubtype(type, &PyTuple_Type) || type == &PyTuple_Type) return {};
