@@ -41,6 +41,7 @@ int rank(GuardKind kind) {
     case GuardKind::NumpyErrState:
     case GuardKind::HasKey:
     case GuardKind::LacksKey:
+    case GuardKind::Elements:
     case GuardKind::DictKeys: return 6;
     case GuardKind::NoOverlap: return 7;
     case GuardKind::Relation: return 8;
@@ -258,6 +259,7 @@ class Builder {
         bind(guard.symbol.index);
         break;
       case GuardKind::DictKeys: step.kind = Kind::DictKeys; break;
+      case GuardKind::Elements: step.kind = Kind::Elements; break;
       case GuardKind::DictVersion:
         step.kind = Kind::DictVersion;
         step.version = std::uint64_t(guard.number);
@@ -436,6 +438,7 @@ Py_ssize_t builtin_length(PyObject* object) {
   if (PyUnicode_Check(object)) return PyUnicode_GET_LENGTH(object);
   if (PyBytes_Check(object)) return PyBytes_GET_SIZE(object);
   if (PyAnySet_Check(object)) return PySet_GET_SIZE(object);
+  if (is_deque(object)) return Py_SIZE(object);
   return -1;
 }
 
@@ -595,6 +598,22 @@ inline __attribute__((always_inline)) bool Program::decide(const Step& step, con
         if (index >= PyTuple_GET_SIZE(keys) || !same_key(PyTuple_GET_ITEM(keys, index++), key)) return false;
       step.version = version;
       return true;
+    }
+    case Kind::Elements: {
+      PyObject* object = value();
+      if (!PyAnySet_Check(object) && !PyODict_Check(object)) return false;
+      const Py_ssize_t size = builtin_length(object);
+      if (size != PyTuple_GET_SIZE(step.object)) return false;
+      // By the builtin's own iterator, which runs no Python code whatever the object's class says.
+      PyTypeObject* base = PyODict_Check(object) ? &PyODict_Type : PySet_Check(object) ? &PySet_Type : &PyFrozenSet_Type;
+      Ref<> iterator = Ref<>::steal(base->tp_iter(object));
+      bool same = bool(iterator);
+      for (Py_ssize_t i = 0; same && i < size; ++i) {
+        Ref<> item = Ref<>::steal(Py_TYPE(iterator.get())->tp_iternext(iterator.get()));
+        same = item && same_key(PyTuple_GET_ITEM(step.object, i), item.get());
+      }
+      PyErr_Clear();
+      return same;
     }
     case Kind::DictVersion: return PyDict_Check(value()) && step.version != 0 && fj_dict_version(value()) == step.version;
     case Kind::HasKey:

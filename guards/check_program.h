@@ -56,7 +56,8 @@ struct ArrayCheck {
 struct Step {
   enum class Kind : std::uint8_t {
     FetchSlot, FetchDictItem, FetchAttribute, FetchGlobal, FetchOther,
-    TypeIs, TypeIsWeak, Identity, IdentityWeak, EqualsInt, Equals, Differs, Length, LengthBind, DictKeys, DictVersion, HasKey, LacksKey, TypeVersion,
+    TypeIs, TypeIsWeak, Identity, IdentityWeak, EqualsInt, Equals, Differs, Length, LengthBind, DictKeys, Elements, DictVersion,
+    HasKey, LacksKey, TypeVersion,
     FunctionCode, Array, ArrayDeferred, IntBind, IntCompare, Define, Relation, SameObject, NotSame, NoOverlap, Unbound, GradMode,
     TorchModes, NumpyErrState,
   };

@@ -168,8 +168,9 @@ std::vector<GuardSet::Failure> GuardSet::failures(const FrameValues& values) con
         failure.found = std::to_string(guard_program::builtin_length(found));
         failure.expected = std::to_string(guard->number);
         break;
+      case Kind::Elements:
       case Kind::DictKeys: {
-        auto keys = Ref<>::steal(PyDict_Check(found) ? PyDict_Keys(found) : nullptr);
+        auto keys = Ref<>::steal(PyDict_CheckExact(found) || PyODict_CheckExact(found) || PyAnySet_CheckExact(found) ? PySequence_List(found) : nullptr);
         auto tuple = Ref<>::steal(keys ? PyList_AsTuple(keys.get()) : nullptr);
         PyErr_Clear();
         failure.found = describe_object(tuple ? tuple.get() : found);

@@ -75,6 +75,7 @@ void GuardSet::add(Guard guard) {
     case GuardKind::Differs:
     case GuardKind::HasKey:
     case GuardKind::LacksKey: FJ_CHECK(guard.object, "the guard has an object"); break;
+    case GuardKind::Elements:
     case GuardKind::DictKeys: {
       // As a tuple of its own: the caller's list may be the dict's own bookkeeping.
       auto keys = Ref<>::steal(PySequence_Tuple(guard.object.get()));

@@ -41,7 +41,8 @@ struct ArrayExpectation {
 struct Guard {
   GuardKind kind;
   SourceRef source = nullptr;
-  /// Identity, TypeIs, FunctionCode, Equals, Differs, DictKeys (tuple or list of keys), HasKey, LacksKey: what is expected or asked for.
+  /// Identity, TypeIs, FunctionCode, Equals, Differs, DictKeys and Elements (tuple or list), HasKey, LacksKey: what is expected or
+  /// asked for.
   /// TypeVersion: the type, and `names` the attributes relied on, found or not, GuardSet::bases_name() for its bases (empty: any
   /// change of the class counts).
   /// DictVersion: the dict. Objects that can be are held weakly once the guard is in a GuardSet: then this is null.

@@ -159,6 +159,18 @@ SourceRef SourceTable::builtin(PyObject* name) { return make(SourceKind::Builtin
 SourceRef SourceTable::function() { return make(SourceKind::Function, nullptr); }
 SourceRef SourceTable::constant(PyObject* object) { return make(SourceKind::Constant, nullptr, 0, object); }
 
+PyTypeObject* deque_type() {
+  static PyObject* const type = [] {
+    Ref<> collections = Ref<>::steal(PyImport_ImportModule("_collections"));
+    PyObject* found = collections ? PyObject_GetAttrString(collections.get(), "deque") : nullptr;
+    PyErr_Clear();
+    return found;
+  }();
+  return reinterpret_cast<PyTypeObject*>(type);
+}
+
+bool is_deque(PyObject* object) { return Py_TYPE(object) == deque_type(); }
+
 PyObject* fetch_step(const Source& source, PyObject* base, const FrameValues& values, Ref<>& owned) {
   if (source.base && !base) return nullptr;
   PyFunctionObject* function = base && PyFunction_Check(base) ? reinterpret_cast<PyFunctionObject*>(base) : nullptr;
@@ -173,6 +185,9 @@ PyObject* fetch_step(const Source& source, PyObject* base, const FrameValues& va
     case SourceKind::ListItem:
       return PyList_Check(base) && source.index >= 0 && source.index < PyList_GET_SIZE(base) ? PyList_GET_ITEM(base, source.index)
                                                                                              : nullptr;
+    case SourceKind::DequeItem:
+      if (is_deque(base) && source.index >= 0 && source.index < Py_SIZE(base)) owned = Ref<>::steal(PySequence_GetItem(base, Py_ssize_t(source.index)));
+      return owned.get();
     case SourceKind::TupleItem: return tuple_item(base, source.index);
     case SourceKind::InstanceDict: return fj_instance_dict(base);
     case SourceKind::Attribute: return attribute(base, source.key.get());

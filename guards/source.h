@@ -64,6 +64,11 @@ class SourceTable {
 
 /// One step of a fetch: the value of `source` given that of its base (null for roots). Borrowed, and kept alive by the base,
 /// except for a step that makes an object: that one is put into `owned`. Null without an error set if the step fails.
+/// collections.deque
+PyTypeObject* deque_type();
+/// Exactly collections.deque.
+bool is_deque(PyObject* object);
+
 PyObject* fetch_step(const Source& source, PyObject* base, const FrameValues& values, Ref<>& owned);
 
 /// How an object is named in guards and messages. Runs no Python code: values of builtin types by repr, the

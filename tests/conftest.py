@@ -25,3 +25,19 @@ def fresh_caches():
     framejit.reset()
     yield
     framejit.reset()
+
+
+def pytest_terminal_summary(terminalreporter):
+    import constructs
+
+    lines = constructs.summary()
+    if lines:
+        terminalreporter.section("constructs")
+        for line in lines:
+            terminalreporter.write_line(line)
+
+
+def pytest_sessionfinish(session):
+    import constructs
+
+    constructs.write_results()

@@ -4,11 +4,14 @@ Values (exactly, or within the dtype's tolerance), dtype, shape, strides, aliasi
 with each other, arguments after the call, stdout, warnings and exceptions. A run that only looks compiled fails:
 no internal error, no silent eager replay and, unless the test says so, no break; kernels must have been launched.
 """
+import collections
 import contextlib
 import copy
+import dataclasses
 import functools
 import io
 import os
+import types
 import warnings
 
 import numpy as np
@@ -122,8 +125,16 @@ def strides_of(array):
     return None if 0 in array.shape else [s // unit for s, n in zip(strides, array.shape) if n != 1]
 
 
+def attributes(instance):
+    """What an object holds in its __dict__ and its slots."""
+    held = {name: getattr(instance, name) for kind in type(instance).__mro__ for name in getattr(kind, "__slots__", ()) if hasattr(instance, name)}
+    return {**held, **getattr(instance, "__dict__", {})}
+
+
 def assert_same(actual, expected, path="result", exact=False):
-    assert type(actual) is type(expected), f"{path}: type {type(actual)}, eager gives {type(expected)}"
+    # Classes made by the program itself are another one in each run.
+    same = type(actual) is type(expected) or ("<locals>" in type(expected).__qualname__ and type(actual).__qualname__ == type(expected).__qualname__)
+    assert same, f"{path}: type {type(actual)}, eager gives {type(expected)}"
     if isinstance(expected, (tuple, list)):
         assert len(actual) == len(expected), f"{path}: length {len(actual)}, eager gives {len(expected)}"
         for i, (a, e) in enumerate(zip(actual, expected)):
@@ -164,8 +175,16 @@ def assert_same(actual, expected, path="result", exact=False):
                 np.testing.assert_array_equal(np.signbit(a[zero]), np.signbit(e[zero]), err_msg=path + ": sign of zero")
     elif isinstance(expected, float):
         assert actual == pytest.approx(expected, rel=1e-5, nan_ok=True), path
-    elif hasattr(expected, "__dict__") and type(expected).__eq__ is object.__eq__:
-        assert_same(vars(actual), vars(expected), path + ".__dict__", exact)
+    elif isinstance(expected, collections.deque):
+        assert actual.maxlen == expected.maxlen, f"{path}: maxlen {actual.maxlen}, eager gives {expected.maxlen}"
+        assert_same(list(actual), list(expected), path, exact)
+    elif isinstance(expected, (set, frozenset)):
+        assert list(actual) == list(expected), f"{path}: {actual!r}, eager gives {expected!r}"
+    elif isinstance(expected, type(dict().values())):
+        assert_same(list(actual), list(expected), path, exact)
+    elif (hasattr(expected, "__dict__") or hasattr(type(expected), "__slots__")) and (
+            type(expected).__eq__ is object.__eq__ or dataclasses.is_dataclass(expected)) and not isinstance(expected, (type, types.FunctionType, types.BuiltinFunctionType, types.MethodType)):
+        assert_same(attributes(actual), attributes(expected), path, exact)
     else:
         assert actual == expected, f"{path}: {actual!r}, eager gives {expected!r}"
 

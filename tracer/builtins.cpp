@@ -6,6 +6,9 @@
 #include <unordered_map>
 
 #include "tracer/interpreter.h"
+#include "tracer/variables/containers.h"
+#include "tracer/variables/proxies.h"
+#include "tracer/variables/text.h"
 
 namespace fj {
 
@@ -123,7 +126,16 @@ V builtin_issubclass(TracerImpl& t, Arguments_& a, Keywords& k) {
   return t.false_value;
 }
 
+V builtin_build_class(TracerImpl& t, Arguments_& a, Keywords& k) { return t.build_class(a, k); }
+
 V builtin_type(TracerImpl& t, Arguments_& a, Keywords& k) {
+  if (a.size() == 3 && k.empty()) {
+    PyObject* name = t.constant_object(a[0]);
+    auto* space = as<DictValue>(a[2]);
+    if (!name || !PyUnicode_CheckExact(name) || !space) unknown("type", a);
+    t.open(*space);
+    return t.make_class(text_of(name), t.sequence_items(a[1]), space->items);
+  }
   expect("type", a, k, 1, 1);
   return t.wrap_constant(reinterpret_cast<PyObject*>(t.type_of(a[0])));
 }
@@ -133,7 +145,12 @@ V builtin_callable(TracerImpl& t, Arguments_& a, Keywords& k) {
   switch (a[0]->kind) {
     case ValueKind::Function: case ValueKind::BoundMethod: case ValueKind::Builtin: case ValueKind::Partial: return t.true_value;
     case ValueKind::Object: return t.tracer.boolean(t.type_of(a[0])->tp_call != nullptr);
-    case ValueKind::Array: case ValueKind::Tuple: case ValueKind::List: case ValueKind::Dict: case ValueKind::SymInt: return t.false_value;
+    case ValueKind::Instance: {
+      static PyObject* const name = PyUnicode_InternFromString("__call__");
+      t.guard_type_version(t.type_of(a[0]));
+      return t.tracer.boolean(fj_type_lookup(t.type_of(a[0]), name) != nullptr);
+    }
+    case ValueKind::Set: case ValueKind::Array: case ValueKind::Tuple: case ValueKind::List: case ValueKind::Dict: case ValueKind::SymInt: return t.false_value;
     default: unknown("callable", a);
   }
 }
@@ -231,8 +248,17 @@ V builtin_slice(TracerImpl& t, Arguments_& a, Keywords& k) {
 }
 
 V builtin_iter(TracerImpl& t, Arguments_& a, Keywords& k) {
-  expect("iter", a, k, 1, 1);
-  return t.make_iterator(a[0]);
+  expect("iter", a, k, 1, 2);
+  if (a.size() == 1) return t.make_iterator(a[0]);
+  auto iterator = std::make_shared<IteratorValue>();
+  auto done = std::make_shared<bool>(false);
+  iterator->next = [&t, function = a[0], last = a[1], done]() -> V {
+    if (*done) return nullptr;
+    V item = t.call(function, {}, {});
+    *done = item == last || t.truth(t.compare(Py_EQ, last, item));
+    return *done ? nullptr : item;
+  };
+  return made_by("iter", iterator, {a[0], a[1]});
 }
 
 V builtin_next(TracerImpl& t, Arguments_& a, Keywords& k) {
@@ -242,21 +268,34 @@ V builtin_next(TracerImpl& t, Arguments_& a, Keywords& k) {
   t.raise(PyExc_StopIteration, {}, BreakReason::Raise, "StopIteration");
 }
 
+/// zip(strict=True): argument number `first + 1` is not as long as those before it.
+[[noreturn]] void different_lengths(TracerImpl& t, std::size_t first, const char* how) {
+  const std::string before = first == 1 ? " 1" : "s 1-" + std::to_string(first);
+  t.raise(PyExc_ValueError, {t.tracer.string("zip() argument " + std::to_string(first + 1) + " is " + how + " than argument" + before)},
+          BreakReason::ErrorWhileTracing, "zip() of different lengths");
+}
+
 V builtin_zip(TracerImpl& t, Arguments_& a, Keywords& k) {
-  V strict = take_keyword(k, "strict");
-  if (!k.empty() || (strict && t.truth(strict))) unknown("zip", a);
+  V wanted = take_keyword(k, "strict");
+  const bool strict = wanted && t.truth(wanted);
+  if (!k.empty()) unknown("zip", a);
   std::vector<V> parts;
   for (const V& value : a) parts.push_back(t.make_iterator(value));
   auto iterator = std::make_shared<IteratorValue>();
-  iterator->next = [&t, parts]() -> V {
+  iterator->next = [&t, parts, strict]() -> V {
     std::vector<V> items;
     for (const V& part : parts) {
       V item = t.next(part);
+      if (!item && strict && !items.empty()) different_lengths(t, items.size(), "shorter");
+      if (!item && strict)
+        for (std::size_t i = 1; i < parts.size(); ++i)
+          if (t.next(parts[i])) different_lengths(t, i, "longer");
       if (!item) return nullptr;
       items.push_back(item);
     }
     return items.empty() ? nullptr : t.tracer.tuple(items);
   };
+  if (strict) return iterator;
   return made_by("zip", iterator, parts);
 }
 
@@ -313,6 +352,16 @@ V builtin_filter(TracerImpl& t, Arguments_& a, Keywords& k) {
 
 V builtin_reversed(TracerImpl& t, Arguments_& a, Keywords& k) {
   expect("reversed", a, k, 1, 1);
+  if (V own = t.python_method(a[0], "__reversed__")) return t.call(own, {}, {});
+  if (a[0]->kind == ValueKind::Dict) a[0] = t.tracer.list(t.sequence_items(a[0]));
+  else if (V part = t.builtin_part(a[0])) a[0] = part;
+  else if (t.python_method(a[0], "__getitem__") && t.python_method(a[0], "__len__")) {
+    const auto size = t.tracer.constant_int(t.length(a[0]));
+    std::vector<V> items;
+    for (std::int64_t i = size ? *size : 0; i-- > 0;) items.push_back(t.get_item(a[0], t.tracer.integer(i)));
+    return t.make_iterator(t.tracer.tuple(items));
+  }
+  if (PyObject* text = t.constant_object(a[0]); text && PyUnicode_CheckExact(text)) a[0] = t.tracer.list(t.sequence_items(a[0]));
   if (a[0]->kind != ValueKind::Tuple && a[0]->kind != ValueKind::List && a[0]->kind != ValueKind::Range) unknown("reversed", a);
   std::vector<V> items = t.sequence_items(a[0]);
   std::reverse(items.begin(), items.end());
@@ -327,7 +376,7 @@ V builtin_sorted(TracerImpl& t, Arguments_& a, Keywords& k) {
   std::vector<V> items, keys;
   // Without a key equal elements of a set are one, so their order in it is not seen.
   if (a[0]->kind == ValueKind::Set && !key)
-    for (const Ref<>& item : as<SetValue>(a[0])->items) items.push_back(t.wrap_constant(item.get()));
+    items = t.set_items(*as<SetValue>(a[0]));
   else
     items = t.sequence_items(a[0]);
   for (const V& item : items) keys.push_back(key && !t.is_none(key) ? t.call(key, {item}, {}) : item);
@@ -352,10 +401,13 @@ V builtin_sorted(TracerImpl& t, Arguments_& a, Keywords& k) {
 V extreme(TracerImpl& t, Arguments_& a, Keywords& k, const char* name, int better) {
   V key = take_keyword(k, "key"), otherwise = take_keyword(k, "default");
   if (!k.empty() || a.empty()) unknown(name, a);
-  std::vector<V> items = a.size() == 1 ? t.sequence_items(a[0]) : a;
+  auto* set = as<SetValue>(a[0]);
+  std::vector<V> items = a.size() > 1 ? a : set && !key ? t.set_items(*set) : t.sequence_items(a[0]);
   if (items.empty()) {
     if (otherwise) return otherwise;
-    break_graph(BreakReason::ErrorWhileTracing, std::string(name) + "() of nothing");
+    if (a[0]->kind == ValueKind::Array) unknown(name, a);
+    Ref<> version = Ref<>::steal(PyObject_CallFunctionObjArgs(PyDict_GetItemString(PyEval_GetBuiltins(), name), Ref<>::steal(PyTuple_New(0)).get(), nullptr));
+    t.raise_python_error();
   }
   auto key_of = [&](const V& item) { return key && !t.is_none(key) ? t.call(key, {item}, {}) : item; };
   V best = items[0], best_key = key_of(items[0]);
@@ -428,8 +480,11 @@ V method_or_fold(TracerImpl& t, Arguments_& a, Keywords& k, const char* name, co
     if (!bound) unknown(name, a);
     return t.call(bound, {a.begin() + 1, a.end()}, k);
   }
-  for (V& argument : a)
+  if (V own = t.python_method(a[0], method)) return t.call(own, {a.begin() + 1, a.end()}, k);
+  for (V& argument : a) {
+    argument = t.number_part(argument);
     if (argument->kind == ValueKind::SymInt) argument = t.tracer.integer(*t.tracer.constant_int(argument));
+  }
   if (V folded = fold_call(t, PyDict_GetItemString(PyEval_GetBuiltins(), name), a, k)) return folded;
   unknown(name, a);
 }
@@ -438,12 +493,16 @@ V builtin_abs(TracerImpl& t, Arguments_& a, Keywords& k) { return method_or_fold
 V builtin_round(TracerImpl& t, Arguments_& a, Keywords& k) { return method_or_fold(t, a, k, "round", "__round__"); }
 
 V builtin_pow(TracerImpl& t, Arguments_& a, Keywords& k) {
+  if (a.size() == 3)
+    if (V folded = fold_call(t, PyDict_GetItemString(PyEval_GetBuiltins(), "pow"), a, k)) return folded;
   expect("pow", a, k, 2, 2);
   return t.binary(NB_POWER, a[0], a[1]);
 }
 
 V builtin_divmod(TracerImpl& t, Arguments_& a, Keywords& k) {
   expect("divmod", a, k, 2, 2);
+  if (V own = t.python_method(a[0], "__divmod__")) return t.call(own, {a[1]}, {});
+  if (t.python_method(a[1], "__rdivmod__")) unknown("divmod", a);
   return t.tracer.tuple({t.binary(NB_FLOOR_DIVIDE, a[0], a[1]), t.binary(NB_REMAINDER, a[0], a[1])});
 }
 
@@ -452,8 +511,18 @@ void break_on_array(const char* name, const Arguments_& a) {
     break_graph(BreakReason::ScalarFromArray, std::string("`") + name + "()` of " + describe(a[0]));
 }
 
+/// int(), float(), complex() of an object whose class has a method for it; null: it has none.
+V converted(TracerImpl& t, Arguments_& a, Keywords& k, const char* method) {
+  if (a.size() != 1 || !k.empty()) return nullptr;
+  if (V own = t.python_method(a[0], method)) return t.call(own, {}, {});
+  a[0] = t.number_part(a[0]);
+  return nullptr;
+}
+
 V builtin_int(TracerImpl& t, Arguments_& a, Keywords& k) {
   break_on_array("int", a);
+  for (const char* method : {"__int__", "__index__", "__trunc__"})
+    if (V number = converted(t, a, k, method)) return t.number_part(number);
   if (a.size() == 1 && k.empty() && a[0]->kind == ValueKind::SymInt) return a[0];
   if (V folded = fold_call(t, reinterpret_cast<PyObject*>(&PyLong_Type), a, k)) return folded;
   unknown("int", a);
@@ -461,12 +530,18 @@ V builtin_int(TracerImpl& t, Arguments_& a, Keywords& k) {
 
 V builtin_index(TracerImpl& t, Arguments_& a, Keywords& k) {
   expect("index", a, k, 1, 1);
-  if (t.int_expression(a[0])) return a[0];
+  V number = t.index_number(a[0]);
+  if (t.int_expression(number)) return number;
   unknown("index", a);
 }
 
 V builtin_float(TracerImpl& t, Arguments_& a, Keywords& k) {
   break_on_array("float", a);
+  for (const char* method : {"__float__", "__index__"})
+    if (V number = converted(t, a, k, method)) {
+      Arguments_ inner{number};
+      return builtin_float(t, inner, k);
+    }
   if (a.size() == 1 && a[0]->kind == ValueKind::SymInt) a[0] = t.tracer.integer(*t.tracer.constant_int(a[0]));
   if (V folded = fold_call(t, reinterpret_cast<PyObject*>(&PyFloat_Type), a, k)) return folded;
   unknown("float", a);
@@ -503,9 +578,110 @@ V builtin_is_grad_enabled(TracerImpl& t, Arguments_& a, Keywords& k) {
   return t.tracer.boolean(t.modes.grad);
 }
 
-V builtin_fold(TracerImpl& t, Arguments_& a, Keywords& k) {
+V builtin_str(TracerImpl& t, Arguments_& a, Keywords& k) {
+  if (a.size() == 1 && k.empty()) return str_of(t, a[0]);
   if (V folded = fold_call(t, reinterpret_cast<PyObject*>(&PyUnicode_Type), a, k)) return folded;
   unknown("str", a);
+}
+
+V builtin_repr(TracerImpl& t, Arguments_& a, Keywords& k) {
+  expect("repr", a, k, 1, 1);
+  return repr_of(t, a[0]);
+}
+
+V builtin_format(TracerImpl& t, Arguments_& a, Keywords& k) {
+  expect("format", a, k, 1, 2);
+  return format_of(t, a[0], a.size() == 2 ? a[1] : nullptr);
+}
+
+V builtin_hash(TracerImpl& t, Arguments_& a, Keywords& k) {
+  expect("hash", a, k, 1, 1);
+  return t.hash_of(a[0]);
+}
+
+/// The address itself is not known; that two are the same or not is.
+V builtin_id(TracerImpl& t, Arguments_& a, Keywords& k) {
+  expect("id", a, k, 1, 1);
+  return t.identity_number(a[0]);
+}
+
+V builtin_complex(TracerImpl& t, Arguments_& a, Keywords& k) {
+  break_on_array("complex", a);
+  if (V number = converted(t, a, k, "__complex__")) return number;
+  if (V folded = fold_call(t, reinterpret_cast<PyObject*>(&PyComplex_Type), a, k)) return folded;
+  unknown("complex", a);
+}
+
+V builtin_bytes(TracerImpl& t, Arguments_& a, Keywords& k) {
+  for (V& argument : a)
+    if (argument->kind == ValueKind::List || argument->kind == ValueKind::Range) argument = t.tracer.tuple(t.sequence_items(argument));
+  if (V folded = fold_call(t, reinterpret_cast<PyObject*>(&PyBytes_Type), a, k)) return folded;
+  unknown("bytes", a);
+}
+
+V builtin_object(TracerImpl& t, Arguments_& a, Keywords& k) {
+  expect("object", a, k, 0, 0);
+  auto instance = std::make_shared<InstanceValue>();
+  instance->type = Ref<PyTypeObject>::borrow(&PyBaseObject_Type);
+  (void)t;
+  return instance;
+}
+
+V builtin_globals(TracerImpl& t, Arguments_& a, Keywords& k) {
+  expect("globals", a, k, 0, 0);
+  Frame& frame = *t.frames.back();
+  for (const GlobalWrite& write : t.global_writes)
+    if (write.globals.get() == frame.globals.get()) unknown("globals", a);
+  return t.wrap(frame.globals.get(), t.sources->constant(frame.globals.get()));
+}
+
+V operator_delitem(TracerImpl& t, Arguments_& a, Keywords& k) {
+  expect("delitem", a, k, 2, 2);
+  t.delete_item(a[0], a[1]);
+  return t.none;
+}
+
+V operator_concat(TracerImpl& t, Arguments_& a, Keywords& k) {
+  expect("concat", a, k, 2, 2);
+  if (a[0]->kind == ValueKind::Array || a[1]->kind == ValueKind::Array) unknown("concat", a);
+  return t.binary(NB_ADD, a[0], a[1]);
+}
+
+/// math.prod, which keeps sizes symbolic.
+V builtin_prod(TracerImpl& t, Arguments_& a, Keywords& k) {
+  V start = take_keyword(k, "start");
+  expect("prod", a, k, 1, 1);
+  V total = start ? start : t.tracer.integer(std::int64_t(1));
+  for (const V& item : t.sequence_items(a[0])) total = t.binary(NB_MULTIPLY, total, item);
+  return total;
+}
+
+V operator_count(TracerImpl& t, Arguments_& a, Keywords& k) {
+  expect("countOf", a, k, 2, 2);
+  std::int64_t seen = 0;
+  for (const V& item : t.sequence_items(a[0])) seen += item == a[1] || t.truth(t.compare(Py_EQ, item, a[1]));
+  return t.tracer.integer(seen);
+}
+
+V operator_length_hint(TracerImpl& t, Arguments_& a, Keywords& k) {
+  expect("length_hint", a, k, 1, 2);
+  if (a[0]->kind != ValueKind::List && a[0]->kind != ValueKind::Tuple && a[0]->kind != ValueKind::Dict) unknown("length_hint", a);
+  return t.length(a[0]);
+}
+
+/// collections.Counter's loop: self[item] = self.get(item, 0) + 1
+V builtin_count_elements(TracerImpl& t, Arguments_& a, Keywords& k) {
+  expect("_count_elements", a, k, 2, 2);
+  static PyObject* const get_name = PyUnicode_InternFromString("get");
+  V get = t.find_attribute(a[0], get_name);
+  for (const V& item : t.sequence_items(a[1]))
+    t.set_item(a[0], item, t.binary(NB_ADD, t.call(get, {item, t.tracer.integer(std::int64_t(0))}, {}), t.tracer.integer(std::int64_t(1))));
+  return t.none;
+}
+
+V builtin_get_ident(TracerImpl& t, Arguments_& a, Keywords& k) {
+  expect("get_ident", a, k, 0, 0);
+  return t.identity_number(t.none);
 }
 
 // ---- containers
@@ -524,32 +700,25 @@ V builtin_list(TracerImpl& t, Arguments_& a, Keywords& k) {
 V builtin_dict(TracerImpl& t, Arguments_& a, Keywords& k) {
   if (a.size() > 1) unknown("dict", a);
   auto dict = std::make_shared<DictValue>();
-  if (!a.empty()) {
-    if (auto* other = as<DictValue>(a[0])) {
-      t.open(*other);
-      dict->items = other->items;
-    } else {
-      for (const V& pair : t.sequence_items(a[0])) {
-        std::vector<V> parts = t.sequence_items(pair);
-        if (parts.size() != 2) unknown("dict", a);
-        t.dict_store(dict, t.constant_key(parts[0]), parts[1]);
-      }
-    }
-  }
-  for (auto& [name, value] : k) t.dict_store(dict, Ref<>::steal(PyUnicode_FromString(name.c_str())), value);
+  dict_update(t, dict, a, k);
   return dict;
 }
 
 V make_set(TracerImpl& t, Arguments_& a, Keywords& k, bool frozen) {
   expect("set", a, k, 0, 1);
+  if (frozen && !a.empty() && a[0]->kind == ValueKind::Set && as<SetValue>(a[0])->frozen) return a[0];
   auto set = std::make_shared<SetValue>();
-  set->frozen = frozen;
-  if (!a.empty() && a[0]->kind == ValueKind::Set) {
-    set->items = as<SetValue>(a[0])->items;
-  } else if (!a.empty()) {
-    for (const V& item : t.sequence_items(a[0])) t.add_to_set(*set, t.constant_key(item));
-  }
-  return set;
+  if (!a.empty()) set_method(t, set, "update", a);
+  if (!frozen) return set;
+  auto result = std::make_shared<SetValue>(true);
+  result->real = Ref<>::steal(PyFrozenSet_New(set->real.get()));
+  result->ordered = set->ordered;
+  // Made from the elements themselves in CPython, from another set here: that may be another order.
+  Ref<> left = Ref<>::steal(PySequence_List(set->real.get())), right = Ref<>::steal(PySequence_List(result->real.get()));
+  check_proxies();
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(left.get()); ++i)
+    result->ordered = result->ordered && PyList_GET_ITEM(left.get(), i) == PyList_GET_ITEM(right.get(), i);
+  return result;
 }
 V builtin_set(TracerImpl& t, Arguments_& a, Keywords& k) { return make_set(t, a, k, false); }
 V builtin_frozenset(TracerImpl& t, Arguments_& a, Keywords& k) { return make_set(t, a, k, true); }
@@ -630,19 +799,30 @@ BuiltinHandler find_builtin(PyObject* callable) {
   return nullptr;
 }
 
+namespace {
+
+bool is_pure_builtin(PyObject* callable) {
+  const char* function = reinterpret_cast<PyCFunctionObject*>(callable)->m_ml->ml_name;
+  constexpr const char* kPure[] = {"ord", "chr", "hex", "oct", "bin", "ascii"};
+  return std::any_of(std::begin(kPure), std::end(kPure), [&](const char* pure) { return !std::strcmp(pure, function); });
+}
+
+}  // namespace
+
 bool is_pure(PyObject* callable) {
   if (!PyCFunction_Check(callable)) return false;
   PyObject* module = PyCFunction_GET_SELF(callable);
+  // int.from_bytes, str.maketrans, ...: class methods of plain types.
+  for (PyTypeObject* plain : {&PyLong_Type, &PyFloat_Type, &PyUnicode_Type, &PyBytes_Type})
+    if (module == reinterpret_cast<PyObject*>(plain)) return true;
   if (!module || !PyModule_Check(module)) return false;
   const char* name = PyModule_GetName(module);
   if (!name) PyErr_Clear();
   const std::string text = name ? name : "";
   if (text == "math" || text == "cmath") return true;
-  if (text != "builtins") return false;
-  constexpr const char* kPure[] = {"ord", "chr", "hex", "oct", "bin", "ascii", "repr", "format"};
-  const char* function = reinterpret_cast<PyCFunctionObject*>(callable)->m_ml->ml_name;
-  return std::any_of(std::begin(kPure), std::end(kPure), [&](const char* pure) { return !std::strcmp(pure, function); });
+  return text == "builtins" && is_pure_builtin(callable);
 }
+
 
 V fold_call(TracerImpl& tracer, PyObject* callable, const std::vector<V>& positional, const Keywords& keywords) {
   auto plain = [](auto& self, PyObject* object) -> bool {
@@ -674,6 +854,24 @@ V fold_call(TracerImpl& tracer, PyObject* callable, const std::vector<V>& positi
       items.push_back(tracer.wrap_constant(tracer.keep(Ref<>::borrow(PyList_GET_ITEM(result.get(), i))).get()));
     return tracer.tracer.list(items);
   }
+  return tracer.wrap_constant(tracer.keep(result).get());
+}
+
+V fold_reading_call(TracerImpl& tracer, PyObject* callable, const std::vector<V>& positional, const Keywords& keywords) {
+  bool any_proxy = false;
+  auto readable = [&](const V& value) {
+    Ref<> object = readable_object(tracer, value);
+    any_proxy = any_proxy || !tracer.constant_object(value);
+    return object;
+  };
+  Ref<> arguments = Ref<>::steal(PyTuple_New(Py_ssize_t(positional.size())));
+  for (std::size_t i = 0; i < positional.size(); ++i) PyTuple_SET_ITEM(arguments.get(), Py_ssize_t(i), Py_NewRef(readable(positional[i]).get()));
+  Ref<> names = Ref<>::steal(PyDict_New());
+  for (auto& [name, value] : keywords) PyDict_SetItemString(names.get(), name.c_str(), readable(value).get());
+  Ref<> result = Ref<>::steal(PyObject_Call(callable, arguments.get(), names.get()));
+  check_proxies();
+  if (!result && any_proxy) break_graph(BreakReason::ErrorWhileTracing, take_error());
+  if (!result) tracer.raise_python_error();
   return tracer.wrap_constant(tracer.keep(result).get());
 }
 

@@ -5,6 +5,7 @@
 
 #include "runtime/base/error.h"
 #include "tracer/interpreter.h"
+#include "tracer/variables/functional.h"
 
 namespace fj {
 
@@ -119,6 +120,75 @@ std::shared_ptr<InstanceValue> make_errstate(TracerImpl& tracer, PyTypeObject* t
 
 bool is_mode(const InstanceValue& instance) { return is_grad_mode(instance.type.get()) || is_errstate(instance.type.get()); }
 
+/// no_grad, errstate and their like: entered and left while tracing. Null: another method.
+V TracerImpl::call_mode_method(const V& owner, const std::string& name) {
+  if (auto* instance = as<InstanceValue>(owner); instance && is_errstate(instance->type.get())) {
+    collected_conditions();
+    if (name == "__enter__" && instance->attributes.size() == 1) {
+      const auto ignored = std::uint32_t(*tracer.constant_int(instance->attributes[0].second));
+      instance->attributes.emplace_back(Ref<>::steal(PyUnicode_InternFromString("prev")), tracer.integer(std::int64_t(modes.float_conditions)));
+      modes.float_conditions &= ~ignored;
+      return none;
+    }
+    if (name == "__exit__" && instance->attributes.size() == 2) {
+      modes.float_conditions = std::uint32_t(*tracer.constant_int(instance->attributes.back().second));
+      instance->attributes.pop_back();
+      return none;
+    }
+  }
+  if (auto* instance = as<InstanceValue>(owner); instance && is_grad_mode(instance->type.get())) {
+    mode_changed_at = step;
+    if (name == "__enter__" && instance->type.get() == grad_mode_type("set_grad_enabled")) return none;  // it is on already
+    if (name == "__enter__") {
+      instance->attributes.emplace_back(Ref<>::steal(PyUnicode_InternFromString("prev")), tracer.boolean(modes.grad));
+      modes.grad = instance->type.get() == grad_mode_type("enable_grad");
+      return none;
+    }
+    if (name == "__exit__" && !instance->attributes.empty()) {
+      modes.grad = truth(instance->attributes.back().second);
+      instance->attributes.pop_back();
+      return none;
+    }
+  }
+  return nullptr;
+}
+
+V TracerImpl::make_mode(const V& callable, PyTypeObject* type, std::vector<V>& positional, Keywords& keywords) {
+  if (is_grad_mode(type)) {
+    const bool sets = type == grad_mode_type("set_grad_enabled");
+    if (positional.size() != (sets ? 1 : 0) || !keywords.empty()) break_graph(BreakReason::UnknownCall, callable_name(callable));
+    auto mode = std::make_shared<InstanceValue>();
+    mode->type = Ref<PyTypeObject>::borrow(type);
+    if (sets) {
+      // Sets the mode when it is made.
+      note_torch();
+      mode_changed_at = step;
+      mode->attributes.emplace_back(Ref<>::steal(PyUnicode_InternFromString("prev")), tracer.boolean(modes.grad));
+      modes.grad = truth(positional[0]);
+    }
+    return mode;
+  }
+  if (is_errstate(type) && positional.empty()) return make_errstate(*this, type, keywords);
+  return nullptr;
+}
+
+V TracerImpl::make_partial(PyTypeObject* type, const std::vector<V>& positional, Keywords keywords) {
+  V callable = call(wrap_constant(attribute_of("builtins", "callable")), {positional[0]}, {});
+  if (!truth(callable)) break_graph(BreakReason::ErrorWhileTracing, "partial() of " + describe(positional[0]));
+  auto partial = std::make_shared<PartialValue>();
+  partial->type = Ref<PyTypeObject>::borrow(type);
+  partial->function = positional[0];
+  partial->positional.assign(positional.begin() + 1, positional.end());
+  partial->keywords = std::move(keywords);
+  if (auto* inner = as<PartialValue>(positional[0])) {
+    // A partial of a partial is one partial.
+    partial->function = inner->function;
+    partial->positional.insert(partial->positional.begin(), inner->positional.begin(), inner->positional.end());
+    partial->keywords = merged_keywords(inner->keywords, partial->keywords);
+  }
+  return partial;
+}
+
 V TracerImpl::call(const V& callable, std::vector<V> positional, Keywords keywords) {
   switch (callable->kind) {
     case ValueKind::Object:
@@ -137,16 +207,9 @@ V TracerImpl::call(const V& callable, std::vector<V> positional, Keywords keywor
     }
     case ValueKind::Builtin:
       return call_builtin_method(*as<BuiltinValue>(callable), std::move(positional), std::move(keywords));
-    case ValueKind::Instance: {
-      static PyObject* const name = PyUnicode_InternFromString("__call__");
-      PyTypeObject* type = type_of(callable);
-      PyObject* method = class_attribute(type, name);
-      if (method && PyFunction_Check(method)) {
-        positional.insert(positional.begin(), callable);
-        return call(wrap_constant(method), std::move(positional), std::move(keywords));
-      }
+    case ValueKind::Instance:
+      if (V method = python_method(callable, "__call__")) return call(method, std::move(positional), std::move(keywords));
       [[fallthrough]];
-    }
     default:
       break_graph(BreakReason::UnknownCall, describe(callable));
   }
@@ -174,8 +237,6 @@ V TracerImpl::call_object(const V& callable, PyObject* object, std::vector<V> po
 
 V TracerImpl::call_without_row(const V& callable, PyObject* object, std::vector<V> positional, Keywords keywords) {
   auto& value = *as<ObjectValue>(callable);
-  if (object == reinterpret_cast<PyObject*>(&PyUnicode_Type) && positional.size() == 1 && keywords.empty())
-    if (V text = exception_text(positional[0])) return text;
   if (BuiltinHandler handler = find_iteration(object)) {
     guard_value(value);
     return handler(*this, positional, keywords);
@@ -202,10 +263,22 @@ V TracerImpl::call_without_row(const V& callable, PyObject* object, std::vector<
       return tracer.extern_call(callable, positional, keywords);
     }
   }
+  if (V done = call_library_object(*this, callable, positional, keywords)) return done;
   if (PyFunction_Check(object)) {
     guard_value(value);
     if (is_disabled(object)) break_graph(BreakReason::Disabled, callable_name(callable));
     return inline_python_function(callable, reinterpret_cast<PyFunctionObject*>(object), std::move(positional), std::move(keywords));
+  }
+  if (PyCFunction_Check(object) && !std::strcmp(reinterpret_cast<PyCFunctionObject*>(object)->m_ml->ml_name, "__new__") && !positional.empty()) {
+    // object.__new__(cls), super().__new__(cls, ...)
+    PyObject* type = constant_object(positional[0]);
+    if (type && PyType_Check(type)) {
+      guard_value(value);
+      positional.erase(positional.begin());
+      auto* made = reinterpret_cast<PyTypeObject*>(type);
+      const bool plain = PyCFunction_GET_SELF(object) == reinterpret_cast<PyObject*>(&PyBaseObject_Type);
+      return new_instance(made, plain ? std::vector<V>() : positional, plain ? Keywords() : keywords);
+    }
   }
   if (PyMethod_Check(object)) {
     guard_type(value);
@@ -218,6 +291,9 @@ V TracerImpl::call_without_row(const V& callable, PyObject* object, std::vector<
     // str.upper, list.append: the method of the first argument.
     guard_value(value);
     PyTypeObject* owner = PyDescr_TYPE(object);
+    if (!positional.empty() && positional[0]->kind == ValueKind::Instance && owner != &PyBaseObject_Type && !builtin_part(positional[0]) &&
+        !PyType_IsSubtype(owner, reinterpret_cast<PyTypeObject*>(PyExc_BaseException)))
+      break_graph(BreakReason::UnknownCall, callable_name(callable));
     if (!positional.empty() && PyType_IsSubtype(type_of(positional[0]), owner)) {
       BuiltinValue method;
       method.owner = positional[0];
@@ -236,8 +312,14 @@ V TracerImpl::call_without_row(const V& callable, PyObject* object, std::vector<
   }
   if (is_pure(object)) {
     guard_value(value);
+    for (V& argument : positional) {
+      argument = number_part(argument);
+      // math.fsum(values): only read.
+      if (argument->kind == ValueKind::List || argument->kind == ValueKind::Iterator) argument = tracer.tuple(sequence_items(argument));
+    }
     if (V result = fold_call(*this, object, positional, keywords)) return result;
   }
+  if (V done = call_functional(*this, callable, positional, keywords)) return done;
   static PyObject* const call_name = PyUnicode_InternFromString("__call__");
   PyObject* method = fj_type_lookup(Py_TYPE(object), call_name);
   if (!std::strcmp(Py_TYPE(object)->tp_name, "framejit.CompiledMethod")) {
@@ -285,7 +367,6 @@ V TracerImpl::call_without_row(const V& callable, PyObject* object, std::vector<
     return call(wrap_constant(method), std::move(positional), std::move(keywords));
   }
   if (object == attribute_of("builtins", "print")) break_graph(BreakReason::Print, source_text());
-  if (object == attribute_of("builtins", "__build_class__")) break_graph(BreakReason::UnsupportedBytecode, "a class statement");
   if (is_of_library(object))
     for (const V& argument : positional)
       if (holds_array(*this, argument)) break_graph(BreakReason::UnsupportedOperation, callable_name(callable));
@@ -329,102 +410,6 @@ V TracerImpl::call_module(const V& module, std::vector<V> positional, Keywords k
   V method = find_attribute(module, forward);
   if (!method) break_graph(BreakReason::ErrorWhileTracing, "a module without forward");
   return call(method, std::move(positional), std::move(keywords));
-}
-
-V TracerImpl::call_builtin_method(BuiltinValue& method, std::vector<V> positional, Keywords keywords) {
-  const V owner = method.owner;
-  if (auto* instance = as<InstanceValue>(owner); instance && is_errstate(instance->type.get())) {
-    collected_conditions();
-    if (method.name == "__enter__" && instance->attributes.size() == 1) {
-      const auto ignored = std::uint32_t(*tracer.constant_int(instance->attributes[0].second));
-      instance->attributes.emplace_back(Ref<>::steal(PyUnicode_InternFromString("prev")), tracer.integer(std::int64_t(modes.float_conditions)));
-      modes.float_conditions &= ~ignored;
-      return none;
-    }
-    if (method.name == "__exit__" && instance->attributes.size() == 2) {
-      modes.float_conditions = std::uint32_t(*tracer.constant_int(instance->attributes.back().second));
-      instance->attributes.pop_back();
-      return none;
-    }
-  }
-  if (auto* instance = as<InstanceValue>(owner); instance && is_grad_mode(instance->type.get())) {
-    mode_changed_at = step;
-    if (method.name == "__enter__" && instance->type.get() == grad_mode_type("set_grad_enabled")) return none;  // it is on already
-    if (method.name == "__enter__") {
-      instance->attributes.emplace_back(Ref<>::steal(PyUnicode_InternFromString("prev")), tracer.boolean(modes.grad));
-      modes.grad = instance->type.get() == grad_mode_type("enable_grad");
-      return none;
-    }
-    if (method.name == "__exit__" && !instance->attributes.empty()) {
-      modes.grad = truth(instance->attributes.back().second);
-      instance->attributes.pop_back();
-      return none;
-    }
-  }
-  switch (owner->kind) {
-    case ValueKind::Array:
-      return array_method(tracer, owner, method.name, {std::move(positional), std::move(keywords)});
-    case ValueKind::List: case ValueKind::Tuple: case ValueKind::Dict: case ValueKind::Set:
-      return container_method(owner, method.name, positional, keywords);
-    case ValueKind::Instance: case ValueKind::Object: {
-      if (method.name == "with_traceback" && positional.size() == 1 && keywords.empty() &&
-          set_exception_attribute(owner, "__traceback__", positional[0]))
-        return owner;
-      if (method.name == "__init__" || method.name == "__init_subclass__") {
-        PyTypeObject* type = type_of(owner);
-        if (auto* instance = as<InstanceValue>(owner);
-            instance && keywords.empty() && PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(PyExc_BaseException))) {
-          instance->args = positional;
-          return none;
-        }
-        if (type->tp_init == PyBaseObject_Type.tp_init && positional.empty() && keywords.empty()) return none;
-        static PyObject* const name = PyUnicode_InternFromString("__init__");
-        // object.__init__ reached through super().
-        if (positional.empty() && keywords.empty() && owner->kind == ValueKind::Instance && class_attribute(type, name)) return none;
-      }
-      if (method.name == "__setattr__" && positional.size() == 2 && keywords.empty()) {
-        if (auto* instance = as<InstanceValue>(owner)) {
-          Ref<> key = constant_key(positional[0]);
-          for (auto& [known, value] : instance->attributes)
-            if (PyUnicode_Compare(known.get(), key.get()) == 0) {
-              value = positional[1];
-              return none;
-            }
-          instance->attributes.emplace_back(key, positional[1]);
-          return none;
-        }
-      }
-      if (auto* known = as<ObjectValue>(owner)) {
-        // np.add.reduce: the method of one object of a library.
-        Ref<> bound = Ref<>::steal(PyObject_GetAttrString(known->object.get(), method.name.c_str()));
-        if (!bound) PyErr_Clear();
-        if (Handler handler = bound ? find_handler(bound.get()) : nullptr) {
-          if (!guard_value(*known) && owner->source) add_guard(GuardKind::Identity, owner->source, known->object.get());
-          return run_handler(tracer, handler, {std::move(positional), std::move(keywords)});
-        }
-      }
-      PyObject* object = constant_object(owner);
-      if (!object || !is_plain(object)) break;
-      if (method.name == "join" && PyUnicode_CheckExact(object) && positional.size() == 1)
-        positional[0] = tracer.tuple(sequence_items(positional[0]));
-      Ref<> bound = Ref<>::steal(PyObject_GetAttrString(object, method.name.c_str()));
-      if (!bound) break_graph(BreakReason::ErrorWhileTracing, take_error());
-      if (V result = fold_call(*this, keep(bound).get(), positional, keywords)) return result;
-      break;
-    }
-    case ValueKind::Iterator:
-      if (keywords.empty())
-        if (V result = iterator_method(owner, method.name, positional)) return result;
-      break;
-    case ValueKind::SymInt: {
-      BuiltinValue settled;
-      settled.owner = tracer.integer(*tracer.constant_int(owner));
-      settled.name = method.name;
-      return call_builtin_method(settled, std::move(positional), std::move(keywords));
-    }
-    default: break;
-  }
-  break_graph(BreakReason::UnknownCall, "method " + method.name + " of " + describe(owner));
 }
 
 namespace {
@@ -534,97 +519,6 @@ V TracerImpl::inline_function(PyCodeObject* code, PyObject* globals, const std::
 
   // Its frame runs on at each `next`. One that has started can't be handed back to Python.
   return make_generator(std::move(frame));
-}
-
-V TracerImpl::call_type(const V& callable, PyTypeObject* type, std::vector<V> positional, Keywords keywords) {
-  if (!std::strcmp(type->tp_name, "functools.partial") && !positional.empty()) {
-    auto partial = std::make_shared<PartialValue>();
-    partial->type = Ref<PyTypeObject>::borrow(type);
-    partial->function = positional[0];
-    partial->positional.assign(positional.begin() + 1, positional.end());
-    partial->keywords = std::move(keywords);
-    if (auto* inner = as<PartialValue>(positional[0])) {
-      // A partial of a partial is one partial.
-      partial->function = inner->function;
-      partial->positional.insert(partial->positional.begin(), inner->positional.begin(), inner->positional.end());
-      partial->keywords = merged_keywords(inner->keywords, partial->keywords);
-    }
-    return partial;
-  }
-  if (is_grad_mode(type)) {
-    const bool sets = type == grad_mode_type("set_grad_enabled");
-    if (positional.size() != (sets ? 1 : 0) || !keywords.empty()) break_graph(BreakReason::UnknownCall, callable_name(callable));
-    auto mode = std::make_shared<InstanceValue>();
-    mode->type = Ref<PyTypeObject>::borrow(type);
-    if (sets) {
-      // Sets the mode when it is made.
-      note_torch();
-      mode_changed_at = step;
-      mode->attributes.emplace_back(Ref<>::steal(PyUnicode_InternFromString("prev")), tracer.boolean(modes.grad));
-      modes.grad = truth(positional[0]);
-    }
-    return mode;
-  }
-  if (type == &PyMethod_Type && positional.size() == 2 && keywords.empty()) {
-    auto method = std::make_shared<BoundMethodValue>();
-    method->function = positional[0];
-    method->self = positional[1];
-    return method;
-  }
-  if (is_errstate(type) && positional.empty())
-    if (auto mode = make_errstate(*this, type, keywords)) return mode;
-  if (PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(PyExc_BaseException)))
-    return make_exception(type, std::move(positional), std::move(keywords));
-  static PyObject* const new_name = PyUnicode_InternFromString("__new__");
-  static PyObject* const init_name = PyUnicode_InternFromString("__init__");
-  static PyObject* const del_name = PyUnicode_InternFromString("__del__");
-  const bool plain_meta = Py_TYPE(type) == &PyType_Type ||
-                          (!std::strcmp(Py_TYPE(type)->tp_name, "ABCMeta") && !(type->tp_flags & Py_TPFLAGS_IS_ABSTRACT));
-  PyTypeObject* builtin_base = type;
-  while (builtin_base->tp_flags & Py_TPFLAGS_HEAPTYPE && builtin_base->tp_base) builtin_base = builtin_base->tp_base;
-  const bool simple = (type->tp_flags & Py_TPFLAGS_HEAPTYPE) && plain_meta && builtin_base == &PyBaseObject_Type &&
-                      class_attribute(type, new_name) == fj_type_lookup(&PyBaseObject_Type, new_name) && !class_attribute(type, del_name);
-  if (!simple) {
-    // Named tuples.
-    Ref<> fields = Ref<>::steal(PyObject_GetAttrString(reinterpret_cast<PyObject*>(type), "_fields"));
-    PyErr_Clear();
-    Ref<> defaults = Ref<>::steal(PyObject_GetAttrString(reinterpret_cast<PyObject*>(type), "_field_defaults"));
-    PyErr_Clear();
-    bool named = fields && PyTuple_Check(fields.get()) && type->tp_base == &PyTuple_Type && defaults && PyDict_Check(defaults.get());
-    // Fields that are not given by position: by name, or the default.
-    for (Py_ssize_t i = Py_ssize_t(positional.size()); named && i < PyTuple_GET_SIZE(fields.get()); ++i) {
-      PyObject* field = PyTuple_GET_ITEM(fields.get(), i);
-      auto given = std::find_if(keywords.begin(), keywords.end(), [&](auto& item) { return item.first == text_of(field); });
-      if (given != keywords.end()) {
-        positional.push_back(given->second);
-        keywords.erase(given);
-      } else if (PyObject* value = PyDict_GetItemWithError(defaults.get(), field)) {
-        static PyObject* const defaults_name = PyUnicode_InternFromString("_field_defaults");
-        class_attribute(type, defaults_name);
-        positional.push_back(wrap(value, sources->constant(value)));
-      } else {
-        named = false;
-      }
-    }
-    if (named && keywords.empty() && Py_ssize_t(positional.size()) == PyTuple_GET_SIZE(fields.get())) {
-      auto tuple = std::make_shared<TupleValue>();
-      tuple->type = Ref<>::borrow(reinterpret_cast<PyObject*>(type));
-      tuple->items = std::move(positional);
-      return tuple;
-    }
-    break_graph(BreakReason::UnknownCall, callable_name(callable));
-  }
-  guard_bases(type);
-  auto instance = std::make_shared<InstanceValue>();
-  instance->type = Ref<PyTypeObject>::borrow(type);
-  PyObject* init = class_attribute(type, init_name);
-  if (init && PyFunction_Check(init)) {
-    positional.insert(positional.begin(), instance);
-    call(wrap_constant(init), std::move(positional), std::move(keywords));
-  } else if (type->tp_init != PyBaseObject_Type.tp_init || !positional.empty() || !keywords.empty()) {
-    break_graph(BreakReason::UnknownCall, callable_name(callable));
-  }
-  return instance;
 }
 
 }  // namespace fj

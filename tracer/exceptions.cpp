@@ -86,22 +86,6 @@ std::optional<V> TracerImpl::exception_attribute(InstanceValue& exception, const
   return std::nullopt;
 }
 
-V TracerImpl::exception_text(const V& value) {
-  if (!is_exception(value)) return nullptr;
-  auto& exception = *as<InstanceValue>(value);
-  const reprfunc method = exception.type->tp_str;
-  const bool key_error = method == reinterpret_cast<PyTypeObject*>(PyExc_KeyError)->tp_str;
-  if (!key_error && method != reinterpret_cast<PyTypeObject*>(PyExc_BaseException)->tp_str) return nullptr;
-  guard_type_version(exception.type.get());
-  if (exception.args.empty()) return tracer.string("");
-  V shown = exception.args.size() == 1 ? exception.args[0] : tracer.tuple(exception.args);
-  PyObject* object = constant_object(shown);
-  if (!object) break_graph(BreakReason::UnsupportedObject, "text of " + describe(value));
-  Ref<> text = Ref<>::steal(key_error && exception.args.size() == 1 ? PyObject_Repr(object) : PyObject_Str(object));
-  if (!text) raise_python_error();
-  return wrap_constant(keep(text).get());
-}
-
 bool TracerImpl::set_exception_attribute(const V& owner, const std::string& name, const V& value) {
   if (!is_exception(owner)) return false;
   auto& exception = *as<InstanceValue>(owner);

@@ -12,8 +12,28 @@
 #include "tracer/liveness.h"
 #include "tracer/interpreter.h"
 #include "tracer/restart.h"
+#include "tracer/variables/proxies.h"
 
 namespace fj {
+
+namespace {
+
+/// In a key: what has a __hash__ in Python.
+V hashed_by_its_class(PyObject* key) {
+  if (V value = proxied(key)) return hashes_by_address(key) ? nullptr : value;
+  if (PyTuple_Check(key))
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(key); ++i)
+      if (V value = hashed_by_its_class(PyTuple_GET_ITEM(key, i))) return value;
+  return nullptr;
+}
+
+/// An object of a class derived from list, dict or set.
+bool is_derived_container(const V& value) {
+  auto* object = as<ObjectValue>(value);
+  return object && (PyList_Check(object->object.get()) || PyDict_Check(object->object.get()) || PyAnySet_Check(object->object.get()));
+}
+
+}  // namespace
 
 class ExitBuilder {
  public:
@@ -27,6 +47,9 @@ class ExitBuilder {
   int make(const V& value);
   int build_array(const V& value);
   int detached_tensor(const DetachedTensor& detached, DType dtype, int owner);
+  int build_instance(const V& value, InstanceValue& instance);
+  std::vector<int> dict_items(const DictValue& dict);
+  bool contains_itself(const V& value);
   int storage_owner(FakeStorage& storage, const std::shared_ptr<FakeStorage>& shared);
   int output_of(ValueId value, Library library, const Strides& strides, bool scalar);
   void build_effects();
@@ -53,6 +76,14 @@ class ExitBuilder {
     RecipeStep& made = step(RecipeOp::FromSource);
     made.source = source;
     return made.target;
+  }
+  /// A key of a dict or set: a constant, or the object a proxy stands for.
+  int key(Ref<> object) {
+    // What has a hash of its own would be asked for it again.
+    if (V value = hashed_by_its_class(object.get())) cannot(value);
+    if (V value = proxied(object.get())) return build(value);
+    if (holds_proxy(object.get())) return build(t_.wrap_constant(t_.keep(object).get()));
+    return constant(std::move(object));
   }
   int constant(Ref<> object) {
     RecipeStep& made = step(RecipeOp::Constant);
@@ -88,6 +119,10 @@ int ExitBuilder::make(const V& value) {
     for (const V& item : values) targets.push_back(build(item));
     return targets;
   };
+  if (PyObject* object = as<ObjectValue>(value) ? as<ObjectValue>(value)->object.get() : nullptr)
+    if (auto step = t_.made_class_at(object)) throw CannotRebuildValue{*step, describe(value)};
+  if (auto* instance = as<InstanceValue>(value))
+    if (auto step = t_.made_class_at(reinterpret_cast<PyObject*>(instance->type.get()))) throw CannotRebuildValue{*step, describe(value)};
   if (value->kind == ValueKind::Object && as<ObjectValue>(value)->object && !value->source) return constant(as<ObjectValue>(value)->object);
   if (value->source && value->source->kind == SourceKind::Constant && value->kind == ValueKind::Object)
     return constant(as<ObjectValue>(value)->object);
@@ -104,10 +139,13 @@ int ExitBuilder::make(const V& value) {
       auto* type = reinterpret_cast<PyTypeObject*>(tuple.type.get());
       if (tuple.view_of) {
         // dict.items(d) and the like.
-        const char* method = type == &PyDictItems_Type ? "items" : type == &PyDictKeys_Type ? "keys" : "values";
+        const bool ordered = type == &PyODictItems_Type || type == &PyODictKeys_Type || type == &PyODictValues_Type;
+        const char* method = type == &PyDictItems_Type || type == &PyODictItems_Type ? "items"
+                             : type == &PyDictKeys_Type || type == &PyODictKeys_Type ? "keys"
+                                                                                    : "values";
         const int dict = build(tuple.view_of);
         RecipeStep& made = step(RecipeOp::Call, {dict});
-        made.object = Ref<>::steal(PyObject_GetAttrString(reinterpret_cast<PyObject*>(&PyDict_Type), method));
+        made.object = Ref<>::steal(PyObject_GetAttrString(reinterpret_cast<PyObject*>(ordered ? &PyODict_Type : &PyDict_Type), method));
         return made.target;
       }
       std::vector<int> args = all(tuple.items);
@@ -116,21 +154,62 @@ int ExitBuilder::make(const V& value) {
       made.object = tuple.type;
       return made.target;
     }
-    case ValueKind::List: return step(RecipeOp::List, all(as<ListValue>(value)->items)).target;
+    case ValueKind::List: {
+      auto& list = *as<ListValue>(value);
+      if (!list.type) {
+        if (!contains_itself(value)) return step(RecipeOp::List, all(list.items)).target;
+        // Empty first: it is among what it holds.
+        const int target = step(RecipeOp::List).target;
+        registers_[value.get()] = target;
+        const int items = step(RecipeOp::List, all(list.items)).target;
+        effect(RecipeOp::SetItems, {target, items});
+        return target;
+      }
+      const int items = step(RecipeOp::List, all(list.items)).target;
+      const int longest = constant(list.longest ? Ref<>::steal(PyLong_FromLongLong(*list.longest)) : Ref<>::borrow(Py_None));
+      RecipeStep& made = step(RecipeOp::Call, {items, longest});
+      made.object = list.type;
+      return made.target;
+    }
     case ValueKind::Dict: {
       auto& dict = *as<DictValue>(value);
-      if (dict.type) cannot(value);
-      std::vector<int> args;
-      for (auto& [key, item] : dict.items) {
-        args.push_back(constant(key));
-        args.push_back(build(item));
+      if (dict.attributes_of) {
+        // Its items are set as attributes of the object.
+        const int owner = build(dict.attributes_of);
+        RecipeStep& made = step(RecipeOp::GetAttr, {owner});
+        made.object = Ref<>::steal(PyUnicode_InternFromString("__dict__"));
+        return made.target;
       }
-      return step(RecipeOp::Dict, args).target;
+      if (contains_itself(value)) {
+        if (dict.type) cannot(value);
+        const int target = step(RecipeOp::Dict).target;
+        registers_[value.get()] = target;
+        effect(RecipeOp::DictAssign, {target, step(RecipeOp::Dict, dict_items(dict)).target});
+        return target;
+      }
+      const int items = step(RecipeOp::Dict, dict_items(dict)).target;
+      if (!dict.type) return items;
+      std::vector<int> args{items};
+      if (dict.type.get() != reinterpret_cast<PyObject*>(&PyODict_Type))
+        args.insert(args.begin(), dict.default_factory ? build(dict.default_factory) : constant(Ref<>::borrow(Py_None)));
+      RecipeStep& made = step(RecipeOp::Call, args);
+      made.object = dict.type;
+      return made.target;
     }
     case ValueKind::Set: {
       auto& set = *as<SetValue>(value);
+      Ref<> items = Ref<>::steal(PySequence_List(set.real.get()));
+      if (set.ordered) {
+        // Put together in its order it has to come out in its order.
+        Ref<> again = Ref<>::steal(PySet_New(nullptr));
+        for (Py_ssize_t i = 0; i < PyList_GET_SIZE(items.get()); ++i) PySet_Add(again.get(), PyList_GET_ITEM(items.get(), i));
+        Ref<> order = Ref<>::steal(PySequence_List(again.get()));
+        PyErr_Clear();
+        for (Py_ssize_t i = 0; i < PyList_GET_SIZE(items.get()); ++i)
+          if (PyList_GET_ITEM(order.get(), i) != PyList_GET_ITEM(items.get(), i)) cannot(value);
+      }
       std::vector<int> args;
-      for (const Ref<>& item : set.items) args.push_back(constant(item));
+      for (Py_ssize_t i = 0; i < PyList_GET_SIZE(items.get()); ++i) args.push_back(key(Ref<>::borrow(PyList_GET_ITEM(items.get(), i))));
       return step(set.frozen ? RecipeOp::FrozenSet : RecipeOp::Set, args).target;
     }
     case ValueKind::Slice: {
@@ -161,7 +240,13 @@ int ExitBuilder::make(const V& value) {
       const int annotations = optional(function.annotations), qualname = constant(function.qualname);
       RecipeStep& made = step(RecipeOp::Function, {globals, defaults, kwdefaults, annotations, closure, qualname});
       made.object = Ref<>::borrow(reinterpret_cast<PyObject*>(function.code.get()));
-      return made.target;
+      const int target = made.target;
+      registers_[value.get()] = target;
+      for (auto& [name, item] : function.attributes->items) {
+        const int attribute = build(item);
+        effect(RecipeOp::SetAttr, {target, attribute}).object = name;
+      }
+      return target;
     }
     case ValueKind::BoundMethod: {
       auto& method = *as<BoundMethodValue>(value);
@@ -201,19 +286,17 @@ int ExitBuilder::make(const V& value) {
         }
         return exception;
       }
-      RecipeStep& made = step(RecipeOp::Instance);
-      made.object = Ref<>::borrow(reinterpret_cast<PyObject*>(instance.type.get()));
-      const int target = made.target;
-      registers_[value.get()] = target;
-      for (auto& [name, item] : instance.attributes) {
-        const int attribute = build(item);
-        effect(RecipeOp::SetAttr, {target, attribute}).object = name;
-      }
-      return target;
+      return build_instance(value, instance);
     }
     case ValueKind::Builtin: {
       auto& method = *as<BuiltinValue>(value);
       const int owner = build(method.owner);
+      if (method.descriptor && (method.owner->kind == ValueKind::Instance || method.owner->kind == ValueKind::Object)) {
+        // super().append: not what the owner itself has under that name.
+        RecipeStep& made = step(RecipeOp::Call, {owner});
+        made.object = Ref<>::steal(PyObject_GetAttrString(method.descriptor.get(), "__get__"));
+        return made.target;
+      }
       RecipeStep& made = step(RecipeOp::GetAttr, {owner});
       made.object = Ref<>::steal(PyUnicode_InternFromString(method.name.c_str()));
       return made.target;
@@ -221,6 +304,82 @@ int ExitBuilder::make(const V& value) {
     case ValueKind::Null: return step(RecipeOp::Null).target;
     default: cannot(value);
   }
+}
+
+std::vector<int> ExitBuilder::dict_items(const DictValue& dict) {
+  std::vector<int> args;
+  for (auto& [name, item] : dict.items) {
+    args.push_back(key(name));
+    args.push_back(build(item));
+  }
+  return args;
+}
+
+/// Whether a list or dict is reached from its own items.
+bool ExitBuilder::contains_itself(const V& value) {
+  std::set<Value*> seen;
+  std::vector<Value*> open{value.get()};
+  while (!open.empty()) {
+    Value* at = open.back();
+    open.pop_back();
+    auto visit = [&](const V& item) { if (item && !item->source && seen.insert(item.get()).second) open.push_back(item.get()); };
+    if (auto* list = dynamic_cast<ListValue*>(at)) for (const V& item : list->items) visit(item);
+    if (auto* tuple = dynamic_cast<TupleValue*>(at)) for (const V& item : tuple->items) visit(item);
+    if (auto* dict = dynamic_cast<DictValue*>(at)) for (auto& [name, item] : dict->items) visit(item);
+    if (seen.count(value.get())) return true;
+  }
+  return false;
+}
+
+/// An instance of a class made in the trace: bare, then (as effects, since what it holds may refer to it) its contents
+/// and attributes.
+int ExitBuilder::build_instance(const V& value, InstanceValue& instance) {
+  PyTypeObject* type = instance.type.get();
+  if (type == &PyDictProxy_Type) {
+    RecipeStep& made = step(RecipeOp::Call, {build(instance.contents)});
+    made.object = Ref<>::borrow(reinterpret_cast<PyObject*>(type));
+    return made.target;
+  }
+  const bool immutable = instance.contents && (instance.contents->kind == ValueKind::Object || instance.contents->kind == ValueKind::Tuple);
+  std::vector<int> given;
+  if (immutable) given.push_back(build(instance.contents));
+  RecipeStep& made = step(immutable ? RecipeOp::Exception : RecipeOp::Instance, given);  // both: by the builtin base's tp_new
+  made.object = Ref<>::borrow(reinterpret_cast<PyObject*>(type));
+  const int target = made.target;
+  registers_[value.get()] = target;
+  if (V part = immutable ? nullptr : instance.contents) {
+    registers_[part.get()] = target;
+    if (auto* list = as<ListValue>(part)) {
+      std::vector<int> items;
+      for (const V& item : list->items) items.push_back(build(item));
+      effect(RecipeOp::SetItems, {target, step(RecipeOp::List, items).target});
+    } else if (auto* dict = as<DictValue>(part)) {
+      if (dict->default_factory) cannot(value);
+      effect(RecipeOp::DictAssign, {target, step(RecipeOp::Dict, dict_items(*dict)).target});
+    } else if (auto* set = as<SetValue>(part)) {
+      std::vector<int> items;
+      Ref<> list = Ref<>::steal(PySequence_List(set->real.get()));
+      for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list.get()); ++i) items.push_back(key(Ref<>::borrow(PyList_GET_ITEM(list.get(), i))));
+      effect(RecipeOp::SetAssign, {target, step(RecipeOp::Set, items).target});
+    }
+  }
+  int members = -1;
+  for (auto& [name, item] : instance.attributes) {
+    const int attribute = build(item);
+    PyObject* descriptor = fj_type_lookup(type, name.get());
+    if (descriptor && Py_TYPE(descriptor)->tp_descr_set && Py_TYPE(descriptor) != &PyMemberDescr_Type) {
+      // Put into the dict under a name the class has something else for.
+      if (members < 0) {
+        RecipeStep& dict = step(RecipeOp::GetAttr, {target});
+        dict.object = Ref<>::steal(PyUnicode_InternFromString("__dict__"));
+        members = dict.target;
+      }
+      effect(RecipeOp::StoreGlobal, {members, attribute}).object = name;
+    } else {
+      effect(RecipeOp::SetAttr, {target, attribute}).object = name;
+    }
+  }
+  return target;
 }
 
 int ExitBuilder::output_of(ValueId value, Library library, const Strides& strides, bool scalar) {
@@ -324,7 +483,7 @@ void ExitBuilder::build_effects() {
   auto not_same = [&](const V& written, auto&& is_other) {
     // In another call two of these could be one object; then the trace would be wrong.
     for (const V& other : t_.tracked_values()) {
-      if (other == written || !other->source || !is_other(other)) continue;
+      if (other == written || !other->source || other->source == written->source || !is_other(other)) continue;
       Guard guard;
       guard.kind = GuardKind::NotSame;
       guard.source = written->source;
@@ -339,21 +498,18 @@ void ExitBuilder::build_effects() {
       for (const V& item : list->items) args.push_back(build(item));
       const int fresh = step(RecipeOp::List, args).target;
       effect(RecipeOp::SetItems, {target, fresh});
-      not_same(container, [](const V& other) { return other->kind == ValueKind::List; });
+      not_same(container, [](const V& other) { return other->kind == ValueKind::List || is_derived_container(other); });
     } else if (auto* dict = as<DictValue>(container)) {
-      std::vector<int> args;
-      for (auto& [key, item] : dict->items) {
-        args.push_back(constant(key));
-        args.push_back(build(item));
-      }
-      const int fresh = step(RecipeOp::Dict, args).target;
+      const int fresh = step(RecipeOp::Dict, dict_items(*dict)).target;
       effect(RecipeOp::DictAssign, {target, fresh});
-      not_same(container, [](const V& other) { return other->kind == ValueKind::Dict; });
+      not_same(container, [](const V& other) { return other->kind == ValueKind::Dict || is_derived_container(other); });
     } else if (auto* set = as<SetValue>(container)) {
       std::vector<int> args;
-      for (const Ref<>& item : set->items) args.push_back(constant(item));
+      Ref<> items = Ref<>::steal(PySequence_List(set->real.get()));
+      for (Py_ssize_t i = 0; i < PyList_GET_SIZE(items.get()); ++i) args.push_back(key(Ref<>::borrow(PyList_GET_ITEM(items.get(), i))));
       const int fresh = step(RecipeOp::Set, args).target;
       effect(RecipeOp::SetAssign, {target, fresh});
+      not_same(container, [](const V& other) { return other->kind == ValueKind::Set || is_derived_container(other); });
     } else if (auto* cell = as<CellValue>(container)) {
       if (!cell->contents) cannot(container);
       const int contents = build(cell->contents);
@@ -378,7 +534,7 @@ void ExitBuilder::build_effects() {
     }
   }
   for (const GlobalWrite& write : t_.global_writes) {
-    const int globals = constant(write.globals), value = build(write.value);
+    const int globals = constant(write.globals), value = write.value ? build(write.value) : -1;
     effect(RecipeOp::StoreGlobal, {globals, value}).object = write.name;
   }
   keep_written_apart();
@@ -460,6 +616,10 @@ std::unique_ptr<Segment> ExitBuilder::finish(const Frame& frame, const V* result
     if (!t_.may_be_abandoned(*generator)) cannot(generator);
   if (t_.modes.grad != t_.modes_outside().grad)
     throw CannotRebuildValue{t_.mode_changed_at, "a grad mode that is not what it was outside"};
+  for (const TracerImpl::Expectation& expected : t_.expectations) {
+    const std::vector<int> args{constant(expected.arguments), constant(expected.keywords), constant(expected.result)};
+    step(RecipeOp::Expect, args).object = expected.callable;
+  }
   if (result) {
     recipe.result = build(*result);
   } else {

@@ -10,6 +10,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/log.h"
+#include "tracer/variables/text.h"
 
 namespace fj {
 
@@ -257,8 +258,15 @@ V TracerImpl::load_global(Frame& frame, PyObject* name) {
 void TracerImpl::raise_no_attribute(const V& owner, PyObject* name) {
   const std::string detail = describe(owner) + " has no attribute '" + text_of(name) + "'";
   if (owner->kind != ValueKind::Object && owner->kind != ValueKind::Instance) break_graph(BreakReason::ErrorWhileTracing, detail);
-  raise(PyExc_AttributeError, {tracer.string("'" + std::string(type_of(owner)->tp_name) + "' object has no attribute '" + text_of(name) + "'")},
-        BreakReason::ErrorWhileTracing, detail);
+  auto* object = as<ObjectValue>(owner);
+  const bool special = object && (PyType_Check(object->object.get()) || PyModule_Check(object->object.get()));
+  if (special) break_graph(BreakReason::ErrorWhileTracing, detail);
+  auto error = std::make_shared<InstanceValue>();
+  error->type = Ref<PyTypeObject>::borrow(reinterpret_cast<PyTypeObject*>(PyExc_AttributeError));
+  error->args = {tracer.string("'" + std::string(type_of(owner)->tp_name) + "' object has no attribute '" + text_of(name) + "'")};
+  error->attributes.emplace_back(Ref<>::steal(PyUnicode_InternFromString("name")), wrap_constant(name));
+  error->attributes.emplace_back(Ref<>::steal(PyUnicode_InternFromString("obj")), owner);
+  raise(error, BreakReason::ErrorWhileTracing, detail);
 }
 
 void TracerImpl::load_attribute(Frame& frame, const V& owner, PyObject* name) {
@@ -376,23 +384,15 @@ V unpack_ex(TracerImpl& tracer, Frame& frame, int before, int after) {
   return nullptr;
 }
 
-/// str(), repr(), ascii() and format() of plain constants.
-V format_value(TracerImpl& tracer, const V& given, int conversion, const V& specification) {
-  V value = given;
-  if (conversion <= 1)
-    if (V text = tracer.exception_text(value)) value = text;
-  PyObject* object = tracer.constant_object(value);
-  PyObject* format = specification ? tracer.constant_object(specification) : nullptr;
-  const bool pure = object && (is_plain(object) || dtype_from_object(object));
-  if (!pure || (specification && (!format || !PyUnicode_CheckExact(format))))
-    break_graph(BreakReason::UnsupportedObject, "formats " + describe(value));
-  Ref<> text = conversion == 1   ? Ref<>::steal(PyObject_Str(object))
-               : conversion == 2 ? Ref<>::steal(PyObject_Repr(object))
-               : conversion == 3 ? Ref<>::steal(PyObject_ASCII(object))
-                                 : Ref<>::borrow(object);
-  if (text) text = Ref<>::steal(PyObject_Format(text.get(), format));
-  if (!text) break_graph(BreakReason::ErrorWhileTracing, take_error());
-  return tracer.wrap_constant(tracer.keep(text).get());
+/// FORMAT_VALUE: conversion !s, !r or !a, then the format specification (null: none).
+V format_value(TracerImpl& tracer, const V& value, int conversion, const V& specification) {
+  if (conversion == 0) return format_of(tracer, value, specification);
+  V text = conversion == 1 ? str_of(tracer, value) : repr_of(tracer, value);
+  if (conversion == 3) {
+    Ref<> bytes = Ref<>::steal(PyUnicode_AsEncodedString(tracer.constant_object(text), "ascii", "backslashreplace"));
+    text = tracer.tracer.string({PyBytes_AS_STRING(bytes.get()), std::size_t(PyBytes_GET_SIZE(bytes.get()))});
+  }
+  return specification ? format_of(tracer, text, specification) : text;
 }
 
 V super_attribute_of(TracerImpl& tracer, const V& type, const V& self) {
@@ -406,7 +406,8 @@ V super_attribute_of(TracerImpl& tracer, const V& type, const V& self) {
 
 /// Values of the keys of a mapping pattern, or None.
 V match_keys(TracerImpl& tracer, const V& subject, const V& keys) {
-  auto* dict = as<DictValue>(subject);
+  V part = subject->kind == ValueKind::Dict ? subject : tracer.builtin_part(subject);
+  auto* dict = as<DictValue>(part);
   if (!dict) break_graph(BreakReason::UnsupportedObject, "matches " + describe(subject) + " as a mapping");
   std::vector<V> values;
   for (const V& key : tracer.sequence_items(keys)) {
@@ -534,8 +535,29 @@ void TracerImpl::execute(Frame& frame, const FjInstr& instr, std::optional<V>& r
       deref(*this, frame, arg);
       return set_cell(bound_local(*this, frame, arg), nullptr);
     }
+    // ---- names of a class body
+    case FJ_LOAD_NAME: {
+      if (!frame.names) break;
+      V own = dict_find(*frame.names, name_at(frame, arg));
+      return push(own ? own : load_global(frame, name_at(frame, arg)));
+    }
+    case FJ_STORE_NAME:
+      if (!frame.names) break;
+      return dict_store(frame.names, Ref<>::borrow(name_at(frame, arg)), pop(frame));
+    case FJ_DELETE_NAME:
+      if (!frame.names) break;
+      return delete_item(frame.names, wrap_constant(name_at(frame, arg)));
+    case FJ_LOAD_CLASSDEREF: {
+      V own = frame.names ? dict_find(*frame.names, PyTuple_GET_ITEM(frame.co->co_localsplusnames, arg)) : nullptr;
+      return push(own ? own : deref(*this, frame, arg));
+    }
     case FJ_STORE_GLOBAL:
       global_writes.push_back({frame.globals, Ref<>::borrow(name_at(frame, arg)), pop(frame)});
+      return;
+
+    case FJ_DELETE_GLOBAL:
+      load_global(frame, name_at(frame, arg));
+      global_writes.push_back({frame.globals, Ref<>::borrow(name_at(frame, arg)), nullptr});
       return;
 
     // ---- attributes
@@ -755,7 +777,8 @@ void TracerImpl::execute(Frame& frame, const FjInstr& instr, std::optional<V>& r
     }
     case FJ_DICT_UPDATE: case FJ_DICT_MERGE: {
       V other = pop(frame), dict = peek(frame, arg);
-      auto* from = as<DictValue>(other);
+      V part = other->kind == ValueKind::Dict ? other : builtin_part(other);
+      auto* from = as<DictValue>(part);
       if (!from) break_graph(BreakReason::UnsupportedObject, "unpacks " + describe(other) + " as a mapping");
       open(*from);
       for (auto& [key, value] : from->items) {
@@ -782,6 +805,7 @@ void TracerImpl::execute(Frame& frame, const FjInstr& instr, std::optional<V>& r
       Keywords keywords;
       if (arg & 1) {
         V mapping = pop(frame);
+        if (V part = mapping->kind == ValueKind::Dict ? nullptr : builtin_part(mapping)) mapping = part;
         auto* dict = as<DictValue>(mapping);
         if (!dict) break_graph(BreakReason::UnsupportedObject, "unpacks " + describe(mapping) + " as keyword arguments");
         open(*dict);

@@ -47,6 +47,7 @@ struct Frame {
   std::vector<bool> initial;       // outermost frame: the slot was never looked at
   int pc = 0;
   bool outermost = false;
+  std::shared_ptr<DictValue> names; // of a class body: its namespace
   bool generator = false;          // an inlined generator: run until it yields
   bool finished = false;
   bool running = false;            // a generator that is being run
@@ -127,6 +128,27 @@ class TracerImpl {
   V call_builtin_method(BuiltinValue& method, std::vector<V> positional, Keywords keywords);
   V call_module(const V& module, std::vector<V> positional, Keywords keywords);
   V call_type(const V& callable, PyTypeObject* type, std::vector<V> positional, Keywords keywords);
+  V make_partial(PyTypeObject* type, const std::vector<V>& positional, Keywords keywords);
+  V make_mode(const V& callable, PyTypeObject* type, std::vector<V>& positional, Keywords& keywords);
+  V call_mode_method(const V& owner, const std::string& name);
+
+  // ---- classes (variables/classes.cpp)
+  V new_instance(PyTypeObject* type, const std::vector<V>& positional, const Keywords& keywords);
+  V make_instance(PyTypeObject* type, std::vector<V> positional, Keywords keywords);
+  V make_named_tuple(PyTypeObject* type, const std::vector<V>& positional, const Keywords& keywords);
+  V object_method(const V& owner, const std::string& name, std::vector<V>& positional, Keywords& keywords);
+  V bound_method(const V& function, const V& self);
+
+  // ---- the class statement (variables/class_statement.cpp)
+  V build_class(const std::vector<V>& positional, const Keywords& keywords);
+  V make_class(const std::string& name, const std::vector<V>& bases, const std::vector<std::pair<Ref<>, V>>& members);
+  /// property(f) and the like of functions made in the trace; null: something else.
+  V make_class_wrapper(PyTypeObject* type, const std::vector<V>& positional, const Keywords& keywords);
+  /// A real function in the place of one of the trace, for namespaces of classes made here.
+  Ref<> stand_in(FunctionValue& function, const V& value);
+  /// The step at which this class (or descriptor) was made in the trace.
+  std::optional<int> made_class_at(PyObject* object) const;
+
   V inline_function(PyCodeObject* code, PyObject* globals, const std::vector<V>& defaults,
                     const std::vector<std::pair<std::string, V>>& kwdefaults, std::vector<V> closure, const char* name,
                     std::vector<V> positional, Keywords keywords);
@@ -153,8 +175,6 @@ class TracerImpl {
   std::optional<V> exception_attribute(InstanceValue& exception, const std::string& name);
   /// Its cause, context and traceback; false: an attribute like any other.
   bool set_exception_attribute(const V& owner, const std::string& name, const V& value);
-  /// str(exception), or null if its class has a way of its own.
-  V exception_text(const V& exception);
   V exception_info();                // of sys.exc_info()
   /// What `call` returns, or null if it raises StopIteration (then `stopped_with` is its value) or `other`.
   template <class Call>
@@ -203,19 +223,31 @@ class TracerImpl {
   bool strings_differ(const V& a, const V& b);
   bool is_none(const V& value);
   bool truth(const V& value);
+  bool object_truth(const V& value);
   bool same_object(const V& a, const V& b);
   Ref<> keep(Ref<> object) { kept_.push_back(object); return object; }
 
   // ---- attributes (variables/attributes.cpp)
   /// Null if there is no such attribute (guarded).
   V find_attribute(const V& owner, PyObject* name);
+  /// By the class's __getattribute__ and __getattr__, if it has them.
+  V class_attribute_rules(const V& owner, PyObject* name);
+  /// As object.__getattribute__ does: of an Object or Instance.
+  V attribute_by_default(const V& owner, PyObject* name);
   V object_attribute(const V& owner, ObjectValue& value, PyObject* name);
+  V cached_property(const V& owner, PyObject* property, PyObject* name);
+  /// The __dict__ of an object from outside: from now on attributes of that object are its items.
+  V outside_dict(const V& owner, ObjectValue& value, PyObject* members);
   V type_attribute(const V& owner, PyTypeObject* type, PyObject* name);
   V super_attribute(SuperValue& super, PyObject* name);
   V module_member(const V& owner, ObjectValue& value, PyObject* name);
   /// An attribute found in the class: bound to `self` as its kind says.
   V bind_class_attribute(PyObject* found, const V& self, PyTypeObject* type);
   void set_attribute(const V& owner, PyObject* name, const V& value);
+  /// As object.__setattr__ does; a null value deletes.
+  void store_attribute(const V& owner, PyObject* name, const V& value);
+  bool plain_module_store(const V& owner, ObjectValue& object, PyObject* setter, PyObject* name, const V& value);
+  [[noreturn]] void refuse_attribute(const V& owner, PyObject* name, const std::string& message);
   void delete_attribute(const V& owner, PyObject* name);
   /// What the class or its bases have under a name, null if nothing; either is guarded.
   PyObject* class_attribute(PyTypeObject* type, PyObject* name);
@@ -241,6 +273,27 @@ class TracerImpl {
   V unary(int opcode, const V& a);
   V compare(int comparison, const V& a, const V& b);
   bool contains(const V& container, const V& item);
+  std::optional<V> try_comparison(int comparison, const V& a, const V& b);
+  struct BinaryMethods {
+    const char *method, *reflected;
+  };
+  /// What the classes of a and b define in Python for the operator.
+  std::optional<V> try_operator(const BinaryMethods& methods, bool in_place, const V& a, const V& b);
+  /// `a.__add__(b)` and so on of C types; null: `name` is no operator's.
+  V operator_method(const std::string& name, const V& owner, const V& other);
+  /// `str % value`; null: not such operands.
+  V format_percent(const V& format, const V& value);
+  /// A method of the class that is Python code, bound; null: the class has none, or C's.
+  V python_method(const V& value, const char* name);
+  /// The int (float, str) that an object of a class derived from int is; else the value itself.
+  V number_part(const V& value);
+  /// The same for an operand of an array, as its library takes it.
+  V array_operand(const V& value, const V& array);
+  /// operator.index(value) of what has Python code for it; else as number_part.
+  V index_number(const V& value);
+  V hash_of(const V& value);
+  /// id(value): a value of its own, good for comparing and as a key only.
+  V identity_number(const V& value);
   std::optional<V> symbolic_binary(int nb_op, const V& a, const V& b);
 
   // ---- containers and iteration (variables/containers.cpp, iterators.cpp)
@@ -254,8 +307,16 @@ class TracerImpl {
   V dict_find(DictValue& dict, PyObject* key);           // null: absent (guarded)
   void dict_store(const V& dict, Ref<> key, const V& value);
   void note_mutation(const V& container);
-  V set_binary(int nb_op, const SetValue& a, const SetValue& b);
-  bool set_compare(int comparison, const SetValue& a, const SetValue& b);
+  std::vector<V> set_items(const SetValue& set);          // in the set's order
+  [[noreturn]] void no_key(const V& key);
+  void refresh_view(TupleValue& view);
+  bool view_contains(TupleValue& view, const V& item);
+  /// A container from outside, or what an object of a derived class is of it; null: too long, or with keys unknown here.
+  V wrap_builtin(PyObject* object, SourceRef source);
+  /// The List, Dict, Set, Tuple or constant that an object of a derived class is; null: it is none.
+  V builtin_part(const V& value);
+  /// The dict behind a types.MappingProxyType from outside; null: something else.
+  V proxied_mapping(const V& value);
   V make_iterator(const V& value);
   V next(const V& iterator);                              // null: exhausted
   std::shared_ptr<IteratorValue> iterate_sequence(const V& sequence);
@@ -292,6 +353,14 @@ class TracerImpl {
   std::vector<GlobalWrite> global_writes;
   std::vector<V> mutated;                                 // containers and cells from outside, by first mutation
 
+  /// Calls of functools.lru_cache's wrappers and what they have to give, in order.
+  struct Expectation {
+    Ref<> callable, arguments, keywords, result;
+  };
+  std::vector<Expectation> expectations;
+  bool expecting = false;                                 // a cached function is being traced
+  std::vector<std::pair<Ref<>, V>> cached_results;        // of cached functions: (wrapper, arguments...) and what they gave
+
   // ---- exits (exit_builder.cpp)
   std::unique_ptr<Segment> build_return(const V& result);
   std::unique_ptr<Segment> build_stop(Exit exit);
@@ -317,6 +386,11 @@ class TracerImpl {
   void note_descriptor(PyTypeObject* type);
   std::set<std::pair<PyTypeObject*, PyObject*>> versioned_types_;  // and the interned name; null: anything
   std::vector<RaisedInTrace> raises_;  // the first raise of each exception
+  std::unordered_map<PyObject*, V> made_functions_;
+  std::unordered_map<PyObject*, int> made_classes_;
+  std::map<void*, V> identity_numbers_;
+  std::vector<V> identity_owners_;   // kept, so that their addresses are not used again
+  std::vector<V> tracked_parts_;     // Objects that have a `contents`
 };
 
 /// How the tracer treats a callable that is neither a table row nor a Python function: a row of builtins.def.
@@ -329,8 +403,13 @@ BuiltinHandler find_iteration(PyObject* callable);
 bool is_pure(PyObject* callable);
 /// Calls `callable` on constants; throws BreakGraph if it raises. Null if an argument is not a constant.
 V fold_call(TracerImpl& tracer, PyObject* callable, const std::vector<V>& positional, const Keywords& keywords);
+/// The same for functions that only read their arguments and give text or a plain value: containers are given as copies,
+/// objects as proxies (see variables/proxies.h).
+V fold_reading_call(TracerImpl& tracer, PyObject* callable, const std::vector<V>& positional, const Keywords& keywords);
 /// Exactly int, float, complex, bool, str, bytes, None, Ellipsis: values whose operators are pure.
 bool is_plain(PyObject* object);
+/// Members of an Enum are made once and compare by identity, or as the int or str they are.
+bool is_enum_member(PyObject* object);
 /// What a message calls a value: "a f32[] tensor", "an object of type Encoder".
 std::string describe(const V& value);
 std::string text_of(PyObject* object);                     // str(), "" on error

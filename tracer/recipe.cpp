@@ -223,6 +223,13 @@ Ref<> RecipeRun::make(const RecipeStep& step) {
       auto arguments = all ? Ref<>::steal(PyTuple_GetSlice(all.get(), 1, PyTuple_GET_SIZE(all.get()))) : Ref<>();
       return arguments ? Ref<>::steal(PyObject_Call(step.object.get(), arguments.get(), argument(step, 0))) : Ref<>();
     }
+    case RecipeOp::Expect: {
+      auto result = Ref<>::steal(PyObject_Call(step.object.get(), argument(step, 0), argument(step, 1)));
+      if (!result) return {};
+      if (Py_TYPE(result.get()) == Py_TYPE(argument(step, 2)) && PyObject_RichCompareBool(result.get(), argument(step, 2), Py_EQ) == 1) return result;
+      PyErr_SetString(PyExc_RuntimeError, "a cached function gives something else than when it was traced");
+      return {};
+    }
     default: break;
   }
   fail_check(__FILE__, __LINE__, "is_effect", "a recipe step that makes nothing has a target");
@@ -232,6 +239,12 @@ bool RecipeRun::apply(const RecipeStep& step) {
   PyObject *owner = argument(step, 0), *value = argument(step, 1);
   switch (step.op) {
     case RecipeOp::SetItems: {
+      if (!PyList_Check(owner)) {
+        dropped_.push_back(Ref<>::steal(PySequence_List(owner)));
+        auto cleared = Ref<>::steal(PyObject_CallMethod(owner, "clear", nullptr));
+        auto extended = cleared ? Ref<>::steal(PyObject_CallMethod(owner, "extend", "O", value)) : Ref<>();
+        return bool(extended);
+      }
       auto old = Ref<>::steal(PyList_GetSlice(owner, 0, PyList_GET_SIZE(owner)));
       if (!old || PyList_SetSlice(owner, 0, PyList_GET_SIZE(owner), value) < 0) return false;
       dropped_.push_back(std::move(old));
@@ -241,15 +254,29 @@ bool RecipeRun::apply(const RecipeStep& step) {
       auto old = Ref<>::steal(PyDict_Copy(owner));
       if (!old) return false;
       dropped_.push_back(std::move(old));
+      if (PyODict_Check(owner)) {
+        // It keeps an order of its own, which only its own functions see to.
+        auto cleared = Ref<>::steal(PyObject_CallMethod(reinterpret_cast<PyObject*>(&PyODict_Type), "clear", "O", owner));
+        Py_ssize_t position = 0;
+        PyObject *key, *item;
+        while (cleared && PyDict_Next(value, &position, &key, &item))
+          if (PyODict_Type.tp_as_mapping->mp_ass_subscript(owner, key, item) < 0) return false;
+        return bool(cleared);
+      }
       PyDict_Clear(owner);
       return PyDict_Update(owner, value) == 0;
     }
     case RecipeOp::SetAssign: {
-      auto old = Ref<>::steal(PySet_New(owner));
+      // Element by element, as the program did: where an element lies in a set depends on what was there before.
+      auto old = Ref<>::steal(PySequence_List(owner));
       auto items = Ref<>::steal(PySequence_List(value));
       if (!old || !items) return false;
+      for (Py_ssize_t i = 0; i < PyList_GET_SIZE(old.get()); ++i) {
+        PyObject* item = PyList_GET_ITEM(old.get(), i);
+        const int stays = PySet_Contains(value, item);
+        if (stays < 0 || (stays == 0 && PySet_Discard(owner, item) < 0)) return false;
+      }
       dropped_.push_back(std::move(old));
-      PySet_Clear(owner);
       for (Py_ssize_t i = 0; i < PyList_GET_SIZE(items.get()); ++i)
         if (PySet_Add(owner, PyList_GET_ITEM(items.get(), i)) < 0) return false;
       return true;

@@ -38,13 +38,14 @@ enum class RecipeOp : std::uint8_t {
   GetAttr,        // getattr(args[0], object)
   Call,           // object(*args): pure constructors only
   CallWithKeywords,  // object(*args[1:], **args[0])
+  Expect,         // object(*args[0], **args[1]); fails unless it gives args[2], before anything has happened
   // effects
-  SetItems,       // list args[0][:] = args[1]
-  DictAssign,     // dict args[0]: clear, update(args[1])
-  SetAssign,
+  SetItems,       // list or deque args[0][:] = args[1]
+  DictAssign,     // dict or OrderedDict args[0]: clear, update(args[1])
+  SetAssign,      // set args[0]: what is in args[1] and nothing else
   SetAttr,        // args[0].(object) = args[1], without Python code
   DelAttr,
-  StoreGlobal,    // object: name; args: globals dict, value
+  StoreGlobal,    // object: key; args: dict (of globals, of an instance), value
   SetCell,        // cell args[0] = args[1]
   BumpVersion,    // tensor args[0], by `index`
 };

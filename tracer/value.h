@@ -68,6 +68,7 @@ class ObjectValue final : public Value {
   Ref<> object;
   bool guarded_type = false, guarded_value = false;  // which guards the looks so far have added
   bool changed = false;         // attributes were assigned in the trace
+  V contents;                   // of a class derived from a builtin container: that part (see TracerImpl::builtin_part)
 };
 
 /// An empty stack entry.
@@ -142,19 +143,22 @@ class ArrayValue final : public Value {
   int rank() const { return int(shape.size()); }
 };
 
-/// Element sequence; `type` differs from tuple for torch.Size and namedtuples. Views of dicts are such snapshots too.
+/// Element sequence; `type` differs from tuple for torch.Size and namedtuples. A view of a dict is one too: its items are those
+/// of the dict when `sequence_items` was asked last.
 class TupleValue final : public Value {
  public:
   TupleValue() : Value(ValueKind::Tuple) {}
   std::vector<V> items;
   Ref<> type;                   // null: tuple
-  V view_of;                    // the dict a snapshot is a view of
+  V view_of;                    // keys(), items() or values() of this dict
 };
 
 class ListValue final : public Value {
  public:
   ListValue() : Value(ValueKind::List) {}
   std::vector<V> items;
+  Ref<> type;                   // null: list; else collections.deque
+  std::optional<std::int64_t> longest;  // a deque's maxlen
   bool mutated = false;         // with a source: written back at the exit by slice assignment
 };
 
@@ -166,15 +170,21 @@ class DictValue final : public Value {
   Ref<> real;                   // from outside: the dict
   bool opened = true;           // `items` is complete
   std::vector<std::pair<Ref<>, V>> items;
-  Ref<> type;                   // null: dict
+  Ref<> type;                   // null: dict; else OrderedDict or defaultdict
+  V default_factory;            // of a defaultdict; null: None
+  V attributes_of;              // the object whose __dict__ it is
+  int deletions = 0;            // of keys, in the trace: an iterator over it notices
   bool mutated = false;
 };
 
+/// Its contents are a real set that went through the same operations as the set of the program, so that it is in the same
+/// order too. What is no constant is in it as a proxy (see proxies.h).
 class SetValue final : public Value {
  public:
-  SetValue() : Value(ValueKind::Set) {}
-  std::vector<Ref<>> items;
+  explicit SetValue(bool frozen = false);
+  Ref<> real;
   bool frozen = false, mutated = false;
+  bool ordered = true;          // false: an element hashes by its address, so the order can't be known
 };
 
 class SliceValue final : public Value {
@@ -224,6 +234,7 @@ class FunctionValue final : public Value {
   V defaults, kwdefaults, annotations;  // Tuple, Dict or null
   std::vector<V> closure;               // Cells
   Ref<> qualname;
+  std::shared_ptr<DictValue> attributes = std::make_shared<DictValue>();  // its __dict__
 };
 
 class BoundMethodValue final : public Value {
@@ -236,7 +247,10 @@ class InstanceValue final : public Value {
  public:
   InstanceValue() : Value(ValueKind::Instance) {}
   Ref<PyTypeObject> type;
-  std::vector<std::pair<Ref<>, V>> attributes;
+  /// Its __dict__, and what its __slots__ hold; `attributes` are the items.
+  std::shared_ptr<DictValue> dict = std::make_shared<DictValue>();
+  std::vector<std::pair<Ref<>, V>>& attributes = dict->items;
+  V contents;                            // subclasses of list, dict, set, tuple, int, str, ...: the part that is one
   std::vector<V> args;                   // exceptions
   bool raised = false;                   // an exception that has a traceback by now
 };
@@ -263,6 +277,7 @@ class BuiltinValue final : public Value {
   BuiltinValue() : Value(ValueKind::Builtin) {}
   V owner;
   std::string name;
+  Ref<> descriptor;             // of a class: what was found there, which may not be what the owner's own class has
 };
 
 template <class T>

@@ -1,4 +1,5 @@
 """Every reason of breaks.def, provoked by its smallest program: same result as eager, the right number and line."""
+import abc
 import pathlib
 import re
 import sys
@@ -53,7 +54,7 @@ def unsupported_operation(x):
 def unsupported_bytecode(x):
     y = x * 2
 
-    class Local:
+    class Local(abc.ABC):
         value = 3
 
     return y + Local.value

@@ -1,4 +1,5 @@
 """Each kind of guard holds while its fact does, fails when it does not, and says how."""
+import collections
 import gc
 import random
 import types
@@ -188,6 +189,29 @@ def test_dict_keys_in_order():
     for other in ({"b": 2, "a": 1}, {"a": 1}, {"a": 1, "b": 2, "c": 3}, {"a": 1, "c": 2}, 5):
         assert guards.holds((other,)) is None
         assert guards.failures((other,))
+
+
+def test_elements_in_the_order_of_iteration():
+    ordered = collections.OrderedDict(a=1, b=2)
+    guards = one("Elements", (ordered,), object=["a", "b"])
+    ordered.move_to_end("a")  # which is no change of the dict it is built on
+    assert guards.holds((ordered,)) is None and guards.failures((ordered,))
+    ordered.move_to_end("b")
+    assert guards.holds((ordered,)) is not None
+    assert guards.holds(({"a": 1, "b": 2},)) is None
+    numbers = one("Elements", ({8, 1},), object=list({8, 1}))
+    for other in ({8}, {8, 2}, {8, 1, 3}, [8, 1], set()):
+        assert numbers.holds((other,)) is None
+    assert one("Elements", (frozenset([3]),), object=[3]).holds((frozenset([3]),)) is not None
+
+
+def test_items_of_a_deque():
+    items = collections.deque([5, 6])
+    guards = one("Equals", (items,), object=6, source=lambda g, slot: g.make("DequeItem", slot, 1))
+    assert guards.holds((collections.deque([1, 6]),)) is not None
+    for other in (collections.deque([1]), collections.deque([6, 1]), [1, 6]):
+        assert guards.holds((other,)) is None
+    assert one("Length", (items,), number=2).holds((collections.deque([1]),)) is None
 
 
 def test_has_and_lacks_key_follow_every_change_of_the_dict():

@@ -211,5 +211,24 @@ def test_nothing_is_kept_alive():
     assert seen() is None
 
 
+def test_deques_and_ordered_dicts_keep_their_own_rules():
+    items, table = collections.deque([1, 2], maxlen=2), collections.OrderedDict(a=1, b=2)
+    effect("SetItems", items, [3, 4, 5])
+    effect("DictAssign", table, {"c": 1, "b": 2})
+    assert list(items) == [4, 5] and items.maxlen == 2
+    assert list(table) == ["c", "b"] and list(reversed(table)) == ["b", "c"]
+    table.move_to_end("c")
+    assert list(table) == ["b", "c"]
+
+
+def test_an_expected_result():
+    assert make("Expect", (3,), {"base": 5}, 3, object=lambda n, base: n) == 3
+    x = vector()
+    steps = [dict(op="Constant", target=i, object=value) for i, value in enumerate([(2,), {}, 3])]
+    steps.append(dict(op="Expect", target=3, args=[0, 1, 2], object=abs))
+    status, reason = native.run((x,), arrays=1, outputs=1, steps=steps)
+    assert status == "eager"
+
+
 def test_calls_with_keywords():
     assert make("CallWithKeywords", {"base": 8}, "17", object=int) == 15

@@ -8,6 +8,7 @@
 
 #include "runtime/base/error.h"
 #include "tracer/interpreter.h"
+#include "tracer/variables/containers.h"
 
 namespace fj {
 
@@ -52,6 +53,17 @@ bool is_function_like(PyObject* object) {
   return !std::strcmp(type, "numpy._ArrayFunctionDispatcher") || !std::strcmp(type, "framejit.CompiledFunction");
 }
 
+bool is_cached_property(PyObject* object) {
+  const char* name = Py_TYPE(object)->tp_name;
+  return !std::strcmp(name, "cached_property") || !std::strcmp(name, "functools.cached_property");
+}
+
+/// A method a class has in Python; null: C's.
+PyObject* overridden(TracerImpl& tracer, PyTypeObject* type, PyObject* name) {
+  PyObject* found = tracer.class_attribute(type, name);
+  return found && PyFunction_Check(found) ? found : nullptr;
+}
+
 /// Getset and member descriptors that only read a field.
 bool is_pure_getter(PyTypeObject* type, PyObject* descriptor) {
   if (Py_TYPE(descriptor) == &PyMemberDescr_Type) return true;
@@ -80,6 +92,7 @@ void TracerImpl::note_descriptor(PyTypeObject* type) {
 
 void TracerImpl::note_class(PyTypeObject* type, PyObject* name) {
   if (!(type->tp_flags & Py_TPFLAGS_HEAPTYPE)) return;  // static types don't change
+  if (!made_classes_.empty() && made_classes_.count(reinterpret_cast<PyObject*>(type))) return;  // nobody else has it
   Ref<> interned = Ref<>::borrow(name);
   if (interned && !PyUnicode_CHECK_INTERNED(name)) {
     PyObject* text = interned.release();
@@ -129,7 +142,14 @@ V TracerImpl::bind_class_attribute(PyObject* found, const V& self, PyTypeObject*
     auto method = std::make_shared<BuiltinValue>();
     method->owner = self;
     method->name = text_of(reinterpret_cast<PyDescrObject*>(found)->d_name);
+    method->descriptor = Ref<>::borrow(found);
     return method;
+  }
+  if (Py_TYPE(found) == &PyClassMethodDescr_Type) {
+    // dict.fromkeys
+    Ref<> bound = Ref<>::steal(PyObject_GetAttr(reinterpret_cast<PyObject*>(type), PyDescr_NAME(found)));
+    if (!bound) break_graph(BreakReason::UnsupportedObject, take_error());
+    return wrap_constant(keep(bound).get());
   }
   if (is_function_like(found)) {
     auto method = std::make_shared<BoundMethodValue>();
@@ -155,7 +175,7 @@ V TracerImpl::type_attribute(const V& owner, PyTypeObject* type, PyObject* name)
   PyTypeObject* meta = Py_TYPE(type);
   PyObject* from_meta = class_attribute(meta, name);
   if (from_meta && Py_TYPE(from_meta)->tp_descr_set) {
-    if (is_pure_getter(meta, from_meta) || meta == &PyType_Type) {
+    if (Py_TYPE(from_meta) != &PyProperty_Type && (is_pure_getter(meta, from_meta) || PyDescr_TYPE(from_meta) == &PyType_Type)) {
       Ref<> found = Ref<>::steal(PyObject_GetAttr(reinterpret_cast<PyObject*>(type), name));
       if (!found) break_graph(BreakReason::ErrorWhileTracing, take_error());
       // __name__ and the like are no attributes that a lookup finds.
@@ -163,13 +183,19 @@ V TracerImpl::type_attribute(const V& owner, PyTypeObject* type, PyObject* name)
         SourceRef source = value.source ? value.source : sources->constant(reinterpret_cast<PyObject*>(type));
         return wrap(keep(found).get(), sources->make(SourceKind::SlotMember, source, 0, name));
       }
-      guard_type_version(type);
       return wrap_constant(keep(found).get());
     }
-    break_graph(BreakReason::UnsupportedObject, "an attribute of a metaclass");
+    return bind_class_attribute(from_meta, owner, meta);
   }
-  if (PyObject* found = class_attribute(type, name)) {
+  static PyObject* const dict_name = intern("__dict__");
+  if (PyObject* found = class_attribute(type, name); found && !(PyUnicode_Compare(name, dict_name) == 0)) {
     if (PyFunction_Check(found) || is_function_like(found)) return wrap_constant(found);
+    static PyObject* const get_name = intern("__get__");
+    if (PyObject* get = fj_type_lookup(Py_TYPE(found), get_name); get && PyFunction_Check(get)) {
+      // A descriptor written in Python, asked for by the class.
+      note_descriptor(Py_TYPE(found));
+      return call(wrap_constant(get), {wrap_constant(found), none, owner}, {});
+    }
     if (Py_TYPE(found) == &PyStaticMethod_Type || Py_TYPE(found) == &PyClassMethod_Type) return bind_class_attribute(found, none, type);
     if (!Py_TYPE(found)->tp_descr_get || Py_TYPE(found) == &PyMethodDescr_Type || Py_TYPE(found) == &PyWrapperDescr_Type ||
         Py_TYPE(found) == &PyGetSetDescr_Type || Py_TYPE(found) == &PyMemberDescr_Type || Py_TYPE(found) == &PyProperty_Type)
@@ -181,9 +207,9 @@ V TracerImpl::type_attribute(const V& owner, PyTypeObject* type, PyObject* name)
     }
     break_graph(BreakReason::UnsupportedObject, std::string("a descriptor of type ") + Py_TYPE(found)->tp_name);
   }
-  if (from_meta) {
-    return bind_class_attribute(from_meta, owner, meta);
-  }
+  if (from_meta) return bind_class_attribute(from_meta, owner, meta);
+  static PyObject* const getattr_name = intern("__getattr__");
+  if (PyObject* getattr = overridden(*this, meta, getattr_name)) return call(wrap_constant(getattr), {owner, wrap_constant(name)}, {});
   return nullptr;
 }
 
@@ -192,7 +218,7 @@ V TracerImpl::super_attribute(SuperValue& super, PyObject* name) {
   V self = super.self;
   auto* object = as<ObjectValue>(self);
   bool on_class = false;
-  if (object && PyType_Check(object->object.get())) {
+  if (object && PyType_Check(object->object.get()) && PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(object->object.get()), super.type.get())) {
     type = reinterpret_cast<PyTypeObject*>(object->object.get());
     guard_value(*object);
     on_class = true;
@@ -211,7 +237,7 @@ V TracerImpl::super_attribute(SuperValue& super, PyObject* name) {
       PyErr_Clear();
       if (found) {
         PyObject* kept = keep(found).get();
-        if (on_class && PyFunction_Check(kept)) return wrap_constant(kept);
+        if (on_class && (PyFunction_Check(kept) || Py_TYPE(kept) == &PyMethodDescr_Type || Py_TYPE(kept) == &PyWrapperDescr_Type)) return wrap_constant(kept);
         return bind_class_attribute(kept, self, type);
       }
     }
@@ -250,7 +276,16 @@ V TracerImpl::object_attribute(const V& owner, ObjectValue& value, PyObject* nam
       break_graph(BreakReason::UnsupportedObject, "a deleted attribute that the class has too");
     return *written;
   }
-  if (PyType_Check(object)) return type_attribute(owner, reinterpret_cast<PyTypeObject*>(object), name);
+  if (PyType_Check(object)) {
+    static PyObject* const dict_name = intern("__dict__");
+    if (PyUnicode_Compare(name, dict_name) == 0) {
+      guard_value(value);
+      Ref<> members = Ref<>::steal(PyObject_GetAttr(object, name));
+      if (members) return wrap_constant(keep(members).get());
+      PyErr_Clear();
+    }
+    return type_attribute(owner, reinterpret_cast<PyTypeObject*>(object), name);
+  }
   PyTypeObject* type = type_of(owner);
   if (!value.source) value.source = sources->constant(object);
 
@@ -269,10 +304,6 @@ V TracerImpl::object_attribute(const V& owner, ObjectValue& value, PyObject* nam
       return nullptr;
     }
   }
-  static PyObject* const getattribute_name = intern("__getattribute__");
-  PyObject* getattribute = class_attribute(type, getattribute_name);
-  if (getattribute && PyFunction_Check(getattribute))
-    break_graph(BreakReason::UnsupportedObject, std::string("class ") + type->tp_name + " has its own __getattribute__");
 
   PyObject* found = class_attribute(type, name);
   if (found) note_descriptor(Py_TYPE(found));
@@ -280,10 +311,8 @@ V TracerImpl::object_attribute(const V& owner, ObjectValue& value, PyObject* nam
   if (data) {
     if (Py_TYPE(found) == &PyProperty_Type) return bind_class_attribute(found, owner, type);
     static PyObject* const dict_name = intern("__dict__");
-    if (PyUnicode_Compare(name, dict_name) == 0) {
-      if (value.changed) break_graph(BreakReason::UnsupportedObject, "the __dict__ of an object that was changed");
-      if (PyObject* dict = instance_dict(object)) return wrap(dict, sources->make(SourceKind::InstanceDict, value.source));
-    }
+    if (PyUnicode_Compare(name, dict_name) == 0)
+      if (PyObject* dict = instance_dict(object)) return outside_dict(owner, value, dict);
     static PyObject* const class_name = intern("__class__");
     if (PyUnicode_Compare(name, class_name) == 0) return wrap_constant(reinterpret_cast<PyObject*>(type));
     if (is_pure_getter(type, found)) {
@@ -301,24 +330,145 @@ V TracerImpl::object_attribute(const V& owner, ObjectValue& value, PyObject* nam
   }
   if (PyObject* members = instance_dict(object)) {
     SourceRef members_source = sources->make(SourceKind::InstanceDict, value.source);
-    // The dict itself may have been changed in the trace, through `vars(x)` or `x.__dict__`.
-    if (auto known = identity_.find(members); known != identity_.end())
-      if (auto* dict = as<DictValue>(known->second); dict && dict->mutated)
-        break_graph(BreakReason::UnsupportedObject, "an object whose __dict__ was changed");
+    // The dict itself may be a value of the trace, through `vars(x)` or `x.__dict__`: then its items are the attributes.
+    if (auto known = identity_.find(members); known != identity_.end() && as<DictValue>(known->second)) {
+      if (V own = dict_find(*as<DictValue>(known->second), name)) return own;
+      if (found && is_cached_property(found)) return cached_property(owner, found, name);
+      if (found) return bind_class_attribute(found, owner, type);
+      return nullptr;
+    }
     if (PyObject* own = dict_get(members, name)) {
       add_guard(GuardKind::HasKey, members_source, name);
       return wrap(own, sources->make(SourceKind::Attribute, value.source, 0, name));
     }
     add_guard(GuardKind::LacksKey, members_source, name);
   }
+  if (found && is_cached_property(found)) return cached_property(owner, found, name);
   if (found) return bind_class_attribute(found, owner, type);
+  return nullptr;
+}
+
+/// functools.cached_property: what its function gives becomes an attribute of the instance.
+V TracerImpl::cached_property(const V& owner, PyObject* property, PyObject* name) {
+  note_descriptor(Py_TYPE(property));
+  Ref<> function = Ref<>::steal(PyObject_GetAttrString(property, "func"));
+  if (!function) break_graph(BreakReason::UnsupportedObject, take_error());
+  V value = call(wrap_constant(keep(function).get()), {owner}, {});
+  store_attribute(owner, name, value);
+  return value;
+}
+
+V TracerImpl::outside_dict(const V& owner, ObjectValue& value, PyObject* members) {
+  V wrapped = wrap(members, sources->make(SourceKind::InstanceDict, value.source));
+  auto* dict = as<DictValue>(wrapped);
+  if (!dict) break_graph(BreakReason::UnsupportedObject, "the __dict__ of " + describe(owner));
+  if (dict->attributes_of) return wrapped;
+  dict->attributes_of = owner;
+  // What was assigned until now belongs to it.
+  std::vector<AttributeWrite> others;
+  for (AttributeWrite& write : std::vector<AttributeWrite>(attribute_writes)) {
+    PyObject* descriptor = write.owner == owner ? fj_type_lookup(Py_TYPE(value.object.get()), write.name.get()) : nullptr;
+    if (write.owner != owner || (descriptor && Py_TYPE(descriptor) == &PyMemberDescr_Type)) {
+      others.push_back(write);
+    } else if (write.value) {
+      dict_store(wrapped, write.name, write.value);
+    } else {
+      delete_item(wrapped, wrap_constant(write.name.get()));
+    }
+  }
+  attribute_writes = std::move(others);
+  return wrapped;
+}
+
+V TracerImpl::attribute_by_default(const V& owner, PyObject* name) {
+  if (auto* object = as<ObjectValue>(owner)) return object_attribute(owner, *object, name);
+  auto& instance = *as<InstanceValue>(owner);
+  PyTypeObject* type = instance.type.get();
+  if (type == &PyTraceBack_Type) break_graph(BreakReason::UnsupportedObject, "a traceback");
+  const bool exception = PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(PyExc_BaseException));
+  auto own = [&]() -> V {
+    for (auto& [key, value] : instance.attributes)
+      if (PyUnicode_Check(key.get()) && PyUnicode_Compare(key.get(), name) == 0) return value;
+    return nullptr;
+  };
+  PyObject* found = class_attribute(type, name);
+  if (found) note_descriptor(Py_TYPE(found));
+  if (found && Py_TYPE(found)->tp_descr_set) {
+    if (Py_TYPE(found) == &PyMemberDescr_Type || Py_TYPE(found) == &PyGetSetDescr_Type) {
+      const std::string text = text_of(name);
+      if (text == "__dict__") {
+        for (auto& [key, value] : instance.attributes)
+          if (PyObject* slot = fj_type_lookup(type, key.get()); slot && Py_TYPE(slot) == &PyMemberDescr_Type)
+            break_graph(BreakReason::UnsupportedObject, "the __dict__ of an object with slots");
+        if (exception) break_graph(BreakReason::UnsupportedObject, "the __dict__ of an exception");
+        instance.dict->attributes_of = owner;
+        return instance.dict;
+      }
+      if (text == "__class__") return wrap_constant(reinterpret_cast<PyObject*>(type));
+      if (V value = own()) return value;
+      if (auto field = exception_attribute(instance, text)) return *field;
+      if (Py_TYPE(found) == &PyMemberDescr_Type) return nullptr;  // a slot nobody has filled
+      break_graph(BreakReason::UnsupportedObject, "attribute '" + text + "' of " + describe(owner));
+    }
+    return bind_class_attribute(found, owner, type);
+  }
+  if (V value = own()) return value;
+  if (found && is_cached_property(found)) return cached_property(owner, found, name);
+  if (found) return bind_class_attribute(found, owner, type);
+  return nullptr;
+}
+
+V TracerImpl::class_attribute_rules(const V& owner, PyObject* name) {
+  static PyObject* const getattribute_name = intern("__getattribute__");
   static PyObject* const getattr_name = intern("__getattr__");
+  PyTypeObject* type = type_of(owner);
+  PyObject* real = as<ObjectValue>(owner) ? as<ObjectValue>(owner)->object.get() : nullptr;
+  if (real && (PyType_Check(real) || PyModule_Check(real))) return attribute_by_default(owner, name);
+  PyObject* getattribute = overridden(*this, type, getattribute_name);
   PyObject* getattr = class_attribute(type, getattr_name);
-  if (!getattr) return nullptr;
-  if (getattr == module_getattr()) return module_member(owner, value, name);
+  auto first = [&]() -> V {
+    if (!getattribute) {
+      // A property that raises AttributeError leads to __getattr__ too.
+      return attribute_by_default(owner, name);
+    }
+    return call(wrap_constant(getattribute), {owner, wrap_constant(name)}, {});
+  };
+  if (!getattr) return first();
+  ++catching;
+  struct Restore {
+    int& catching;
+    ~Restore() { --catching; }
+  };
+  V found;
+  {
+    Restore restore{catching};
+    try {
+      found = first();
+    } catch (const RaisedInTrace& raised) {
+      if (!PyType_IsSubtype(as<InstanceValue>(raised.exception)->type.get(), reinterpret_cast<PyTypeObject*>(PyExc_AttributeError))) throw;
+    }
+  }
+  if (found) return found;
+  if (getattr == module_getattr() && real) return module_member(owner, *as<ObjectValue>(owner), name);
   if (!PyFunction_Check(getattr)) break_graph(BreakReason::UnsupportedObject, std::string("class ") + type->tp_name + " has __getattr__");
   return call(wrap_constant(getattr), {owner, wrap_constant(name)}, {});
 }
+
+namespace {
+
+/// As a dict, made at the first look; the compiler gives names and values in a flat tuple.
+V function_annotations(TracerImpl& tracer, FunctionValue& function) {
+  if (function.annotations && function.annotations->kind == ValueKind::Dict) return function.annotations;
+  auto dict = std::make_shared<DictValue>();
+  if (function.annotations) {
+    std::vector<V> items = tracer.sequence_items(function.annotations);
+    for (std::size_t i = 0; i + 1 < items.size(); i += 2) tracer.dict_store(dict, tracer.constant_key(items[i]), items[i + 1]);
+  }
+  function.annotations = dict;
+  return dict;
+}
+
+}  // namespace
 
 V TracerImpl::find_attribute(const V& owner, PyObject* name) {
   const std::string text = text_of(name);
@@ -340,11 +490,13 @@ V TracerImpl::find_attribute(const V& owner, PyObject* name) {
         if (!result) break_graph(BreakReason::ErrorWhileTracing, take_error());
         return wrap_constant(keep(result).get());
       }
-      return object_attribute(owner, value, name);
+      return class_attribute_rules(owner, name);
     }
     case ValueKind::Array:
       if (text == "__class__") return wrap_constant(reinterpret_cast<PyObject*>(type_of(owner)));
       if (auto written = written_attribute(owner, name)) return *written;
+      // NumPy arrays have what their class has.
+      if (as<ArrayValue>(owner)->library == Library::Numpy && !fj_type_lookup(type_of(owner), name)) return nullptr;
       return array_attribute(tracer, owner, text);
     case ValueKind::Super:
       return super_attribute(*as<SuperValue>(owner), name);
@@ -380,33 +532,48 @@ V TracerImpl::find_attribute(const V& owner, PyObject* name) {
         return method;
       }
       break;
-    case ValueKind::Instance: {
-      auto& instance = *as<InstanceValue>(owner);
-      if (instance.type.get() == &PyTraceBack_Type) break_graph(BreakReason::UnsupportedObject, "a traceback");
-      PyObject* found = class_attribute(instance.type.get(), name);
-      for (auto& [key, value] : instance.attributes)
-        if (PyUnicode_Compare(key.get(), name) == 0) return value;
-      if (auto found = exception_attribute(instance, text)) return *found;
-      if (text == "args" && PyType_IsSubtype(instance.type.get(), reinterpret_cast<PyTypeObject*>(PyExc_BaseException)))
-        return tracer.tuple(instance.args);
-      if (found) {
-        note_descriptor(Py_TYPE(found));
-        if (Py_TYPE(found) == &PyMemberDescr_Type) return nullptr;  // a slot nobody has filled
-        if (!std::strcmp(Py_TYPE(found)->tp_name, "cached_property") || !std::strcmp(Py_TYPE(found)->tp_name, "functools.cached_property")) {
-          Ref<> function = Ref<>::steal(PyObject_GetAttrString(found, "func"));
-          if (!function) break_graph(BreakReason::UnsupportedObject, take_error());
-          V value = call(wrap_constant(keep(function).get()), {owner}, {});
-          instance.attributes.emplace_back(Ref<>::borrow(name), value);
-          return value;
-        }
-        return bind_class_attribute(found, owner, instance.type.get());
-      }
-      if (text == "__class__") return wrap_constant(reinterpret_cast<PyObject*>(instance.type.get()));
-      static PyObject* const getattr_name = intern("__getattr__");
-      if (PyObject* getattr = class_attribute(instance.type.get(), getattr_name))
-        return call(wrap_constant(getattr), {owner, wrap_constant(name)}, {});
-      return nullptr;
+    case ValueKind::Range: {
+      auto& range = *as<RangeValue>(owner);
+      if (text == "start") return integer(range.start);
+      if (text == "stop") return integer(range.stop);
+      if (text == "step") return tracer.integer(range.step);
+      break;
     }
+    case ValueKind::Dict:
+      if (text == "default_factory" && as<DictValue>(owner)->type.get() == defaultdict_type()) {
+        V factory = as<DictValue>(owner)->default_factory;
+        return factory ? factory : none;
+      }
+      break;
+    case ValueKind::List:
+      if (text == "maxlen" && as<ListValue>(owner)->type) {
+        auto longest = as<ListValue>(owner)->longest;
+        return longest ? tracer.integer(*longest) : none;
+      }
+      break;
+    case ValueKind::Function: {
+      auto& function = *as<FunctionValue>(owner);
+      for (auto& [key, value] : function.attributes->items)
+        if (PyUnicode_Compare(key.get(), name) == 0) return value;
+      if (text == "__dict__") return function.attributes;
+      if (text == "__annotations__") return function_annotations(*this, function);
+      if (text == "__type_params__") return tracer.tuple({});
+      if (text == "__kwdefaults__" && !function.kwdefaults) return none;
+      if (text == "__name__") return wrap_constant(keep(Ref<>::borrow(function.code->co_name)).get());
+      if (text == "__qualname__") return wrap_constant(function.qualname.get());
+      if (text == "__code__") return wrap_constant(reinterpret_cast<PyObject*>(function.code.get()));
+      if (text == "__defaults__") return function.defaults ? function.defaults : none;
+      if (text == "__module__" || text == "__doc__") {
+        static PyObject* const module_name = intern("__name__");
+        PyObject* consts = function.code->co_consts;
+        PyObject* first = PyTuple_GET_SIZE(consts) ? PyTuple_GET_ITEM(consts, 0) : Py_None;
+        if (text == "__doc__") return wrap_constant(PyUnicode_Check(first) ? first : Py_None);
+        PyObject* module = dict_get(function.globals.get(), module_name);
+        return module ? wrap_constant(module) : none;
+      }
+      break;
+    }
+    case ValueKind::Instance: return class_attribute_rules(owner, name);
     case ValueKind::Tuple: {
       auto& tuple = *as<TupleValue>(owner);
       if (tuple.type) {
@@ -416,8 +583,12 @@ V TracerImpl::find_attribute(const V& owner, PyObject* name) {
         if (fields && PyTuple_Check(fields.get()))
           for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(fields.get()); ++i)
             if (PyUnicode_Compare(PyTuple_GET_ITEM(fields.get(), i), name) == 0) return tuple.items.at(std::size_t(i));
-        PyObject* found = class_attribute(reinterpret_cast<PyTypeObject*>(tuple.type.get()), name);
-        if (found && fields) return bind_class_attribute(found, owner, reinterpret_cast<PyTypeObject*>(tuple.type.get()));
+        auto* type = reinterpret_cast<PyTypeObject*>(tuple.type.get());
+        PyObject* found = class_attribute(type, name);
+        if (text == "mapping" && tuple.view_of) break;
+        if (found && fields && text != "__class__") {
+          return bind_class_attribute(found, owner, type);
+        }
       }
       [[fallthrough]];
     }
@@ -425,108 +596,160 @@ V TracerImpl::find_attribute(const V& owner, PyObject* name) {
       break;
   }
   PyTypeObject* type = type_of(owner);
+  if (text == "__class__") return wrap_constant(reinterpret_cast<PyObject*>(type));
   PyObject* found = class_attribute(type, name);
   if (!found) return nullptr;
+  if (Py_TYPE(found) == &PyClassMethodDescr_Type) return bind_class_attribute(found, owner, type);
   if (Py_TYPE(found) == &PyMethodDescr_Type || Py_TYPE(found) == &PyWrapperDescr_Type) return bind_class_attribute(found, owner, type);
   break_graph(BreakReason::UnsupportedObject, "attribute '" + text + "' of " + describe(owner));
 }
 
 void TracerImpl::set_attribute(const V& owner, PyObject* name, const V& value) {
-  if (auto* instance = as<InstanceValue>(owner)) {
-    static PyObject* const setattr_name = intern("__setattr__");
-    PyObject* setter = class_attribute(instance->type.get(), setattr_name);
-    if (setter && PyFunction_Check(setter)) {
-      call(wrap_constant(setter), {owner, wrap_constant(name), value}, {});
+  if (auto* function = as<FunctionValue>(owner)) {
+    const std::string text = text_of(name);
+    if (text == "__qualname__" && constant_object(value)) {
+      function->qualname = Ref<>::borrow(constant_object(value));
       return;
     }
-    PyObject* descriptor = class_attribute(instance->type.get(), name);
-    if (descriptor) note_descriptor(Py_TYPE(descriptor));
-    if (descriptor && Py_TYPE(descriptor)->tp_descr_set && Py_TYPE(descriptor) != &PyMemberDescr_Type) {
-      if (Py_TYPE(descriptor) == &PyProperty_Type) {
-        Ref<> setter = Ref<>::steal(PyObject_GetAttrString(descriptor, "fset"));
-        if (setter && setter.get() != Py_None) {
-          call(wrap_constant(keep(setter).get()), {owner, value}, {});
-          return;
-        }
-      }
-      break_graph(BreakReason::UnsupportedObject, "assigns '" + text_of(name) + "' of " + describe(owner));
+    if (text == "__annotations__" && value->kind == ValueKind::Dict) {
+      function->annotations = value;
+      return;
     }
-    for (auto& [key, old] : instance->attributes)
-      if (PyUnicode_Compare(key.get(), name) == 0) {
-        old = value;
-        return;
-      }
-    instance->attributes.emplace_back(Ref<>::borrow(name), value);
+    if (text == "__type_params__") return;
+    if (text == "__code__" || text == "__defaults__" || text == "__kwdefaults__" || text == "__annotations__" || text == "__globals__" || text == "__closure__")
+      break_graph(BreakReason::UnsupportedObject, "assigns '" + text + "' of " + describe(owner));
+    return dict_store(function->attributes, Ref<>::borrow(name), value);
+  }
+  if (owner->kind == ValueKind::Dict && text_of(name) == "default_factory" && as<DictValue>(owner)->type.get() == defaultdict_type() && !owner->source) {
+    as<DictValue>(owner)->default_factory = is_none(value) ? nullptr : value;
     return;
   }
   auto* object = as<ObjectValue>(owner);
-  if (!object || PyModule_Check(object->object.get()) || PyType_Check(object->object.get()) ||
-      array_library(object->object.get()) || PyFunction_Check(object->object.get()))
+  if ((!object && owner->kind != ValueKind::Instance) ||
+      (object && (PyModule_Check(object->object.get()) || PyType_Check(object->object.get()) || array_library(object->object.get()) ||
+                  PyFunction_Check(object->object.get()) || is_plain(object->object.get()))))
     break_graph(BreakReason::UnsupportedObject, "assigns an attribute of " + describe(owner));
+  static PyObject* const setattr_name = intern("__setattr__");
   PyTypeObject* type = type_of(owner);
+  PyObject* setter = overridden(*this, type, setattr_name);
+  if (setter && object && plain_module_store(owner, *object, setter, name, value)) return;
+  if (setter) {
+    call(wrap_constant(setter), {owner, wrap_constant(name), value}, {});
+    return;
+  }
+  store_attribute(owner, name, value);
+}
+
+/// torch.nn.Module.__setattr__ of something that is no parameter, module or tensor, under a name that is none either, is a
+/// plain store: done here. False: it has to run.
+bool TracerImpl::plain_module_store(const V& owner, ObjectValue& object, PyObject* setter, PyObject* name, const V& value) {
+  static PyObject* const setattr_name = intern("__setattr__");
+  if (!module_getattr()) return false;
+  Ref<> nn = Ref<>::steal(PyObject_GetAttrString(torch_module(), "nn"));
+  Ref<> module = nn ? Ref<>::steal(PyObject_GetAttrString(nn.get(), "Module")) : Ref<>();
+  PyErr_Clear();
+  if (!module || setter != fj_type_lookup(reinterpret_cast<PyTypeObject*>(module.get()), setattr_name)) return false;
+  auto* stored = as<ObjectValue>(value);
+  auto* array = as<ArrayValue>(value);
+  const bool storable = array ? !array->parameter
+                              : stored ? is_plain(stored->object.get())
+                                       : value->kind == ValueKind::Tuple || value->kind == ValueKind::List ||
+                                             value->kind == ValueKind::Dict || value->kind == ValueKind::SymInt;
+  PyObject* descriptor = fj_type_lookup(type_of(owner), name);
+  if (!storable || !object.source || module_member(owner, object, name) ||
+      (descriptor && Py_TYPE(descriptor) != &PyMemberDescr_Type && Py_TYPE(descriptor)->tp_descr_set))
+    break_graph(BreakReason::UnsupportedObject, "assigns attribute '" + text_of(name) + "' of " + describe(owner));
+  if (stored) guard_type(*stored);
+  store_attribute(owner, name, value);
+  return true;
+}
+
+namespace {
+
+bool has_instance_dict(PyTypeObject* type) {
+  static PyObject* const name = intern("__dict__");
+  PyObject* found = fj_type_lookup(type, name);
+  return found && (Py_TYPE(found) == &PyGetSetDescr_Type || Py_TYPE(found) == &PyMemberDescr_Type);
+}
+
+}  // namespace
+
+void TracerImpl::refuse_attribute(const V& owner, PyObject* name, const std::string& message) {
+  raise(PyExc_AttributeError, {tracer.string(message)}, BreakReason::ErrorWhileTracing, "attribute '" + text_of(name) + "' of " + describe(owner));
+}
+
+void TracerImpl::store_attribute(const V& owner, PyObject* name, const V& value) {
+  PyTypeObject* type = type_of(owner);
+  static PyObject* const set_name = intern("__set__");
+  static PyObject* const delete_name = intern("__delete__");
   PyObject* descriptor = class_attribute(type, name);
-  if (descriptor) note_descriptor(Py_TYPE(descriptor));
-  if (descriptor && Py_TYPE(descriptor) == &PyProperty_Type) {
-    Ref<> setter = Ref<>::steal(PyObject_GetAttrString(descriptor, "fset"));
-    if (setter && setter.get() != Py_None) {
-      call(wrap_constant(keep(setter).get()), {owner, value}, {});
+  const bool member = descriptor && Py_TYPE(descriptor) == &PyMemberDescr_Type;
+  const char* verb = value ? "assigns" : "deletes";
+  if (descriptor && Py_TYPE(descriptor)->tp_descr_set && !member) {
+    note_descriptor(Py_TYPE(descriptor));
+    if (Py_TYPE(descriptor) == &PyProperty_Type) {
+      Ref<> setter = Ref<>::steal(PyObject_GetAttrString(descriptor, value ? "fset" : "fdel"));
+      if (setter && setter.get() != Py_None) {
+        call(wrap_constant(keep(setter).get()), value ? std::vector<V>{owner, value} : std::vector<V>{owner}, {});
+        return;
+      }
+      Ref<> what = Ref<>::steal(PyType_GetQualName(type));
+      refuse_attribute(owner, name, "property '" + text_of(name) + "' of '" + text_of(what.get()) + "' object has no " + (value ? "setter" : "deleter"));
+    }
+    if (PyObject* method = overridden(*this, Py_TYPE(descriptor), value ? set_name : delete_name)) {
+      V self = wrap_constant(descriptor);
+      call(wrap_constant(method), value ? std::vector<V>{self, owner, value} : std::vector<V>{self, owner}, {});
       return;
     }
+    break_graph(BreakReason::UnsupportedObject, std::string(verb) + " '" + text_of(name) + "' of " + describe(owner));
   }
-  static PyObject* const setattr_name = intern("__setattr__");
-  PyObject* setter = class_attribute(type, setattr_name);
-  const bool plain = setter == fj_type_lookup(&PyBaseObject_Type, setattr_name);
-  bool module_plain = false;
-  if (!plain && module_getattr()) {
-    // torch.nn.Module.__setattr__ of something that is no parameter, module or tensor, under a name that is none either,
-    // is a plain store.
-    PyObject* torch = torch_module();
-    Ref<> nn = torch ? Ref<>::steal(PyObject_GetAttrString(torch, "nn")) : Ref<>();
-    Ref<> module = nn ? Ref<>::steal(PyObject_GetAttrString(nn.get(), "Module")) : Ref<>();
-    PyErr_Clear();
-    auto* stored = as<ObjectValue>(value);
-    auto* array = as<ArrayValue>(value);
-    const bool storable = array ? !array->parameter
-                                : stored ? is_plain(stored->object.get())
-                                         : value->kind == ValueKind::Tuple || value->kind == ValueKind::List ||
-                                               value->kind == ValueKind::Dict || value->kind == ValueKind::SymInt;
-    if (module && setter == fj_type_lookup(reinterpret_cast<PyTypeObject*>(module.get()), setattr_name) && storable &&
-        object->source && !module_member(owner, *object, name)) {
-      if (stored) guard_type(*stored);
-      module_plain = true;
+  if (!member && !has_instance_dict(type))
+    refuse_attribute(owner, name, descriptor ? "'" + std::string(type->tp_name) + "' object attribute '" + text_of(name) + "' is read-only"
+                                             : "'" + std::string(type->tp_name) + "' object has no attribute '" + text_of(name) + "'");
+  if (auto* instance = as<InstanceValue>(owner)) {
+    auto found = std::find_if(instance->attributes.begin(), instance->attributes.end(),
+                              [&](auto& item) { return PyUnicode_Check(item.first.get()) && PyUnicode_Compare(item.first.get(), name) == 0; });
+    if (!value) {
+      if (found == instance->attributes.end()) raise_no_attribute(owner, name);
+      instance->attributes.erase(found);
+    } else if (found != instance->attributes.end()) {
+      found->second = value;
+    } else {
+      instance->attributes.emplace_back(Ref<>::borrow(name), value);
     }
+    return;
   }
-  const bool member = descriptor && Py_TYPE(descriptor) == &PyMemberDescr_Type;  // of __slots__
-  if ((!plain && !module_plain) || (!member && ((descriptor && Py_TYPE(descriptor)->tp_descr_set) || !instance_dict(object->object.get()))))
-    break_graph(BreakReason::UnsupportedObject, "assigns attribute '" + text_of(name) + "' of " + describe(owner));
-  if (!object->source) object->source = sources->constant(object->object.get());
+  auto* object = as<ObjectValue>(owner);
+  PyObject* real = object ? object->object.get() : nullptr;
+  PyObject* members = real && !member ? instance_dict(real) : nullptr;
+  if (!real || (!member && !members)) break_graph(BreakReason::UnsupportedObject, std::string(verb) + " an attribute of " + describe(owner));
+  if (!object->source) object->source = sources->constant(real);
+  if (!value && !attribute_by_default(owner, name)) raise_no_attribute(owner, name);
+  if (auto known = members ? identity_.find(members) : identity_.end(); known != identity_.end() && as<DictValue>(known->second)) {
+    if (value)
+      dict_store(known->second, Ref<>::borrow(name), value);
+    else
+      delete_item(known->second, wrap_constant(name));
+    return;
+  }
+  if (!value && descriptor) break_graph(BreakReason::UnsupportedObject, "deletes an attribute that the class has too");
   object->changed = true;
   attribute_writes.push_back({owner, Ref<>::borrow(name), value});
 }
 
 void TracerImpl::delete_attribute(const V& owner, PyObject* name) {
-  PyTypeObject* type = type_of(owner);
-  static PyObject* const delattr_name = intern("__delattr__");
-  PyObject* descriptor = class_attribute(type, name);
-  if (descriptor) note_descriptor(Py_TYPE(descriptor));
-  const bool plain = class_attribute(type, delattr_name) == fj_type_lookup(&PyBaseObject_Type, delattr_name) &&
-                     !(descriptor && Py_TYPE(descriptor)->tp_descr_set);
-  if (auto* instance = as<InstanceValue>(owner); instance && plain) {
-    auto found = std::find_if(instance->attributes.begin(), instance->attributes.end(),
-                              [&](auto& item) { return PyUnicode_Compare(item.first.get(), name) == 0; });
-    if (found == instance->attributes.end()) raise_no_attribute(owner, name);
-    instance->attributes.erase(found);
-    return;
-  }
+  if (auto* function = as<FunctionValue>(owner)) return delete_item(function->attributes, wrap_constant(name));
   auto* object = as<ObjectValue>(owner);
-  if (object && plain && !descriptor && !PyModule_Check(object->object.get()) && !PyType_Check(object->object.get()) &&
-      !PyFunction_Check(object->object.get()) && instance_dict(object->object.get()) && find_attribute(owner, name)) {
-    if (!object->source) object->source = sources->constant(object->object.get());
-    object->changed = true;
-    attribute_writes.push_back({owner, Ref<>::borrow(name), nullptr});
+  if ((!object && owner->kind != ValueKind::Instance) ||
+      (object && (PyModule_Check(object->object.get()) || PyType_Check(object->object.get()) || PyFunction_Check(object->object.get()))))
+    break_graph(BreakReason::UnsupportedObject, "deletes attribute '" + text_of(name) + "' of " + describe(owner));
+  static PyObject* const delattr_name = intern("__delattr__");
+  PyTypeObject* type = type_of(owner);
+  if (PyObject* deleter = overridden(*this, type, delattr_name)) {
+    call(wrap_constant(deleter), {owner, wrap_constant(name)}, {});
     return;
   }
-  break_graph(BreakReason::UnsupportedObject, "deletes attribute '" + text_of(name) + "' of " + describe(owner));
+  store_attribute(owner, name, nullptr);
 }
 
 }  // namespace fj

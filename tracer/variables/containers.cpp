@@ -1,7 +1,11 @@
-/// Tuples, lists, dicts, sets: items, methods and tracked mutation.
+/// What all containers share: keys, items, length, iteration into a list, methods by name, tracked mutation.
 ///
 /// A container from outside that is mutated in the trace keeps its Value; its final contents are written into the real
-/// object at the exit (side_effects). Keys of dicts and sets are constants.
+/// object at the exit. An object of a class derived from a builtin container is the object and, in `builtin_part`, a
+/// container Value: what the class does not define itself, C code does on that part. Lists, dicts and sets have files of
+/// their own beside this one.
+#include "tracer/variables/containers.h"
+
 #include <opcode.h>
 
 #include <algorithm>
@@ -9,39 +13,28 @@
 
 #include "runtime/base/error.h"
 #include "tracer/interpreter.h"
+#include "tracer/variables/proxies.h"
 
 namespace fj {
 
-namespace {
-
-bool same_key(PyObject* a, PyObject* b) {
-  if (a == b) return true;
-  const int same = PyObject_RichCompareBool(a, b, Py_EQ);
-  if (same < 0) PyErr_Clear();
-  return same == 1;
-}
-
-/// The bounds of a constant slice over `length` items.
-struct Bounds {
-  Py_ssize_t start, stop, step, count;
-};
 Bounds slice_of(TracerImpl& tracer, const V& key, std::size_t length) {
   auto& slice = *as<SliceValue>(key);
   auto bound = [&](const V& value) -> PyObject* {
     if (value->kind == ValueKind::SymInt) return tracer.constant_object(tracer.tracer.integer(*tracer.tracer.constant_int(value)));
-    PyObject* object = tracer.constant_object(value);
+    V number = value->kind == ValueKind::Object && tracer.is_none(value) ? value : tracer.index_number(value);
+    PyObject* object = tracer.constant_object(number);
     if (!object || !(object == Py_None || PyLong_Check(object))) break_graph(BreakReason::UnsupportedObject, "a slice of " + describe(value));
     return object;
   };
   Ref<> real = Ref<>::steal(PySlice_New(bound(slice.start), bound(slice.stop), bound(slice.step)));
   Bounds result{};
-  if (PySlice_Unpack(real.get(), &result.start, &result.stop, &result.step) < 0) break_graph(BreakReason::ErrorWhileTracing, take_error());
+  if (PySlice_Unpack(real.get(), &result.start, &result.stop, &result.step) < 0) tracer.raise_python_error();
   result.count = PySlice_AdjustIndices(Py_ssize_t(length), &result.start, &result.stop, result.step);
   return result;
 }
 
-std::size_t index_of(TracerImpl& tracer, const V& key, std::size_t length, const char* message = "list index out of range") {
-  auto index = tracer.tracer.constant_int(key);
+std::size_t index_of(TracerImpl& tracer, const V& key, std::size_t length, const char* message) {
+  auto index = tracer.tracer.constant_int(tracer.index_number(key));
   if (!index) break_graph(BreakReason::UnsupportedObject, "an index that is " + describe(key));
   const std::int64_t position = *index < 0 ? *index + std::int64_t(length) : *index;
   if (position < 0 || position >= std::int64_t(length))
@@ -49,115 +42,179 @@ std::size_t index_of(TracerImpl& tracer, const V& key, std::size_t length, const
   return std::size_t(position);
 }
 
-[[noreturn]] void no_key(TracerImpl& tracer, const V& key) {
-  tracer.raise(PyExc_KeyError, {key}, BreakReason::ErrorWhileTracing, "a key that is not there");
+bool same_key(PyObject* a, PyObject* b) {
+  if (a == b) return true;
+  const Py_hash_t left = PyObject_Hash(a), right = PyObject_Hash(b);
+  if (left != right) {
+    PyErr_Clear();
+    return false;
+  }
+  const int same = PyObject_RichCompareBool(a, b, Py_EQ);
+  check_proxies();
+  if (same < 0) PyErr_Clear();
+  return same == 1;
 }
-
-std::shared_ptr<SetValue> new_set(bool frozen) {
-  auto set = std::make_shared<SetValue>();
-  set->frozen = frozen;
-  return set;
-}
-
-bool in_set(const SetValue& set, PyObject* item) {
-  return std::any_of(set.items.begin(), set.items.end(), [&](const Ref<>& known) { return same_key(known.get(), item); });
-}
-
-/// Elements of a set or of what its methods take instead.
-std::shared_ptr<SetValue> as_set(TracerImpl& tracer, const V& value) {
-  if (value->kind == ValueKind::Set) return std::static_pointer_cast<SetValue>(value);
-  auto set = new_set(false);
-  for (const V& item : tracer.sequence_items(value)) tracer.add_to_set(*set, tracer.constant_key(item));
-  return set;
-}
-
-}  // namespace
 
 Ref<> TracerImpl::constant_key(const V& value) {
-  V settled = value->kind == ValueKind::SymInt ? tracer.integer(*tracer.constant_int(value)) : value;
-  PyObject* object = constant_object(settled);
-  if (!object) {
-    // An object that hashes by identity is its own key.
-    auto* real = as<ObjectValue>(settled);
-    if (real && type_of(settled)->tp_hash == PyBaseObject_Type.tp_hash &&
-        type_of(settled)->tp_richcompare == PyBaseObject_Type.tp_richcompare) {
-      if (real->source) add_guard(GuardKind::Identity, real->source, real->object.get());
-      return real->object;
+  auto unhashable = [&](const char* type) {
+    raise(PyExc_TypeError, {tracer.string("unhashable type: '" + std::string(type) + "'")}, BreakReason::ErrorWhileTracing,
+          "a key that is " + describe(value));
+  };
+  switch (value->kind) {
+    case ValueKind::SymInt: return constant_key(tracer.integer(*tracer.constant_int(value)));
+    case ValueKind::Tuple: {
+      auto& tuple = *as<TupleValue>(value);
+      if (tuple.view_of) unhashable(reinterpret_cast<PyTypeObject*>(tuple.type.get())->tp_name);
+      auto* type = tuple.type ? reinterpret_cast<PyTypeObject*>(tuple.type.get()) : &PyTuple_Type;
+      if (type->tp_hash != PyTuple_Type.tp_hash || type->tp_richcompare != PyTuple_Type.tp_richcompare)
+        break_graph(BreakReason::UnsupportedObject, "a key that is " + describe(value));
+      Ref<> items = Ref<>::steal(PyTuple_New(Py_ssize_t(tuple.items.size())));
+      for (std::size_t i = 0; i < tuple.items.size(); ++i) {
+        Ref<> item = constant_key(tuple.items[i]);
+        PyTuple_SET_ITEM(items.get(), Py_ssize_t(i), Py_NewRef(item.get()));
+      }
+      if (!tuple.type) return items;
+      Ref<> whole = Ref<>::steal(PyTuple_Pack(1, items.get()));
+      return Ref<>::steal(PyTuple_Type.tp_new(type, whole.get(), nullptr));
     }
-    break_graph(BreakReason::UnsupportedObject, "a key that is " + describe(value));
+    case ValueKind::Set:
+      if (as<SetValue>(value)->frozen) return as<SetValue>(value)->real;
+      unhashable("set");
+      break;
+    case ValueKind::List: unhashable(type_of(value)->tp_name); break;
+    case ValueKind::Dict: unhashable(type_of(value)->tp_name); break;
+    case ValueKind::Array:
+      if (as<ArrayValue>(value)->library == Library::Torch) return make_proxy(*this, value);
+      break;
+    case ValueKind::Function: return make_proxy(*this, value);
+    case ValueKind::Object: case ValueKind::Instance: {
+      if (PyObject* object = constant_object(value)) return Ref<>::borrow(object);
+      PyTypeObject* type = type_of(value);
+      static PyObject* const hash_name = PyUnicode_InternFromString("__hash__");
+      PyObject* method = class_attribute(type, hash_name);
+      if (method == Py_None) unhashable(type->tp_name);
+      if (method && PyFunction_Check(method)) {
+        PyObject* hash = constant_object(call(wrap_constant(method), {value}, {}));
+        if (!hash || !PyLong_CheckExact(hash)) break_graph(BreakReason::UnsupportedObject, "a hash that is no constant");
+        return make_proxy(*this, value, PyObject_Hash(hash));
+      }
+      if (type->tp_hash == PyBaseObject_Type.tp_hash) {
+        auto* real = as<ObjectValue>(value);
+        if (!real) return make_proxy(*this, value);
+        if (type->tp_richcompare == PyBaseObject_Type.tp_richcompare) {
+          // An object that hashes by identity is its own key.
+          if (real->source) add_guard(GuardKind::Identity, real->source, real->object.get());
+          return real->object;
+        }
+        break;
+      }
+      if (V part = builtin_part(value); part && part->kind != ValueKind::Dict) {
+        Ref<> key = constant_key(part);
+        return make_proxy(*this, value, PyObject_Hash(key.get()));
+      }
+      break;
+    }
+    default: break;
   }
-  return Ref<>::borrow(object);
+  break_graph(BreakReason::UnsupportedObject, "a key that is " + describe(value));
 }
 
 void TracerImpl::note_mutation(const V& container) {
   bool* flag = nullptr;
   if (auto* list = as<ListValue>(container)) flag = &list->mutated;
   if (auto* dict = as<DictValue>(container)) flag = &dict->mutated;
-  if (auto* set = as<SetValue>(container)) flag = &set->mutated;
+  if (auto* set = as<SetValue>(container)) {
+    flag = &set->mutated;
+    // How many free places a set from outside has is not known, so neither is the order after this.
+    if (container->source) set->ordered = false;
+  }
   FJ_CHECK(flag, "mutation of something that can't be mutated");
   if (*flag) return;
   *flag = true;
   if (container->source) mutated.push_back(container);
 }
 
-// ---- dicts
-
-void TracerImpl::open(DictValue& dict) {
-  if (dict.opened) return;
-  dict.opened = true;
-  std::vector<std::pair<Ref<>, V>> fetched = std::move(dict.items);
-  dict.items.clear();
-  Ref<> keys = Ref<>::steal(PyDict_Keys(dict.real.get()));
-  add_guard(GuardKind::DictKeys, dict.source, keys.get());
-  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(keys.get()); ++i) {
-    PyObject* key = PyList_GET_ITEM(keys.get(), i);
-    auto known = std::find_if(fetched.begin(), fetched.end(), [&](auto& item) { return same_key(item.first.get(), key); });
-    V value = known != fetched.end() ? known->second
-                                     : wrap(PyDict_GetItem(dict.real.get(), key), sources->make(SourceKind::DictItem, dict.source, 0, key));
-    dict.items.emplace_back(Ref<>::borrow(key), value);
+V TracerImpl::wrap_builtin(PyObject* object, SourceRef source) {
+  constexpr Py_ssize_t kLongContainer = 2000;
+  if (PyList_Check(object) && PyList_GET_SIZE(object) <= kLongContainer) {
+    auto list = std::make_shared<ListValue>();
+    list->source = source;
+    if (PyList_CheckExact(object)) identity_[object] = list;  // before its items: a list may contain itself
+    add_guard(GuardKind::TypeIs, source, reinterpret_cast<PyObject*>(Py_TYPE(object)));
+    add_guard(GuardKind::Length, source, nullptr, PyList_GET_SIZE(object));
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(object); ++i)
+      list->items.push_back(wrap(PyList_GET_ITEM(object, i), sources->make(SourceKind::ListItem, source, i)));
+    return list;
   }
-}
-
-V TracerImpl::dict_find(DictValue& dict, PyObject* key) {
-  for (auto& [known, value] : dict.items)
-    if (same_key(known.get(), key)) return value;
-  if (dict.opened) return nullptr;
-  PyObject* found = PyDict_GetItemWithError(dict.real.get(), key);
-  if (!found) {
-    PyErr_Clear();
-    add_guard(GuardKind::LacksKey, dict.source, key);
-    return nullptr;
+  if (is_deque(object) && Py_SIZE(object) <= kLongContainer) {
+    auto list = std::make_shared<ListValue>();
+    list->source = source;
+    list->type = Ref<>::borrow(reinterpret_cast<PyObject*>(Py_TYPE(object)));
+    identity_[object] = list;
+    add_guard(GuardKind::TypeIs, source, list->type.get());
+    add_guard(GuardKind::Length, source, nullptr, Py_SIZE(object));
+    static PyObject* const maxlen = PyUnicode_InternFromString("maxlen");
+    Ref<> longest = keep(Ref<>::steal(PyObject_GetAttr(object, maxlen)));
+    V bound = wrap(longest.get(), sources->make(SourceKind::SlotMember, source, 0, maxlen));
+    if (!is_none(bound)) list->longest = tracer.constant_int(bound);
+    for (Py_ssize_t i = 0; i < Py_SIZE(object); ++i)
+      list->items.push_back(wrap(keep(Ref<>::steal(PySequence_GetItem(object, i))).get(), sources->make(SourceKind::DequeItem, source, i)));
+    return list;
   }
-  add_guard(GuardKind::HasKey, dict.source, key);  // the value may never be looked at
-  V value = wrap(found, sources->make(SourceKind::DictItem, dict.source, 0, key));
-  dict.items.emplace_back(Ref<>::borrow(key), value);
-  return value;
-}
-
-void TracerImpl::dict_store(const V& target, Ref<> key, const V& value) {
-  auto& dict = *as<DictValue>(target);
-  if (dict.type) break_graph(BreakReason::UnsupportedObject, "assigns an item of " + describe(target));
-  open(dict);
-  note_mutation(target);
-  for (auto& [known, old] : dict.items)
-    if (same_key(known.get(), key.get())) {
-      old = value;
-      return;
+  if (PyDict_Check(object) && PyDict_GET_SIZE(object) <= kLongContainer) {
+    auto dict = std::make_shared<DictValue>();
+    dict->source = source;
+    dict->real = Ref<>::borrow(object);
+    dict->opened = false;
+    add_guard(GuardKind::TypeIs, source, reinterpret_cast<PyObject*>(Py_TYPE(object)));
+    if (PyODict_Check(object)) dict->type = Ref<>::borrow(reinterpret_cast<PyObject*>(&PyODict_Type));
+    if (PyObject* type = defaultdict_type(); PyObject_TypeCheck(object, reinterpret_cast<PyTypeObject*>(type))) {
+      dict->type = Ref<>::borrow(type);
+      static PyObject* const name = PyUnicode_InternFromString("default_factory");
+      Ref<> factory = keep(Ref<>::steal(PyObject_GenericGetAttr(object, name)));
+      if (factory && factory.get() != Py_None) dict->default_factory = wrap(factory.get(), sources->make(SourceKind::SlotMember, source, 0, name));
     }
-  dict.items.emplace_back(std::move(key), value);
+    return dict;
+  }
+  if (PyAnySet_Check(object) && PySet_GET_SIZE(object) <= kLongContainer) {
+    Ref<> items = Ref<>::steal(PySequence_List(object));
+    for (Py_ssize_t i = 0; items && i < PyList_GET_SIZE(items.get()); ++i) {
+      PyObject* item = PyList_GET_ITEM(items.get(), i);
+      if (!is_plain(item) && !(PyTuple_CheckExact(item) && constant_object(wrap_constant(item)))) return nullptr;
+    }
+    auto set = std::make_shared<SetValue>(PyFrozenSet_Check(object));
+    set->source = source;
+    set->real = Ref<>::steal(set->frozen ? PyFrozenSet_New(object) : PySet_New(object));
+    add_guard(GuardKind::TypeIs, source, reinterpret_cast<PyObject*>(Py_TYPE(object)));
+    add_guard(GuardKind::Elements, source, items.get());
+    Ref<> copied = Ref<>::steal(PySequence_List(set->real.get()));
+    set->ordered = copied && PyObject_RichCompareBool(items.get(), copied.get(), Py_EQ) == 1;
+    return set;
+  }
+  PyErr_Clear();
+  return nullptr;
 }
 
-void TracerImpl::add_to_set(SetValue& set, Ref<> item) {
-  for (const Ref<>& known : set.items)
-    if (same_key(known.get(), item.get())) return;
-  set.items.push_back(std::move(item));
+V TracerImpl::builtin_part(const V& value) {
+  if (auto* instance = as<InstanceValue>(value)) return instance->contents;
+  auto* object = as<ObjectValue>(value);
+  if (!object || !object->source) return object ? object->contents : nullptr;
+  if (object->contents) return object->contents;
+  PyObject* real = object->object.get();
+  if (!PyDict_Check(real) && !PyList_Check(real) && !PyAnySet_Check(real)) return nullptr;
+  type_of(value);
+  object->contents = wrap_builtin(real, value->source);
+  if (object->contents) tracked_parts_.push_back(value);
+  return object->contents;
 }
 
 // ---- items
 
 std::vector<V> TracerImpl::sequence_items(const V& value) {
   switch (value->kind) {
-    case ValueKind::Tuple: return as<TupleValue>(value)->items;
+    case ValueKind::Tuple:
+      if (as<TupleValue>(value)->view_of) refresh_view(*as<TupleValue>(value));
+      return as<TupleValue>(value)->items;
     case ValueKind::List: return as<ListValue>(value)->items;
     case ValueKind::Array: return array_iterate(tracer, value);
     case ValueKind::Dict: {
@@ -180,12 +237,15 @@ std::vector<V> TracerImpl::sequence_items(const V& value) {
 
 V TracerImpl::length(const V& value) {
   switch (value->kind) {
-    case ValueKind::Tuple: return tracer.integer(std::int64_t(as<TupleValue>(value)->items.size()));
+    case ValueKind::Tuple: return tracer.integer(std::int64_t(sequence_items(value).size()));
     case ValueKind::List: return tracer.integer(std::int64_t(as<ListValue>(value)->items.size()));
-    case ValueKind::Set: return tracer.integer(std::int64_t(as<SetValue>(value)->items.size()));
-    case ValueKind::Dict:
-      open(*as<DictValue>(value));
-      return tracer.integer(std::int64_t(as<DictValue>(value)->items.size()));
+    case ValueKind::Set: return tracer.integer(std::int64_t(PySet_GET_SIZE(as<SetValue>(value)->real.get())));
+    case ValueKind::Dict: {
+      auto& dict = *as<DictValue>(value);
+      if (dict.opened) return tracer.integer(std::int64_t(dict.items.size()));
+      add_guard(GuardKind::Length, dict.source, nullptr, PyDict_GET_SIZE(dict.real.get()));
+      return tracer.integer(std::int64_t(PyDict_GET_SIZE(dict.real.get())));
+    }
     case ValueKind::Array: return array_length(tracer, value);
     case ValueKind::Range: {
       auto& range = *as<RangeValue>(value);
@@ -197,35 +257,41 @@ V TracerImpl::length(const V& value) {
     }
     default: break;
   }
-  static PyObject* const len_name = PyUnicode_InternFromString("__len__");
   if (value->kind == ValueKind::Object || value->kind == ValueKind::Instance) {
-    PyTypeObject* type = type_of(value);
-    PyObject* method = class_attribute(type, len_name);
-    if (method && PyFunction_Check(method)) {
-      return call(wrap_constant(method), {value}, {});
+    if (V method = python_method(value, "__len__")) {
+      V size = index_number(call(method, {}, {}));
+      if (auto known = tracer.constant_int(size); known && *known >= 0) return size;
+      break_graph(BreakReason::ErrorWhileTracing, "a length that is none");
     }
+    if (V part = builtin_part(value)) return length(part);
     if (V length = string_length(value)) return length;
-    PyObject* object = constant_object(value);
-    if (object && is_plain(object)) {
+    PyObject* object = constant_object(number_part(value));
+    if (object && (is_plain(object) || Py_TYPE(object) == &PyType_Type)) {
       const Py_ssize_t size = PyObject_Size(object);
       if (size >= 0) return tracer.integer(std::int64_t(size));
-      break_graph(BreakReason::ErrorWhileTracing, take_error());
+      raise_python_error();
     }
+    if (V mapping = proxied_mapping(value)) return length(mapping);
   }
   break_graph(BreakReason::UnsupportedObject, "len() of " + describe(value));
 }
 
 V TracerImpl::get_item(const V& container, const V& key) {
   switch (container->kind) {
-    case ValueKind::Array: return array_get_item(tracer, container, key);
-    case ValueKind::Tuple: case ValueKind::List: {
+    case ValueKind::Array: return array_get_item(tracer, container, key->kind == ValueKind::Instance || key->kind == ValueKind::Object ? index_number(key) : key);
+    case ValueKind::Tuple:
+      if (as<TupleValue>(container)->view_of) break;
+      [[fallthrough]];
+    case ValueKind::List: {
       std::vector<V> items = sequence_items(container);
+      auto* list = as<ListValue>(container);
       if (key->kind != ValueKind::Slice)
-        return items[index_of(*this, key, items.size(), container->kind == ValueKind::List ? "list index out of range" : "tuple index out of range")];
+        return items[index_of(*this, key, items.size(), !list ? "tuple index out of range" : list->type ? "deque index out of range" : "list index out of range")];
+      if (list && list->type) break;
       const Bounds bounds = slice_of(*this, key, items.size());
       std::vector<V> part;
       for (Py_ssize_t i = 0; i < bounds.count; ++i) part.push_back(items[bounds.start + i * bounds.step]);
-      if (container->kind == ValueKind::List) return tracer.list(part);
+      if (list) return tracer.list(part);
       auto tuple = std::make_shared<TupleValue>();
       tuple->items = std::move(part);
       auto& whole = *as<TupleValue>(container);
@@ -234,31 +300,63 @@ V TracerImpl::get_item(const V& container, const V& key) {
       return tuple;
     }
     case ValueKind::Dict: {
-      V found = dict_find(*as<DictValue>(container), constant_key(key).get());
-      if (!found) no_key(*this, key);
-      return found;
+      auto& dict = *as<DictValue>(container);
+      V found = dict_find(dict, constant_key(key).get());
+      if (found) return found;
+      if (!dict.default_factory) no_key(key);
+      V made = call(dict.default_factory, {}, {});
+      dict_store(container, constant_key(key), made);
+      return made;
     }
     case ValueKind::Range: {
       auto& range = *as<RangeValue>(container);
-      auto index = int_expression(key);
+      if (key->kind == ValueKind::Slice) {
+        const Bounds bounds = slice_of(*this, key, std::size_t(*tracer.constant_int(length(container))));
+        auto part = std::make_shared<RangeValue>();
+        part->start = range.start + SymDim(bounds.start * range.step);
+        part->step = range.step * bounds.step;
+        part->stop = part->start + SymDim(bounds.count * part->step);
+        // As CPython computes the end: by the adjusted bounds, not by the last element.
+        part->stop = range.start + SymDim(bounds.stop * range.step);
+        return part;
+      }
+      auto index = int_expression(index_number(key));
       if (!index) break;
       auto size = int_expression(length(container));
       SymDim position = decide(*index, Py_LT, 0) ? *index + *size : *index;
-      if (decide(position, Py_LT, 0) || !decide(position, Py_LT, *size)) break_graph(BreakReason::ErrorWhileTracing, "index out of range");
+      if (decide(position, Py_LT, 0) || !decide(position, Py_LT, *size))
+        raise(PyExc_IndexError, {tracer.string("range object index out of range")}, BreakReason::ErrorWhileTracing, "index out of range");
       return integer(range.start + position * SymDim(range.step));
     }
     case ValueKind::Object: case ValueKind::Instance: {
-      PyTypeObject* type = type_of(container);
-      static PyObject* const name = PyUnicode_InternFromString("__getitem__");
-      PyObject* method = class_attribute(type, name);
-      if (method && PyFunction_Check(method)) {
-        return call(wrap_constant(method), {container, key}, {});
+      if (V method = python_method(container, "__getitem__")) return call(method, {key}, {});
+      if (V part = builtin_part(container)) {
+        auto* dict = as<DictValue>(part);
+        if (!dict) return get_item(part, key);
+        if (V found = dict_find(*dict, constant_key(key).get())) return found;
+        if (V missing = python_method(container, "__missing__")) return call(missing, {key}, {});
+        return get_item(part, key);
       }
+      if (auto* object = as<ObjectValue>(container); object && PyType_Check(object->object.get())) {
+        // list[int], Generic[T]
+        static PyObject* const name = PyUnicode_InternFromString("__class_getitem__");
+        PyObject* subscripted = constant_object(container);
+        PyObject* argument = constant_object(key);
+        PyObject* method = subscripted ? class_attribute(reinterpret_cast<PyTypeObject*>(subscripted), name) : nullptr;
+        if (method && argument) {
+          const bool of_typing = Py_TYPE(method) == &PyClassMethodDescr_Type || is_of_typing(method);
+          Ref<> result = of_typing ? Ref<>::steal(PyObject_GetItem(subscripted, argument)) : Ref<>();
+          if (result) return wrap_constant(keep(result).get());
+          PyErr_Clear();
+        }
+        break;
+      }
+      if (V mapping = proxied_mapping(container)) return get_item(mapping, key);
       PyObject* left = constant_object(container);
-      PyObject* right = constant_object(key);
+      PyObject* right = left && is_plain(left) ? constant_object(key->kind == ValueKind::Object || key->kind == ValueKind::Slice ? key : index_number(key)) : nullptr;
       if (left && right && is_plain(left)) {
         Ref<> result = Ref<>::steal(PyObject_GetItem(left, right));
-        if (!result) break_graph(BreakReason::ErrorWhileTracing, take_error());
+        if (!result) raise_python_error();
         return wrap_constant(keep(result).get());
       }
       break;
@@ -271,31 +369,14 @@ V TracerImpl::get_item(const V& container, const V& key) {
 void TracerImpl::set_item(const V& container, const V& key, const V& value) {
   switch (container->kind) {
     case ValueKind::Array: return array_set_item(tracer, container, key, value);
-    case ValueKind::List: {
-      auto& items = as<ListValue>(container)->items;
-      if (key->kind != ValueKind::Slice) {
-        const std::size_t index = index_of(*this, key, items.size(), "list assignment index out of range");
-        note_mutation(container);
-        items[index] = value;
-        return;
-      }
-      const Bounds bounds = slice_of(*this, key, items.size());
-      if (bounds.step != 1) break;
-      std::vector<V> fresh = sequence_items(value);
-      note_mutation(container);
-      items.erase(items.begin() + bounds.start, items.begin() + bounds.start + bounds.count);
-      items.insert(items.begin() + bounds.start, fresh.begin(), fresh.end());
-      return;
-    }
+    case ValueKind::List: return list_set_item(*this, container, key, value);
     case ValueKind::Dict: return dict_store(container, constant_key(key), value);
     case ValueKind::Object: case ValueKind::Instance: {
-      PyTypeObject* type = type_of(container);
-      static PyObject* const name = PyUnicode_InternFromString("__setitem__");
-      PyObject* method = class_attribute(type, name);
-      if (method && PyFunction_Check(method)) {
-        call(wrap_constant(method), {container, key, value}, {});
+      if (V method = python_method(container, "__setitem__")) {
+        call(method, {key, value}, {});
         return;
       }
+      if (V part = builtin_part(container)) return set_item(part, key, value);
       break;
     }
     default: break;
@@ -304,277 +385,103 @@ void TracerImpl::set_item(const V& container, const V& key, const V& value) {
 }
 
 void TracerImpl::delete_item(const V& container, const V& key) {
-  if (auto* list = as<ListValue>(container); list && key->kind != ValueKind::Slice) {
-    const std::size_t index = index_of(*this, key, list->items.size(), "list assignment index out of range");
-    note_mutation(container);
-    list->items.erase(list->items.begin() + std::ptrdiff_t(index));
-    return;
-  }
+  if (container->kind == ValueKind::List) return list_delete_item(*this, container, key);
   if (auto* dict = as<DictValue>(container)) {
     open(*dict);
     Ref<> wanted = constant_key(key);
     auto found = std::find_if(dict->items.begin(), dict->items.end(), [&](auto& item) { return same_key(item.first.get(), wanted.get()); });
-    if (found == dict->items.end()) no_key(*this, key);
+    if (found == dict->items.end()) no_key(key);
     note_mutation(container);
+    ++dict->deletions;
     dict->items.erase(found);
     return;
+  }
+  if (container->kind == ValueKind::Object || container->kind == ValueKind::Instance) {
+    if (V method = python_method(container, "__delitem__")) {
+      call(method, {key}, {});
+      return;
+    }
+    if (V part = builtin_part(container)) return delete_item(part, key);
   }
   break_graph(BreakReason::UnsupportedObject, "deletes an item of " + describe(container));
 }
 
-// ---- methods
-
-namespace {
-
-V list_method(TracerImpl& tracer, const V& owner, const std::string& name, std::vector<V>& arguments) {
-  auto& items = as<ListValue>(owner)->items;
-  const std::size_t count = arguments.size();
-  if (name == "append" && count == 1) {
-    tracer.note_mutation(owner);
-    items.push_back(arguments[0]);
-    return tracer.none;
-  }
-  if (name == "extend" && count == 1) {
-    std::vector<V> fresh = tracer.sequence_items(arguments[0]);
-    tracer.note_mutation(owner);
-    items.insert(items.end(), fresh.begin(), fresh.end());
-    return tracer.none;
-  }
-  if (name == "insert" && count == 2) {
-    auto index = tracer.tracer.constant_int(arguments[0]);
-    if (!index) return nullptr;
-    tracer.note_mutation(owner);
-    std::int64_t position = *index < 0 ? *index + std::int64_t(items.size()) : *index;
-    position = std::clamp<std::int64_t>(position, 0, std::int64_t(items.size()));
-    items.insert(items.begin() + position, arguments[1]);
-    return tracer.none;
-  }
-  if (name == "pop" && count <= 1) {
-    if (items.empty()) break_graph(BreakReason::ErrorWhileTracing, "pop from empty list");
-    const std::size_t index = count ? index_of(tracer, arguments[0], items.size(), "pop index out of range") : items.size() - 1;
-    tracer.note_mutation(owner);
-    V item = items[index];
-    items.erase(items.begin() + std::ptrdiff_t(index));
-    return item;
-  }
-  if (name == "clear" && count == 0) {
-    tracer.note_mutation(owner);
-    items.clear();
-    return tracer.none;
-  }
-  if (name == "reverse" && count == 0) {
-    tracer.note_mutation(owner);
-    std::reverse(items.begin(), items.end());
-    return tracer.none;
-  }
-  if (name == "copy" && count == 0) return tracer.tracer.list(items);
-  if (name == "remove" && count == 1) {
-    for (std::size_t i = 0; i < items.size(); ++i) {
-      if (items[i] != arguments[0] && !tracer.truth(tracer.compare(Py_EQ, items[i], arguments[0]))) continue;
-      tracer.note_mutation(owner);
-      items.erase(items.begin() + std::ptrdiff_t(i));
-      return tracer.none;
-    }
-  }
-  return nullptr;
-}
-
-V sequence_method(TracerImpl& tracer, const V& owner, const std::string& name, std::vector<V>& arguments) {
-  if (arguments.size() != 1) return nullptr;
-  std::vector<V> items = tracer.sequence_items(owner);
-  std::int64_t seen = 0;
-  for (std::size_t i = 0; i < items.size(); ++i) {
-    if (name != "index" && name != "count") return nullptr;
-    if (items[i] != arguments[0] && !tracer.truth(tracer.compare(Py_EQ, items[i], arguments[0]))) continue;
-    if (name == "index") return tracer.tracer.integer(std::int64_t(i));
-    ++seen;
-  }
-  if (name == "count") return tracer.tracer.integer(seen);
-  if (name == "index") break_graph(BreakReason::ErrorWhileTracing, "a value that is not there");
-  return nullptr;
-}
-
-V snapshot(const V& dict, std::vector<V> items, PyTypeObject* type) {
-  auto view = std::make_shared<TupleValue>();
-  view->view_of = dict;
-  view->items = std::move(items);
-  view->type = Ref<>::borrow(reinterpret_cast<PyObject*>(type));
-  return view;
-}
-
-V dict_method(TracerImpl& tracer, const V& owner, const std::string& name, std::vector<V>& arguments, Keywords& keywords) {
-  auto& dict = *as<DictValue>(owner);
-  const std::size_t count = arguments.size();
-  if (!keywords.empty() && name != "update") return nullptr;
-  if (name == "get" && (count == 1 || count == 2)) {
-    V found = tracer.dict_find(dict, tracer.constant_key(arguments[0]).get());
-    return found ? found : count == 2 ? arguments[1] : tracer.none;
-  }
-  if (count == 0 && (name == "items" || name == "keys" || name == "values" || name == "copy")) {
-    tracer.open(dict);
-    std::vector<V> parts;
-    auto copy = std::make_shared<DictValue>();
-    for (auto& [key, value] : dict.items) {
-      V key_value = tracer.wrap_constant(key.get());
-      if (name == "items") parts.push_back(tracer.tracer.tuple({key_value, value}));
-      if (name == "keys") parts.push_back(key_value);
-      if (name == "values") parts.push_back(value);
-      if (name == "copy") copy->items.emplace_back(key, value);
-    }
-    if (name == "copy") return copy;
-    return snapshot(owner, std::move(parts), name == "items" ? &PyDictItems_Type : name == "keys" ? &PyDictKeys_Type : &PyDictValues_Type);
-  }
-  if (name == "setdefault" && (count == 1 || count == 2)) {
-    Ref<> key = tracer.constant_key(arguments[0]);
-    if (V found = tracer.dict_find(dict, key.get())) return found;
-    V value = count == 2 ? arguments[1] : tracer.none;
-    tracer.dict_store(owner, key, value);
-    return value;
-  }
-  if (name == "pop" && (count == 1 || count == 2)) {
-    Ref<> key = tracer.constant_key(arguments[0]);
-    V found = tracer.dict_find(dict, key.get());
-    if (!found && count == 2) return arguments[1];
-    if (!found) no_key(tracer, arguments[0]);
-    tracer.delete_item(owner, arguments[0]);
-    return found;
-  }
-  if (name == "update" && count <= 1) {
-    if (count) {
-      auto* other = as<DictValue>(arguments[0]);
-      if (!other) return nullptr;
-      tracer.open(*other);
-      auto items = other->items;
-      for (auto& [key, value] : items) tracer.dict_store(owner, key, value);
-    }
-    for (auto& [key, value] : keywords) tracer.dict_store(owner, Ref<>::steal(PyUnicode_FromString(key.c_str())), value);
-    return tracer.none;
-  }
-  if (name == "popitem" && count == 0) {
-    tracer.open(dict);
-    if (dict.items.empty()) return nullptr;
-    auto [key, value] = dict.items.back();
-    tracer.note_mutation(owner);
-    dict.items.pop_back();
-    return tracer.tracer.tuple({tracer.wrap_constant(key.get()), value});
-  }
-  if (name == "clear" && count == 0) {
-    tracer.open(dict);
-    tracer.note_mutation(owner);
-    dict.items.clear();
-    return tracer.none;
-  }
-  return nullptr;
-}
-
-V set_method(TracerImpl& tracer, const V& owner, const std::string& name, std::vector<V>& arguments) {
-  auto& set = *as<SetValue>(owner);
-  if (name == "add" && arguments.size() == 1 && !set.frozen) {
-    Ref<> key = tracer.constant_key(arguments[0]);
-    tracer.note_mutation(owner);
-    tracer.add_to_set(set, key);
-    return tracer.none;
-  }
-  if ((name == "discard" || name == "remove") && arguments.size() == 1 && !set.frozen) {
-    Ref<> key = tracer.constant_key(arguments[0]);
-    if (!in_set(set, key.get())) {
-      if (name == "remove") no_key(tracer, arguments[0]);
-      return tracer.none;
-    }
-    tracer.note_mutation(owner);
-    std::erase_if(set.items, [&](const Ref<>& item) { return same_key(item.get(), key.get()); });
-    return tracer.none;
-  }
-  if (name == "update" && !set.frozen) {
-    std::vector<std::shared_ptr<SetValue>> others;
-    for (const V& argument : arguments) others.push_back(as_set(tracer, argument));
-    tracer.note_mutation(owner);
-    for (const auto& other : others)
-      for (const Ref<>& item : std::vector<Ref<>>(other->items)) tracer.add_to_set(set, item);
-    return tracer.none;
-  }
-  if (name == "clear" && arguments.empty() && !set.frozen) {
-    tracer.note_mutation(owner);
-    set.items.clear();
-    return tracer.none;
-  }
-  if (name == "copy" && arguments.empty()) {
-    auto copy = new_set(set.frozen);
-    copy->items = set.items;
-    return copy;
-  }
-  if (arguments.size() != 1) return nullptr;
-  constexpr std::pair<const char*, int> kOperators[] = {
-      {"union", NB_OR}, {"intersection", NB_AND}, {"difference", NB_SUBTRACT}, {"symmetric_difference", NB_XOR}};
-  for (auto [method, op] : kOperators)
-    if (name == method) return tracer.set_binary(op, set, *as_set(tracer, arguments[0]));
-  if (name == "issubset") return tracer.tracer.boolean(tracer.set_compare(Py_LE, set, *as_set(tracer, arguments[0])));
-  if (name == "issuperset") return tracer.tracer.boolean(tracer.set_compare(Py_GE, set, *as_set(tracer, arguments[0])));
-  if (name == "isdisjoint") {
-    auto other = as_set(tracer, arguments[0]);
-    return tracer.tracer.boolean(std::none_of(set.items.begin(), set.items.end(), [&](const Ref<>& item) { return in_set(*other, item.get()); }));
-  }
-  return nullptr;
-}
-
-}  // namespace
-
-V TracerImpl::set_binary(int op, const SetValue& a, const SetValue& b) {
-  auto result = new_set(a.frozen);
-  for (const Ref<>& item : a.items)
-    if (op == NB_OR || in_set(b, item.get()) == (op == NB_AND)) result->items.push_back(item);
-  if (op == NB_OR || op == NB_XOR)
-    for (const Ref<>& item : b.items)
-      if (!in_set(a, item.get())) result->items.push_back(item);
-  return result;
-}
-
-bool TracerImpl::set_compare(int comparison, const SetValue& a, const SetValue& b) {
-  auto within = [](const SetValue& part, const SetValue& whole) {
-    return std::all_of(part.items.begin(), part.items.end(), [&](const Ref<>& item) { return in_set(whole, item.get()); });
-  };
-  const bool below = within(a, b), above = within(b, a);
-  switch (comparison) {
-    case Py_LE: return below;
-    case Py_LT: return below && !above;
-    case Py_GE: return above;
-    case Py_GT: return above && !below;
-    case Py_EQ: return below && above;
-    default: return !(below && above);
-  }
+void TracerImpl::no_key(const V& key) {
+  raise(PyExc_KeyError, {key}, BreakReason::ErrorWhileTracing, "a key that is not there");
 }
 
 V TracerImpl::container_method(const V& owner, const std::string& name, std::vector<V>& positional, Keywords& keywords) {
   V result;
-  if (owner->kind == ValueKind::Dict) result = dict_method(*this, owner, name, positional, keywords);
-  if (owner->kind == ValueKind::List && name == "sort" && positional.empty()) {
-    V sorted = call(wrap_constant(PyDict_GetItemString(PyEval_GetBuiltins(), "sorted")), {owner}, keywords);
-    note_mutation(owner);
-    as<ListValue>(owner)->items = as<ListValue>(sorted)->items;
-    return none;
+  switch (owner->kind) {
+    case ValueKind::Dict: result = dict_method(*this, owner, name, positional, keywords); break;
+    case ValueKind::List: result = list_method(*this, owner, name, positional, keywords); break;
+    case ValueKind::Set:
+      if (keywords.empty()) result = set_method(*this, owner, name, positional);
+      break;
+    case ValueKind::Tuple:
+      if (keywords.empty()) result = as<TupleValue>(owner)->view_of ? view_method(*this, owner, name, positional) : sequence_method(*this, owner, name, positional);
+      break;
+    default: break;
   }
-  if (keywords.empty()) {
-    if (owner->kind == ValueKind::List) result = list_method(*this, owner, name, positional);
-    if (owner->kind == ValueKind::Set) result = set_method(*this, owner, name, positional);
-    if (!result && (owner->kind == ValueKind::List || owner->kind == ValueKind::Tuple))
-      result = sequence_method(*this, owner, name, positional);
-    if (!result && name == "__len__" && positional.empty()) result = length(owner);
-    if (!result && name == "__getitem__" && positional.size() == 1) result = get_item(owner, positional[0]);
-    if (!result && name == "__setitem__" && positional.size() == 2) {
+  if (!result && keywords.empty()) {
+    const std::size_t count = positional.size();
+    if (name == "__len__" && count == 0) result = length(owner);
+    if (name == "__getitem__" && count == 1) result = get_item(owner, positional[0]);
+    if (name == "__setitem__" && count == 2) {
       set_item(owner, positional[0], positional[1]);
       result = none;
     }
-    if (!result && name == "__contains__" && positional.size() == 1) result = tracer.boolean(contains(owner, positional[0]));
-    if (!result && name == "__iter__" && positional.empty()) result = make_iterator(owner);
-    if (!result && name == "numel" && owner->kind == ValueKind::Tuple && positional.empty()) {
-      V count = tracer.integer(std::int64_t(1));
-      constexpr int kMultiply = 5;  // NB_MULTIPLY
-      for (const V& item : as<TupleValue>(owner)->items) count = binary(kMultiply, count, item);
-      result = count;
+    if (name == "__delitem__" && count == 1) {
+      delete_item(owner, positional[0]);
+      result = none;
+    }
+    if (name == "__contains__" && count == 1) result = tracer.boolean(contains(owner, positional[0]));
+    if (name == "__iter__" && count == 0) result = make_iterator(owner);
+    if (name == "__reversed__" && count == 0) result = call(wrap_constant(PyDict_GetItemString(PyEval_GetBuiltins(), "reversed")), {owner}, {});
+    if (!result && count == 1) result = operator_method(name, owner, positional[0]);
+    if (name == "__hash__" && count == 0) result = hash_of(owner);
+    if (name == "__repr__" && count == 0) result = call(wrap_constant(PyDict_GetItemString(PyEval_GetBuiltins(), "repr")), {owner}, {});
+    if (!result && name == "numel" && owner->kind == ValueKind::Tuple && count == 0) {
+      V total = tracer.integer(std::int64_t(1));
+      for (const V& item : as<TupleValue>(owner)->items) total = binary(NB_MULTIPLY, total, item);
+      result = total;
     }
   }
   if (!result) break_graph(BreakReason::UnsupportedObject, "method " + name + " of " + describe(owner));
   return result;
+}
+
+bool is_of_typing(PyObject* method) {
+  Ref<> function = Py_TYPE(method) == &PyClassMethod_Type ? Ref<>::steal(PyObject_GetAttrString(method, "__func__")) : Ref<>::borrow(method);
+  PyObject* callable = function.get();
+  Ref<> module = Ref<>::steal(PyObject_GetAttrString(callable, "__module__"));
+  PyErr_Clear();
+  const std::string name = module && PyUnicode_Check(module.get()) ? text_of(module.get()) : "";
+  return name == "typing" || name == "types";
+}
+
+V TracerImpl::hash_of(const V& value) {
+  Ref<> key = constant_key(value);
+  if (hashes_by_address(key.get()) || !(is_plain(key.get()) || PyTuple_Check(key.get()) || PyAnySet_Check(key.get()) || proxied(key.get())))
+    break_graph(BreakReason::UnsupportedObject, "the hash of " + describe(value));
+  const Py_hash_t hash = PyObject_Hash(key.get());
+  check_proxies();
+  return tracer.integer(std::int64_t(hash));
+}
+
+V TracerImpl::identity_number(const V& value) {
+  // A constant has several Values; the object is one.
+  auto* object = as<ObjectValue>(value);
+  if (object && object->source && is_plain(object->object.get())) guard_value(*object);
+  V& number = identity_numbers_[object ? static_cast<void*>(object->object.get()) : static_cast<void*>(value.get())];
+  if (!number) {
+    auto made = std::make_shared<InstanceValue>();
+    made->type = Ref<PyTypeObject>::borrow(&PyBaseObject_Type);
+    made->raised = true;  // has no value that could be handed to Python
+    number = made;
+    identity_owners_.push_back(value);
+  }
+  return number;
 }
 
 }  // namespace fj

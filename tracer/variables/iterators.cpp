@@ -45,28 +45,57 @@ std::shared_ptr<IteratorValue> iterate_range(TracerImpl& tracer, const std::shar
   return iterator;
 }
 
+/// Over the keys, items or values of a dict, which may change meanwhile: values are those of the moment, another number of
+/// keys is an error. `view`: null: the keys.
+std::shared_ptr<IteratorValue> iterate_dict(TracerImpl& tracer, const V& owner, const std::shared_ptr<TupleValue>& view) {
+  auto& dict = *as<DictValue>(owner);
+  tracer.open(dict);
+  std::vector<Ref<>> keys;
+  for (auto& [key, value] : dict.items) keys.push_back(key);
+  auto iterator = std::make_shared<IteratorValue>();
+  auto position = std::make_shared<std::size_t>(0);
+  iterator->next = [&tracer, owner, view, keys, position, deletions = dict.deletions]() -> V {
+    auto& dict = *as<DictValue>(owner);
+    if (*position > keys.size()) return nullptr;
+    if (dict.items.size() != keys.size()) {
+      const bool ordered = dict.type.get() == reinterpret_cast<PyObject*>(&PyODict_Type);
+      *position = keys.size() + 1;
+      tracer.raise(PyExc_RuntimeError, {tracer.tracer.string(ordered ? "OrderedDict mutated during iteration" : "dictionary changed size during iteration")},
+                   BreakReason::ErrorWhileTracing, "a dict that changes while it is iterated over");
+    }
+    const std::size_t at = (*position)++;
+    if (dict.deletions != deletions) break_graph(BreakReason::UnsupportedObject, "a dict whose keys change while it is iterated over");
+    if (at >= keys.size()) return nullptr;
+    if (dict.items[at].first.get() != keys[at].get()) break_graph(BreakReason::UnsupportedObject, "a dict whose keys change while it is iterated over");
+    if (!view) return tracer.wrap_constant(keys[at].get());
+    tracer.refresh_view(*view);
+    return view->items[at];
+  };
+  iterator->remaining = [iterator = iterator.get(), owner, view]() -> V { return iterator->started ? nullptr : view ? V(view) : owner; };
+  return iterator;
+}
+
 }  // namespace
 
 V TracerImpl::make_iterator(const V& value) {
   switch (value->kind) {
     case ValueKind::Iterator: return value;
-    case ValueKind::Tuple: case ValueKind::List: return iterate_sequence(value);
+    case ValueKind::Tuple:
+      if (auto tuple = std::static_pointer_cast<TupleValue>(value); tuple->view_of) return iterate_dict(*this, tuple->view_of, tuple);
+      if (V method = python_method(value, "__iter__")) return call(method, {}, {});
+      return iterate_sequence(value);
+    case ValueKind::List: return iterate_sequence(value);
     case ValueKind::Range: return iterate_range(*this, std::static_pointer_cast<RangeValue>(value));
     case ValueKind::Array: {
       auto iterator = iterate_sequence(tracer.tuple(array_iterate(tracer, value)));
       iterator->remaining = [iterator = iterator.get(), value] { return iterator->started ? nullptr : value; };
       return iterator;
     }
-    case ValueKind::Dict: {
-      auto iterator = iterate_sequence(tracer.tuple(sequence_items(value)));
-      iterator->remaining = [iterator = iterator.get(), value] { return iterator->started ? nullptr : value; };
-      return iterator;
-    }
+    case ValueKind::Dict: return iterate_dict(*this, value, nullptr);
     case ValueKind::Set: {
-      if (as<SetValue>(value)->items.size() > 1) break_graph(BreakReason::UnsupportedObject, "the order of a set");
-      std::vector<V> items;
-      for (const Ref<>& item : as<SetValue>(value)->items) items.push_back(wrap_constant(item.get()));
-      auto iterator = iterate_sequence(tracer.tuple(items));
+      auto& set = *as<SetValue>(value);
+      if (!set.ordered && PySet_GET_SIZE(set.real.get()) > 1) break_graph(BreakReason::UnsupportedObject, "the order of a set");
+      auto iterator = iterate_sequence(tracer.tuple(set_items(set)));
       iterator->remaining = nullptr;
       return iterator;
     }
@@ -85,14 +114,41 @@ V TracerImpl::make_iterator(const V& value) {
       iterator->remaining = nullptr;
       return iterator;
     }
+    if (PyBytes_CheckExact(real)) {
+      constant_object(value);
+      std::vector<V> numbers;
+      for (Py_ssize_t i = 0; i < PyBytes_GET_SIZE(real); ++i) numbers.push_back(tracer.integer(std::int64_t(static_cast<unsigned char>(PyBytes_AS_STRING(real)[i]))));
+      auto iterator = iterate_sequence(tracer.tuple(numbers));
+      iterator->remaining = nullptr;
+      return iterator;
+    }
     if (PyIter_Check(real)) return value;  // an iterator from outside: met at FOR_ITER
   }
   if (value->kind == ValueKind::Object || value->kind == ValueKind::Instance) {
-    PyTypeObject* type = type_of(value);
-    static PyObject* const iter_name = PyUnicode_InternFromString("__iter__");
-    PyObject* method = class_attribute(type, iter_name);
-    if (method && PyFunction_Check(method)) {
-      return call(wrap_constant(method), {value}, {});
+    if (V method = python_method(value, "__iter__")) return call(method, {}, {});
+    if (V part = builtin_part(value)) return make_iterator(part);
+    if (V mapping = proxied_mapping(value)) return make_iterator(mapping);
+    if (V item = python_method(value, "__getitem__")) {
+      // The old protocol: 0, 1, 2... until IndexError.
+      auto iterator = std::make_shared<IteratorValue>();
+      auto position = std::make_shared<std::int64_t>(0);
+      iterator->next = [this, item, position]() -> V {
+        ++catching;
+        struct Restore {
+          int& catching;
+          ~Restore() { --catching; }
+        } restore{catching};
+        try {
+          return call(item, {tracer.integer((*position)++)}, {});
+        } catch (const RaisedInTrace& raised) {
+          auto* type = as<InstanceValue>(raised.exception)->type.get();
+          if (!PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(PyExc_IndexError)) &&
+              !PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(PyExc_StopIteration)))
+            throw;
+          return nullptr;
+        }
+      };
+      return iterator;
     }
     static PyObject* const item_name = PyUnicode_InternFromString("__getitem__");
     if (PyObject* item = method ? nullptr : class_attribute(type, item_name); item && PyFunction_Check(item)) {

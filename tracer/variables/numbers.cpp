@@ -7,6 +7,8 @@
 
 #include "runtime/base/error.h"
 #include "tracer/interpreter.h"
+#include "tracer/variables/containers.h"
+#include "tracer/variables/proxies.h"
 
 namespace fj {
 
@@ -153,7 +155,9 @@ std::optional<V> TracerImpl::symbolic_binary(int op, const V& a, const V& b) {
   if (plain == NB_MULTIPLY && (degree(*left) + degree(*right) <= 2 || (sizes_only(*graph, *left) && sizes_only(*graph, *right))))
     return integer(*left * *right);
   if (plain == NB_FLOOR_DIVIDE || plain == NB_REMAINDER) {
-    if (decide(*right, Py_EQ, 0)) break_graph(BreakReason::ErrorWhileTracing, "integer division by zero");
+    if (decide(*right, Py_EQ, 0))
+      raise(PyExc_ZeroDivisionError, {tracer.string(plain == NB_FLOOR_DIVIDE ? "integer division or modulo by zero" : "integer modulo by zero")},
+            BreakReason::ErrorWhileTracing, "integer division by zero");
     if (auto exact = left->divide_exactly(*right)) return integer(plain == NB_FLOOR_DIVIDE ? *exact : SymDim(0));
     if (decide(*right, Py_GT, 0)) {
       const std::int64_t dividend = hint(*left), divisor = hint(*right);
@@ -177,39 +181,128 @@ namespace {
 bool is_array(const V& value) { return value->kind == ValueKind::Array; }
 bool is_unwrapped_array(const V& value) { return as<ObjectValue>(value) && array_library(as<ObjectValue>(value)->object.get()); }
 
-/// A method written in Python of an object or instance; null if the type has none or it is C's.
-PyObject* python_method(TracerImpl& tracer, const V& value, const char* name) {
-  if (value->kind != ValueKind::Object && value->kind != ValueKind::Instance) return nullptr;
-  PyTypeObject* type = tracer.type_of(value);
-  Ref<> text = Ref<>::steal(PyUnicode_InternFromString(name));
-  PyObject* found = tracer.class_attribute(type, text.get());
-  return found && PyFunction_Check(found) ? found : nullptr;
+/// Int, float, str, bytes or tuple, or an enumeration's member that is one: C code's operators on it have no effect.
+bool is_foldable(PyObject* x) {
+  return x && (is_plain(x) || PyTuple_CheckExact(x) || ((PyLong_Check(x) || PyUnicode_Check(x)) && is_enum_member(x)));
 }
 
 }  // namespace
+
+V TracerImpl::python_method(const V& value, const char* name) {
+  PyTypeObject* type = nullptr;
+  if (value->kind == ValueKind::Object || value->kind == ValueKind::Instance) {
+    type = type_of(value);
+  } else if (auto* tuple = as<TupleValue>(value); tuple && tuple->type && !tuple->view_of) {
+    type = reinterpret_cast<PyTypeObject*>(tuple->type.get());
+  }
+  if (!type || !(type->tp_flags & Py_TPFLAGS_HEAPTYPE)) return nullptr;
+  Ref<> text = Ref<>::steal(PyUnicode_InternFromString(name));
+  PyObject* found = class_attribute(type, text.get());
+  if (!found || found == Py_None) return nullptr;
+  static PyObject* const get_name = PyUnicode_InternFromString("__get__");
+  PyObject* get = fj_type_lookup(Py_TYPE(found), get_name);
+  if (!PyFunction_Check(found) && Py_TYPE(found) != &PyStaticMethod_Type && Py_TYPE(found) != &PyClassMethod_Type && !(get && PyFunction_Check(get)))
+    return nullptr;
+  return bind_class_attribute(found, value, type);
+}
+
+V TracerImpl::number_part(const V& value) {
+  if (auto* instance = as<InstanceValue>(value); instance && instance->contents && instance->contents->kind == ValueKind::Object) return instance->contents;
+  auto* object = as<ObjectValue>(value);
+  if (!object || is_plain(object->object.get()) || !(PyLong_Check(object->object.get()) || PyUnicode_Check(object->object.get()))) return value;
+  PyObject* number = is_enum_member(object->object.get()) ? constant_object(value) : nullptr;
+  if (!number) return value;
+  if (PyUnicode_Check(number)) return wrap_constant(keep(Ref<>::steal(PyUnicode_FromObject(number))).get());
+  return wrap_constant(keep(Ref<>::steal(PyNumber_Add(number, Ref<>::steal(PyLong_FromLong(0)).get()))).get());
+}
+
+V TracerImpl::array_operand(const V& value, const V& array) {
+  V number = number_part(value);
+  if (number == value || as<ArrayValue>(array)->library == Library::Torch) return number;
+  // To NumPy only exact ints and floats are weak: one of a derived class is an int64 or float64.
+  PyObject* plain = constant_object(number);
+  if (!plain || !(PyLong_CheckExact(plain) || PyFloat_CheckExact(plain))) return value;
+  Ref<> type = Ref<>::steal(PyObject_GetAttrString(numpy_module(), PyLong_CheckExact(plain) ? "int64" : "float64"));
+  Ref<> scalar = type ? Ref<>::steal(PyObject_CallOneArg(type.get(), plain)) : Ref<>();
+  PyErr_Clear();
+  return scalar ? wrap_constant(keep(scalar).get()) : value;
+}
+
+V TracerImpl::index_number(const V& value) {
+  if (value->kind == ValueKind::SymInt) return value;
+  if (V method = python_method(value, "__index__")) return call(method, {}, {});
+  return number_part(value);
+}
+
+std::optional<V> TracerImpl::try_operator(const BinaryMethods& row, bool in_place, const V& a, const V& b) {
+  auto attempt = [&](const V& self, const V& other, const char* name) -> V {
+    V method = python_method(self, name);
+    if (!method) return nullptr;
+    V answer = call(method, {other}, {});
+    auto* object = as<ObjectValue>(answer);
+    return object && object->object.get() == Py_NotImplemented ? nullptr : answer;
+  };
+  if (in_place)
+    if (V answer = attempt(a, b, ("__i" + std::string(row.method + 2)).c_str())) return answer;
+  const bool left_is_class = a->kind == ValueKind::Object || a->kind == ValueKind::Instance;
+  const bool right_is_class = b->kind == ValueKind::Object || b->kind == ValueKind::Instance;
+  PyTypeObject* left = left_is_class ? type_of(a) : nullptr;
+  PyTypeObject* right = right_is_class ? type_of(b) : nullptr;
+  bool reflected = right && left != right;
+  // A subclass that overrides the reflected method is asked first.
+  Ref<> name = Ref<>::steal(PyUnicode_InternFromString(row.reflected));
+  if (left && reflected && PyType_IsSubtype(right, left) && class_attribute(right, name.get()) != class_attribute(left, name.get())) {
+    if (V answer = attempt(b, a, row.reflected)) return answer;
+    reflected = false;
+  }
+  if (V answer = attempt(a, b, row.method)) return answer;
+  if (reflected)
+    if (V answer = attempt(b, a, row.reflected)) return answer;
+  return std::nullopt;
+}
 
 V TracerImpl::binary(int op, const V& a, const V& b) {
   const BinaryRow& row = binary_row(op);
   const bool in_place = op >= NB_INPLACE_ADD;
   if (is_unwrapped_array(a) || is_unwrapped_array(b)) break_graph(BreakReason::UnsupportedArray, describe(is_unwrapped_array(a) ? a : b));
-  if (is_array(a) || is_array(b)) return array_binary(tracer, op, a, b);
-  if (auto symbolic = symbolic_binary(op, a, b)) return *symbolic;
-  if (auto* list = as<ListValue>(a)) {
-    if (row.op == NB_ADD && (b->kind == ValueKind::List || in_place)) {
-      std::vector<V> items = sequence_items(b);
-      if (in_place) {
-        note_mutation(a);
-        list->items.insert(list->items.end(), items.begin(), items.end());
-        return a;
-      }
-      std::vector<V> joined = list->items;
-      joined.insert(joined.end(), items.begin(), items.end());
-      return tracer.list(joined);
-    }
+  const BinaryMethods methods{row.method, row.reflected};
+  if (is_array(a) || is_array(b)) {
+    // The object on the left is asked first; what NumPy makes of one on the right is its own affair.
+    if (is_array(b))
+      if (auto answer = try_operator(methods, in_place, a, b)) return *answer;
+    return array_binary(tracer, op, is_array(a) ? a : array_operand(a, b), is_array(b) ? b : array_operand(b, a));
   }
-  if (auto* tuple = as<TupleValue>(a); tuple && row.op == NB_ADD && b->kind == ValueKind::Tuple) {
+  if (auto symbolic = symbolic_binary(op, a, b)) return *symbolic;
+  if (auto answer = try_operator(methods, in_place, a, b)) return *answer;
+  if (V part = builtin_part(a)) {
+    V result = binary(op, part, b);
+    return result == part ? a : result;
+  }
+  if (V part = builtin_part(b)) return binary(op, a, part);
+  if (auto* list = as<ListValue>(a)) {
+    auto* other = as<ListValue>(b);
+    if (row.op == NB_ADD && ((other && other->type.get() == list->type.get()) || in_place)) {
+      std::vector<V> items = sequence_items(b);
+      V result = a;
+      if (!in_place) {
+        auto fresh = std::make_shared<ListValue>();
+        fresh->items = list->items;
+        fresh->type = list->type;
+        fresh->longest = list->longest;
+        result = fresh;
+      }
+      std::vector<V> given{tracer.list(items)};
+      Keywords no_keywords;
+      container_method(result, "extend", given, no_keywords);
+      return result;
+    }
+    if (row.op == NB_ADD && !list->type && b->kind != ValueKind::Instance)
+      raise(PyExc_TypeError, {tracer.string("can only concatenate list (not \"" + std::string(type_of(b)->tp_name) + "\") to list")},
+            BreakReason::ErrorWhileTracing, "operator on " + describe(a) + " and " + describe(b));
+  }
+  if (auto* tuple = as<TupleValue>(a); tuple && !tuple->view_of && row.op == NB_ADD && b->kind == ValueKind::Tuple && !as<TupleValue>(b)->view_of) {
     auto* other = as<TupleValue>(b);
-    if (!other->type || other->type.get() == tuple->type.get()) {
+    if (!other->type || std::strcmp(type_of(b)->tp_name, "torch.Size") || tuple->type) {
       auto joined = std::make_shared<TupleValue>();
       joined->items = tuple->items;
       joined->items.insert(joined->items.end(), other->items.begin(), other->items.end());
@@ -217,16 +310,23 @@ V TracerImpl::binary(int op, const V& a, const V& b) {
       return joined;
     }
   }
-  if (a->kind == ValueKind::Set && b->kind == ValueKind::Set &&
-      (row.op == NB_OR || row.op == NB_AND || row.op == NB_SUBTRACT || row.op == NB_XOR)) {
-    auto& set = *as<SetValue>(a);
-    V result = set_binary(row.op, set, *as<SetValue>(b));
-    if (!in_place || set.frozen) return result;
-    note_mutation(a);
-    set.items = as<SetValue>(result)->items;
-    return a;
+  if (row.op == NB_OR || row.op == NB_AND || row.op == NB_SUBTRACT || row.op == NB_XOR) {
+    const bool both_dicts = a->kind == ValueKind::Dict && b->kind == ValueKind::Dict;
+    V result = both_dicts ? nullptr : set_operator(*this, row.op, a, b);
+    if (result) {
+      auto* set = as<SetValue>(a);
+      if (!in_place || !set || set->frozen) return result;
+      constexpr std::pair<int, const char*> kInPlace[] = {
+          {NB_OR, "update"}, {NB_AND, "intersection_update"}, {NB_SUBTRACT, "difference_update"}, {NB_XOR, "symmetric_difference_update"}};
+      for (auto [number, name] : kInPlace)
+        if (number == row.op) {
+          std::vector<V> given{b};
+          set_method(*this, a, name, given);
+        }
+      return a;
+    }
   }
-  if (row.op == NB_MULTIPLY && in_place && a->kind == ValueKind::List) {
+  if (row.op == NB_MULTIPLY && in_place && a->kind == ValueKind::List && !as<ListValue>(a)->type) {
     V repeated = binary(NB_MULTIPLY, a, b);
     note_mutation(a);
     as<ListValue>(a)->items = as<ListValue>(repeated)->items;
@@ -234,46 +334,70 @@ V TracerImpl::binary(int op, const V& a, const V& b) {
   }
   if (row.op == NB_MULTIPLY && !in_place) {
     const V& sequence = a->kind == ValueKind::List || a->kind == ValueKind::Tuple ? a : b;
-    const V& number = &sequence == &a ? b : a;
-    const bool is_list = sequence->kind == ValueKind::List;
+    const V number = index_number(&sequence == &a ? b : a);
+    auto* list = as<ListValue>(sequence);
     auto* tuple = as<TupleValue>(sequence);
-    if (is_list || (tuple && !tuple->type)) {
+    if ((list && !list->type) || (tuple && !tuple->view_of && (!tuple->type || std::strcmp(type_of(sequence)->tp_name, "torch.Size")))) {
       if (auto count = tracer.constant_int(number); count && *count < 10000) {
         std::vector<V> items = sequence_items(sequence), repeated;
         for (std::int64_t i = 0; i < *count; ++i) repeated.insert(repeated.end(), items.begin(), items.end());
-        return is_list ? tracer.list(repeated) : tracer.tuple(repeated);
+        return list ? tracer.list(repeated) : tracer.tuple(repeated);
       }
     }
   }
-  if (row.op == NB_OR && a->kind == ValueKind::Dict && b->kind == ValueKind::Dict && !in_place && !as<DictValue>(a)->type) {
-    open(*as<DictValue>(a));
-    open(*as<DictValue>(b));
-    auto joined = std::make_shared<DictValue>();
-    for (auto* part : {as<DictValue>(a), as<DictValue>(b)})
-      for (auto& [key, value] : part->items) dict_store(joined, key, value);
-    return joined;
-  }
-  for (int side = 0; side < 2; ++side) {
-    const V& self = side ? b : a;
-    const V& other = side ? a : b;
-    if (in_place && side == 0)
-      if (PyObject* method = python_method(*this, self, ("__i" + std::string(row.method + 2)).c_str()))
-        return call(wrap_constant(method), {self, other}, {});
-    if (PyObject* method = python_method(*this, self, side ? row.reflected : row.method)) {
-      V answer = call(wrap_constant(method), {self, other}, {});
-      if (auto* object = as<ObjectValue>(answer); object && object->object.get() == Py_NotImplemented) continue;
-      return answer;
+  if (row.op == NB_MULTIPLY && in_place && a->kind == ValueKind::Tuple) return binary(NB_MULTIPLY, a, b);
+  if (auto* left = as<DictValue>(a); left && row.op == NB_OR) {
+    const bool mapping = b->kind == ValueKind::Dict || (in_place && b->kind != ValueKind::Object);
+    if (mapping && in_place) {
+      dict_update(*this, a, {b}, {});
+      return a;
+    }
+    if (mapping && left->type.get() == as<DictValue>(b)->type.get()) {
+      auto joined = std::make_shared<DictValue>();
+      joined->type = left->type;
+      joined->default_factory = left->default_factory;
+      for (const V& part : {a, b}) dict_update(*this, joined, {part}, {});
+      return joined;
     }
   }
+  if (row.op == NB_REMAINDER && !in_place)
+    if (V text = format_percent(a, b)) return text;
   PyObject* left = constant_object(a);
   PyObject* right = constant_object(b);
-  auto foldable = [](PyObject* x) { return x && (is_plain(x) || PyTuple_CheckExact(x)); };
-  if (foldable(left) && foldable(right) && !is_large(row.op, left, right)) {
+  auto type_like = [](PyObject* x) { return x && (Py_TYPE(x) == &PyType_Type || x == Py_None || !std::strcmp(Py_TYPE(x)->tp_name, "types.UnionType")); };
+  if (row.op == NB_OR && type_like(left) && type_like(right) && left != right) {
+    // int | None
+    Ref<> result = Ref<>::steal(PyNumber_Or(left, right));
+    if (!result) raise_python_error();
+    return wrap_constant(keep(result).get());
+  }
+  auto bare = [](const V& value) { return value->kind == ValueKind::Instance && !as<InstanceValue>(value)->contents; };
+  if (bare(a) && bare(b) && !in_place && row.op != NB_POWER) {
+    constexpr std::pair<int, const char*> kSigns[] = {{NB_ADD, "+"}, {NB_AND, "&"}, {NB_FLOOR_DIVIDE, "//"}, {NB_LSHIFT, "<<"}, {NB_MATRIX_MULTIPLY, "@"},
+                                                      {NB_MULTIPLY, "*"}, {NB_REMAINDER, "%"}, {NB_OR, "|"}, {NB_RSHIFT, ">>"}, {NB_SUBTRACT, "-"},
+                                                      {NB_TRUE_DIVIDE, "/"}, {NB_XOR, "^"}};
+    for (auto [known, sign] : kSigns)
+      if (known == row.op)
+        raise(PyExc_TypeError, {tracer.string(std::string("unsupported operand type(s) for ") + sign + ": '" + type_of(a)->tp_name + "' and '" + type_of(b)->tp_name + "'")},
+              BreakReason::ErrorWhileTracing, "operator on " + describe(a) + " and " + describe(b));
+  }
+  if (is_foldable(left) && is_foldable(right) && !is_large(row.op, left, right)) {
     Ref<> result = Ref<>::steal(row.function(left, right));
     if (!result) raise_python_error();
     return wrap_constant(keep(result).get());
   }
   break_graph(BreakReason::UnsupportedObject, "operator on " + describe(a) + " and " + describe(b));
+}
+
+V TracerImpl::operator_method(const std::string& name, const V& owner, const V& other) {
+  for (const BinaryRow& row : kBinary) {
+    if (name == row.method) return binary(row.op, owner, other);
+    if (name == row.reflected) return binary(row.op, other, owner);
+    if (name == "__i" + std::string(row.method + 2)) return binary(row.op + NB_INPLACE_ADD, owner, other);
+  }
+  for (int comparison = 0; comparison < 6; ++comparison)
+    if (name == kComparisonMethod[comparison]) return compare(comparison, owner, other);
+  return nullptr;
 }
 
 V TracerImpl::unary(int opcode, const V& a) {
@@ -284,9 +408,10 @@ V TracerImpl::unary(int opcode, const V& a) {
     return integer(SymDim(-1) - symbolic->expression);
   }
   const char* name = opcode == FJ_UNARY_NEGATIVE ? "__neg__" : opcode == FJ_UNARY_POSITIVE ? "__pos__" : "__invert__";
-  if (PyObject* method = python_method(*this, a, name)) return call(wrap_constant(method), {a}, {});
+  if (V method = python_method(a, name)) return call(method, {}, {});
+  if (V part = builtin_part(a)) return unary(opcode, part);
   PyObject* object = constant_object(a);
-  if (!object || !is_plain(object)) break_graph(BreakReason::UnsupportedObject, "operator on " + describe(a));
+  if (!object || !is_foldable(object)) break_graph(BreakReason::UnsupportedObject, "operator on " + describe(a));
   Ref<> result = Ref<>::steal(opcode == FJ_UNARY_NEGATIVE   ? PyNumber_Negative(object)
                               : opcode == FJ_UNARY_POSITIVE ? PyNumber_Positive(object)
                                                             : PyNumber_Invert(object));
@@ -294,10 +419,45 @@ V TracerImpl::unary(int opcode, const V& a) {
   return wrap_constant(keep(result).get());
 }
 
+/// What the classes of a and b say in Python; nothing: they leave it to C code.
+std::optional<V> TracerImpl::try_comparison(int comparison, const V& a, const V& b) {
+  auto attempt = [&](const V& self, const V& other, int asked) -> std::optional<V> {
+    V method = python_method(self, kComparisonMethod[asked]);
+    bool inverted = false;
+    if (!method && asked == Py_NE && (self->kind == ValueKind::Object || self->kind == ValueKind::Instance)) {
+      // object.__ne__ asks __eq__.
+      static PyObject* const name = PyUnicode_InternFromString("__ne__");
+      PyTypeObject* type = type_of(self);
+      if (class_attribute(type, name) == fj_type_lookup(&PyBaseObject_Type, name)) method = python_method(self, "__eq__");
+      inverted = method != nullptr;
+    }
+    if (!method) return std::nullopt;
+    V answer = call(method, {other}, {});
+    auto* object = as<ObjectValue>(answer);
+    if (object && object->object.get() == Py_NotImplemented) return std::nullopt;
+    return inverted ? tracer.boolean(!truth(answer)) : answer;
+  };
+  const bool classes = (a->kind == ValueKind::Object || a->kind == ValueKind::Instance) && (b->kind == ValueKind::Object || b->kind == ValueKind::Instance);
+  const bool right_first = classes && type_of(a) != type_of(b) && PyType_IsSubtype(type_of(b), type_of(a));
+  if (right_first)
+    if (auto answer = attempt(b, a, kReflected[comparison])) return answer;
+  if (auto answer = attempt(a, b, comparison)) return answer;
+  if (right_first) return std::nullopt;
+  return attempt(b, a, kReflected[comparison]);
+}
+
 V TracerImpl::compare(int comparison, const V& a, const V& b) {
   if (is_unwrapped_array(a) || is_unwrapped_array(b)) break_graph(BreakReason::UnsupportedArray, describe(is_unwrapped_array(a) ? a : b));
-  if (is_array(a) || is_array(b)) return array_compare(tracer, comparison, a, b);
   const bool equality = comparison == Py_EQ || comparison == Py_NE;
+  if (is_array(a) || is_array(b)) {
+    if (a->kind == ValueKind::Instance || (a->kind == ValueKind::Object && as<ObjectValue>(a)->source))
+      if (V method = python_method(a, kComparisonMethod[comparison])) {
+        V answer = call(method, {b}, {});
+        auto* object = as<ObjectValue>(answer);
+        if (!object || object->object.get() != Py_NotImplemented) return answer;
+      }
+    return array_compare(tracer, comparison, is_array(a) ? a : array_operand(a, b), is_array(b) ? b : array_operand(b, a));
+  }
   if (a->kind == ValueKind::SymInt || b->kind == ValueKind::SymInt) {
     auto left = int_expression(a), right = int_expression(b);
     if (left && right) return tracer.boolean(decide(*left, comparison, *right));
@@ -305,10 +465,15 @@ V TracerImpl::compare(int comparison, const V& a, const V& b) {
     return compare(comparison, settle(a), settle(b));
   }
   if (equality && strings_differ(a, b)) return tracer.boolean(comparison == Py_NE);
-  const bool both_tuples = a->kind == ValueKind::Tuple && b->kind == ValueKind::Tuple;
-  const bool both_lists = a->kind == ValueKind::List && b->kind == ValueKind::List;
+  if (auto answer = try_comparison(comparison, a, b)) return *answer;
+  if (V answer = set_comparison(*this, comparison, a, b)) return answer;
+  auto* left_tuple = as<TupleValue>(a);
+  auto* right_tuple = as<TupleValue>(b);
+  const bool both_tuples = left_tuple && right_tuple && !left_tuple->view_of && !right_tuple->view_of;
+  const bool both_lists = a->kind == ValueKind::List && b->kind == ValueKind::List && as<ListValue>(a)->type.get() == as<ListValue>(b)->type.get();
   if (both_tuples || both_lists) {
     std::vector<V> left = sequence_items(a), right = sequence_items(b);
+    if (equality && left.size() != right.size() && both_lists) return tracer.boolean(comparison == Py_NE);
     for (std::size_t i = 0; i < std::min(left.size(), right.size()); ++i) {
       // As CPython: identity first, then ==; the first difference decides the order.
       if (left[i] == right[i] || truth(compare(Py_EQ, left[i], right[i]))) continue;
@@ -317,7 +482,6 @@ V TracerImpl::compare(int comparison, const V& a, const V& b) {
     }
     return tracer.boolean(compare_numbers(std::int64_t(left.size()), comparison, std::int64_t(right.size())));
   }
-  if (a->kind == ValueKind::Set && b->kind == ValueKind::Set) return tracer.boolean(set_compare(comparison, *as<SetValue>(a), *as<SetValue>(b)));
   if (a->kind == ValueKind::Dict && b->kind == ValueKind::Dict && equality) {
     auto &left = *as<DictValue>(a), &right = *as<DictValue>(b);
     open(left);
@@ -328,17 +492,25 @@ V TracerImpl::compare(int comparison, const V& a, const V& b) {
       V other = dict_find(right, key.get());
       same = other && (other == value || truth(compare(Py_EQ, value, other)));
     }
+    const auto ordered = [](const DictValue& dict) { return dict.type.get() == reinterpret_cast<PyObject*>(&PyODict_Type); };
+    if (same && ordered(left) && ordered(right))
+      for (std::size_t i = 0; same && i < left.items.size(); ++i) same = same_key(left.items[i].first.get(), right.items[i].first.get());
     return tracer.boolean(same == (comparison == Py_EQ));
   }
-  for (int side = 0; side < 2; ++side) {
-    const V& self = side ? b : a;
-    const V& other = side ? a : b;
-    if (PyObject* method = python_method(*this, self, kComparisonMethod[side ? kReflected[comparison] : comparison])) {
-      V answer = call(wrap_constant(method), {self, other}, {});
-      if (auto* object = as<ObjectValue>(answer); object && object->object.get() == Py_NotImplemented) continue;
-      return answer;
-    }
+  if (a->kind == ValueKind::Range && b->kind == ValueKind::Range && equality) {
+    // By the numbers in them.
+    std::vector<V> left = sequence_items(a), right = sequence_items(b);
+    return tracer.boolean(truth(compare(Py_EQ, tracer.tuple(left), tracer.tuple(right))) == (comparison == Py_EQ));
   }
+  if (a->kind == ValueKind::Slice && b->kind == ValueKind::Slice) {
+    auto parts = [&](const V& value) {
+      auto& slice = *as<SliceValue>(value);
+      return tracer.tuple({slice.start, slice.stop, slice.step});
+    };
+    return compare(comparison, parts(a), parts(b));
+  }
+  V left_part = builtin_part(a), right_part = builtin_part(b);
+  if (left_part || right_part) return compare(comparison, left_part ? left_part : a, right_part ? right_part : b);
   PyObject* left = constant_object(a);
   PyObject* right = constant_object(b);
   if (left && right) {
@@ -346,61 +518,66 @@ V TracerImpl::compare(int comparison, const V& a, const V& b) {
     if (!result) raise_python_error();
     return wrap_constant(keep(result).get());
   }
-  if (equality && a->kind != b->kind && a->kind != ValueKind::Instance && b->kind != ValueKind::Instance) {
-    // A container and None, a str and a list, ...: types that have nothing in common are unequal.
-    auto builtin = [](const V& value) {
-      if (auto* object = as<ObjectValue>(value)) return is_plain(object->object.get());
-      return value->kind == ValueKind::Tuple || value->kind == ValueKind::List || value->kind == ValueKind::Dict;
-    };
-    if (builtin(a) && builtin(b)) return tracer.boolean(comparison == Py_NE);
-  }
-  if (equality && a->kind == ValueKind::Object && b->kind == ValueKind::Object) {
-    // Neither type defines ==: identity.
-    PyTypeObject *left_type = type_of(a), *right_type = type_of(b);
-    if (left_type->tp_richcompare == PyBaseObject_Type.tp_richcompare && right_type->tp_richcompare == PyBaseObject_Type.tp_richcompare) {
-      static PyObject* const names[] = {PyUnicode_InternFromString("__eq__"), PyUnicode_InternFromString("__ne__")};
-      for (PyObject* name : names) {
-        class_attribute(left_type, name);
-        class_attribute(right_type, name);
-      }
-      return tracer.boolean(same_object(a, b) == (comparison == Py_EQ));
-    }
+  // Types of C code whose == knows only their own kind: different kinds are unequal, and have no order.
+  auto builtin = [](const V& value) {
+    if (auto* object = as<ObjectValue>(value)) return is_plain(object->object.get());
+    return value->kind == ValueKind::Tuple || value->kind == ValueKind::List || value->kind == ValueKind::Dict || value->kind == ValueKind::Set ||
+           value->kind == ValueKind::Range || value->kind == ValueKind::Slice;
+  };
+  auto by_identity = [&](const V& value) {
+    if (value->kind == ValueKind::Function) return true;
+    if (value->kind != ValueKind::Object && value->kind != ValueKind::Instance) return false;
+    PyTypeObject* type = type_of(value);
+    static PyObject* const name = PyUnicode_InternFromString("__eq__");
+    return class_attribute(type, name) == fj_type_lookup(&PyBaseObject_Type, name) || python_method(value, "__eq__");
+  };
+  if (equality && a->kind != b->kind && builtin(a) && builtin(b)) return tracer.boolean(comparison == Py_NE);
+  if (equality && (builtin(a) || by_identity(a)) && (builtin(b) || by_identity(b)) && (by_identity(a) || by_identity(b)))
+    return tracer.boolean(same_object(a, b) == (comparison == Py_EQ));
+  if (!equality && builtin(a) && builtin(b) && a->kind != b->kind) {
+    constexpr const char* kSigns[] = {"<", "<=", "==", "!=", ">", ">="};
+    raise(PyExc_TypeError, {tracer.string(std::string("'") + kSigns[comparison] + "' not supported between instances of '" + type_of(a)->tp_name + "' and '" + type_of(b)->tp_name + "'")},
+          BreakReason::ErrorWhileTracing, "compares " + describe(a) + " with " + describe(b));
   }
   break_graph(BreakReason::UnsupportedObject, "compares " + describe(a) + " with " + describe(b));
 }
 
 bool TracerImpl::contains(const V& container, const V& item) {
   switch (container->kind) {
-    case ValueKind::Tuple: case ValueKind::List:
+    case ValueKind::Tuple:
+      if (as<TupleValue>(container)->view_of) return view_contains(*as<TupleValue>(container), item);
+      [[fallthrough]];
+    case ValueKind::List: case ValueKind::Range: case ValueKind::Iterator:
+      if (V method = python_method(container, "__contains__")) return truth(call(method, {item}, {}));
       for (const V& element : sequence_items(container))
         if (element == item || truth(compare(Py_EQ, element, item))) return true;
       return false;
-    case ValueKind::Dict: {
+    case ValueKind::Dict:
       return dict_find(*as<DictValue>(container), constant_key(item).get()) != nullptr;
-    }
     case ValueKind::Set: {
-      Ref<> key = constant_key(item);
-      for (const Ref<>& element : as<SetValue>(container)->items) {
-        const int same = PyObject_RichCompareBool(element.get(), key.get(), Py_EQ);
-        if (same < 0) break_graph(BreakReason::ErrorWhileTracing, take_error());
-        if (same) return true;
-      }
-      return false;
-    }
-    case ValueKind::Range: {
-      for (const V& element : sequence_items(container))
-        if (truth(compare(Py_EQ, element, item))) return true;
-      return false;
+      Ref<> key = item->kind == ValueKind::Set ? as<SetValue>(item)->real : constant_key(item);
+      const int answer = PySet_Contains(as<SetValue>(container)->real.get(), key.get());
+      check_proxies();
+      if (answer < 0) raise_python_error();
+      return answer;
     }
     default: break;
   }
-  if (PyObject* method = python_method(*this, container, "__contains__")) return truth(call(wrap_constant(method), {container, item}, {}));
+  if (V method = python_method(container, "__contains__")) return truth(call(method, {item}, {}));
+  if (V part = builtin_part(container)) return contains(part, item);
+  if (V mapping = proxied_mapping(container)) return contains(mapping, item);
   PyObject* left = constant_object(container);
-  PyObject* right = constant_object(item);
-  if (left && right && is_plain(left)) {
-    const int answer = PySequence_Contains(left, right);
-    if (answer < 0) break_graph(BreakReason::ErrorWhileTracing, take_error());
-    return answer;
+  if (left && is_plain(left)) {
+    PyObject* right = constant_object(number_part(item));
+    if (right) {
+      const int answer = PySequence_Contains(left, right);
+      if (answer < 0) raise_python_error();
+      return answer;
+    }
+  } else if (container->kind == ValueKind::Object || container->kind == ValueKind::Instance) {
+    for (const V& element : sequence_items(container))
+      if (element == item || truth(compare(Py_EQ, element, item))) return true;
+    return false;
   }
   break_graph(BreakReason::UnsupportedObject, "`in` of " + describe(container));
 }

@@ -4,6 +4,8 @@
 
 #include "runtime/base/error.h"
 #include "tracer/interpreter.h"
+#include "tracer/variables/containers.h"
+#include "tracer/variables/proxies.h"
 
 namespace fj {
 
@@ -67,6 +69,11 @@ std::string describe(const V& value) {
   return "a value";
 }
 
+bool is_enum_member(PyObject* object) {
+  const char* meta = Py_TYPE(Py_TYPE(object))->tp_name;
+  return !std::strcmp(meta, "EnumType") || !std::strcmp(meta, "EnumMeta");
+}
+
 void TracerImpl::add_guard(GuardKind kind, SourceRef source, PyObject* object, std::int64_t number) {
   Guard guard;
   guard.kind = kind;
@@ -115,6 +122,9 @@ bool has_name(const std::vector<std::string>& names, const std::string& name) {
 }  // namespace
 
 V TracerImpl::wrap_constant(PyObject* object) {
+  if (V value = proxied(object)) return value;
+  if (PyFunction_Check(object) && !made_functions_.empty())
+    if (auto made = made_functions_.find(object); made != made_functions_.end()) return made->second;
   if (object == Py_None) return none;
   if (object == Py_True) return true_value;
   if (object == Py_False) return false_value;
@@ -125,11 +135,8 @@ V TracerImpl::wrap_constant(PyObject* object) {
     return tuple;
   }
   if (PyFrozenSet_CheckExact(object)) {
-    auto set = std::make_shared<SetValue>();
-    set->frozen = true;
-    Ref<> iterator = Ref<>::steal(PyObject_GetIter(object));
-    while (PyObject* item = iterator ? PyIter_Next(iterator.get()) : nullptr) set->items.push_back(Ref<>::steal(item));
-    PyErr_Clear();
+    auto set = std::make_shared<SetValue>(true);
+    set->real = Ref<>::borrow(object);
     return set;
   }
   if (PySlice_Check(object)) {
@@ -191,22 +198,9 @@ V TracerImpl::wrap(PyObject* object, SourceRef source) {
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(object); ++i)
       tuple->items.push_back(wrap(PyTuple_GET_ITEM(object, i), sources->make(SourceKind::TupleItem, source, i)));
     value = tuple;
-  } else if (PyList_CheckExact(object) && PyList_GET_SIZE(object) <= kLongContainer) {
-    auto list = std::make_shared<ListValue>();
-    list->source = source;
-    identity_[object] = list;  // before its items: a list may contain itself
-    add_guard(GuardKind::TypeIs, source, reinterpret_cast<PyObject*>(&PyList_Type));
-    add_guard(GuardKind::Length, source, nullptr, PyList_GET_SIZE(object));
-    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(object); ++i)
-      list->items.push_back(wrap(PyList_GET_ITEM(object, i), sources->make(SourceKind::ListItem, source, i)));
-    return list;
-  } else if (PyDict_CheckExact(object) && PyDict_GET_SIZE(object) <= kLongContainer) {
-    auto dict = std::make_shared<DictValue>();
-    dict->source = source;
-    dict->real = Ref<>::borrow(object);
-    dict->opened = false;
-    add_guard(GuardKind::TypeIs, source, reinterpret_cast<PyObject*>(&PyDict_Type));
-    value = dict;
+  } else if (PyList_CheckExact(object) || PyDict_CheckExact(object) || PyODict_CheckExact(object) || PyAnySet_CheckExact(object) || is_deque(object) ||
+             reinterpret_cast<PyObject*>(Py_TYPE(object)) == defaultdict_type()) {
+    value = wrap_builtin(object, source);
   } else if (PyCell_Check(object)) {
     auto cell = std::make_shared<CellValue>();
     cell->source = source;
@@ -245,12 +239,6 @@ bool is_library_constant(PyObject* object) {
   return dtype_from_object(object).has_value() || !std::strncmp(Py_TYPE(object)->tp_name, "torch.", 6) ||
          !std::strcmp(Py_TYPE(object)->tp_name, "_NoValueType") || !std::strcmp(Py_TYPE(object)->tp_name, "numpy.ufunc") ||
          !std::strcmp(Py_TYPE(object)->tp_name, "numpy._ArrayFunctionDispatcher");
-}
-
-/// Members of an Enum are made once and compare by identity, or as the int or str they are.
-bool is_enum_member(PyObject* object) {
-  const char* meta = Py_TYPE(Py_TYPE(object))->tp_name;
-  return !std::strcmp(meta, "EnumType") || !std::strcmp(meta, "EnumMeta");
 }
 
 bool is_identity_constant(PyObject* object) {
@@ -387,7 +375,10 @@ PyTypeObject* TracerImpl::type_of(const V& value) {
       auto& tuple = *as<TupleValue>(value);
       return tuple.type ? reinterpret_cast<PyTypeObject*>(tuple.type.get()) : &PyTuple_Type;
     }
-    case ValueKind::List: return &PyList_Type;
+    case ValueKind::List: {
+      auto& list = *as<ListValue>(value);
+      return list.type ? reinterpret_cast<PyTypeObject*>(list.type.get()) : &PyList_Type;
+    }
     case ValueKind::Dict: {
       auto& dict = *as<DictValue>(value);
       return dict.type ? reinterpret_cast<PyTypeObject*>(dict.type.get()) : &PyDict_Type;
@@ -424,41 +415,69 @@ bool TracerImpl::truth(const V& value) {
       if (is_plain(real)) {
         guard_value(object);
         const int answer = PyObject_IsTrue(real);
-        if (answer < 0) break_graph(BreakReason::ErrorWhileTracing, take_error());
+        if (answer < 0) raise_python_error();
         return answer;
       }
       if (array_library(real)) break_graph(BreakReason::BranchOnData, "`" + source_text() + "` tests " + describe(value));
-      PyTypeObject* type = type_of(value);
-      if (PyDict_Check(real) && value->source && type->tp_as_mapping->mp_length == PyDict_Type.tp_as_mapping->mp_length) {
-        // OrderedDict and the like: torch keeps hooks in them.
-        add_guard(GuardKind::Length, value->source, nullptr, PyDict_GET_SIZE(real));
-        return PyDict_GET_SIZE(real) != 0;
-      }
-      static PyObject* const bool_name = PyUnicode_InternFromString("__bool__");
-      static PyObject* const len_name = PyUnicode_InternFromString("__len__");
-      for (PyObject* name : {bool_name, len_name}) {
-        PyObject* method = class_attribute(type, name);
-        if (!method) continue;
-        if (!PyFunction_Check(method)) break_graph(BreakReason::UnsupportedObject, "truth of " + describe(value));
-        return truth(call(bind_class_attribute(method, value, type), {}, {}));
-      }
-      if (type->tp_as_number && type->tp_as_number->nb_bool) break_graph(BreakReason::UnsupportedObject, "truth of " + describe(value));
-      return true;
+      return object_truth(value);
     }
+    case ValueKind::Instance: return object_truth(value);
     case ValueKind::SymInt: return !decide(as<SymIntValue>(value)->expression, Py_EQ, 0);
     case ValueKind::Array:
       break_graph(BreakReason::BranchOnData, "`" + source_text() + "` tests " + describe(value));
-    case ValueKind::Tuple: return !as<TupleValue>(value)->items.empty();
+    case ValueKind::Tuple: return !sequence_items(value).empty();
     case ValueKind::List: return !as<ListValue>(value)->items.empty();
-    case ValueKind::Dict:
-      open(*as<DictValue>(value));
-      return !as<DictValue>(value)->items.empty();
-    case ValueKind::Set: return !as<SetValue>(value)->items.empty();
+    case ValueKind::Dict: {
+      auto& dict = *as<DictValue>(value);
+      if (!dict.opened) {
+        // Its keys may never be asked for: torch keeps hooks in such dicts.
+        add_guard(GuardKind::Length, dict.source, nullptr, PyDict_GET_SIZE(dict.real.get()));
+        return PyDict_GET_SIZE(dict.real.get()) != 0;
+      }
+      return !dict.items.empty();
+    }
+    case ValueKind::Set: return PySet_GET_SIZE(as<SetValue>(value)->real.get()) != 0;
     case ValueKind::Range: return truth(length(value));
     case ValueKind::Slice: case ValueKind::Function: case ValueKind::BoundMethod: case ValueKind::Builtin:
-    case ValueKind::Partial: return true;
+    case ValueKind::Partial: case ValueKind::Iterator: case ValueKind::Cell: return true;
     default: break_graph(BreakReason::UnsupportedObject, "truth of " + describe(value));
   }
+}
+
+bool TracerImpl::object_truth(const V& value) {
+  PyTypeObject* type = type_of(value);
+  if (V method = python_method(value, "__bool__")) return truth(call(method, {}, {}));
+  static PyObject* const bool_name = PyUnicode_InternFromString("__bool__");
+  V part = builtin_part(value);
+  if (class_attribute(type, bool_name)) {
+    if (part) return truth(part);
+    // A constant of C code: a dtype, a member of an IntEnum, ...
+    PyObject* object = constant_object(value);
+    if (!object) break_graph(BreakReason::UnsupportedObject, "truth of " + describe(value));
+    const int answer = PyObject_IsTrue(object);
+    if (answer < 0) raise_python_error();
+    return answer;
+  }
+  if (V method = python_method(value, "__len__")) return truth(call(method, {}, {}));
+  if (part) return truth(part);
+  static PyObject* const len_name = PyUnicode_InternFromString("__len__");
+  if (class_attribute(type, len_name)) return truth(length(value));
+  if (type->tp_as_number && type->tp_as_number->nb_bool) break_graph(BreakReason::UnsupportedObject, "truth of " + describe(value));
+  return true;
+}
+
+V TracerImpl::proxied_mapping(const V& value) {
+  auto* object = as<ObjectValue>(value);
+  if (!object || Py_TYPE(object->object.get()) != &PyDictProxy_Type) return nullptr;
+  // The one object a proxy refers to.
+  PyObject* mapping = nullptr;
+  PyDictProxy_Type.tp_traverse(object->object.get(), [](PyObject* found, void* place) {
+    *static_cast<PyObject**>(place) = found;
+    return 0;
+  }, &mapping);
+  if (!mapping || !PyDict_CheckExact(mapping)) return nullptr;
+  if (value->source) add_guard(GuardKind::Identity, value->source, object->object.get());
+  return wrap(mapping, sources->constant(mapping));
 }
 
 bool TracerImpl::same_object(const V& a, const V& b) {
@@ -471,6 +490,16 @@ bool TracerImpl::same_object(const V& a, const V& b) {
     return false;
   }
   if (!left || !right) {
+    if (auto *one = as<TupleValue>(a), *other = as<TupleValue>(b); one && other && !one->view_of && !other->view_of) {
+      // One tuple may have two Values, but not with different items.
+      bool differ = one->items.size() != other->items.size();
+      for (std::size_t i = 0; !differ && i < one->items.size(); ++i) {
+        const V &x = one->items[i], &y = other->items[i];
+        differ = x != y && x->kind == y->kind && !x->source && !y->source &&
+                 (x->kind == ValueKind::List || x->kind == ValueKind::Dict || x->kind == ValueKind::Instance || x->kind == ValueKind::Array);
+      }
+      if (differ) return false;
+    }
     if (a->kind == ValueKind::SymInt || (a->kind == ValueKind::Tuple && !a->source && !b->source) ||
         a->kind == ValueKind::BoundMethod || a->kind == ValueKind::Slice)
       break_graph(BreakReason::UnsupportedObject, "identity of " + describe(a));

@@ -1,0 +1,47 @@
+/// Functions of the files of containers that are of no use to others.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tracer/value.h"
+
+namespace fj {
+
+class TracerImpl;
+using Keywords = std::vector<std::pair<std::string, V>>;
+
+/// The bounds of a constant slice over `length` items.
+struct Bounds {
+  Py_ssize_t start, stop, step, count;
+};
+Bounds slice_of(TracerImpl& tracer, const V& key, std::size_t length);
+/// The place an index means; IndexError with this message if there is none.
+std::size_t index_of(TracerImpl& tracer, const V& key, std::size_t length, const char* message);
+/// Keys of dicts and sets, as a dict compares them: proxies run what their classes define.
+bool same_key(PyObject* a, PyObject* b);
+/// collections.defaultdict
+PyObject* defaultdict_type();
+/// A function of the modules typing or types.
+bool is_of_typing(PyObject* callable);
+
+// Methods by name; null: not known, or not with these arguments.
+V list_method(TracerImpl& tracer, const V& owner, const std::string& name, std::vector<V>& arguments, Keywords& keywords);
+V sequence_method(TracerImpl& tracer, const V& owner, const std::string& name, std::vector<V>& arguments);
+V dict_method(TracerImpl& tracer, const V& owner, const std::string& name, std::vector<V>& arguments, Keywords& keywords);
+V view_method(TracerImpl& tracer, const V& owner, const std::string& name, std::vector<V>& arguments);
+V set_method(TracerImpl& tracer, const V& owner, const std::string& name, std::vector<V>& arguments);
+
+void list_set_item(TracerImpl& tracer, const V& owner, const V& key, const V& value);
+void list_delete_item(TracerImpl& tracer, const V& owner, const V& key);
+/// collections.deque(iterable=(), maxlen=None) and what such a deque keeps of its items.
+V make_deque(TracerImpl& tracer, PyTypeObject* type, std::vector<V> positional, Keywords keywords);
+/// What dict.update(*arguments, **keywords) does.
+void dict_update(TracerImpl& tracer, const V& owner, const std::vector<V>& arguments, const Keywords& keywords);
+
+/// The set operators on two sets, keys or items views (a view counts as a set); null: not such operands.
+V set_operator(TracerImpl& tracer, int nb_op, const V& a, const V& b);
+V set_comparison(TracerImpl& tracer, int comparison, const V& a, const V& b);
+
+}  // namespace fj

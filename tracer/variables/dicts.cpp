@@ -1,0 +1,287 @@
+/// Dicts, OrderedDict, defaultdict and their views.
+///
+/// A dict from outside is opened when its keys are first asked for; single items are fetched and guarded one by one until
+/// then. Keys are real objects: constants, or proxies of what is none.
+#include <opcode.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "runtime/base/error.h"
+#include "tracer/interpreter.h"
+#include "tracer/variables/containers.h"
+#include "tracer/variables/proxies.h"
+
+namespace fj {
+
+PyObject* defaultdict_type() {
+  static PyObject* const type = [] {
+    Ref<> module = Ref<>::steal(PyImport_ImportModule("_collections"));
+    PyObject* found = module ? PyObject_GetAttrString(module.get(), "defaultdict") : nullptr;
+    FJ_CHECK(found, "collections.defaultdict");
+    return found;
+  }();
+  return type;
+}
+
+namespace {
+
+/// Its hash or == is Python code of a class, which no lookup while tracing may run.
+bool runs_code_as_key(PyObject* key) {
+  if (is_plain(key) || is_enum_member(key) || PyType_Check(key)) return false;
+  if (PyTuple_CheckExact(key)) {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(key); ++i)
+      if (runs_code_as_key(PyTuple_GET_ITEM(key, i))) return true;
+    return false;
+  }
+  static PyObject* const names[] = {PyUnicode_InternFromString("__hash__"), PyUnicode_InternFromString("__eq__")};
+  for (PyObject* name : names)
+    if (PyObject* found = fj_type_lookup(Py_TYPE(key), name); found && PyFunction_Check(found)) return true;
+  return false;
+}
+
+bool is_ordered(const DictValue& dict) { return dict.type.get() == reinterpret_cast<PyObject*>(&PyODict_Type); }
+
+}  // namespace
+
+void TracerImpl::open(DictValue& dict) {
+  if (dict.opened) return;
+  dict.opened = true;
+  std::vector<std::pair<Ref<>, V>> fetched = std::move(dict.items);
+  dict.items.clear();
+  PyObject* real = dict.real.get();
+  Ref<> keys;
+  if (PyODict_Check(real)) {
+    // The order is the OrderedDict's own, not that of the dict it is built on.
+    Ref<> iterator = Ref<>::steal(PyODict_Type.tp_iter(real));
+    keys = iterator ? Ref<>::steal(PySequence_List(iterator.get())) : Ref<>();
+    if (!keys) break_graph(BreakReason::ErrorWhileTracing, take_error());
+    add_guard(GuardKind::Elements, dict.source, keys.get());
+  } else {
+    keys = Ref<>::steal(PyDict_Keys(real));
+    add_guard(GuardKind::DictKeys, dict.source, keys.get());
+  }
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(keys.get()); ++i) {
+    PyObject* key = PyList_GET_ITEM(keys.get(), i);
+    if (runs_code_as_key(key)) break_graph(BreakReason::UnsupportedObject, "a key of a class with its own __hash__ or __eq__");
+    PyObject* item = PyDict_GetItemWithError(real, key);
+    if (!item) break_graph(BreakReason::ErrorWhileTracing, "a key that is not found");
+    auto known = std::find_if(fetched.begin(), fetched.end(), [&](auto& item) { return same_key(item.first.get(), key); });
+    V value = known != fetched.end() ? known->second
+                                     : wrap(item, sources->make(SourceKind::DictItem, dict.source, 0, key));
+    dict.items.emplace_back(Ref<>::borrow(key), value);
+  }
+}
+
+V TracerImpl::dict_find(DictValue& dict, PyObject* key) {
+  if (!dict.opened && holds_proxy(key)) open(dict);
+  for (auto& [known, value] : dict.items)
+    if (same_key(known.get(), key)) return value;
+  if (dict.opened) return nullptr;
+  PyObject* found = PyDict_GetItemWithError(dict.real.get(), key);
+  if (!found) {
+    PyErr_Clear();
+    add_guard(GuardKind::LacksKey, dict.source, key);
+    return nullptr;
+  }
+  add_guard(GuardKind::HasKey, dict.source, key);  // the value may never be looked at
+  V value = wrap(found, sources->make(SourceKind::DictItem, dict.source, 0, key));
+  dict.items.emplace_back(Ref<>::borrow(key), value);
+  return value;
+}
+
+void TracerImpl::dict_store(const V& target, Ref<> key, const V& value) {
+  auto& dict = *as<DictValue>(target);
+  open(dict);
+  note_mutation(target);
+  for (auto& [known, old] : dict.items)
+    if (same_key(known.get(), key.get())) {
+      old = value;
+      return;
+    }
+  dict.items.emplace_back(std::move(key), value);
+}
+
+void dict_update(TracerImpl& tracer, const V& owner, const std::vector<V>& arguments, const Keywords& keywords) {
+  if (!arguments.empty()) {
+    const V& from = arguments[0];
+    // A class with an __iter__ of its own is asked for its keys.
+    V part = from->kind == ValueKind::Dict ? from : tracer.python_method(from, "__iter__") ? nullptr : tracer.builtin_part(from);
+    if (auto* other = as<DictValue>(part)) {
+      tracer.open(*other);
+      auto items = other->items;
+      for (auto& [key, value] : items) tracer.dict_store(owner, key, value);
+    } else {
+      static PyObject* const keys_name = PyUnicode_InternFromString("keys");
+      V keys = from->kind == ValueKind::Object || from->kind == ValueKind::Instance ? tracer.find_attribute(from, keys_name) : nullptr;
+      if (keys) {
+        for (const V& key : tracer.sequence_items(tracer.call(keys, {}, {}))) tracer.dict_store(owner, tracer.constant_key(key), tracer.get_item(from, key));
+      } else {
+        for (const V& pair : tracer.sequence_items(from)) {
+          std::vector<V> parts = tracer.sequence_items(pair);
+          if (parts.size() != 2) break_graph(BreakReason::ErrorWhileTracing, "an update by something that is no pair");
+          tracer.dict_store(owner, tracer.constant_key(parts[0]), parts[1]);
+        }
+      }
+    }
+  }
+  for (auto& [key, value] : keywords) tracer.dict_store(owner, Ref<>::steal(PyUnicode_FromString(key.c_str())), value);
+}
+
+namespace {
+
+std::shared_ptr<DictValue> copy_of(TracerImpl& tracer, DictValue& dict) {
+  tracer.open(dict);
+  auto copy = std::make_shared<DictValue>();
+  copy->items = dict.items;
+  copy->type = dict.type;
+  copy->default_factory = dict.default_factory;
+  return copy;
+}
+
+V view(const V& dict, PyTypeObject* type) {
+  auto made = std::make_shared<TupleValue>();
+  made->view_of = dict;
+  made->type = Ref<>::borrow(reinterpret_cast<PyObject*>(type));
+  return made;
+}
+
+}  // namespace
+
+V dict_method(TracerImpl& tracer, const V& owner, const std::string& name, std::vector<V>& arguments, Keywords& keywords) {
+  auto& dict = *as<DictValue>(owner);
+  const std::size_t count = arguments.size();
+  if (name == "move_to_end" && count >= 1 && is_ordered(dict)) {
+    V last = count > 1 ? arguments[1] : keywords.empty() ? nullptr : keywords[0].second;
+    const bool to_end = !last || tracer.truth(last);
+    Ref<> wanted = tracer.constant_key(arguments[0]);
+    tracer.open(dict);
+    auto found = std::find_if(dict.items.begin(), dict.items.end(), [&](auto& item) { return same_key(item.first.get(), wanted.get()); });
+    if (found == dict.items.end()) tracer.no_key(arguments[0]);
+    tracer.note_mutation(owner);
+    ++dict.deletions;
+    auto moved = *found;
+    dict.items.erase(found);
+    dict.items.insert(to_end ? dict.items.end() : dict.items.begin(), moved);
+    return tracer.none;
+  }
+  if (name == "popitem" && (count == 0 || is_ordered(dict))) {
+    V last = count ? arguments[0] : keywords.empty() ? nullptr : keywords[0].second;
+    const bool from_end = !last || tracer.truth(last);
+    tracer.open(dict);
+    if (dict.items.empty())
+      tracer.raise(PyExc_KeyError, {tracer.tracer.string(is_ordered(dict) ? "dictionary is empty" : "popitem(): dictionary is empty")},
+                   BreakReason::ErrorWhileTracing, "an empty dict");
+    auto place = from_end ? dict.items.end() - 1 : dict.items.begin();
+    auto [key, value] = *place;
+    tracer.note_mutation(owner);
+    ++dict.deletions;
+    dict.items.erase(place);
+    return tracer.tracer.tuple({tracer.wrap_constant(key.get()), value});
+  }
+  if ((name == "update" || name == "__init__") && count <= 1) {
+    if (name == "__init__" && dict.type.get() == defaultdict_type()) {
+      dict.default_factory = count && !tracer.is_none(arguments[0]) ? arguments[0] : nullptr;
+      dict_update(tracer, owner, {}, keywords);
+    } else {
+      dict_update(tracer, owner, arguments, keywords);
+    }
+    return tracer.none;
+  }
+  if (name == "pop" && count == 1 && is_ordered(dict) && keywords.size() == 1 && keywords[0].first == "default") arguments.push_back(keywords[0].second);
+  else if (name == "setdefault" && count == 1 && is_ordered(dict) && keywords.size() == 1 && keywords[0].first == "default") arguments.push_back(keywords[0].second);
+  else if (!keywords.empty()) return nullptr;
+  const std::size_t given = arguments.size();
+  if (name == "get" && (given == 1 || given == 2)) {
+    V found = tracer.dict_find(dict, tracer.constant_key(arguments[0]).get());
+    return found ? found : given == 2 ? arguments[1] : tracer.none;
+  }
+  if (given == 0 && (name == "items" || name == "keys" || name == "values")) {
+    tracer.open(dict);
+    if (is_ordered(dict)) {
+      // Views of their own types, which can't be made from a dict's.
+      V made = view(owner, name == "items" ? &PyODictItems_Type : name == "keys" ? &PyODictKeys_Type : &PyODictValues_Type);
+      return made;
+    }
+    return view(owner, name == "items" ? &PyDictItems_Type : name == "keys" ? &PyDictKeys_Type : &PyDictValues_Type);
+  }
+  if (given == 0 && (name == "copy" || name == "__copy__")) return copy_of(tracer, dict);
+  if (name == "setdefault" && (given == 1 || given == 2)) {
+    Ref<> key = tracer.constant_key(arguments[0]);
+    if (V found = tracer.dict_find(dict, key.get())) return found;
+    V value = given == 2 ? arguments[1] : tracer.none;
+    tracer.dict_store(owner, key, value);
+    return value;
+  }
+  if (name == "pop" && (given == 1 || given == 2)) {
+    Ref<> key = tracer.constant_key(arguments[0]);
+    V found = tracer.dict_find(dict, key.get());
+    if (!found && given == 2) return arguments[1];
+    if (!found) tracer.no_key(arguments[0]);
+    tracer.delete_item(owner, arguments[0]);
+    return found;
+  }
+  if (name == "clear" && given == 0) {
+    tracer.open(dict);
+    if (dict.items.empty()) return tracer.none;
+    tracer.note_mutation(owner);
+    ++dict.deletions;
+    dict.items.clear();
+    return tracer.none;
+  }
+  if (name == "__missing__" && given == 1) return tracer.get_item(owner, arguments[0]);
+  if (name == "fromkeys" && (given == 1 || given == 2)) {
+    auto made = std::make_shared<DictValue>();
+    for (const V& item : tracer.sequence_items(arguments[0])) tracer.dict_store(made, tracer.constant_key(item), given == 2 ? arguments[1] : tracer.none);
+    return made;
+  }
+  return nullptr;
+}
+
+// ---- views
+
+namespace {
+
+bool is_keys(const TupleValue& view) { return view.type.get() == reinterpret_cast<PyObject*>(&PyDictKeys_Type) || view.type.get() == reinterpret_cast<PyObject*>(&PyODictKeys_Type); }
+bool is_items(const TupleValue& view) { return view.type.get() == reinterpret_cast<PyObject*>(&PyDictItems_Type) || view.type.get() == reinterpret_cast<PyObject*>(&PyODictItems_Type); }
+
+}  // namespace
+
+void TracerImpl::refresh_view(TupleValue& view) {
+  auto& dict = *as<DictValue>(view.view_of);
+  open(dict);
+  std::vector<V> fresh;
+  for (auto& [key, value] : dict.items) {
+    V key_value = is_keys(view) || is_items(view) ? wrap_constant(key.get()) : nullptr;
+    fresh.push_back(is_keys(view) ? key_value : is_items(view) ? tracer.tuple({key_value, value}) : value);
+  }
+  view.items = std::move(fresh);
+}
+
+bool TracerImpl::view_contains(TupleValue& view, const V& item) {
+  auto& dict = *as<DictValue>(view.view_of);
+  if (is_keys(view)) return dict_find(dict, constant_key(item).get()) != nullptr;
+  if (is_items(view)) {
+    auto* pair = as<TupleValue>(item);
+    if (!pair || pair->items.size() != 2) return false;
+    V found = dict_find(dict, constant_key(pair->items[0]).get());
+    return found && (found == pair->items[1] || truth(compare(Py_EQ, found, pair->items[1])));
+  }
+  refresh_view(view);
+  for (const V& value : std::vector<V>(view.items))
+    if (value == item || truth(compare(Py_EQ, value, item))) return true;
+  return false;
+}
+
+V view_method(TracerImpl& tracer, const V& owner, const std::string& name, std::vector<V>& arguments) {
+  if (name == "isdisjoint" && arguments.size() == 1) {
+    auto& view = *as<TupleValue>(owner);
+    for (const V& item : tracer.sequence_items(arguments[0]))
+      if (tracer.view_contains(view, item)) return tracer.false_value;
+    return tracer.true_value;
+  }
+  if (name == "__contains__" && arguments.size() == 1) return tracer.tracer.boolean(tracer.view_contains(*as<TupleValue>(owner), arguments[0]));
+  return nullptr;
+}
+
+}  // namespace fj

@@ -1,0 +1,273 @@
+/// Callables of the standard library that are not inlined: see functional.h.
+#include "tracer/variables/functional.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string_view>
+
+#include "runtime/base/error.h"
+#include "tracer/interpreter.h"
+#include "tracer/variables/containers.h"
+
+namespace fj {
+namespace {
+
+Ref<> attribute(PyObject* owner, const char* name) {
+  Ref<> found = Ref<>::steal(PyObject_GetAttrString(owner, name));
+  if (!found) PyErr_Clear();
+  return found;
+}
+
+std::string module_of(PyObject* object) {
+  Ref<> module = attribute(object, "__module__");
+  return module && PyUnicode_Check(module.get()) ? text_of(module.get()) : "";
+}
+
+/// A function made in `module` under this qualified name.
+bool is_function_of(PyObject* object, const char* module, const char* qualname) {
+  if (!PyFunction_Check(object)) return false;
+  auto* function = reinterpret_cast<PyFunctionObject*>(object);
+  PyObject* name = PyDict_GetItemString(function->func_globals, "__name__");
+  return name && text_of(name) == module && text_of(reinterpret_cast<PyCodeObject*>(function->func_code)->co_qualname) == qualname;
+}
+
+PyObject* free_variable(PyObject* object, const char* name) {
+  auto* function = reinterpret_cast<PyFunctionObject*>(object);
+  auto* code = reinterpret_cast<PyCodeObject*>(function->func_code);
+  Ref<> names = Ref<>::steal(PyCode_GetFreevars(code));
+  for (Py_ssize_t i = 0; names && function->func_closure && i < PyTuple_GET_SIZE(names.get()); ++i)
+    if (text_of(PyTuple_GET_ITEM(names.get(), i)) == name) return PyCell_GET(PyTuple_GET_ITEM(function->func_closure, i));
+  return nullptr;
+}
+
+/// The function that functools.singledispatch has for a class. What it depends on: the classes registered (guarded by the
+/// registry's keys and values) and the class of the argument.
+V dispatched(TracerImpl& t, PyObject* dispatch, PyTypeObject* type) {
+  PyObject* registry = dispatch && PyFunction_Check(dispatch) ? free_variable(dispatch, "registry") : nullptr;
+  if (!registry || !PyDict_CheckExact(registry)) return nullptr;
+  V known = t.wrap(registry, t.sources->constant(registry));
+  auto* table = as<DictValue>(known);
+  if (!table) return nullptr;
+  t.open(*table);
+  t.guard_bases(type);
+  Ref<> chosen = Ref<>::steal(PyObject_CallOneArg(dispatch, reinterpret_cast<PyObject*>(type)));
+  if (!chosen) break_graph(BreakReason::ErrorWhileTracing, take_error());
+  for (auto& [key, value] : table->items) {
+    auto* implementation = as<ObjectValue>(value);
+    if (implementation && implementation->object.get() == chosen.get()) return value;
+  }
+  return nullptr;
+}
+
+/// The wrapped function is traced as if it were called; the real cache is asked when the segment runs, and a segment is only
+/// good as long as it gives this same constant (RecipeOp::Expect).
+V call_lru_cache(TracerImpl& t, const V& callable, PyObject* wrapper, std::vector<V>& positional, Keywords& keywords) {
+  Ref<> function = attribute(wrapper, "__wrapped__");
+  if (!function || !PyFunction_Check(function.get())) return nullptr;
+  std::vector<V> constants = positional;
+  for (auto& [name, value] : keywords) constants.push_back(value);
+  for (V& value : constants) {
+    value = value->kind == ValueKind::SymInt ? t.tracer.integer(*t.tracer.constant_int(value)) : value;
+    PyObject* object = t.constant_object(value);
+    if (!object || !is_plain(object)) return nullptr;
+  }
+  auto& known = *as<ObjectValue>(callable);
+  if (known.source) t.add_guard(GuardKind::Identity, known.source, wrapper);
+  Ref<> key = Ref<>::steal(PyList_New(0));
+  PyList_Append(key.get(), wrapper);
+  for (const V& value : constants) PyList_Append(key.get(), t.constant_object(value));
+  for (auto& [name, value] : keywords) PyList_Append(key.get(), Ref<>::steal(PyUnicode_FromString(name.c_str())).get());
+  if (t.expecting)
+    for (auto& [asked, result] : t.cached_results)
+      if (PyObject_RichCompareBool(asked.get(), key.get(), Py_EQ) == 1) return result;
+  if (t.expecting) {
+    // Called by another cached function: the run of that one by the cache is what counts.
+    V result = t.call(t.wrap_constant(t.keep(function).get()), positional, keywords);
+    t.cached_results.emplace_back(key, result);
+    return result;
+  }
+  const std::size_t writes = t.attribute_writes.size() + t.global_writes.size() + t.mutated.size() + t.graph->nodes.size();
+  struct Restore {
+    bool& expecting;
+    ~Restore() { expecting = false; }
+  };
+  V result;
+  {
+    // Calls of cached functions within it are those of the cache's own run.
+    t.expecting = true;
+    Restore restore{t.expecting};
+    result = t.call(t.wrap_constant(t.keep(function).get()), positional, keywords);
+  }
+  PyObject* expected = t.constant_object(result);
+  auto plain = [](auto& self, PyObject* object) -> bool {
+    if (!PyTuple_CheckExact(object)) return is_plain(object);
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(object); ++i)
+      if (!self(self, PyTuple_GET_ITEM(object, i))) return false;
+    return true;
+  };
+  if (!expected || !plain(plain, expected) || writes != t.attribute_writes.size() + t.global_writes.size() + t.mutated.size() + t.graph->nodes.size())
+    break_graph(BreakReason::UnknownCall, "a cached function whose result is no constant");
+  Ref<> arguments = Ref<>::steal(PyTuple_New(Py_ssize_t(positional.size())));
+  for (std::size_t i = 0; i < positional.size(); ++i) PyTuple_SET_ITEM(arguments.get(), Py_ssize_t(i), Py_NewRef(t.constant_object(constants[i])));
+  Ref<> names = Ref<>::steal(PyDict_New());
+  for (std::size_t i = 0; i < keywords.size(); ++i)
+    PyDict_SetItemString(names.get(), keywords[i].first.c_str(), t.constant_object(constants[positional.size() + i]));
+  t.expectations.push_back({Ref<>::borrow(wrapper), arguments, names, Ref<>::borrow(expected)});
+  return result;
+}
+
+/// Python code of the module enum that computes members from members: run, since it keeps the members it makes.
+bool is_pure_enum_function(PyObject* object) {
+  if (!PyFunction_Check(object) || module_of(object) != "enum") return false;
+  static constexpr std::string_view names[] = {"__or__", "__ror__", "__and__", "__rand__", "__xor__", "__rxor__", "__invert__", "__contains__",
+                                               "__bool__", "__len__", "__hash__", "__repr__", "__str__", "__getitem__"};
+  const std::string name = text_of(reinterpret_cast<PyFunctionObject*>(object)->func_name);
+  return std::find(std::begin(names), std::end(names), name) != std::end(names);
+}
+
+V call_enum_function(TracerImpl& t, const V& callable, PyObject* function, const std::vector<V>& positional) {
+  Ref<> arguments = Ref<>::steal(PyTuple_New(Py_ssize_t(positional.size())));
+  for (std::size_t i = 0; i < positional.size(); ++i) {
+    PyObject* object = t.constant_object(positional[i]);
+    const bool known = object && (is_plain(object) || is_enum_member(object) || (PyType_Check(object) && is_enum_type(reinterpret_cast<PyTypeObject*>(object))));
+    if (!known) return nullptr;
+    t.guard_type_version(PyType_Check(object) ? reinterpret_cast<PyTypeObject*>(object) : Py_TYPE(object));
+    PyTuple_SET_ITEM(arguments.get(), Py_ssize_t(i), Py_NewRef(object));
+  }
+  t.guard_value(*as<ObjectValue>(callable));
+  Ref<> result = Ref<>::steal(PyObject_CallObject(function, arguments.get()));
+  if (!result) t.raise_python_error();
+  return t.wrap_constant(t.keep(result).get());
+}
+
+}  // namespace
+
+bool is_enum_type(PyTypeObject* type) {
+  const char* meta = Py_TYPE(type)->tp_name;
+  return !std::strcmp(meta, "EnumType") || !std::strcmp(meta, "EnumMeta");
+}
+
+V enum_member(TracerImpl& t, PyTypeObject* type, const std::vector<V>& positional, const Keywords& keywords) {
+  PyObject* value = positional.size() == 1 && keywords.empty() ? t.constant_object(t.number_part(positional[0])) : nullptr;
+  PyObject* given = positional.size() == 1 ? t.constant_object(positional[0]) : nullptr;
+  if (!value || !given || !(is_plain(given) || is_enum_member(given))) return nullptr;
+  Ref<> missing = attribute(reinterpret_cast<PyObject*>(type), "_missing_");
+  if (!missing || module_of(missing.get()) != "enum") return nullptr;
+  t.guard_type_version(type);
+  Ref<> member = Ref<>::steal(PyObject_CallOneArg(reinterpret_cast<PyObject*>(type), given));
+  if (!member) t.raise_python_error();
+  return t.wrap_constant(t.keep(member).get());
+}
+
+V make_functional(TracerImpl& t, PyTypeObject* type, const std::vector<V>& positional, const Keywords& keywords) {
+  const std::string_view name = type->tp_name;
+  if (name == "types.SimpleNamespace" && positional.empty()) {
+    auto instance = std::make_shared<InstanceValue>();
+    instance->type = Ref<PyTypeObject>::borrow(type);
+    for (auto& [key, value] : keywords) instance->attributes.emplace_back(Ref<>::steal(PyUnicode_InternFromString(key.c_str())), value);
+    return instance;
+  }
+  if (name != "operator.attrgetter" && name != "operator.itemgetter" && name != "operator.methodcaller") return nullptr;
+  Ref<> arguments = Ref<>::steal(PyTuple_New(Py_ssize_t(positional.size())));
+  for (std::size_t i = 0; i < positional.size(); ++i) {
+    PyObject* object = t.constant_object(positional[i]->kind == ValueKind::SymInt ? t.tracer.integer(*t.tracer.constant_int(positional[i])) : positional[i]);
+    if (!object) return nullptr;
+    PyTuple_SET_ITEM(arguments.get(), Py_ssize_t(i), Py_NewRef(object));
+  }
+  Ref<> names = Ref<>::steal(PyDict_New());
+  for (auto& [key, value] : keywords) {
+    PyObject* object = t.constant_object(value);
+    if (!object) return nullptr;
+    PyDict_SetItemString(names.get(), key.c_str(), object);
+  }
+  Ref<> made = Ref<>::steal(PyObject_Call(reinterpret_cast<PyObject*>(type), arguments.get(), names.get()));
+  if (!made) t.raise_python_error();
+  return t.wrap_constant(t.keep(made).get());
+}
+
+V call_functional(TracerImpl& t, const V& callable, std::vector<V>& positional, Keywords& keywords) {
+  auto& known = *as<ObjectValue>(callable);
+  PyObject* object = known.object.get();
+  const std::string_view type = Py_TYPE(object)->tp_name;
+  if (type == "functools._lru_cache_wrapper") return call_lru_cache(t, callable, object, positional, keywords);
+  const bool attributes = type == "operator.attrgetter", items = type == "operator.itemgetter", method = type == "operator.methodcaller";
+  if ((!attributes && !items && !method) || positional.size() != 1 || !keywords.empty()) return nullptr;
+  if (known.source && known.source->kind != SourceKind::Constant) t.add_guard(GuardKind::Identity, known.source, object);
+  // Its parts are what it pickles as: (class, arguments), or a partial of the class for a methodcaller with keywords.
+  Ref<> parts = Ref<>::steal(PyObject_CallMethod(object, "__reduce__", nullptr));
+  if (!parts || !PyTuple_Check(parts.get()) || PyTuple_GET_SIZE(parts.get()) < 2) {
+    PyErr_Clear();
+    return nullptr;
+  }
+  PyObject* arguments = t.keep(Ref<>::borrow(PyTuple_GET_ITEM(parts.get(), 1))).get();
+  const V& owner = positional[0];
+  auto argument = [&](Py_ssize_t i) { return t.wrap_constant(PyTuple_GET_ITEM(arguments, i)); };
+  if (method) {
+    Keywords given;
+    PyObject* name = nullptr;
+    std::vector<V> values;
+    if (PyType_Check(PyTuple_GET_ITEM(parts.get(), 0))) {
+      name = PyTuple_GET_ITEM(arguments, 0);
+      for (Py_ssize_t i = 1; i < PyTuple_GET_SIZE(arguments); ++i) values.push_back(argument(i));
+    } else {
+      // (partial(methodcaller, name, **keywords), arguments)
+      PyObject* partial = PyTuple_GET_ITEM(parts.get(), 0);
+      Ref<> bound = t.keep(attribute(partial, "args")), named = t.keep(attribute(partial, "keywords"));
+      if (!bound || !named || PyTuple_GET_SIZE(bound.get()) < 1) return nullptr;
+      name = PyTuple_GET_ITEM(bound.get(), 0);
+      for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(arguments); ++i) values.push_back(argument(i));
+      PyObject *key, *value;
+      Py_ssize_t position = 0;
+      while (PyDict_Next(named.get(), &position, &key, &value)) given.emplace_back(text_of(key), t.wrap_constant(value));
+    }
+    V found = t.find_attribute(owner, t.keep(Ref<>::borrow(name)).get());
+    if (!found) t.raise_no_attribute(owner, name);
+    return t.call(found, std::move(values), std::move(given));
+  }
+  std::vector<V> results;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(arguments); ++i) {
+    if (items) {
+      results.push_back(t.get_item(owner, argument(i)));
+      continue;
+    }
+    V found = owner;
+    std::string path = text_of(PyTuple_GET_ITEM(arguments, i));
+    while (!path.empty()) {
+      const auto dot = path.find('.');
+      Ref<> name = t.keep(Ref<>::steal(PyUnicode_InternFromString(path.substr(0, dot).c_str())));
+      V next = t.find_attribute(found, name.get());
+      if (!next) t.raise_no_attribute(found, name.get());
+      found = next;
+      path = dot == std::string::npos ? "" : path.substr(dot + 1);
+    }
+    results.push_back(found);
+  }
+  return results.size() == 1 ? results[0] : t.tracer.tuple(results);
+}
+
+V call_library_object(TracerImpl& t, const V& callable, std::vector<V>& positional, Keywords& keywords) {
+  auto& known = *as<ObjectValue>(callable);
+  PyObject* object = known.object.get();
+  if (is_function_of(object, "functools", "singledispatch.<locals>.wrapper")) {
+    t.guard_value(known);
+    Ref<> dispatch = attribute(object, "dispatch");
+    V chosen = positional.empty() ? nullptr : dispatched(t, dispatch.get(), t.type_of(positional[0]));
+    return chosen ? t.call(chosen, positional, keywords) : nullptr;
+  }
+  if (is_function_of(object, "functools", "singledispatch.<locals>.dispatch") && positional.size() == 1 && keywords.empty()) {
+    t.guard_value(known);
+    PyObject* type = t.constant_object(positional[0]);
+    return type && PyType_Check(type) ? dispatched(t, object, reinterpret_cast<PyTypeObject*>(type)) : nullptr;
+  }
+  if (is_function_of(object, "dataclasses", "_recursive_repr.<locals>.wrapper") ||
+      is_function_of(object, "reprlib", "recursive_repr.<locals>.decorating_function.<locals>.wrapper")) {
+    // Without its watch over objects in themselves: those end at the limit of nested calls.
+    t.guard_value(known);
+    PyObject* inner = free_variable(object, "user_function");
+    return inner ? t.call(t.wrap_constant(inner), positional, keywords) : nullptr;
+  }
+  if (keywords.empty() && is_pure_enum_function(object)) return call_enum_function(t, callable, object, positional);
+  return nullptr;
+}
+
+}  // namespace fj

@@ -1,0 +1,159 @@
+/// Sets and frozensets: CPython's own functions on the real set that a SetValue keeps, so that the order comes out as eager's.
+#include <opcode.h>
+
+#include <array>
+
+#include "runtime/base/error.h"
+#include "tracer/interpreter.h"
+#include "tracer/variables/containers.h"
+#include "tracer/variables/proxies.h"
+
+namespace fj {
+
+SetValue::SetValue(bool frozen) : Value(ValueKind::Set), real(Ref<>::steal(frozen ? PyFrozenSet_New(nullptr) : PySet_New(nullptr))), frozen(frozen) {}
+
+namespace {
+
+/// Only looks at the elements of exact builtin types and proxies, so nothing of the user's runs but through a proxy.
+Ref<> checked(TracerImpl& tracer, Ref<> result) {
+  check_proxies();
+  if (!result) tracer.raise_python_error();
+  return result;
+}
+
+bool holds_addresses(PyObject* set) {
+  Ref<> items = Ref<>::steal(PySequence_List(set));
+  for (Py_ssize_t i = 0; items && i < PyList_GET_SIZE(items.get()); ++i)
+    if (hashes_by_address(PyList_GET_ITEM(items.get(), i))) return true;
+  return false;
+}
+
+V new_set(Ref<> real, bool ordered) {
+  auto set = std::make_shared<SetValue>(PyFrozenSet_Check(real.get()));
+  set->ordered = ordered && !holds_addresses(real.get());
+  set->real = std::move(real);
+  return set;
+}
+
+/// What a method of a set is given instead of a set: with its keys made real, in the same order.
+Ref<> real_operand(TracerImpl& tracer, const V& value, bool& ordered) {
+  V part = value->kind == ValueKind::Set ? value : tracer.builtin_part(value);
+  if (auto* set = as<SetValue>(part)) {
+    ordered = ordered && set->ordered;
+    return set->real;
+  }
+  std::vector<V> items = tracer.sequence_items(value);
+  Ref<> list = Ref<>::steal(PyList_New(Py_ssize_t(items.size())));
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    Ref<> key = tracer.constant_key(items[i]);
+    PyList_SET_ITEM(list.get(), Py_ssize_t(i), Py_NewRef(key.get()));
+  }
+  if (value->kind != ValueKind::Dict && !(as<TupleValue>(value) && as<TupleValue>(value)->view_of)) return list;
+  // A dict is taken over with its hashes, which sizes the table differently.
+  Ref<> dict = Ref<>::steal(PyDict_New());
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list.get()); ++i) PyDict_SetItem(dict.get(), PyList_GET_ITEM(list.get(), i), Py_None);
+  check_proxies();
+  return dict;
+}
+
+/// A set, frozenset, or view of keys or items as a set; null: something else.
+std::shared_ptr<SetValue> as_set_operand(TracerImpl& tracer, const V& value) {
+  V part = value->kind == ValueKind::Set ? value : tracer.builtin_part(value);
+  if (part && part->kind == ValueKind::Set) return std::static_pointer_cast<SetValue>(part);
+  auto* view = as<TupleValue>(value);
+  if (!view || !view->view_of) return nullptr;
+  auto* type = reinterpret_cast<PyTypeObject*>(view->type.get());
+  if (!type->tp_as_number || !type->tp_as_number->nb_and) return nullptr;  // values()
+  bool ordered = true;
+  Ref<> real = real_operand(tracer, value, ordered);
+  return std::static_pointer_cast<SetValue>(new_set(Ref<>::steal(PySet_New(real.get())), true));
+}
+
+}  // namespace
+
+std::vector<V> TracerImpl::set_items(const SetValue& set) {
+  std::vector<V> items;
+  Ref<> list = Ref<>::steal(PySequence_List(set.real.get()));
+  for (Py_ssize_t i = 0; list && i < PyList_GET_SIZE(list.get()); ++i) items.push_back(wrap_constant(keep(Ref<>::borrow(PyList_GET_ITEM(list.get(), i))).get()));
+  return items;
+}
+
+void TracerImpl::add_to_set(SetValue& set, Ref<> item) {
+  if (hashes_by_address(item.get())) set.ordered = false;
+  const int done = PySet_Add(set.real.get(), item.get());
+  check_proxies();
+  if (done < 0) raise_python_error();
+}
+
+V set_operator(TracerImpl& tracer, int op, const V& a, const V& b) {
+  const bool is_view = a->kind == ValueKind::Tuple || b->kind == ValueKind::Tuple;
+  auto left = as_set_operand(tracer, a);
+  auto right = as_set_operand(tracer, b);
+  if (!left || (!right && a->kind != ValueKind::Tuple)) return nullptr;
+  bool ordered = left->ordered;
+  Ref<> other = right ? right->real : real_operand(tracer, b, ordered);
+  if (!right) other = Ref<>::steal(PySet_New(other.get()));
+  ordered = ordered && (!right || right->ordered);
+  using Function = PyObject* (*)(PyObject*, PyObject*);
+  Function function = op == NB_OR ? PyNumber_Or : op == NB_AND ? PyNumber_And : op == NB_SUBTRACT ? PyNumber_Subtract : op == NB_XOR ? PyNumber_Xor : nullptr;
+  if (!function) return nullptr;
+  // With a view the result is built in another way, in another order.
+  return new_set(checked(tracer, Ref<>::steal(function(left->real.get(), other.get()))), ordered && !is_view);
+}
+
+V set_comparison(TracerImpl& tracer, int comparison, const V& a, const V& b) {
+  auto left = as_set_operand(tracer, a), right = as_set_operand(tracer, b);
+  if (!left || !right) return nullptr;
+  Ref<> answer = checked(tracer, Ref<>::steal(PyObject_RichCompare(left->real.get(), right->real.get(), comparison)));
+  return tracer.tracer.boolean(answer.get() == Py_True);
+}
+
+V set_method(TracerImpl& tracer, const V& owner, const std::string& name, std::vector<V>& arguments) {
+  auto& set = *as<SetValue>(owner);
+  if (name == "__init__" && !set.frozen) {
+    if (arguments.empty()) return tracer.none;
+    return set_method(tracer, owner, "update", arguments);
+  }
+  struct Row {
+    const char* name;
+    bool changes;   // the set itself
+    bool key;       // takes one element; else any number of iterables
+  };
+  static constexpr Row rows[] = {
+      {"add", true, true},          {"discard", true, true},       {"remove", true, true},
+      {"update", true, false},      {"intersection_update", true, false}, {"difference_update", true, false},
+      {"symmetric_difference_update", true, false}, {"clear", true, false}, {"union", false, false},
+      {"intersection", false, false}, {"difference", false, false}, {"symmetric_difference", false, false},
+      {"issubset", false, false},   {"issuperset", false, false},  {"isdisjoint", false, false},
+      {"copy", false, false},       {"pop", true, false},
+  };
+  for (const Row& row : rows) {
+    if (name != row.name || (row.changes && set.frozen)) continue;
+    if (name == "pop" && !set.ordered && PySet_GET_SIZE(set.real.get()) > 1) break_graph(BreakReason::UnsupportedObject, "the order of a set");
+    bool ordered = set.ordered;
+    Ref<> real = Ref<>::steal(PyTuple_New(Py_ssize_t(arguments.size())));
+    for (std::size_t i = 0; i < arguments.size(); ++i) {
+      Ref<> argument;
+      if (row.key) {
+        argument = tracer.constant_key(arguments[i]);
+        ordered = ordered && (name != "add" || !hashes_by_address(argument.get()));
+      } else {
+        argument = real_operand(tracer, arguments[i], ordered);
+      }
+      PyTuple_SET_ITEM(real.get(), Py_ssize_t(i), Py_NewRef(argument.get()));
+    }
+    if (name == "copy" && set.frozen) return owner;
+    Ref<> method = Ref<>::steal(PyObject_GetAttrString(set.real.get(), row.name));
+    Ref<> result = checked(tracer, Ref<>::steal(PyObject_CallObject(method.get(), real.get())));
+    if (row.changes) {
+      tracer.note_mutation(owner);
+      set.ordered = set.ordered && ordered;
+      return result.get() == Py_None ? tracer.none : tracer.wrap_constant(tracer.keep(result).get());
+    }
+    if (PyAnySet_Check(result.get())) return new_set(result, ordered);
+    return tracer.wrap_constant(result.get());
+  }
+  return nullptr;
+}
+
+}  // namespace fj

@@ -1,0 +1,194 @@
+// Text of Values: methods of classes are inlined, the rest is CPython's own on constants, with proxies for what is none.
+#include "tracer/variables/text.h"
+
+#include "guards/source.h"
+#include "runtime/base/error.h"
+#include "tracer/interpreter.h"
+#include "tracer/variables/proxies.h"
+
+namespace fj {
+namespace {
+
+constexpr int kDeepest = 60;  // levels of nested containers; a container in itself ends there
+thread_local int depth = 0;
+
+struct Deeper {
+  Deeper() {
+    if (++depth > kDeepest) {
+      --depth;
+      break_graph(BreakReason::UnsupportedObject, "the text of a container in itself");
+    }
+  }
+  ~Deeper() { --depth; }
+};
+
+/// Objects whose str and repr are those of a constant.
+bool has_constant_text(PyObject* object) {
+  return is_plain(object) || dtype_from_object(object) || Py_TYPE(object) == &PyType_Type || PyCFunction_Check(object);
+}
+
+V checked(TracerImpl& tracer, Ref<> text) {
+  check_proxies();
+  if (!text) tracer.raise_python_error();
+  return tracer.wrap_constant(tracer.keep(text).get());
+}
+
+V exception_text(TracerImpl& tracer, const InstanceValue& exception) {
+  auto* type = exception.type.get();
+  auto is = [&](PyObject* known) { return type->tp_str == reinterpret_cast<PyTypeObject*>(known)->tp_str; };
+  if (is(PyExc_KeyError) && exception.args.size() == 1) return repr_of(tracer, exception.args[0]);
+  if (!is(PyExc_KeyError) && !is(PyExc_Exception)) break_graph(BreakReason::UnsupportedObject, std::string("str() of ") + type->tp_name);
+  if (exception.args.empty()) return tracer.tracer.string("");
+  return str_of(tracer, exception.args.size() == 1 ? exception.args[0] : tracer.tracer.tuple(exception.args));
+}
+
+V exception_repr(TracerImpl& tracer, const InstanceValue& exception) {
+  Ref<> name = Ref<>::steal(PyType_GetName(exception.type.get()));
+  Ref<> arguments = readable_object(tracer, tracer.tracer.tuple(exception.args));
+  Ref<> text = Ref<>::steal(PyObject_Repr(exception.args.size() == 1 ? PyTuple_GET_ITEM(arguments.get(), 0) : arguments.get()));
+  V inner = checked(tracer, text);
+  const std::string joined = text_of(tracer.constant_object(inner));
+  return tracer.tracer.string(text_of(name.get()) + (exception.args.size() == 1 ? "(" + joined + ")" : joined));
+}
+
+V text(TracerImpl& tracer, const V& value, bool repr) {
+  if (value->kind == ValueKind::SymInt) return text(tracer, tracer.tracer.integer(*tracer.tracer.constant_int(value)), repr);
+  if (value->kind == ValueKind::Object || value->kind == ValueKind::Instance) {
+    PyTypeObject* type = tracer.type_of(value);
+    auto* object = as<ObjectValue>(value);
+    if (object && has_constant_text(object->object.get())) {
+      PyObject* known = tracer.constant_object(value);
+      return checked(tracer, Ref<>::steal(repr ? PyObject_Repr(known) : PyObject_Str(known)));
+    }
+    static PyObject* const names[] = {PyUnicode_InternFromString("__str__"), PyUnicode_InternFromString("__repr__")};
+    PyObject* method = tracer.class_attribute(type, names[repr]);
+    if (method && PyFunction_Check(method)) {
+      return tracer.call(tracer.bind_class_attribute(method, value, type), {}, {});
+    }
+    if (V part = tracer.builtin_part(value)) return text(tracer, part, repr);
+    if (V part = tracer.number_part(value); part != value) return text(tracer, part, repr);
+    if (auto* instance = as<InstanceValue>(value);
+        instance && PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(PyExc_BaseException)))
+      return repr ? exception_repr(tracer, *instance) : exception_text(tracer, *instance);
+    if (!repr && type->tp_str == PyBaseObject_Type.tp_str && type->tp_repr != PyBaseObject_Type.tp_repr) return text(tracer, value, true);
+    break_graph(BreakReason::UnsupportedObject, "formats " + describe(value));
+  }
+  switch (value->kind) {
+    case ValueKind::Tuple: case ValueKind::List: case ValueKind::Dict: case ValueKind::Set: case ValueKind::Slice: case ValueKind::Range: break;
+    default: break_graph(BreakReason::UnsupportedObject, "formats " + describe(value));
+  }
+  if (auto* set = as<SetValue>(value); set && !set->ordered && PySet_GET_SIZE(set->real.get()) > 1)
+    break_graph(BreakReason::UnsupportedObject, "the order of a set");
+  Ref<> real = readable_object(tracer, value);
+  return checked(tracer, Ref<>::steal(repr ? PyObject_Repr(real.get()) : PyObject_Str(real.get())));
+}
+
+}  // namespace
+
+V str_of(TracerImpl& tracer, const V& value) { return text(tracer, value, false); }
+V repr_of(TracerImpl& tracer, const V& value) { return text(tracer, value, true); }
+
+V format_of(TracerImpl& tracer, const V& value, const V& specification) {
+  PyObject* format = specification ? tracer.constant_object(specification) : nullptr;
+  if (specification && (!format || !PyUnicode_CheckExact(format))) break_graph(BreakReason::UnsupportedObject, "formats " + describe(value));
+  if (value->kind == ValueKind::SymInt) return format_of(tracer, tracer.tracer.integer(*tracer.tracer.constant_int(value)), specification);
+  if (value->kind == ValueKind::Object || value->kind == ValueKind::Instance) {
+    auto* object = as<ObjectValue>(value);
+    if (object && has_constant_text(object->object.get()))
+      return checked(tracer, Ref<>::steal(PyObject_Format(tracer.constant_object(value), format)));
+    static PyObject* const name = PyUnicode_InternFromString("__format__");
+    PyTypeObject* type = tracer.type_of(value);
+    PyObject* method = tracer.class_attribute(type, name);
+    if (method && PyFunction_Check(method))
+      return tracer.call(tracer.bind_class_attribute(method, value, type), {specification ? specification : tracer.tracer.string("")}, {});
+    if (V part = tracer.number_part(value); part != value && object) return format_of(tracer, part, specification);
+    if (V part = tracer.builtin_part(value); part && part->kind == ValueKind::Object && method && PyDescr_TYPE(method) != &PyBaseObject_Type)
+      return format_of(tracer, part, specification);
+  }
+  if (!format || PyUnicode_GET_LENGTH(format) == 0) return str_of(tracer, value);
+  break_graph(BreakReason::UnsupportedObject, "formats " + describe(value));
+}
+
+V TracerImpl::format_percent(const V& format, const V& value) {
+  PyObject* text = format->kind == ValueKind::Object ? as<ObjectValue>(format)->object.get() : nullptr;
+  if (!text || !PyUnicode_CheckExact(text)) return nullptr;
+  constant_object(format);
+  Ref<> given = readable_object(*this, value);
+  Ref<> result = Ref<>::steal(PyUnicode_Format(text, given.get()));
+  check_proxies();
+  if (!result && !constant_object(value)) break_graph(BreakReason::ErrorWhileTracing, take_error());
+  if (!result) raise_python_error();
+  return wrap_constant(keep(result).get());
+}
+
+Ref<> readable_object(TracerImpl& tracer, const V& value) {
+  Deeper deeper;
+  auto sequence = [&](const std::vector<V>& items) {
+    Ref<> list = Ref<>::steal(PyList_New(Py_ssize_t(items.size())));
+    for (std::size_t i = 0; i < items.size(); ++i) {
+      Ref<> item = readable_object(tracer, items[i]);
+      PyList_SET_ITEM(list.get(), Py_ssize_t(i), Py_NewRef(item.get()));
+    }
+    return list;
+  };
+  switch (value->kind) {
+    case ValueKind::SymInt: return Ref<>::borrow(tracer.constant_object(tracer.tracer.integer(*tracer.tracer.constant_int(value))));
+    case ValueKind::Object: {
+      PyObject* object = tracer.constant_object(value);
+      return object && has_constant_text(object) ? Ref<>::borrow(object) : make_proxy(tracer, value);
+    }
+    case ValueKind::Tuple: {
+      auto& tuple = *as<TupleValue>(value);
+      Ref<> list = sequence(tracer.sequence_items(value));
+      if (tuple.view_of) {
+        // Only their text differs from a list's; and that they are of a dict.
+        Ref<> dict = readable_object(tracer, tuple.view_of);
+        const char* method = tuple.type.get() == reinterpret_cast<PyObject*>(&PyDictItems_Type)  ? "items"
+                             : tuple.type.get() == reinterpret_cast<PyObject*>(&PyDictKeys_Type) ? "keys"
+                                                                                                : "values";
+        return Ref<>::steal(PyObject_CallMethod(dict.get(), method, nullptr));
+      }
+      Ref<> items = Ref<>::steal(PyList_AsTuple(list.get()));
+      if (!tuple.type) return items;
+      Ref<> whole = Ref<>::steal(PyTuple_Pack(1, items.get()));
+      return Ref<>::steal(PyTuple_Type.tp_new(reinterpret_cast<PyTypeObject*>(tuple.type.get()), whole.get(), nullptr));
+    }
+    case ValueKind::List: {
+      auto& list = *as<ListValue>(value);
+      Ref<> items = sequence(list.items);
+      if (!list.type) return items;
+      Ref<> longest = list.longest ? Ref<>::steal(PyLong_FromLongLong(*list.longest)) : Ref<>::borrow(Py_None);
+      return Ref<>::steal(PyObject_CallFunctionObjArgs(list.type.get(), items.get(), longest.get(), nullptr));
+    }
+    case ValueKind::Dict: {
+      auto& dict = *as<DictValue>(value);
+      tracer.open(dict);
+      Ref<> real = Ref<>::steal(PyDict_New());
+      for (auto& [key, item] : dict.items) {
+        // Keys are real objects or proxies already; as text the object itself has to answer.
+        Ref<> readable = readable_object(tracer, item);
+        if (PyDict_SetItem(real.get(), key.get(), readable.get()) < 0) tracer.raise_python_error();
+      }
+      if (!dict.type) return real;
+      if (dict.type.get() == reinterpret_cast<PyObject*>(&PyODict_Type)) return Ref<>::steal(PyObject_CallOneArg(dict.type.get(), real.get()));
+      Ref<> factory = dict.default_factory ? readable_object(tracer, dict.default_factory) : Ref<>::borrow(Py_None);
+      if (proxied(factory.get())) break_graph(BreakReason::UnsupportedObject, "the text of a defaultdict's factory");
+      return Ref<>::steal(PyObject_CallFunctionObjArgs(dict.type.get(), factory.get(), real.get(), nullptr));
+    }
+    case ValueKind::Set: return as<SetValue>(value)->real;
+    case ValueKind::Slice: {
+      auto& slice = *as<SliceValue>(value);
+      Ref<> start = readable_object(tracer, slice.start), stop = readable_object(tracer, slice.stop), step = readable_object(tracer, slice.step);
+      return Ref<>::steal(PySlice_New(start.get(), stop.get(), step.get()));
+    }
+    case ValueKind::Range: {
+      auto& range = *as<RangeValue>(value);
+      auto number = [&](const SymDim& bound) { return Ref<>::steal(PyLong_FromLongLong(*tracer.tracer.constant_int(tracer.integer(bound)))); };
+      Ref<> start = number(range.start), stop = number(range.stop), step = number(SymDim(range.step));
+      return Ref<>::steal(PyObject_CallFunctionObjArgs(reinterpret_cast<PyObject*>(&PyRange_Type), start.get(), stop.get(), step.get(), nullptr));
+    }
+    default: return make_proxy(tracer, value);
+  }
+}
+
+}  // namespace fj

@@ -1,0 +1,18 @@
+/// str(), repr() and format() of Values.
+#pragma once
+
+#include "tracer/value.h"
+
+namespace fj {
+
+class TracerImpl;
+
+/// Constants of type str; break where the text isn't known (an address, an array's contents).
+V str_of(TracerImpl& tracer, const V& value);
+V repr_of(TracerImpl& tracer, const V& value);
+V format_of(TracerImpl& tracer, const V& value, const V& specification);
+/// A real object for CPython functions that only read it and make text or a plain value of it: constants as they are,
+/// containers copied, the rest as proxies. Due afterwards: check_proxies().
+Ref<> readable_object(TracerImpl& tracer, const V& value);
+
+}  // namespace fj
