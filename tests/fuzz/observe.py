@@ -152,7 +152,8 @@ class Walk:
             flags = value.flags
             self.add(path, type(value).__qualname__, value.dtype.str, value.shape, strides_of(value), "owns" if flags.owndata else "borrows",
                      "writeable" if flags.writeable else "read-only", Elements(np.asarray(value).copy(), value.dtype.name))
-            if isinstance(value.base, np.ndarray):
+            # A base nobody else holds may have another shape than the one the library happened to make.
+            if id(value.base) in self.numbers:
                 self.value(path + ".base", value.base)
             else:
                 self.add(path + ".base", type(value.base).__name__)

@@ -5,6 +5,7 @@ way to fail like another.
 """
 import ast
 import copy
+import gc
 import itertools
 import os
 import pickle
@@ -25,6 +26,7 @@ def outcome(case, options, seconds=60):
         os.dup2(null, 2)
         try:
             check(case, **options)
+            gc.collect()
             found = None
         except Difference as difference:
             found = difference.kind, str(difference), difference.eager_error
