@@ -249,12 +249,19 @@ int ExitBuilder::build_array(const V& value) {
   const bool crosses = array.library != storage.library;
   // Of the owner's library again by way of the other one: a tensor of its own, no view.
   const bool returns = array.library == Library::Torch && !crosses && array.torch_version != storage.torch_version;
-  if (!owner && !((crosses || returns) && array.view.empty())) {
+  if (array.detached && !crosses && !returns) {
+    RecipeStep& made = step(RecipeOp::Call, {target});
+    auto tensor = Ref<>::steal(PyObject_GetAttrString(torch_module(), "Tensor"));
+    made.object = Ref<>::steal(PyObject_GetAttrString(tensor.get(), "detach"));
+    target = made.target;
+  }
+  if (!owner && !((crosses || returns || array.detached) && array.view.empty())) {
     RecipeStep& made = step(RecipeOp::View, {target});
     made.dtype = array.dtype;
     made.shape = array.shape;
     made.strides = array.strides;
     made.expression = array.offset;
+    made.index = !array.writeable;
     target = made.target;
   }
   for (int crossing = 0; crossing < (crosses ? 1 : returns ? 2 : 0); ++crossing) target = step(RecipeOp::CrossView, {target}).target;

@@ -136,7 +136,9 @@ Ref<> RecipeRun::make_function(const RecipeStep& step) {
 
 Ref<> RecipeRun::make_view(const RecipeStep& step) {
   auto shape = evaluate(step.shape, symbols_), strides = evaluate(step.strides, symbols_);
-  return view_of(argument(step, 0), step.dtype, shape, strides, step.expression.evaluate(symbols_));
+  Ref<> view = view_of(argument(step, 0), step.dtype, shape, strides, step.expression.evaluate(symbols_));
+  if (view && step.index && !Ref<>::steal(PyObject_CallMethod(view.get(), "setflags", "i", 0))) return {};
+  return view;
 }
 
 Ref<> RecipeRun::make(const RecipeStep& step) {

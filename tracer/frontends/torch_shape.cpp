@@ -335,6 +335,7 @@ V torch_unbind(Tracer& tracer, const Arguments& arguments) {
 V torch_detach(Tracer& tracer, const Arguments& arguments) {
   Array view = view_alias(tracer, self(tracer, arguments));
   view->requires_grad = false;
+  view->detached = true;
   return view;
 }
 
