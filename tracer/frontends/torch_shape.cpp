@@ -333,9 +333,11 @@ V torch_unbind(Tracer& tracer, const Arguments& arguments) {
 }
 
 V torch_detach(Tracer& tracer, const Arguments& arguments) {
-  Array view = view_alias(tracer, self(tracer, arguments));
+  Array x = self(tracer, arguments);
+  Array view = view_alias(tracer, x);
+  view->view = x->view;
   view->requires_grad = false;
-  view->detached = true;
+  view->detached = ArrayValue::Detached::Itself;
   return view;
 }
 

@@ -1,0 +1,43 @@
+"""CPython's own tests give the same outcomes when every function in them is compiled.
+
+Each module runs twice, in processes of its own: as it is, and with each of its functions wrapped where it is written.
+"""
+import importlib.util
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+MODULES = ["test_grammar", "test_generators", "test_with", "test_exceptions", "test_unpack", "test_unpack_ex", "test_dict", "test_list"]
+
+# Cases that look at what wrapping a function changes by its nature; everything else must agree.
+DIFFERENT = {
+    "test.test_generators.__test__.email": "prints type(g) of a module function: the compiled function is an object of its own class",
+}
+
+
+def run(module, *options):
+    """{case: (outcome, reason)} and framejit's counts."""
+    command = [sys.executable, "-P", "-X", "faulthandler", str(pathlib.Path(__file__).parent / "run_module.py"), f"test.{module}", *options]
+    done = subprocess.run(command, capture_output=True, text=True, env=dict(os.environ, FRAMEJIT_STRICT="1"))
+    lines = [line for line in done.stdout.splitlines() if line.startswith('{"outcomes"')]
+    assert done.returncode == 0 and lines, f"{' '.join(command)}\nexit status {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+    answer = json.loads(lines[-1])
+    return answer["outcomes"], answer["counts"]
+
+
+@pytest.mark.skipif(importlib.util.find_spec("test.test_grammar") is None, reason="this Python comes without its own tests (the package test)")
+@pytest.mark.parametrize("module", MODULES)
+def test_outcomes_are_the_same_compiled(module):
+    plain, _ = run(module)
+    ours, counts = run(module, "--compiled")
+    assert counts["calls"] > 0 and counts["segments"] > 0 and counts["internal_errors"] == 0
+    assert list(ours) == list(plain)
+    different = {case: (plain[case], ours[case]) for case in plain if plain[case][0] != ours[case][0]}
+    unexpected = {case: what for case, what in different.items() if case not in DIFFERENT}
+    assert not unexpected, "\n".join(f"{case}: {was[0]}, compiled {now[0]}: {now[1]}" for case, (was, now) in unexpected.items())
+    gone = [case for case in DIFFERENT if case in plain and case not in different]
+    assert not gone, f"no longer different, take them out of DIFFERENT: {gone}"
