@@ -249,15 +249,7 @@ int ExitBuilder::build_array(const V& value) {
   const bool crosses = array.library != storage.library;
   // Of the owner's library again by way of the other one: a tensor of its own, no view.
   const bool returns = array.library == Library::Torch && !crosses && array.torch_version != storage.torch_version;
-  auto detach = [&] {
-    RecipeStep& made = step(RecipeOp::Call, {target});
-    auto tensor = Ref<>::steal(PyObject_GetAttrString(torch_module(), "Tensor"));
-    made.object = Ref<>::steal(PyObject_GetAttrString(tensor.get(), "detach"));
-    target = made.target;
-  };
-  const auto detached = crosses || returns ? ArrayValue::Detached::No : array.detached;
-  if (detached == ArrayValue::Detached::ViewOfOne) detach();
-  if (!owner && !((crosses || returns || detached == ArrayValue::Detached::Itself) && array.view.empty())) {
+  if (!owner && !((crosses || returns) && array.view.empty())) {
     RecipeStep& made = step(RecipeOp::View, {target});
     made.dtype = array.dtype;
     made.shape = array.shape;
@@ -266,7 +258,6 @@ int ExitBuilder::build_array(const V& value) {
     made.index = !array.writeable;
     target = made.target;
   }
-  if (detached == ArrayValue::Detached::Itself) detach();
   for (int crossing = 0; crossing < (crosses ? 1 : returns ? 2 : 0); ++crossing) target = step(RecipeOp::CrossView, {target}).target;
   // Views share a counter with their base; tensors made of NumPy's memory have each their own.
   const bool of_input = storage.input_array && array.torch_version == storage.torch_version;

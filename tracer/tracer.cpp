@@ -120,7 +120,6 @@ std::shared_ptr<ArrayValue> Tracer::new_view(const std::shared_ptr<ArrayValue>& 
   array->torch_version = base->torch_version;
   array->requires_grad = base->requires_grad;
   array->writeable = base->writeable;
-  if (base->detached != ArrayValue::Detached::No) array->detached = ArrayValue::Detached::ViewOfOne;
   return array;
 }
 

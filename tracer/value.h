@@ -124,8 +124,6 @@ class ArrayValue final : public Value {
   bool parameter = false;
   bool requires_grad = false;
   bool writeable = true;
-  /// torch's detach(): shares memory and version counter, but is no view of what it was made from.
-  enum class Detached { No, Itself, ViewOfOne } detached = Detached::No;
   /// In-place operations through this tensor and what shares torch's version counter with it: its views.
   std::shared_ptr<int> torch_version = std::make_shared<int>(0);
   mutable ValueId contents;     // what `read` made of it last, valid for that version of the storage

@@ -152,7 +152,6 @@ void numpy_set_item(Tracer& tracer, const Array& x, const V& key, const V& value
   if (!x->writeable) refuse("assignment destination is read-only");
   Index index = parse_index(tracer, Library::Numpy, key, x->rank());
   const Operand operand = numpy_operand(tracer, value);
-  if (operand.array && is_complex(operand.array->dtype) && !is_complex(x->dtype)) refuse("casting complex values to real discards the imaginary part");
   if (operand.array && operand.array->rank() > 0 && selects_element(index, x)) refuse("setting an array element with a sequence");
   // Assignment casts unsafely: whatever the dtypes, elements are converted.
   index_assign(tracer, x, index, operand_value(tracer, operand, x->dtype));

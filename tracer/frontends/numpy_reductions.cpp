@@ -53,6 +53,8 @@ V sum_or_prod(Tracer& tracer, const Arguments& arguments, const char* name, Op o
   ValueId value = cast(tracer, tracer.read(*input), dtype);
   // float16 is accumulated in float32 and rounded once.
   if (dtype == DType::F16) value = cast(tracer, value, DType::F32);
+  // The sum over no axes is 0 + x: no -0.
+  if (op == Op::reduce_sum && axes.empty() && is_float(dtype)) value = emit(tracer, Op::add, {value, broadcast_to(tracer, constant(tracer, dtype == DType::F16 ? DType::F32 : dtype, Scalar(0.0)), shape_of(tracer, value))});
   value = cast(tracer, reduce(tracer, op, value, axes, keepdims), dtype);
   return reduction_result(tracer, input, value, axes, keepdims, p["out"]);
 }

@@ -130,13 +130,6 @@ V torch_same_unary(Tracer& tracer, Op op, const Arguments& arguments) {
     if (op != Op::sign) refuse("this operation of booleans");
     return torch_elementwise(tracer, tracer.read(*x[0].array), x);
   }
-  if (op == Op::sign && is_float(x[0].dtype)) {
-    // torch's sign of NaN is 0, the graph's (NumPy's) NaN.
-    const ValueId value = tracer.read(*x[0].array);
-    const ValueId ordered = pointwise(tracer, Op::eq, {value, value});
-    const ValueId zero = broadcast_to(tracer, constant(tracer, x[0].dtype, Scalar(0.0)), shape_of(tracer, value));
-    return torch_elementwise(tracer, pointwise(tracer, Op::where, {ordered, emit(tracer, Op::sign, {value}), zero}), x);
-  }
   return torch_pointwise(tracer, op, x);
 }
 

@@ -333,11 +333,8 @@ V torch_unbind(Tracer& tracer, const Arguments& arguments) {
 }
 
 V torch_detach(Tracer& tracer, const Arguments& arguments) {
-  Array x = self(tracer, arguments);
-  Array view = view_alias(tracer, x);
-  view->view = x->view;
+  Array view = view_alias(tracer, self(tracer, arguments));
   view->requires_grad = false;
-  view->detached = ArrayValue::Detached::Itself;
   return view;
 }
 
