@@ -255,7 +255,7 @@ int ExitBuilder::build_array(const V& value) {
     made.shape = array.shape;
     made.strides = array.strides;
     made.expression = array.offset;
-    made.index = !array.writeable;
+    made.index = !array.writeable;  // a read-only view
     target = made.target;
   }
   for (int crossing = 0; crossing < (crosses ? 1 : returns ? 2 : 0); ++crossing) target = step(RecipeOp::CrossView, {target}).target;

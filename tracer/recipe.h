@@ -55,7 +55,7 @@ struct RecipeStep {
   std::vector<int> args;           // registers; -1: absent
   SourceRef source = nullptr;
   Ref<> object;
-  std::int64_t index = 0;         // Output; how far BumpVersion moves; View: whether it is read-only
+  std::int64_t index = 0;
   SymDim expression;               // Int; View's offset
   Dims shape, strides;             // View
   DType dtype = DType::F32;
