@@ -439,6 +439,7 @@ int ExitBuilder::build_array(const V& value) {
     made.shape = array.shape;
     made.strides = array.strides;
     made.expression = array.offset;
+    made.index = !array.writeable;  // a read-only view
     target = made.target;
   }
   if (array.stops_gradient && !array.detached && !crosses) {

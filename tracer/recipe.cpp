@@ -154,7 +154,9 @@ Ref<> RecipeRun::make_view(const RecipeStep& step) {
     for (std::size_t i = 0; sizes && i < shape.size(); ++i) PyTuple_SET_ITEM(sizes.get(), Py_ssize_t(i), PyLong_FromLongLong(shape[i]));
     return sizes ? Ref<>::steal(PyObject_CallMethod(argument(step, 0), "view", "O", sizes.get())) : Ref<>();
   }
-  return view_of(argument(step, 0), step.dtype, shape, strides, offset);
+  Ref<> view = view_of(argument(step, 0), step.dtype, shape, strides, offset);
+  if (view && step.index && !Ref<>::steal(PyObject_CallMethod(view.get(), "setflags", "i", 0))) return {};
+  return view;
 }
 
 Ref<> RecipeRun::make(const RecipeStep& step) {

@@ -96,6 +96,7 @@ Value* sine(Operations& ops, Value* x, int quadrant) {
                           {1.58962301576546568060e-10, -2.50507477628578072866e-8, 2.75573136213857245213e-6, -1.98412698295895385996e-4,
                            8.33333333332211858878e-3, -1.66666666666666307295e-1});
   s = f.fma(f.mul(s, z), r, r);
+  if (quadrant == 0) s = f.copysign(s, r);  // -0 + (+0) is no -0
   Value* k = f.polynomial(z, {2.443315711809948e-5, -1.388731625493765e-3, 4.166664568298827e-2},
                           {-1.13585365213876817300e-11, 2.08757008419747316778e-9, -2.75573141792967388112e-7, 2.48015872888517045348e-5,
                            -1.38888888888730564116e-3, 4.16666666666665929218e-2});
@@ -230,7 +231,7 @@ Value* inline_tanh(Operations& ops, Value* x) {
   Value* bounded = f.select(f.less(f.c(22.0), magnitude), f.c(22.0), magnitude);
   Value* e = plain_exp(f, f.add(bounded, bounded));
   Value* large = f.sub(f.c(1.0), f.div(f.c(2.0), f.add(e, f.c(1.0))));
-  return f.select(f.less(magnitude, f.c(0.625)), small, f.copysign(large, x));
+  return f.copysign(f.select(f.less(magnitude, f.c(0.625)), small, large), x);
 }
 
 Value* inline_erf(Operations& ops, Value* x) {

@@ -1,76 +1,102 @@
-"""Random programs, compiled against eager: `./run fuzz --programs 1000 --seed 7`. Prints each program that differs."""
-import argparse
-import copy
-import pathlib
-import sys
-import traceback
+"""Random programs, compiled against eager: `./run fuzz --programs 1000 --seed 7`.
 
-import numpy as np
+Each program that differs is made small and printed as a test ready to be put into test_found.py. The programs run in a worker
+process; if it dies, the program that killed it is made small in the same way.
+"""
+import argparse
+import faulthandler
+import os
+import pathlib
+import select
+import signal
+import subprocess
+import sys
+import time
 
 sys.path[:0] = [str(pathlib.Path(__file__).parent), str(pathlib.Path(__file__).parent.parent)]
 
-import framejit  # noqa: E402
-from harness import Outcome, compare, torch  # noqa: E402
+import case  # noqa: E402
+import grow  # noqa: E402
+from harness import torch  # noqa: E402
+from shrink import shrink  # noqa: E402
 
-import programs  # noqa: E402
-import wide_programs  # noqa: E402
-
-
-def scaled_calls(seed, lib):
-    """Three calls of a program of programs.py, the last with other values."""
-    source, arguments = programs.program(seed, lib)
-    scale = [(a * np.asarray(-2, a.dtype) if isinstance(a, np.ndarray) else a) for a in arguments]
-    return source, [arguments, arguments, tuple(scale)]
+PATIENCE = 90  # seconds of silence after which a worker hangs; only this command, not the tests, has such a limit
 
 
-GENERATORS = {"plain": scaled_calls, "wide": wide_programs.program}
+def check(seed, lib, **options):
+    """Raises `case.Difference` if program `seed` differs from eager in any of its calls."""
+    return case.check(grow.program(seed, lib), **options)
 
 
-def convert(arguments, lib):
-    """Copies of the arrays for the library; what was one object stays one."""
-    memo = {}
-    return tuple(memo.setdefault(id(a), np.array(a, order="K") if lib == "numpy" else torch.from_numpy(np.array(a)))
-                 if isinstance(a, np.ndarray) else a for a in arguments)
-
-
-def check(seed, lib, generator="plain"):
-    """Raises AssertionError if the compiled program differs from the eager one in any of its calls."""
-    source, calls = GENERATORS[generator](seed, lib)
-    function = programs.compile_source(source, np if lib == "numpy" else torch, seed)
-    compiled = framejit.compile(function)
-    for number, arguments in enumerate(calls):
-        with np.errstate(all="ignore"):
-            eager = Outcome(function, convert(arguments, lib), {})
-            ours = Outcome(compiled, convert(copy.copy(arguments), lib), {})
+def work(lib, first, count):
+    """What a worker does: one line before and one after each program."""
+    faulthandler.enable(sys.stderr)
+    for seed in range(first, first + count):
+        print("start", seed, flush=True)
         try:
-            compare(ours, eager)
-        except AssertionError as difference:
-            raise AssertionError(f"call {number}: {difference}") from None
-    info = framejit.cache_info()
-    assert info["internal_errors"] == 0, framejit.explain(compiled).so_far()
-    return source
+            check(seed, lib)
+            print("same", seed, flush=True)
+        except case.Difference as difference:
+            print("differs", seed, difference.kind, repr(str(difference)[:500]), flush=True)
+
+
+def programs(lib, first, count):
+    """Yields (seed, None or what was wrong) of every program, whatever becomes of the workers."""
+    seed, end = first, first + count
+    while seed < end:
+        worker = subprocess.Popen([sys.executable, "-P", __file__, "--worker", "--lib", lib, "--seed", str(seed), "--programs", str(end - seed)],
+                                  stdout=subprocess.PIPE, text=True)
+        running = None
+        while True:
+            if not select.select([worker.stdout], [], [], PATIENCE)[0]:
+                worker.send_signal(signal.SIGABRT)  # prints where it is
+                break
+            line = worker.stdout.readline()
+            if not line:
+                break
+            what, number, *rest = line.split(maxsplit=2)
+            running = int(number) if what == "start" else None
+            if what != "start":
+                yield int(number), None if what == "same" else rest[0].strip()
+            seed = int(number) + 1
+        if worker.wait() != 0 and running is not None:
+            yield running, f"crash: exit status {worker.returncode}"
+            seed = running + 1
+        elif worker.returncode != 0 and running is None and seed < end:
+            raise SystemExit(f"a worker failed between programs (exit status {worker.returncode})")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--programs", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--generator", choices=[*GENERATORS, "all"], default="all")
+    parser.add_argument("--lib", choices=["numpy", "torch"], help="one library; else both, where torch is installed")
+    parser.add_argument("--no-shrink", action="store_true", help="report only the seeds")
+    parser.add_argument("--show", action="store_true", help="print the program of --seed and stop")
+    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    failures = 0
-    for seed in range(arguments.seed, arguments.seed + arguments.programs):
-        for lib in ("numpy", "torch") if torch is not None else ("numpy",):
-            for generator in GENERATORS if arguments.generator == "all" else [arguments.generator]:
-                framejit.reset()
-                try:
-                    check(seed, lib, generator)
-                except Exception:
-                    failures += 1
-                    source, _ = GENERATORS[generator](seed, lib)
-                    print(f"\n---- program {seed}, {lib}, {generator}: differs from eager\n{source}\n{traceback.format_exc(limit=-2)}")
-        if (seed - arguments.seed + 1) % 100 == 0:
-            print(f"{seed - arguments.seed + 1} programs, {failures} differ", flush=True)
-    print(f"{arguments.programs} programs, {failures} differ")
+    libraries = [arguments.lib] if arguments.lib else ["numpy", "torch"] if torch is not None else ["numpy"]
+    if arguments.worker:
+        work(arguments.lib, arguments.seed, arguments.programs)
+        return 0
+    if arguments.show:
+        shown = grow.program(arguments.seed, libraries[0])
+        print(shown.source + "\n# calls\n" + "\n".join(shown.calls))
+        return 0
+    failures, started = 0, time.monotonic()
+    for lib in libraries:
+        done = 0
+        for seed, wrong in programs(lib, arguments.seed, arguments.programs):
+            done += 1
+            if wrong is not None:
+                failures += 1
+                print(f"\n---- program {seed}, {lib}: {wrong}", flush=True)
+                if not arguments.no_shrink:
+                    small, found = shrink(grow.program(seed, lib))
+                    print(f"# {found and found[1]}\n{case.as_test(small, f'program_{seed}_of_{lib}')}", flush=True)
+            if done % 500 == 0:
+                print(f"{lib}: {done} programs, {failures} differ, {time.monotonic() - started:.0f} s", flush=True)
+    print(f"{arguments.programs} programs each of {' and '.join(libraries)}: {failures} differ")
     return 1 if failures else 0
 
 

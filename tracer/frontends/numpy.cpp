@@ -7,6 +7,8 @@
 
 #include <opcode.h>
 
+#include <algorithm>
+
 #include "frame_hook/cpython/cpython.h"
 #include "tracer/frontends/indexing.h"
 
@@ -124,15 +126,21 @@ V numpy_unary(Tracer& tracer, int opcode, const Array& a) {
   }
 }
 
+namespace {
+/// One integer per axis: not a view but an element.
+bool selects_element(const Index& index, const Array& x) {
+  return int(index.items.size()) == x->rank() &&
+         std::all_of(index.items.begin(), index.items.end(), [](const auto& item) { return item.kind == Index::Item::Kind::Integer; });
+}
+}  // namespace
+
 V numpy_get_item(Tracer& tracer, const Array& x, const V& key) {
   if (x->numpy_scalar) unsupported("indexing a NumPy scalar");
   Index index = parse_index(tracer, Library::Numpy, key, x->rank());
   if (index.has(Index::Item::Kind::Mask)) break_graph(BreakReason::DataDependentShape, "indexing by a boolean mask");
   if (index.has(Index::Item::Kind::IntegerArray)) return index_gather(tracer, x, index);
   Array view = index_view(tracer, x, index);
-  bool element = int(index.items.size()) == x->rank();
-  for (const auto& item : index.items) element = element && item.kind == Index::Item::Kind::Integer;
-  if (!element) return view;
+  if (!selects_element(index, x)) return view;
   // All integers: the element itself, a scalar object and no view.
   Array scalar = tracer.new_array(Library::Numpy, tracer.read(*view));
   scalar->numpy_scalar = true;
@@ -143,8 +151,10 @@ void numpy_set_item(Tracer& tracer, const Array& x, const V& key, const V& value
   if (x->numpy_scalar) refuse("a NumPy scalar does not support item assignment");
   if (!x->writeable) refuse("assignment destination is read-only");
   Index index = parse_index(tracer, Library::Numpy, key, x->rank());
+  const Operand operand = numpy_operand(tracer, value);
+  if (operand.array && operand.array->rank() > 0 && selects_element(index, x)) refuse("setting an array element with a sequence");
   // Assignment casts unsafely: whatever the dtypes, elements are converted.
-  index_assign(tracer, x, index, operand_value(tracer, numpy_operand(tracer, value), x->dtype));
+  index_assign(tracer, x, index, operand_value(tracer, operand, x->dtype));
 }
 
 V numpy_attribute(Tracer& tracer, const Array& x, std::string_view name) {
@@ -171,7 +181,7 @@ V numpy_attribute(Tracer& tracer, const Array& x, std::string_view name) {
     std::swap(permutation[x->rank() - 1], permutation[x->rank() - 2]);
     return view_transpose(tracer, x, permutation);
   }
-  if (name == "real" && !is_complex(x->dtype)) return view_alias(tracer, x);
+  if (name == "real" && !is_complex(x->dtype)) return x;
   return nullptr;
 }
 

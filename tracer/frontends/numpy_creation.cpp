@@ -62,7 +62,7 @@ V filled_like(Tracer& tracer, const Arguments& arguments, const char* name, int 
 
 /// A copy with the strides an order='K'/'C'/'F'/'A' copy has.
 Array ordered_copy(Tracer& tracer, const Array& x, DType dtype, const std::string& order) {
-  const ValueId contents = cast(tracer, tracer.read(*x), dtype);
+  const ValueId contents = operand_value(tracer, Operand{x}, dtype);
   Strides strides;
   if (order == "K") strides = like_strides(tracer, Library::Numpy, layout_of(x));
   else if (order == "C") strides = row_major(x->shape);

@@ -138,6 +138,8 @@ Array numpy_array(Tracer& tracer, const V& value) {
 }
 
 ValueId operand_value(Tracer& tracer, const Operand& operand, DType dtype) {
+  // NumPy warns that it discards the imaginary part.
+  if (operand.array && is_complex(operand.array->dtype) && !is_complex(dtype)) unsupported("a complex array cast to a real dtype");
   if (operand.array) return cast(tracer, tracer.read(*operand.array), dtype);
   if (is_complex(dtype)) unsupported("complex arithmetic");
   if (operand.weak == Operand::Weak::Float) {

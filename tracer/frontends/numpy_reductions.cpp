@@ -41,6 +41,14 @@ void refuse_empty(Tracer& tracer, const Array& input, const Axes& axes) {
   if (tracer.decide(element_count(input->shape, axes), Py_EQ, 0)) refuse("zero-size array to a reduction which has no identity");
 }
 
+/// A sum over no axes is 0 + x: no -0.
+ValueId sum_over(Tracer& tracer, ValueId x, const Axes& axes, bool keepdims) {
+  const DType dtype = tracer.graph().type(x).dtype;
+  if (axes.empty() && is_float(dtype))
+    x = emit(tracer, Op::add, {x, broadcast_to(tracer, constant(tracer, dtype, Scalar(0.0)), shape_of(tracer, x))});
+  return reduce(tracer, Op::reduce_sum, x, axes, keepdims);
+}
+
 V sum_or_prod(Tracer& tracer, const Arguments& arguments, const char* name, Op op, bool ufunc_method) {
   Parameters p(tracer, name, arguments, ufunc_method ? kUfuncReduceSignature : kReduceSignature);
   p.unsupported("initial, where");
@@ -53,7 +61,8 @@ V sum_or_prod(Tracer& tracer, const Arguments& arguments, const char* name, Op o
   ValueId value = cast(tracer, tracer.read(*input), dtype);
   // float16 is accumulated in float32 and rounded once.
   if (dtype == DType::F16) value = cast(tracer, value, DType::F32);
-  value = cast(tracer, reduce(tracer, op, value, axes, keepdims), dtype);
+  value = op == Op::reduce_sum ? sum_over(tracer, value, axes, keepdims) : reduce(tracer, op, value, axes, keepdims);
+  value = cast(tracer, value, dtype);
   return reduction_result(tracer, input, value, axes, keepdims, p["out"]);
 }
 
@@ -243,7 +252,7 @@ V numpy_mean(Tracer& tracer, const Arguments& arguments) {
   p.unsupported("where");
   Moments m = moments(tracer, p);
   const ValueId x = cast(tracer, tracer.read(*m.input), m.types.compute);
-  const ValueId total = reduce(tracer, Op::reduce_sum, x, m.axes, m.keepdims);
+  const ValueId total = sum_over(tracer, x, m.axes, m.keepdims);
   const ValueId mean = divide_by_count(tracer, total, element_count(m.input->shape, m.axes));
   return reduction_result(tracer, m.input, cast(tracer, mean, m.types.result), m.axes, m.keepdims, p["out"]);
 }

@@ -242,7 +242,8 @@ V numpy_squeeze(Tracer& tracer, const Arguments& arguments) {
     for (std::int64_t axis : axes)
       if (!tracer.decide(x->shape[axis], Py_EQ, 1)) refuse("cannot select an axis to squeeze out which has size not equal to one");
   }
-  return view_squeeze(tracer, x, axes);
+  // Nothing to take out: the array itself, not a view.
+  return axes.empty() && x == array_of(p["a"]) ? p["a"] : V(view_squeeze(tracer, x, axes));
 }
 
 V numpy_expand_dims(Tracer& tracer, const Arguments& arguments) {

@@ -165,6 +165,7 @@ V call_ufunc(Tracer& tracer, std::string_view path, int inputs, UfuncLowering lo
   std::string signature = inputs == 1 ? "x1" : inputs == 2 ? "x1, x2" : "x1, x2, x3";
   signature += output_count == 1 ? ", out, *, where, casting, order, dtype, subok" : ", *, out, where, casting, order, dtype, subok";
   Parameters p(tracer, function, arguments, signature);
+  if ((path == "maximum" || path == "minimum") && arguments.positional.size() > 2) p.refuse("a third positional argument (deprecated)");
   V where = p["where"];
   if (where && !(tracer.constant_object(where) == Py_True)) p.refuse("the argument 'where'");
   if (p.text("order", "K") != "K") p.refuse("the argument 'order'");

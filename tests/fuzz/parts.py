@@ -1,0 +1,748 @@
+"""What programs are made of: texts with places to fill, which `grow.py` tries on real values before it keeps them.
+
+Places: {a} array, {e} array expression, {i} int, {n} number, {v} any value, {l} list, {t} tuple or list, {d} dict, {o} object,
+{m} boolean mask, {ix} index, {ax} axis, {dt} dtype, {fresh} a new name. The first field: b both libraries, n NumPy, t torch,
+m any program, but the text mixes libraries (torch must be there).
+"""
+
+# An expression makes an array or a number.
+EXPRESSIONS = """
+b 6 {e} + {e}
+b 4 {e} - {e}
+b 5 {e} * {e}
+b 3 {e} + {n}
+b 3 {e} * {n}
+b 2 {n} - {e}
+b 2 {n} * {e}
+b 2 {e} / {p}
+b 1 {e} // {p}
+b 1 {e} % {p}
+b 1 {p} // ({a} * 0 + 2)
+b 1 {e} ** 2
+b 1 2 ** ({a} * 0 + 2)
+b 1 divmod({i}, 3)[0] + {a}
+b 2 -{e}
+b 2 abs({e})
+b 1 ~{m}
+b 2 {m} & {m}
+b 1 {m} ^ {m}
+b 1 {a} & 3
+b 1 {a} | {a}
+b 1 {a} << 1
+b 1 {a} >> {i}
+b 2 {e} > {n}
+b 1 {e} == {e}
+b 1 {n} <= {e}
+b 1 {e} != {n}
+b 2 lib.where({m}, {e}, {e})
+b 2 lib.where({m}, {e}, {n})
+b 1 lib.where({m}, {n}, {n})
+b 2 lib.maximum({e}, {e})
+b 2 lib.minimum({e}, {e})
+n 2 np.maximum({e}, {n})
+n 1 np.minimum({n}, {e})
+b 2 lib.clip({e}, -1, 2)
+b 1 lib.sqrt(abs({e}))
+b 1 lib.floor({e} / 2)
+b 1 lib.sign({e})
+b 1 lib.square({e})
+n 1 np.reciprocal({e})
+b 1 lib.isnan({e})
+b 1 lib.isfinite({e} / {p})
+b 1 lib.logical_not({e})
+b 1 lib.logical_and({e}, {e})
+b 1 lib.nan_to_num({e} / {p})
+b 3 {e}.sum()
+b 1 {e}.mean()
+b 1 {e}.max()
+b 1 {e}.min()
+b 1 {e}.any()
+b 1 {e}.all()
+b 1 {e}.prod()
+n 2 {e}.sum(axis={ax})
+n 1 {e}.sum(axis={ax}, keepdims=True)
+n 1 {e}.sum({ax}, dtype={dt})
+n 1 {e}.max(axis={ax})
+n 1 {e}.min(axis={ax}, keepdims=True)
+n 1 {e}.mean({ax})
+n 1 np.sum({e}, axis=(0, 1))
+n 1 np.max({e}, initial=3)
+n 1 np.sum({e}, where={m})
+t 2 {e}.sum({ax})
+t 1 {e}.sum({ax}, keepdim=True)
+t 1 {e}.sum({ax}, dtype={dt})
+t 1 {e}.amax({ax})
+t 1 {e}.amin({ax}, keepdim=True)
+t 1 {e}.max({ax}).values
+t 1 {e}.mean({ax})
+t 1 {e}.sum((0, 1))
+b 1 {e}.argmax()
+n 1 {e}.argmin({ax})
+b 1 {e}.cumsum({ax})
+b 1 lib.count_nonzero({e})
+b 3 {a}[{ix}]
+b 1 {a}[{ix}][{ix}]
+b 2 {a}[{m}]
+b 1 {a}[[0, -1]]
+b 1 {a}[{ix}].sum()
+b 1 {a}[{i}]
+b 1 {a}.reshape(-1)
+b 1 {a}.reshape(-1, 1)
+b 1 {a}.T
+b 1 {e}.ravel()
+n 1 {a}.transpose()
+n 1 {a}[::-1]
+n 1 {a}[:, ::-1]
+n 1 np.expand_dims({a}, 0)
+n 1 {a}.squeeze()
+n 1 np.swapaxes({a}, 0, -1)
+t 1 {a}.unsqueeze({ax})
+t 1 {a}.squeeze()
+t 1 {a}.transpose(0, -1)
+t 1 {a}.flatten()
+t 1 {a}.view(-1)
+t 1 {a}.expand(2, *{a}.shape)
+t 1 {a}.permute(*reversed(range({a}.ndim)))
+t 1 {a}.flip(0)
+t 1 {a}.contiguous()
+t 1 {a}.narrow(0, 0, 1)
+t 1 {a}.chunk(2)[-1]
+t 1 {a}.unbind(0)[0]
+t 1 {a}.diagonal()
+n 1 np.broadcast_to({a}, (2,) + {a}.shape)
+n 2 np.concatenate([{e}, {e}])
+n 1 np.concatenate([{a}, {a}, {a}], axis={ax})
+n 1 np.stack([{e}, {a}])
+n 1 np.vstack([{a}, {a}])
+t 2 lib.cat([{e}, {e}])
+t 1 lib.cat([{a}, {a}, {a}], {ax})
+t 1 lib.stack([{e}, {a}])
+b 1 lib.roll({a}, 1)
+b 1 {a}.repeat(2)
+n 1 np.repeat({a}, 2, axis={ax})
+n 1 np.tile({a}, 2)
+n 1 np.pad({a}, 1)
+n 1 np.diff({a})
+n 1 np.outer({a}, {a})
+n 1 np.unique({a})
+n 1 np.flatnonzero({m})
+n 1 np.sort({a}, axis={ax})
+n 1 np.take({a}, [0, -1])
+t 1 lib.sort({a}, {ax}).values
+t 1 lib.nonzero({m})
+t 1 {a}.index_select(0, lib.tensor([0]))
+t 1 {a}.masked_fill({m}, 2)
+t 1 lib.tril({a})
+n 1 np.tril({a})
+n 2 {a}.astype({dt})
+n 1 {a}.astype({dt}, copy=False)
+n 1 {a}.copy()
+n 1 {a}.view()
+n 1 {a}.view(np.int32)
+t 2 {a}.to({dt})
+t 1 {a}.float()
+t 1 {a}.clone()
+t 1 {a}.detach()
+t 1 {a}.view(lib.int32)
+b 1 lib.zeros_like({e})
+b 1 lib.ones_like({a})
+b 1 lib.full_like({a}, {i})
+b 1 lib.zeros({a}.shape)
+b 1 lib.ones({a}.shape, dtype={dt})
+b 1 lib.arange({i})
+b 1 lib.arange(1, 4, dtype={dt})
+b 1 lib.eye(2)
+b 1 lib.full((2,), {n})
+n 1 np.array([{n}, {n}])
+n 1 np.array({a})
+n 1 np.asarray({a}, dtype={dt})
+n 1 np.linspace(0, 1, 5)
+t 1 lib.tensor([{n}, {n}])
+t 1 lib.as_tensor({a})
+t 1 lib.tensor({n})
+b 1 {a} @ {a}
+b 1 lib.matmul({a}, {a}.T)
+n 1 np.dot({a}, {a})
+b 1 lib.einsum("...i,...i->...", {a}, {a})
+n 1 np.add({e}, {e})
+n 1 np.multiply({e}, {n}, dtype={dt})
+n 1 np.add.reduce({e})
+n 1 np.subtract({e}, {e}, where={m}, out=lib.zeros({a}.shape))
+t 1 lib.add({e}, {e}, alpha=2)
+t 1 lib.relu({e})
+t 1 lib.nn.functional.relu({e})
+t 1 lib.nn.functional.leaky_relu({a}, 0.5)
+t 1 lib.nn.functional.pad({a}, (1, 0))
+t 1 {a}.new_zeros(3)
+m 1 {a}.numpy() * 2
+m 1 lib.from_numpy({a}.numpy() + 1)
+m 1 np.asarray({a}).sum()
+b 1 ({e} if {c} else {e})
+b 1 sum([{e}, {e}])
+b 1 max([{a}, {a}], key=lambda q: float(q.sum()))
+b 1 [{e} for _ in range(2)][1]
+b 1 (lambda q: q * 2 + {n})({e})
+b 1 {a}.real
+n 1 {a}.flat[0]
+n 1 {a}.item({i})
+b 1 float({e}.sum())
+b 1 int({a}.sum()) + {i}
+b 1 {a}.sum().item()
+b 1 {a}.shape[0] * {e}
+b 1 {a}.ndim + {e}
+b 1 {e} + len({a})
+b 1 bool({a}.any())
+b 1 {a}.tolist()
+""".strip().splitlines()
+
+INEXACT = """
+b 3 lib.exp({e} / 8)
+b 3 lib.tanh({e})
+b 2 lib.sin({e})
+b 1 lib.cos({a})
+b 1 lib.log(abs({e}) + 1)
+b 2 {e} / 3
+b 1 {e}.mean()
+n 1 {e}.mean({ax})
+n 1 {e}.std()
+n 1 {e}.var({ax})
+t 1 {e}.var({ax})
+t 1 lib.softmax({e}, {ax})
+t 1 lib.sigmoid({e})
+t 1 lib.nn.functional.gelu({e})
+b 1 {e} ** 0.5
+b 1 lib.hypot({e}, {e})
+""".strip().splitlines()
+
+# Python around arrays.
+VALUES = """
+b 3 [{v}, {v}]
+b 2 ({v}, {n}, {v})
+b 2 {{"p": {v}, {i}: {v}}}
+b 1 [*{t}, {v}]
+b 1 {{**{d}, "q": {v}}}
+b 1 {t}[::-1]
+b 1 {t}[0]
+b 1 {t}[-1]
+b 1 {t} + {t}
+b 1 {l} * 2
+b 1 list({d}.items())
+b 1 {d}.get("a", {v})
+b 1 {d}["a"]
+b 1 sorted({d}, key=str)
+b 1 dict(zip("abc", {t}))
+b 1 list(zip({t}, {t}))
+b 1 list(enumerate({t}, {i}))
+b 1 [q for q in {t} if q is not {v}]
+b 1 {{j: {a} * j for j in range(3)}}
+b 1 [j * 2 + {i} for j in range(4) if j % 2]
+b 1 list(map(lambda q: q, {t}))
+b 1 tuple(q for q in {t})
+b 1 any(q is {a} for q in {t})
+b 1 len({t}) + {i}
+b 1 {i} + {i}
+b 1 {i} * 3 - {i}
+b 1 {i} // 2
+b 1 -{i} % 3
+b 1 {i} & 5
+b 1 {i} ** 2
+b 1 2 ** 62 * {i}
+b 1 min({i}, {i}, 3)
+b 1 abs({i}) / 2
+b 1 round({n}, 1)
+b 1 f"{{{i}}} and {{{n}!r:>8}}"
+b 1 "%s-%d" % ("x", {i})
+b 1 str({a}.shape) + "!"
+b 1 "a,b,c".split(",")[{i} % 3]
+b 1 {{{i}, {i}, 7}}
+b 1 {{{i}, 2}} | {{7}}
+b 1 range({i})
+b 1 slice({i}, None)
+b 1 {a} is {a}
+b 1 {v} is None
+b 1 isinstance({v}, (list, tuple))
+b 1 type({v}).__name__
+b 1 hasattr({v}, "shape")
+b 1 getattr({v}, "ndim", {i})
+b 1 {a}.shape
+b 1 {a}.shape + (1,)
+b 1 str({a}.dtype)
+b 1 {i} if {c} else {v}
+b 1 {c} and {v}
+b 1 {c} or {v}
+b 1 not {c}
+b 1 0 <= {i} < 3 <= 7
+b 1 math.floor({n} * 2) if {n} == {n} else 0
+b 1 functools.reduce(lambda p, q: p + q, [{e}, {e}, {e}])
+b 1 functools.partial(lib.clip, {a}, -1)
+b 1 functools.partial(lambda p, q: p * q, {v})({i})
+b 1 list(itertools.chain({t}, [{v}]))
+b 1 list(itertools.islice(itertools.count({i}), 3))
+b 1 list(itertools.product(range(2), [{v}]))
+b 1 operator.add({e}, {e})
+b 1 operator.itemgetter(0)({t})
+b 1 collections.OrderedDict(a={v}, b={i})
+b 1 collections.Counter([1, {i}, 1])
+b 1 collections.deque({t}, maxlen=3)
+b 1 collections.defaultdict(list, a=[{v}])
+b 1 copy.copy({t})
+b 1 copy.deepcopy({t})
+b 1 iter({t})
+b 1 reversed({t})
+b 1 (q for q in {t})
+b 1 zip({t}, {t})
+b 1 lambda q={v}: q
+b 1 (w1 := {e}) + w1
+""".strip().splitlines()
+
+# Statements by themselves.
+STATEMENTS = """
+b 4 {a} += {n}
+b 3 {a} *= {e}
+b 3 {a} -= {e}
+b 1 {a} /= 2
+b 1 {a} //= 2
+b 1 {a} **= 2
+b 1 {a} |= {m}
+b 1 {a} &= {i}
+b 1 {a} = {e}
+b 4 {a}[{ix}] = {n}
+b 3 {a}[{ix}] = {e}
+b 2 {a}[{ix}] += {n}
+b 2 {a}[{ix}] *= {e}
+b 2 {a}[{ix}] = {a}[{ix}]
+b 2 {a}[{m}] = {n}
+b 1 {a}[{m}] += {n}
+b 1 {a}[{m}] *= {a}[{m}]
+b 1 {a}[[0, -1]] = {n}
+b 1 {a}[[0, 0]] += 1
+b 1 {a}[...] = {e}
+b 1 {a}[:] = {a}[::-1]
+b 1 {a}[1:] = {a}[:-1]
+b 1 {a}[1:] += {a}[:-1]
+b 1 {a}.T[{ix}] = {n}
+b 1 {a}.reshape(-1)[{ix}] -= {n}
+b 1 {a}[0], {a}[-1] = {a}[-1], {a}[0]
+n 2 np.add({e}, {e}, out={a})
+n 1 np.multiply({a}, {n}, out={a})
+n 1 np.maximum({a}, {e}, {a})
+n 1 np.add({a}[1:], {a}[:-1], out={a}[1:])
+n 1 np.sum({e}, axis={ax}, out={a})
+n 1 np.copyto({a}, {e})
+n 1 np.copyto({a}, {n}, where={m})
+n 1 np.add.at({a}, [0, 0], {n})
+n 1 np.putmask({a}, {m}, {n})
+n 1 np.clip({a}, -1, 1, out={a})
+n 1 {a}.fill({n})
+n 1 {a}.sort()
+n 1 {a}.resize({a}.shape)
+n 1 {a}.flags.writeable = False
+n 1 {a}.shape = (-1,)
+n 1 {a}.flat[0] = {n}
+n 1 np.place({a}, {m}, [{n}])
+n 1 {a}.itemset(0) if False else None
+t 2 {a}.add_({e})
+t 2 {a}.mul_({n})
+t 1 {a}.sub_({e}, alpha=2)
+t 1 {a}.relu_()
+t 1 {a}.clamp_(-1, 1)
+t 1 {a}.copy_({e})
+t 1 {a}.zero_()
+t 1 {a}.fill_({n})
+t 1 {a}.neg_()
+t 1 {a}.masked_fill_({m}, {n})
+t 1 {a}.t_()
+t 1 {a}.unsqueeze_(0)
+t 1 {a}.data.mul_(2)
+t 1 {a}.detach().add_(1)
+t 1 lib.add({e}, {e}, out={a})
+t 1 lib.mul({a}, {n}, out={a})
+t 1 {a}.view(-1)[0] = {n}
+t 1 {a}.requires_grad_(False)
+t 1 {a}.numpy()[...] = {n}
+b 2 print({i}, {a}.shape)
+b 1 print({n}, {t} is {t}, sep="|")
+b 1 print({a}.sum().item())
+b 2 LOG.append({v})
+b 1 LOG.append(({i}, len(LOG)))
+b 1 LOG[-1:] = [{i}, {i}]
+b 1 TABLE["n"] = TABLE.get("n", 0) + {i}
+b 1 TABLE[{i}] = {v}
+b 1 TABLE.pop({i}, None)
+b 1 STATE.last = {v}
+b 1 STATE.count += 1
+b 1 STATE.items.append({v})
+b 1 setattr(STATE, "extra", {v})
+b 1 State.shared = {i}
+b 1 {l}.append({v})
+b 1 {l}.insert(0, {v})
+b 1 {l}.extend({t})
+b 1 {l}.pop()
+b 1 {l}.reverse()
+b 1 {l}[0] = {v}
+b 1 {l}[0] += {n}
+b 1 {l} += [{v}]
+b 1 {l}[:] = {l}[1:]
+b 1 del {l}[0]
+b 1 {l}.clear()
+b 1 {d}["new"] = {v}
+b 1 {d}["a"] = {v}
+b 1 {d}["a"] += {n}
+b 1 {d}.update(z={v})
+b 1 {d}.pop("a")
+b 1 {d}.setdefault("list", []).append({v})
+b 1 del {d}["a"]
+b 1 {fresh}, *{fresh} = {t}
+b 1 {fresh}, {fresh} = {v}, {v}
+b 1 {fresh} = {fresh} = {v}
+b 1 assert {a}.ndim < 9, "deep"
+b 1 assert {c}, f"not {{{i}}}"
+b 1 next(iter({t}))
+b 1 warnings.warn("careful")
+b 1 random.random()
+b 1 LOG.append(random.randrange(100))
+b 1 {fresh} = np.random.rand(2) if lib is np else lib.rand(2)
+b 1 framejit.graph_break()
+b 1 sys.getsizeof({i})
+b 1 LOG.append(sys._getframe().f_lineno)
+b 1 LOG.append(sorted(set(locals()) & {{"x", "k", "s"}}))
+b 1 {o}.k += {i}
+b 1 {o}.a = {e}
+b 1 {o}.a += {n}
+b 1 {o}.a[{ix}] = {n}
+b 1 {o}.seen.append({v})
+b 1 {o}.fresh = {v}
+b 1 {o}.a, {o}.k = {o}.a * 2, {i}
+b 1 {fresh} = {o}.a + {o}.k
+b 1 {fresh} = {o}
+b 1 {fresh} = [{o}, {o}.a]
+""".strip().splitlines()
+
+RAISING = ['raise ValueError("no", {i})', "raise Mine({v})", "1 // ({i} * 0)", "{l}[99]", '{d}["missing"]', "{a}[99]", "{a} + lib.ones(97)", 'int("x")', "{a}.nothing",
+           "assert {i} == 99, {i}", "undefined", "boom({a})", "next(iter(()))", "None + {a}", "{a}[1.5]", "lib.reshape({a}, (7, 97))", "[].pop()", "raise"]
+CAUGHT = ["ValueError", "(IndexError, KeyError)", "Exception", "ZeroDivisionError", "Mine", "(TypeError, AttributeError, RuntimeError)", "LookupError", "ArithmeticError",
+          "NameError", "AssertionError", "StopIteration"]
+CONDITIONS = ["k > 2", "{i} > 1", "{i} % 2", "s < 0.5", "{a}.sum() > {i}", "{a}.ndim == 2", "len({t}) > 1", "{a} is {a}", "{a}.shape[0] > 3", '"a" in {d}', "{i} in (1, 2, 3)",
+              "isinstance({v}, list)", "{a}.any()", "{a}.max() > 1", "not {t}", "LOG", "STATE.count > 2", "{v} is not None", "str({a}.dtype)[-2:] == '32'"]
+INDICES = ["0", "-1", "1:", ":-1", "::2", "...", "None", ":, 0", "..., None", ":, 1:", "1:2", "0, 0", "..., -1", "9:", "{i}", "{i}:", "0:{i}", "None, 1:", ":, None"]
+NUMPY_INDICES = ["::-1", "..., ::-1", "::-2", "-2:0:-1"]
+NUMBERS = ["2", "-1", "0", "3", "0.5", "1.5", "-0.0", 'float("nan")', 'float("inf")', "True", "255", "2 ** 31", "-130", "1e30", "np.float32(2.5)", "np.int8(3)", "np.float64(0.25)", "1j"]
+DTYPES = ["float32", "float32", "float64", "int32", "int64", "bool", "float16", "uint8", "int8", "complex64", "int16"]
+
+PRELUDE = '''\
+import collections
+import contextlib
+import copy
+import dataclasses
+import functools
+import itertools
+import math
+import operator
+import random
+import sys
+import warnings
+
+import framejit
+
+LOG, TABLE, SCALE = [], {}, 2
+
+
+class State:
+    shared = 1
+
+    def __init__(self):
+        self.count, self.items, self.last = 0, [], None
+
+
+STATE = State()
+
+
+class Mine(ValueError):
+    pass
+
+
+def boom(a):
+    a += 1
+    LOG.append("boom")
+    raise Mine("from boom")
+'''
+
+# Pieces of the module before f: (source, statements, expressions) to choose from.
+PIECES = [
+    ('''\
+def helper(a, k=1, *rest, flag=False, **more):
+    LOG.append((k, len(rest), sorted(more)))
+    if flag:
+        print("helper", k)
+        return a * 2
+    for r in rest:
+        a = a + r
+    return a + k * SCALE
+''', ["helper({a})", "helper({a}, {i}, flag={c})"],
+     ["helper({e}, {i})", "helper({e}, 1, {e}, {n})", "helper({a}, flag=True)", "helper({a}, *{t})", "helper({a}, q={v}, **{d})"]),
+    ('''\
+def touch(a, out):
+    a += 1
+    out.append(a)
+    out.append(len(out))
+    return a
+''', ["touch({a}, {l})", "touch({a}, LOG)", "touch({a}[{ix}], LOG)"], ["touch({e}, {l})"]),
+    ('''\
+class Box:
+    made = 0
+
+    def __init__(self, a, k=0):
+        self.a, self.k, self.seen = a, k, []
+        Box.made += 1
+
+    def grow(self, by):
+        self.k += by
+        self.a = self.a * 2
+        return self
+
+    @property
+    def twice(self):
+        return self.a + self.a
+
+    def __len__(self):
+        return abs(self.k)
+
+    def __add__(self, other):
+        return Box(self.a + getattr(other, "a", other), self.k)
+
+    def __getitem__(self, i):
+        self.seen.append(i)
+        return self.a[i]
+
+    def __call__(self, x):
+        return x * SCALE + self.k
+
+    def __eq__(self, other):
+        return isinstance(other, Box) and self.k == other.k
+
+    __hash__ = None
+''', ["{fresh} = Box({e}, {i})", "{fresh} = Box({e})", "Box({a}).grow(2)", "{o}.grow({i})", "{fresh} = {o} + {o}", "{fresh} = {o} + {e}"],
+     ["Box({e}, {i}).twice", "{o}.twice", "{o}[0]", "{o}({e})", "len({o}) + {e}", "Box({e}).grow({i}).a", "{o} == {o}", "({o} + {n}).a"]),
+    ('''\
+class Base:
+    def __init__(self, a):
+        self.a, self.k, self.seen = a, 1, []
+
+    def run(self, x):
+        return x + self.k
+
+
+class Derived(Base):
+    __slots__ = ("slot",)
+
+    def __init__(self, a, slot=3):
+        super().__init__(a)
+        self.slot = slot
+
+    def run(self, x):
+        self.k += 1
+        return super().run(x) * self.slot
+
+    @classmethod
+    def build(cls, a):
+        return cls(a, slot=2)
+
+    @staticmethod
+    def plain(x):
+        return x - 1
+
+    def __getattr__(self, name):
+        if name.startswith("dyn"):
+            return len(name)
+        raise AttributeError(name)
+''', ["{fresh} = Derived({e})", "{fresh} = Derived.build({a})", "Derived({a}).run({a})", "{fresh} = Base({e})"],
+     ["Derived({e}).run({e})", "{o}.run({e})", "Derived.plain({e})", "Derived({a}).dynamic + {e}", "Derived({a}).build({a}).slot"]),
+    ('''\
+@dataclasses.dataclass
+class Point:
+    a: object
+    k: int = 2
+    seen: list = dataclasses.field(default_factory=list)
+
+
+Pair = collections.namedtuple("Pair", "left right")
+''', ["{fresh} = Point({e})", "{fresh} = Point({a}, {i})", "{fresh} = Pair({v}, {v})"],
+     ["Point({e}).a", "Pair({e}, {e}).left", "Pair({a}, 1)._replace(right={e}).right", "dataclasses.replace(Point({a}), k={i}).k"]),
+    ('''\
+def numbers(n, a=None):
+    for i in range(n):
+        LOG.append(i)
+        got = yield i if a is None else a + i
+        if got is not None:
+            yield got
+    return n
+
+
+def outer(n):
+    result = yield from numbers(n)
+    yield result
+''', ["for {fresh} in numbers({i} % 4): LOG.append({a} is None)", "{fresh} = numbers(3, {a})", "{fresh} = list(numbers({i} % 4, {a}))", "{fresh} = list(outer(2))",
+      "gen = numbers(3); next(gen); LOG.append(gen.send({v}))"],
+     ["sum(numbers(3, {a}))", "next(numbers(2, {e}))", "list(outer(2))", "[{a} * j for j in numbers(2)][-1]", "max(numbers(3))"]),
+    ('''\
+class Manager:
+    def __init__(self, swallow=False):
+        self.swallow = swallow
+
+    def __enter__(self):
+        LOG.append("enter")
+        return self
+
+    def __exit__(self, kind, error, traceback):
+        LOG.append(("exit", kind and kind.__name__))
+        return self.swallow
+
+
+@contextlib.contextmanager
+def managed(tag):
+    LOG.append(("in", tag))
+    try:
+        yield tag
+    finally:
+        LOG.append(("out", tag))
+''', ["with Manager(True): LOG.append({a}[99])"], []),
+    ('''\
+def counter(start):
+    total = start
+
+    def add(a):
+        nonlocal total
+        total = total + a
+        return total
+
+    def reset(to=0):
+        nonlocal total
+        total = to
+
+    return add, reset
+
+
+ADD, RESET = counter(1)
+''', ["ADD({i})", "RESET()", "{fresh}, {fresh} = counter({v})", "{fresh} = counter({i})[0]"], ["ADD({i}) + {e}", "counter({i})[0]({e})"]),
+    ('''\
+def recursive(n, a):
+    if n <= 0:
+        return a
+    return recursive(n - 1, a + n) * 1
+
+
+def late(a, *, k=3, swap=False):
+    try:
+        if swap:
+            return a * k
+        a = a + 1
+        return a[99]
+    except IndexError:
+        LOG.append("late")
+        return a
+    finally:
+        STATE.count += 1
+''', ["late({a})"], ["recursive({i} % 4, {e})", "late({e})", "late({e}, swap=True)", "late({a}, k={n}, swap={c})"]),
+    ('''\
+def decorate(function):
+    @functools.wraps(function)
+    def wrapper(*args, **kwargs):
+        LOG.append(function.__name__)
+        return function(*args, **kwargs) * 2
+    return wrapper
+
+
+@decorate
+def decorated(a, b=1):
+    return a - b
+
+
+@functools.lru_cache(None)
+def cached(n):
+    LOG.append(("computed", n))
+    return n * 2
+
+
+@framejit.disable
+def disabled(a):
+    print("disabled")
+    return a + 1
+''', ["decorated({a})", "cached({i})"], ["decorated({e}, {e})", "cached({i}) + {e}", "disabled({e})", "decorated(b={n}, a={e})"]),
+    ('''\
+class Meter:
+    def __get__(self, owner, kind=None):
+        if owner is None:
+            return self
+        owner.reads = getattr(owner, "reads", 0) + 1
+        return owner.a * 2
+
+    def __set__(self, owner, value):
+        owner.a = value
+
+
+class Metered:
+    double = Meter()
+
+    def __init__(self, a):
+        self.a, self.k, self.seen = a, 0, []
+
+    @functools.cached_property
+    def once(self):
+        LOG.append("once")
+        return self.a + 1
+
+    def __iter__(self):
+        return iter([self.a, self.k])
+
+    def __contains__(self, item):
+        return item is self.a
+
+    def __bool__(self):
+        return self.k > 0
+
+    def __setattr__(self, name, value):
+        if name == "loud":
+            print("loud", type(value).__name__)
+        super().__setattr__(name, value)
+''', ["{fresh} = Metered({e})", "m1 = Metered({e}); m1.double = {e}; m1.loud = {v}; {fresh} = m1"],
+     ["Metered({e}).double", "Metered({e}).once", "list(Metered({e}))[0]", "Metered({a}).double + Metered({a}).once", "{a} in Metered({a})"]),
+    ('''\
+import enum
+
+
+class Mode(enum.Enum):
+    ADD = 1
+    MUL = 2
+
+
+def by_mode(mode, a):
+    match mode:
+        case Mode.ADD:
+            return a + 1
+        case [first, *others]:
+            return a + len(others)
+        case {"a": value, **kept}:
+            return a - len(kept)
+        case int(n) if n > 2:
+            return a * n
+        case State(count=c):
+            return a + c
+        case _:
+            return a
+''', [], ["by_mode(Mode.ADD, {e})", "by_mode(Mode.MUL, {e})", "by_mode({v}, {e})", "by_mode({t}, {a})", "by_mode({d}, {a})", "by_mode({i}, {a})", "by_mode(STATE, {a})"]),
+]
+
+WITHS = {"b": ["Manager()", "Manager(True)", 'managed("t")', "contextlib.suppress(IndexError, ValueError)", "contextlib.nullcontext(3)", "warnings.catch_warnings()"],
+         "n": ['np.errstate(all="ignore")', 'np.errstate(divide="raise")', 'np.errstate(invalid="raise", over="raise")'],
+         "t": ["lib.no_grad()", "lib.enable_grad()", "lib.inference_mode(False)"]}
+
+# Between calls: changes of what a function may have looked at.
+CHANGES = ["SCALE = {i}", "LOG.clear()", "TABLE.clear()", "STATE = State()", "State.shared = {i}", "STATE.count = {i}", 'TABLE["n"] = {i}', "LOG.append({i})", "SCALE = 1.5",
+           "boom = lambda a: a", "STATE.items = [1]", "STATE.last = 3"]
+PIECE_CHANGES = {"def helper": ["helper.__defaults__ = ({i},)", "helper.__kwdefaults__ = dict(flag=True)", "def helper(a, *r, **k): return a"],
+                 "class Box": ["Box.made = {i}", "Box.grow = lambda self, by: self", "Box.twice = property(lambda self: self.a)", "Box.__call__ = lambda self, x: x"],
+                 "class Base": ["Base.run = lambda self, x: x - 1", "Derived.run = Base.run"],
+                 "def counter": ["RESET({i})", "ADD, RESET = counter({i})"],
+                 "def recursive": ["late.__kwdefaults__ = dict(k={i}, swap=True)"],
+                 "def decorate": ["cached.cache_clear()"],
+                 "class Meter": ["Metered.double = property(lambda self: self.a)"]}

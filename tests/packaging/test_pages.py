@@ -1,0 +1,93 @@
+"""docs/graph-breaks.md and docs/coverage.md are generated: these tests compare them, FRAMEJIT_BLESS=1 writes them anew.
+
+graph-breaks: a section per row of breaks.def with its smallest program from tests/errors/test_breaks.py. coverage: a table per group of
+the constructs in tests/trace/test_constructs_*.py, each run compiled against eager, with what became of it.
+"""
+import ast
+import importlib
+import importlib.util
+import inspect
+import os
+import pathlib
+import re
+import sys
+import textwrap
+
+import pytest
+
+TESTS = pathlib.Path(__file__).parent.parent
+DOCS = TESTS.parent / "docs"
+ROW = re.compile(r'FJ_BREAK\(\s*(\d+),\s*(\w+),\s*"((?:[^"\\]|\\.)*)",\s*"((?:[^"\\]|\\.)*)"\s*\)')
+HOW = "`FRAMEJIT_BLESS=1 pytest tests/packaging/test_pages.py` writes this page anew."
+
+
+def imported(path):
+    sys.path.insert(0, str(path.parent))
+    try:
+        return importlib.import_module(path.stem)
+    finally:
+        sys.path.remove(str(path.parent))
+
+
+def break_rows():
+    """(number, name, what happened, what to do) of each row of breaks.def."""
+    return ROW.findall((TESTS.parent / "tracer" / "breaks.def").read_text())
+
+
+def graph_breaks_page():
+    smallest = {}
+    for function, reason in imported(TESTS / "errors" / "test_breaks.py").CASES:
+        for name in (reason,) if isinstance(reason, str) else reason or ():
+            smallest.setdefault(name, textwrap.dedent(inspect.getsource(function)).strip())
+    text = ["# Graph breaks", "",
+            "Why a graph ends before its function does. Generated from `tracer/breaks.def` and `tests/errors/test_breaks.py`, which runs",
+            f"each program against eager; {HOW}", "",
+            "A break changes no result: what comes before and after it is still compiled, the instruction itself runs in Python.", ""]
+    for number, name, happened, remedy in break_rows():
+        text += [f"## FJ{number} {name}", "", f"{happened[0].upper()}{happened[1:]}. What to do: {remedy}.", ""]
+        text += ["```python", smallest[name], "```", ""] if name in smallest else ["No program of the tests ends with this reason alone.", ""]
+    return "\n".join(text).rstrip() + "\n"
+
+
+def coverage_page():
+    modules = sorted((TESTS / "trace").glob("test_constructs_*.py"))
+    if not modules:
+        pytest.skip("this tree has no tests/trace/test_constructs_*.py")
+    constructs = importlib.import_module("constructs")
+    groups = {}
+    for module in modules:
+        for program in imported(module).PROGRAMS:
+            outcome = constructs.RESULTS.get((program.group, program.name)) or constructs.run_construct(program)
+            groups.setdefault(program.group, {})[program.name] = outcome
+    counts = {kind: sum(outcome.split()[0] == kind for group in groups.values() for outcome in group.values()) for kind in ("whole", "break", "eager")}
+    text = ["# Coverage", "",
+            "What becomes of each Python construct in a function on arrays: *whole*, one graph; *break*, the graph ends there and another",
+            f"goes on behind it; *eager*, nothing is compiled. Results are eager's in each case. Generated from the tests' own runs; {HOW}", "",
+            f"{sum(counts.values())} constructs: {counts['whole']} whole, {counts['break']} with a break, {counts['eager']} eager.", ""]
+    for group in sorted(groups):
+        text += [f"## {group}", "", "| construct | outcome |", "| --- | --- |"]
+        text += [f"| {name} | {outcome} |".replace("\n", " ") for name, outcome in sorted(groups[group].items())] + [""]
+    return "\n".join(text).rstrip() + "\n"
+
+
+def check(name, text):
+    if os.environ.get("FRAMEJIT_BLESS") == "1":
+        (DOCS / name).write_text(text)
+    assert (DOCS / name).exists() and (DOCS / name).read_text() == text, f"docs/{name} is out of date: FRAMEJIT_BLESS=1 writes it anew"
+
+
+def test_the_page_of_graph_breaks_is_up_to_date():
+    check("graph-breaks.md", graph_breaks_page())
+
+
+def test_every_row_and_program_is_on_the_page():
+    text = (TESTS.parent / "tracer" / "breaks.def").read_text()
+    assert len(break_rows()) == text.count("FJ_BREAK(")
+    for program in re.findall(r"```python\n(.*?)```", graph_breaks_page(), re.S):
+        ast.parse(program)
+
+
+@pytest.mark.skipif(sys.version_info[:2] != (3, 11) or importlib.util.find_spec("torch") is None,
+                    reason="docs/coverage.md is made on CPython 3.11 with torch, where this test compares it")
+def test_the_page_of_constructs_is_up_to_date():
+    check("coverage.md", coverage_page())
