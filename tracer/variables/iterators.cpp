@@ -122,43 +122,22 @@ V TracerImpl::make_iterator(const V& value) {
       iterator->remaining = nullptr;
       return iterator;
     }
-    if (PyIter_Check(real)) return value;  // an iterator from outside: met at FOR_ITER
+    if (PyIter_Check(real) && Py_TYPE(real)->tp_iter == PyObject_SelfIter) {
+      guard_type(*object);
+      return value;  // an iterator from outside: met at FOR_ITER
+    }
   }
   if (value->kind == ValueKind::Object || value->kind == ValueKind::Instance) {
     if (V method = python_method(value, "__iter__")) return call(method, {}, {});
     if (V part = builtin_part(value)) return make_iterator(part);
     if (V mapping = proxied_mapping(value)) return make_iterator(mapping);
     if (V item = python_method(value, "__getitem__")) {
-      // The old protocol: 0, 1, 2... until IndexError.
-      auto iterator = std::make_shared<IteratorValue>();
-      auto position = std::make_shared<std::int64_t>(0);
-      iterator->next = [this, item, position]() -> V {
-        ++catching;
-        struct Restore {
-          int& catching;
-          ~Restore() { --catching; }
-        } restore{catching};
-        try {
-          return call(item, {tracer.integer((*position)++)}, {});
-        } catch (const RaisedInTrace& raised) {
-          auto* type = as<InstanceValue>(raised.exception)->type.get();
-          if (!PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(PyExc_IndexError)) &&
-              !PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(PyExc_StopIteration)))
-            throw;
-          return nullptr;
-        }
-      };
-      return iterator;
-    }
-    static PyObject* const item_name = PyUnicode_InternFromString("__getitem__");
-    if (PyObject* item = method ? nullptr : class_attribute(type, item_name); item && PyFunction_Check(item)) {
       // The sequence protocol: indices from 0 until IndexError.
       auto iterator = std::make_shared<IteratorValue>();
       auto position = std::make_shared<std::int64_t>(0);
-      V function = wrap_constant(item);
-      iterator->next = [this, value, function, position]() -> V {
+      iterator->next = [this, item, position]() -> V {
         if (*position < 0) return nullptr;
-        V found = catch_stop_iteration([&] { return call(function, {value, tracer.integer((*position)++)}, {}); }, PyExc_IndexError);
+        V found = catch_stop_iteration([&] { return call(item, {tracer.integer((*position)++)}, {}); }, PyExc_IndexError);
         if (!found) *position = -1;
         return found;
       };
