@@ -223,13 +223,29 @@ bool TracerImpl::handler_instruction(Frame& frame, const FjInstr& instr) {
   }
 }
 
+namespace {
+
+/// Classes of C that do nothing with their arguments but keep them. OSError makes one of its subclasses, ExceptionGroup and
+/// UnicodeError look at what they are given.
+bool keeps_its_arguments(PyTypeObject* type) {
+  while (type->tp_flags & Py_TPFLAGS_HEAPTYPE && type->tp_base) type = type->tp_base;
+  auto* plain = reinterpret_cast<PyTypeObject*>(PyExc_BaseException);
+  if (type->tp_new != plain->tp_new) return false;
+  if (type->tp_init == plain->tp_init) return true;
+  for (PyObject* known : {PyExc_StopIteration, PyExc_NameError, PyExc_UnboundLocalError, PyExc_AttributeError, PyExc_SystemExit})
+    if (type == reinterpret_cast<PyTypeObject*>(known)) return true;
+  return false;
+}
+
+}  // namespace
+
 V TracerImpl::make_exception(PyTypeObject* type, std::vector<V> positional, Keywords keywords) {
   static PyObject* const new_name = PyUnicode_InternFromString("__new__");
   static PyObject* const init_name = PyUnicode_InternFromString("__init__");
   PyObject *maker = class_attribute(type, new_name), *init = class_attribute(type, init_name);
   const bool python_init = init && PyFunction_Check(init);
   if (Py_TYPE(type) != &PyType_Type || !maker || PyFunction_Check(maker) || Py_TYPE(maker) == &PyStaticMethod_Type ||
-      (!keywords.empty() && !python_init))
+      (!keywords.empty() && !python_init) || !keeps_its_arguments(type))
     break_graph(BreakReason::Raise, source_text());
   guard_bases(type);
   auto exception = std::make_shared<InstanceValue>();

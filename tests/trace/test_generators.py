@@ -504,3 +504,40 @@ def test_other_arrays_and_lengths_on_later_calls(lib):
             a, b = compiled(x, n), f(x, n)
             assert np.allclose(np.asarray(a), np.asarray(b), rtol=1e-5)
     assert framejit.cache_info()["internal_errors"] == 0
+
+
+def test_an_iterator_and_an_iterable_at_one_place():
+    class Once:
+        def __init__(self, items):
+            self.items = list(items)
+
+        def __iter__(self):
+            return self
+
+        def __next__(self):
+            if not self.items:
+                raise StopIteration
+            return self.items.pop()
+
+    class Other(Once):
+        def __iter__(self):
+            return iter([7])
+
+    def f(x, kinds):
+        for kind in kinds:
+            for n in kind([1, 2]):
+                x = x + n
+                print(end="")
+        return x * 2
+
+    compiled = framejit.compile(f)
+    for kinds in ((Once, list), (list, Once), (Sequence3, Once), (Once, Sequence3, iter, Other), (Other, Sequence3, tuple)):
+        np.testing.assert_array_equal(compiled(X, kinds), f(X, kinds))
+
+
+class Sequence3:
+    def __init__(self, items):
+        self.items = items
+
+    def __getitem__(self, i):
+        return self.items[i]

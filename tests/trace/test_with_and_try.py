@@ -602,6 +602,18 @@ def exception_groups_with_a_rest(x):
 
 
 @broken
+def exceptions_that_look_at_their_arguments(x):
+    out = []
+    for make in (lambda: ExceptionGroup("g", 5), lambda: ExceptionGroup("g", []), lambda: UnicodeDecodeError("a"), lambda: OSError(2, "no"),
+                 lambda: BaseExceptionGroup("g", [ValueError(1)])):
+        try:
+            raise make()
+        except BaseException as error:
+            out.append((type(error).__name__, str(error)))
+    return x + 1, out
+
+
+@broken
 def a_naked_exception_in_except_star(x):
     y = x * 2
     try:
