@@ -247,58 +247,6 @@ V builtin_slice(TracerImpl& t, Arguments_& a, Keywords& k) {
   return slice;
 }
 
-V builtin_iter(TracerImpl& t, Arguments_& a, Keywords& k) {
-  expect("iter", a, k, 1, 2);
-  if (a.size() == 1) return t.make_iterator(a[0]);
-  auto iterator = std::make_shared<IteratorValue>();
-  auto done = std::make_shared<bool>(false);
-  iterator->next = [&t, function = a[0], last = a[1], done]() -> V {
-    if (*done) return nullptr;
-    V item = t.call(function, {}, {});
-    *done = item == last || t.truth(t.compare(Py_EQ, last, item));
-    return *done ? nullptr : item;
-  };
-  return made_by("iter", iterator, {a[0], a[1]});
-}
-
-V builtin_next(TracerImpl& t, Arguments_& a, Keywords& k) {
-  expect("next", a, k, 1, 2);
-  if (V item = t.next(a[0])) return item;
-  if (a.size() == 2) return a[1];
-  t.raise(PyExc_StopIteration, {}, BreakReason::Raise, "StopIteration");
-}
-
-/// zip(strict=True): argument number `first + 1` is not as long as those before it.
-[[noreturn]] void different_lengths(TracerImpl& t, std::size_t first, const char* how) {
-  const std::string before = first == 1 ? " 1" : "s 1-" + std::to_string(first);
-  t.raise(PyExc_ValueError, {t.tracer.string("zip() argument " + std::to_string(first + 1) + " is " + how + " than argument" + before)},
-          BreakReason::ErrorWhileTracing, "zip() of different lengths");
-}
-
-V builtin_zip(TracerImpl& t, Arguments_& a, Keywords& k) {
-  V wanted = take_keyword(k, "strict");
-  const bool strict = wanted && t.truth(wanted);
-  if (!k.empty()) unknown("zip", a);
-  std::vector<V> parts;
-  for (const V& value : a) parts.push_back(t.make_iterator(value));
-  auto iterator = std::make_shared<IteratorValue>();
-  iterator->next = [&t, parts, strict]() -> V {
-    std::vector<V> items;
-    for (const V& part : parts) {
-      V item = t.next(part);
-      if (!item && strict && !items.empty()) different_lengths(t, items.size(), "shorter");
-      if (!item && strict)
-        for (std::size_t i = 1; i < parts.size(); ++i)
-          if (t.next(parts[i])) different_lengths(t, i, "longer");
-      if (!item) return nullptr;
-      items.push_back(item);
-    }
-    return items.empty() ? nullptr : t.tracer.tuple(items);
-  };
-  if (strict) return iterator;
-  return made_by("zip", iterator, parts);
-}
-
 V builtin_enumerate(TracerImpl& t, Arguments_& a, Keywords& k) {
   V start = take_keyword(k, "start");
   expect("enumerate", a, k, 1, 2);
@@ -348,26 +296,6 @@ V builtin_filter(TracerImpl& t, Arguments_& a, Keywords& k) {
     return nullptr;
   };
   return made_by("filter", iterator, {function, inner});
-}
-
-V builtin_reversed(TracerImpl& t, Arguments_& a, Keywords& k) {
-  expect("reversed", a, k, 1, 1);
-  if (V own = t.python_method(a[0], "__reversed__")) return t.call(own, {}, {});
-  if (a[0]->kind == ValueKind::Dict) a[0] = t.tracer.list(t.sequence_items(a[0]));
-  else if (V part = t.builtin_part(a[0])) a[0] = part;
-  else if (t.python_method(a[0], "__getitem__") && t.python_method(a[0], "__len__")) {
-    const auto size = t.tracer.constant_int(t.length(a[0]));
-    std::vector<V> items;
-    for (std::int64_t i = size ? *size : 0; i-- > 0;) items.push_back(t.get_item(a[0], t.tracer.integer(i)));
-    return t.make_iterator(t.tracer.tuple(items));
-  }
-  if (PyObject* text = t.constant_object(a[0]); text && PyUnicode_CheckExact(text)) a[0] = t.tracer.list(t.sequence_items(a[0]));
-  if (a[0]->kind != ValueKind::Tuple && a[0]->kind != ValueKind::List && a[0]->kind != ValueKind::Range) unknown("reversed", a);
-  std::vector<V> items = t.sequence_items(a[0]);
-  std::reverse(items.begin(), items.end());
-  auto iterator = t.iterate_sequence(t.tracer.tuple(std::move(items)));
-  iterator->remaining = nullptr;
-  return made_by("reversed", iterator, {a[0]});
 }
 
 V builtin_sorted(TracerImpl& t, Arguments_& a, Keywords& k) {

@@ -309,6 +309,7 @@ class TracerImpl {
   void note_mutation(const V& container);
   std::vector<V> set_items(const SetValue& set);          // in the set's order
   [[noreturn]] void no_key(const V& key);
+  void key_removed(DictValue& dict);
   void refresh_view(TupleValue& view);
   bool view_contains(TupleValue& view, const V& item);
   /// A container from outside, or what an object of a derived class is of it; null: too long, or with keys unknown here.

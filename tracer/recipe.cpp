@@ -237,6 +237,23 @@ Ref<> RecipeRun::make(const RecipeStep& step) {
   fail_check(__FILE__, __LINE__, "is_effect", "a recipe step that makes nothing has a target");
 }
 
+namespace {
+
+/// The keys of `old` are the first of `fresh`, in their order.
+bool grows_to(PyObject* old, PyObject* fresh) {
+  Py_ssize_t position = 0, fresh_position = 0;
+  PyObject *key, *fresh_key, *item;
+  while (PyDict_Next(old, &position, &key, &item))
+    if (!PyDict_Next(fresh, &fresh_position, &fresh_key, &item) || key != fresh_key) return false;
+  return true;
+}
+
+int store_item(PyObject* dict, PyObject* key, PyObject* item) {
+  return PyODict_Check(dict) ? PyODict_Type.tp_as_mapping->mp_ass_subscript(dict, key, item) : PyDict_SetItem(dict, key, item);
+}
+
+}  // namespace
+
 bool RecipeRun::apply(const RecipeStep& step) {
   PyObject *owner = argument(step, 0), *value = argument(step, 1);
   switch (step.op) {
@@ -255,6 +272,15 @@ bool RecipeRun::apply(const RecipeStep& step) {
     case RecipeOp::DictAssign: {
       auto old = Ref<>::steal(PyDict_Copy(owner));
       if (!old) return false;
+      if (grows_to(old.get(), value)) {
+        // As the program did: an iterator over the dict sees what it would see.
+        Py_ssize_t position = 0;
+        PyObject *key, *item;
+        while (PyDict_Next(value, &position, &key, &item))
+          if (PyDict_GetItemWithError(old.get(), key) != item && store_item(owner, key, item) < 0) return false;
+        dropped_.push_back(std::move(old));
+        return true;
+      }
       dropped_.push_back(std::move(old));
       if (PyODict_Check(owner)) {
         // It keeps an order of its own, which only its own functions see to.
@@ -262,7 +288,7 @@ bool RecipeRun::apply(const RecipeStep& step) {
         Py_ssize_t position = 0;
         PyObject *key, *item;
         while (cleared && PyDict_Next(value, &position, &key, &item))
-          if (PyODict_Type.tp_as_mapping->mp_ass_subscript(owner, key, item) < 0) return false;
+          if (store_item(owner, key, item) < 0) return false;
         return bool(cleared);
       }
       PyDict_Clear(owner);

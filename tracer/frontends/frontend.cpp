@@ -221,6 +221,8 @@ V array_attribute(Tracer& tracer, const V& value, std::string_view name) {
     PyErr_Clear();
     method = member && (PyCallable_Check(member) || Py_TYPE(member) == &PyMethodDescr_Type);
   }
+  if (!method && torch && (name == "mH" || name == "H" || name == "real" || name == "imag" || name == "T" || name == "mT"))
+    return torch_builtin(tracer, "getattr", {value, tracer.string(name)});
   if (!method) unsupported("the attribute " + std::string(name) + " of an array");
   auto bound = std::make_shared<BuiltinValue>();
   bound->owner = value;

@@ -207,7 +207,7 @@ V torch_attribute(Tracer& tracer, const Array& array, std::string_view name) {
     return tracer.boolean(tracer.requires_gradient(*array));
   }
   if (name == "data" || name == "grad" || name == "grad_fn" || name == "is_leaf" || name == "_version" || name == "_base" ||
-      name == "real" || name == "imag" || name == "H" || name == "mH" || name == "retains_grad" || name == "names")
+      name == "retains_grad" || name == "names")
     unsupported("the attribute Tensor." + std::string(name));
   return nullptr;
 }
@@ -273,11 +273,18 @@ V torch_method_fallback(Tracer& tracer, const Array& array, std::string_view nam
   return torch_extern(tracer, "Tensor." + text, with_self);
 }
 
-V torch_syntax(Tracer& tracer, const char* name, const std::vector<V>& operands) {
-  Ref<> module = Ref<>::steal(PyImport_ImportModule("operator"));
+namespace {
+
+V python_function(Tracer& tracer, const char* module_name, const char* name, const std::vector<V>& operands) {
+  Ref<> module = Ref<>::steal(PyImport_ImportModule(module_name));
   Ref<> function = module ? Ref<>::steal(PyObject_GetAttrString(module.get(), name)) : Ref<>();
   if (!function) PyErr_Clear(), unsupported("this operator on a tensor");
   return tracer.extern_call(tracer.constant(std::move(function)), operands, {});
 }
+
+}  // namespace
+
+V torch_syntax(Tracer& tracer, const char* name, const std::vector<V>& operands) { return python_function(tracer, "operator", name, operands); }
+V torch_builtin(Tracer& tracer, const char* name, const std::vector<V>& operands) { return python_function(tracer, "builtins", name, operands); }
 
 }  // namespace fj

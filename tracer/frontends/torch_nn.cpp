@@ -298,7 +298,8 @@ V torch_f_dropout(Tracer& tracer, const Arguments& arguments) {
   Array x = torch_tensor(tracer, input);
   if (probability == 1 || !is_float(x->dtype) || !is_contiguous(tracer, x->shape, x->strides) ||
       (product(x->shape).is_constant() && product(x->shape).value() == 0))
-    unsupported("dropout() of such a tensor");  // the library's own, as one node
+    return torch_extern(tracer, p.flag("inplace", false) ? "dropout_" : "dropout",
+                        {{input, tracer.real(probability), tracer.boolean(true)}, {}});
   // As eager: noise of the tensor's dtype, drawn in the order of memory and scaled, and one product.
   Array like = array_of(torch_fresh(tracer, broadcast_to(tracer, constant(tracer, x->dtype, 0), x->shape)));
   V noise = torch_extern(tracer, "bernoulli", {{like, tracer.real(1 - probability)}, {}});

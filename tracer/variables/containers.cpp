@@ -392,7 +392,7 @@ void TracerImpl::delete_item(const V& container, const V& key) {
     auto found = std::find_if(dict->items.begin(), dict->items.end(), [&](auto& item) { return same_key(item.first.get(), wanted.get()); });
     if (found == dict->items.end()) no_key(key);
     note_mutation(container);
-    ++dict->deletions;
+    key_removed(*dict);
     dict->items.erase(found);
     return;
   }

@@ -148,6 +148,20 @@ V view(const V& dict, PyTypeObject* type) {
 
 }  // namespace
 
+/// Iterators over the dict notice. One that Python made and the frame holds would see the dict as it is at the end of the
+/// segment: a key that went and came back would escape it.
+void TracerImpl::key_removed(DictValue& dict) {
+  ++dict.deletions;
+  for (const V& value : frames.front()->stack) {
+    auto* held = as<ObjectValue>(value);
+    if (!held || Py_TYPE(held->object.get())->tp_iternext == nullptr) continue;
+    guard_type(*held);
+    PyTypeObject* type = Py_TYPE(held->object.get());
+    if (type == &PyDictIterKey_Type || type == &PyDictIterItem_Type || type == &PyDictIterValue_Type || !std::strcmp(type->tp_name, "odict_iterator"))
+      break_graph(BreakReason::UnsupportedObject, "a dict whose keys change while it is iterated over");
+  }
+}
+
 V dict_method(TracerImpl& tracer, const V& owner, const std::string& name, std::vector<V>& arguments, Keywords& keywords) {
   auto& dict = *as<DictValue>(owner);
   const std::size_t count = arguments.size();
@@ -159,7 +173,7 @@ V dict_method(TracerImpl& tracer, const V& owner, const std::string& name, std::
     auto found = std::find_if(dict.items.begin(), dict.items.end(), [&](auto& item) { return same_key(item.first.get(), wanted.get()); });
     if (found == dict.items.end()) tracer.no_key(arguments[0]);
     tracer.note_mutation(owner);
-    ++dict.deletions;
+    tracer.key_removed(dict);
     auto moved = *found;
     dict.items.erase(found);
     dict.items.insert(to_end ? dict.items.end() : dict.items.begin(), moved);
@@ -175,7 +189,7 @@ V dict_method(TracerImpl& tracer, const V& owner, const std::string& name, std::
     auto place = from_end ? dict.items.end() - 1 : dict.items.begin();
     auto [key, value] = *place;
     tracer.note_mutation(owner);
-    ++dict.deletions;
+    tracer.key_removed(dict);
     dict.items.erase(place);
     return tracer.tracer.tuple({tracer.wrap_constant(key.get()), value});
   }
@@ -225,7 +239,7 @@ V dict_method(TracerImpl& tracer, const V& owner, const std::string& name, std::
     tracer.open(dict);
     if (dict.items.empty()) return tracer.none;
     tracer.note_mutation(owner);
-    ++dict.deletions;
+    tracer.key_removed(dict);
     dict.items.clear();
     return tracer.none;
   }

@@ -514,7 +514,7 @@ V make_iter(TracerImpl& t, Items& a, Keywords& k) {
   auto iterator = iteration([&t, function, sentinel, over]() -> V {
     if (*over) return nullptr;
     V item = t.catch_stop_iteration([&] { return t.call(function, {}, {}); });
-    if (item && !t.truth(t.compare(Py_EQ, item, sentinel))) return item;
+    if (item && item != sentinel && !t.truth(t.compare(Py_EQ, sentinel, item))) return item;
     *over = true;
     return nullptr;
   });
@@ -530,16 +530,10 @@ V take_next(TracerImpl& t, Items& a, Keywords& k) {
 
 V make_reversed(TracerImpl& t, Items& a, Keywords& k) {
   expect("reversed", a, k, 1, 1);
-  const V& value = a[0];
+  if (V own = t.python_method(a[0], "__reversed__")) return t.call(own, {}, {});
+  V part = t.builtin_part(a[0]);
+  const V value = part ? part : a[0];
   switch (value->kind) {
-    case ValueKind::Tuple:
-    case ValueKind::Range: {
-      Items items = t.sequence_items(value);
-      std::reverse(items.begin(), items.end());
-      auto iterator = t.iterate_sequence(t.tracer.tuple(std::move(items)));
-      iterator->remaining = nullptr;
-      return made_by("builtins", "reversed", iterator, {value});
-    }
     case ValueKind::List: {
       // By index from the end: items appended meanwhile are not seen.
       auto position = std::make_shared<std::ptrdiff_t>(std::ptrdiff_t(as<ListValue>(value)->items.size()) - 1);
@@ -553,31 +547,26 @@ V make_reversed(TracerImpl& t, Items& a, Keywords& k) {
       });
       return made_by("builtins", "reversed", iterator, {value});
     }
-    case ValueKind::Dict: {
-      if (as<DictValue>(value)->type) unknown("reversed");
-      Items keys = t.sequence_items(value);
-      std::reverse(keys.begin(), keys.end());
-      auto iterator = t.iterate_sequence(t.tracer.tuple(std::move(keys)));
-      iterator->remaining = nullptr;
-      return made_by("builtins", "reversed", iterator, {value});
-    }
     case ValueKind::Object:
     case ValueKind::Instance: {
-      PyTypeObject* type = t.type_of(value);
-      for (const char* name : {"__reversed__", "__getitem__"}) {
-        Ref<> text = t.keep(Ref<>::steal(PyUnicode_InternFromString(name)));
-        PyObject* method = fj_type_lookup(type, text.get());
-        if (!method || !PyFunction_Check(method)) continue;
-        t.guard_type_version(type);
-        V function = t.wrap_constant(method);
-        if (!std::strcmp(name, "__reversed__")) return t.call(function, {value}, {});
+      if (V item = t.python_method(value, "__getitem__")) {
         auto position = std::make_shared<std::int64_t>(constant_size(t, t.length(value), "reversed") - 1);
-        return iteration([&t, function, value, position]() -> V {
+        return iteration([&t, item, position]() -> V {
           if (*position < 0) return nullptr;
-          return t.catch_stop_iteration([&] { return t.call(function, {value, t.tracer.integer((*position)--)}, {}); }, PyExc_IndexError);
+          return t.catch_stop_iteration([&] { return t.call(item, {t.tracer.integer((*position)--)}, {}); }, PyExc_IndexError);
         });
       }
-      break;
+      if (PyObject* text = t.constant_object(value); !text || !PyUnicode_CheckExact(text)) break;
+      [[fallthrough]];
+    }
+    case ValueKind::Tuple:
+    case ValueKind::Range:
+    case ValueKind::Dict: {
+      Items items = t.sequence_items(value);
+      std::reverse(items.begin(), items.end());
+      auto iterator = t.iterate_sequence(t.tracer.tuple(std::move(items)));
+      iterator->remaining = nullptr;
+      return made_by("builtins", "reversed", iterator, {value});
     }
     default: break;
   }

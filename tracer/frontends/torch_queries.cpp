@@ -1,0 +1,42 @@
+/// Questions about the state of torch and of the process: modes, tracers, defaults.
+///
+/// Asked while tracing, and answered as constants: a guard on torch's modes holds as long as the answers do. The tracer counts as
+/// a compiler, as torch's own does: public model code asks `torch.compiler.is_compiling()` to keep away from values.
+#include "tracer/frontends/torch.h"
+
+namespace fj {
+namespace {
+
+/// What the function at `path` answers now, on constant arguments.
+V answer(Tracer& tracer, const char* path, const Arguments& arguments) {
+  Guard guard;
+  guard.kind = GuardKind::TorchModes;
+  guard.number = std::int64_t(torch_modes());
+  tracer.guards().add(std::move(guard));
+  Ref<> positional = Ref<>::steal(PyTuple_New(Py_ssize_t(arguments.positional.size())));
+  for (std::size_t i = 0; i < arguments.positional.size(); ++i) {
+    PyObject* object = tracer.constant_object(arguments.positional[i]);
+    if (!object) unsupported("a question about torch that depends on a value");
+    PyTuple_SET_ITEM(positional.get(), Py_ssize_t(i), Py_NewRef(object));
+  }
+  if (!arguments.keywords.empty()) unsupported("a question about torch with named arguments");
+  Ref<> function = torch_object(path);
+  Ref<> result = function ? Ref<>::steal(PyObject_Call(function.get(), positional.get(), nullptr)) : Ref<>();
+  if (!result) PyErr_Clear(), refuse("a question torch does not answer");
+  return tracer.constant(std::move(result));
+}
+
+}  // namespace
+
+V torch_is_autocast_enabled(Tracer& tracer, const Arguments& arguments) { return answer(tracer, "is_autocast_enabled", arguments); }
+V torch_is_autocast_cpu_enabled(Tracer& tracer, const Arguments& arguments) { return answer(tracer, "is_autocast_cpu_enabled", arguments); }
+V torch_get_autocast_dtype(Tracer& tracer, const Arguments& arguments) { return answer(tracer, "get_autocast_dtype", arguments); }
+V torch_is_inference_mode_enabled(Tracer& tracer, const Arguments& arguments) { return answer(tracer, "is_inference_mode_enabled", arguments); }
+V torch_get_default_dtype(Tracer& tracer, const Arguments& arguments) { return answer(tracer, "get_default_dtype", arguments); }
+V torch_get_deterministic(Tracer& tracer, const Arguments& arguments) { return answer(tracer, "_C._get_deterministic_algorithms", arguments); }
+
+V torch_yes(Tracer& tracer, const Arguments&) { return tracer.boolean(true); }
+V torch_no(Tracer& tracer, const Arguments&) { return tracer.boolean(false); }
+V torch_nothing(Tracer& tracer, const Arguments&) { return tracer.none(); }
+
+}  // namespace fj
