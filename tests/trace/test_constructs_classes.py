@@ -784,6 +784,9 @@ class Noted:
     def __eq__(self, other):
         return isinstance(other, Noted)
 
+    def __repr__(self):
+        return "Noted()"
+
 
 @construct(OPERATORS, breaks=None)
 def dict_with_such_keys_returned(x):
