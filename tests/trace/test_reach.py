@@ -507,3 +507,37 @@ def test_a_dropped_function_takes_what_it_reached_with_it():
     del compiled, big
     gc.collect()
     assert gone() is None
+
+
+def test_a_super_object_in_a_reached_function_follows_its_own_rules():
+    class Loud:
+        def __setattr__(self, name, value):
+            if name == "loud":
+                print("loud")
+            super().__setattr__(name, value)
+
+    def f(x):
+        loud = Loud()
+        loud.loud = 2
+        return x + loud.loud
+
+    compiled = framejit.compile(f)
+    for _ in range(4):
+        np.testing.assert_array_equal(compiled(np.ones(3)), np.full(3, 3.0))
+
+
+def test_a_weak_proxy_follows_its_own_rules():
+    import weakref
+
+    class Owner:
+        k = 2
+
+    owner = Owner()
+    proxy = weakref.proxy(owner)
+
+    def f(x):
+        proxy.k = proxy.k + 1
+        return x * proxy.k, proxy.__class__ is Owner
+
+    compiled = framejit.compile(f)
+    assert compiled(np.ones(2))[0][0] == 3 and compiled(np.ones(2))[0][0] == 4 and compiled(np.ones(2))[1] is True and owner.k == 5

@@ -76,6 +76,18 @@ bool is_pure_getter(PyTypeObject* type, PyObject* descriptor) {
 
 }  // namespace
 
+namespace {
+
+/// The type has rules of its own in C for attributes: super, weakref.proxy, thread locals. `slot`: __getattribute__ or __setattr__.
+bool has_own_rules(PyTypeObject* type, const char* slot, void* usual) {
+  if (PyType_IsSubtype(type, &PyModule_Type) || PyType_IsSubtype(type, &PyType_Type)) return false;
+  Ref<> name = Ref<>::steal(PyUnicode_InternFromString(slot));
+  PyObject* rule = name ? fj_type_lookup(type, name.get()) : nullptr;
+  return rule && Py_TYPE(rule) == &PyWrapperDescr_Type && reinterpret_cast<PyWrapperDescrObject*>(rule)->d_wrapped != usual;
+}
+
+}  // namespace
+
 void TracerImpl::guard_type_version(PyTypeObject* type) { note_class(type, nullptr); }
 void TracerImpl::guard_bases(PyTypeObject* type) { note_class(type, GuardSet::bases_name()); }
 
@@ -490,6 +502,8 @@ V TracerImpl::find_attribute(const V& owner, PyObject* name) {
         if (!result) break_graph(BreakReason::ErrorWhileTracing, take_error());
         return wrap_constant(keep(result).get());
       }
+      if (has_own_rules(Py_TYPE(object), "__getattribute__", reinterpret_cast<void*>(PyObject_GenericGetAttr)))
+        break_graph(BreakReason::UnsupportedObject, "attribute '" + text + "' of " + describe(owner));
       return class_attribute_rules(owner, name);
     }
     case ValueKind::Array:
@@ -627,7 +641,8 @@ void TracerImpl::set_attribute(const V& owner, PyObject* name, const V& value) {
   auto* object = as<ObjectValue>(owner);
   if ((!object && owner->kind != ValueKind::Instance) ||
       (object && (PyModule_Check(object->object.get()) || PyType_Check(object->object.get()) || array_library(object->object.get()) ||
-                  PyFunction_Check(object->object.get()) || is_plain(object->object.get()))))
+                  PyFunction_Check(object->object.get()) || is_plain(object->object.get()) ||
+                  has_own_rules(Py_TYPE(object->object.get()), "__setattr__", reinterpret_cast<void*>(PyObject_GenericSetAttr)))))
     break_graph(BreakReason::UnsupportedObject, "assigns an attribute of " + describe(owner));
   static PyObject* const setattr_name = intern("__setattr__");
   PyTypeObject* type = type_of(owner);
