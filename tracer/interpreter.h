@@ -285,6 +285,7 @@ class TracerImpl {
   V format_percent(const V& format, const V& value);
   /// A method of the class that is Python code, bound; null: the class has none, or C's.
   V python_method(const V& value, const char* name);
+  bool is_python_method(PyObject* found);
   /// The int (float, str) that an object of a class derived from int is; else the value itself.
   V number_part(const V& value);
   /// The same for an operand of an array, as its library takes it.

@@ -1,5 +1,6 @@
 """Bound methods of compiled functions behave as CPython's, and `using` keeps the object."""
 import copy
+import functools
 import inspect
 import pickle
 import types
@@ -62,3 +63,34 @@ def test_a_compiled_method_kept_in_an_object_is_traced_through():
     for _ in range(2):
         np.testing.assert_array_equal(compiled(Holder(), X), (X * 3 + 1) * 2)
     assert framejit.cache_info()["graphs"] == 1
+
+
+def test_compiled_special_methods_are_called_by_what_is_traced():
+    class Box:
+        @framejit.compile
+        def __init__(self, k=None):
+            self.k = 5 if k is None else k
+
+        @framejit.compile
+        def __len__(self):
+            return self.k
+
+        @framejit.compile
+        def __bool__(self):
+            return self.k > 5
+
+        @framejit.compile
+        def __add__(self, other):
+            return other * self.k
+
+    Box.__neg__ = functools.partialmethod(Box.__add__, 3)
+
+    def f(x):
+        box, large = Box(), Box(6)
+        return box + x, len(box), bool(box), bool(large), -large
+
+    compiled = framejit.compile(f)
+    for _ in range(2):
+        array, *others = compiled(np.ones(3))
+        np.testing.assert_array_equal(array, np.full(3, 5.0))
+        assert others == [5, False, True, 18]

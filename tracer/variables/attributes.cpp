@@ -61,7 +61,7 @@ bool is_cached_property(PyObject* object) {
 /// A method a class has in Python; null: C's.
 PyObject* overridden(TracerImpl& tracer, PyTypeObject* type, PyObject* name) {
   PyObject* found = tracer.class_attribute(type, name);
-  return found && PyFunction_Check(found) ? found : nullptr;
+  return found && tracer.is_python_method(found) ? found : nullptr;
 }
 
 /// Getset and member descriptors that only read a field.
@@ -125,6 +125,16 @@ std::optional<V> TracerImpl::written_attribute(const V& owner, PyObject* name) {
   for (auto write = attribute_writes.rbegin(); write != attribute_writes.rend(); ++write)
     if (write->owner == owner && PyUnicode_Compare(write->name.get(), name) == 0) return write->value;
   return std::nullopt;
+}
+
+/// Whether a method of a class is written in Python; false: it is C's own. Anything else a class may have there is Python's matter.
+bool TracerImpl::is_python_method(PyObject* found) {
+  if (PyFunction_Check(found) || is_function_like(found)) return true;
+  PyTypeObject* type = Py_TYPE(found);
+  if (type == &PyWrapperDescr_Type || type == &PyMethodDescr_Type || type == &PyClassMethodDescr_Type || type == &PyGetSetDescr_Type ||
+      type == &PyMemberDescr_Type || type == &PyCFunction_Type || found == Py_None)
+    return false;
+  break_graph(BreakReason::UnsupportedObject, std::string("a method that is an object of type ") + type->tp_name);
 }
 
 V TracerImpl::bind_class_attribute(PyObject* found, const V& self, PyTypeObject* type) {

@@ -108,7 +108,7 @@ V TracerImpl::make_instance(PyTypeObject* type, std::vector<V> positional, Keywo
   PyObject* maker = class_attribute(type, new_name);
   PyObject* init = class_attribute(type, init_name);
   const bool own_new = maker && Py_TYPE(maker) == &PyStaticMethod_Type;
-  const bool own_init = init && PyFunction_Check(init);
+  const bool own_init = init && is_python_method(init);
   V made;
   if (is_plain_named_tuple(type)) {
     // The __new__ of a namedtuple is generated code: what it does, by the fields.
@@ -401,8 +401,9 @@ V TracerImpl::object_method(const V& owner, const std::string& name, std::vector
     return result == part ? owner : result;
   }
   if (type && keywords.empty()) {
-    if (name == "__init__" && count == 0) return none;  // object.__init__
-    if (name == "__init__" && type->tp_new != PyBaseObject_Type.tp_new) return none;
+    // object.__init__; an object of a class of C that exists already may do more at its own.
+    const bool initialises = known && !(type->tp_flags & Py_TPFLAGS_HEAPTYPE) && type->tp_init != PyBaseObject_Type.tp_init;
+    if (name == "__init__" && !initialises && (count == 0 || type->tp_new != PyBaseObject_Type.tp_new)) return none;
     if (name == "__hash__" && count == 0 && instance) return nullptr;
     if (name == "__eq__" && count == 1 && instance) return same_object(owner, positional[0]) ? true_value : wrap_constant(Py_NotImplemented);
     if (name == "__ne__" && count == 1 && instance) return compare(Py_NE, owner, positional[0]);

@@ -201,7 +201,7 @@ V TracerImpl::python_method(const V& value, const char* name) {
   if (!found || found == Py_None) return nullptr;
   static PyObject* const get_name = PyUnicode_InternFromString("__get__");
   PyObject* get = fj_type_lookup(Py_TYPE(found), get_name);
-  if (!PyFunction_Check(found) && Py_TYPE(found) != &PyStaticMethod_Type && Py_TYPE(found) != &PyClassMethod_Type && !(get && PyFunction_Check(get)))
+  if (Py_TYPE(found) != &PyStaticMethod_Type && Py_TYPE(found) != &PyClassMethod_Type && !(get && PyFunction_Check(get)) && !is_python_method(found))
     return nullptr;
   return bind_class_attribute(found, value, type);
 }
@@ -476,7 +476,10 @@ V TracerImpl::compare(int comparison, const V& a, const V& b) {
     if (equality && left.size() != right.size() && both_lists) return tracer.boolean(comparison == Py_NE);
     for (std::size_t i = 0; i < std::min(left.size(), right.size()); ++i) {
       // As CPython: identity first, then ==; the first difference decides the order.
-      if (left[i] == right[i] || truth(compare(Py_EQ, left[i], right[i]))) continue;
+      const bool same = left[i] == right[i] || truth(compare(Py_EQ, left[i], right[i]));
+      if (both_lists && (as<ListValue>(a)->items.size() != left.size() || as<ListValue>(b)->items.size() != right.size()))
+        break_graph(BreakReason::UnsupportedObject, "a list that its elements' __eq__ changes");
+      if (same) continue;
       if (equality) return tracer.boolean(comparison == Py_NE);
       return compare(comparison, left[i], right[i]);
     }
