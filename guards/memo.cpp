@@ -256,6 +256,10 @@ bool Memo::fetch_other(const Source& source, PyObject* base, PyObject* found, st
       type_of(base);
       pointer(&reinterpret_cast<PyMethodObject*>(base)->im_func, found);
       return true;
+    case SourceKind::Referent:
+      type_of(base);
+      pointer(&reinterpret_cast<PyWeakReference*>(base)->wr_object, found);
+      return true;
     case SourceKind::DictKey:
       type_of(base);
       fact(base, {Fact::Kind::KeyAt, nullptr, found, source.index, target, false});

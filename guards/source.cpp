@@ -206,6 +206,9 @@ PyObject* fetch_step(const Source& source, PyObject* base, const FrameValues& va
       return PyCFunction_Check(base) ? PyCFunction_GET_SELF(base) : nullptr;
     case SourceKind::MethodFunction: return PyMethod_Check(base) ? PyMethod_GET_FUNCTION(base) : nullptr;
     case SourceKind::IteratorBase: return (owned = iterated(base)).get();
+    case SourceKind::Referent:
+      if (PyWeakref_CheckRefExact(base)) owned = Ref<>::steal(PyObject_CallNoArgs(base));
+      return owned.get();
     case SourceKind::DictKey: {
       if (!PyDict_Check(base)) return nullptr;
       Py_ssize_t position = 0;

@@ -2,17 +2,22 @@
 ///
 /// Asked while tracing, and answered as constants: a guard on torch's modes holds as long as the answers do. The tracer counts as
 /// a compiler, as torch's own does: public model code asks `torch.compiler.is_compiling()` to keep away from values.
+#include "tracer/frontends/arrays/torch_modes.h"
 #include "tracer/frontends/torch.h"
 
 namespace fj {
 namespace {
 
-/// What the function at `path` answers now, on constant arguments.
-V answer(Tracer& tracer, const char* path, const Arguments& arguments) {
+void guard_modes(Tracer& tracer) {
   Guard guard;
   guard.kind = GuardKind::TorchModes;
   guard.number = std::int64_t(torch_modes());
   tracer.guards().add(std::move(guard));
+}
+
+/// What the function at `path` answers now, on constant arguments.
+V answer(Tracer& tracer, const char* path, const Arguments& arguments) {
+  guard_modes(tracer);
   Ref<> positional = Ref<>::steal(PyTuple_New(Py_ssize_t(arguments.positional.size())));
   for (std::size_t i = 0; i < arguments.positional.size(); ++i) {
     PyObject* object = tracer.constant_object(arguments.positional[i]);
@@ -26,11 +31,27 @@ V answer(Tracer& tracer, const char* path, const Arguments& arguments) {
   return tracer.constant(std::move(result));
 }
 
+bool any_autocast() { return torch_modes() & torch_mode_bits::kAutocast; }
+
+/// Whether the question is about the CPU: of another device's autocast the guard knows only that none is on.
+bool about_cpu(Tracer& tracer, const Arguments& arguments) {
+  PyObject* device = arguments.positional.size() == 1 ? tracer.constant_object(arguments.positional[0]) : nullptr;
+  return device && PyUnicode_CheckExact(device) && PyUnicode_CompareWithASCIIString(device, "cpu") == 0;
+}
+
 }  // namespace
 
-V torch_is_autocast_enabled(Tracer& tracer, const Arguments& arguments) { return answer(tracer, "is_autocast_enabled", arguments); }
+V torch_is_autocast_enabled(Tracer& tracer, const Arguments& arguments) {
+  if (any_autocast() && !about_cpu(tracer, arguments)) unsupported("whether autocast is on for another device");
+  return answer(tracer, "is_autocast_enabled", arguments);
+}
+
+V torch_get_autocast_dtype(Tracer& tracer, const Arguments& arguments) {
+  if (!any_autocast() || !about_cpu(tracer, arguments)) unsupported("the dtype of an autocast that is off or another device's");
+  return answer(tracer, "get_autocast_dtype", arguments);
+}
+
 V torch_is_autocast_cpu_enabled(Tracer& tracer, const Arguments& arguments) { return answer(tracer, "is_autocast_cpu_enabled", arguments); }
-V torch_get_autocast_dtype(Tracer& tracer, const Arguments& arguments) { return answer(tracer, "get_autocast_dtype", arguments); }
 V torch_is_inference_mode_enabled(Tracer& tracer, const Arguments& arguments) { return answer(tracer, "is_inference_mode_enabled", arguments); }
 V torch_get_default_dtype(Tracer& tracer, const Arguments& arguments) { return answer(tracer, "get_default_dtype", arguments); }
 V torch_get_deterministic(Tracer& tracer, const Arguments& arguments) { return answer(tracer, "_C._get_deterministic_algorithms", arguments); }

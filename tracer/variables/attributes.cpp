@@ -445,7 +445,7 @@ V TracerImpl::class_attribute_rules(const V& owner, PyObject* name) {
   static PyObject* const getattr_name = intern("__getattr__");
   PyTypeObject* type = type_of(owner);
   PyObject* real = as<ObjectValue>(owner) ? as<ObjectValue>(owner)->object.get() : nullptr;
-  if (real && (PyType_Check(real) || PyModule_Check(real))) return attribute_by_default(owner, name);
+  if (real && (PyType_Check(real) || PyModule_CheckExact(real))) return attribute_by_default(owner, name);
   PyObject* getattribute = overridden(*this, type, getattribute_name);
   PyObject* getattr = class_attribute(type, getattr_name);
   auto first = [&]() -> V {

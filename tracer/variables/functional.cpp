@@ -140,6 +140,19 @@ V call_enum_function(TracerImpl& t, const V& callable, PyObject* function, const
   return t.wrap_constant(t.keep(result).get());
 }
 
+/// What a weakref refers to. While tracing objects live longer than eagerly, so only where a variable holds it.
+V referent(TracerImpl& t, ObjectValue& reference) {
+  PyObject* object = reference.object.get();
+  t.guard_type(reference);
+  Ref<> found = t.keep(Ref<>::steal(PyObject_CallNoArgs(object)));
+  SourceRef source = reference.source ? reference.source : t.sources->constant(object);
+  V value = t.wrap(found.get(), t.sources->make(SourceKind::Referent, source));
+  for (auto& frame : t.frames)
+    for (const V& held : frame->slots)
+      if (held == value && found.get() != Py_None) return value;
+  break_graph(BreakReason::UnsupportedObject, "whether a weakref's object is still there");
+}
+
 }  // namespace
 
 bool is_enum_type(PyTypeObject* type) {
@@ -189,6 +202,7 @@ V call_functional(TracerImpl& t, const V& callable, std::vector<V>& positional, 
   auto& known = *as<ObjectValue>(callable);
   PyObject* object = known.object.get();
   const std::string_view type = Py_TYPE(object)->tp_name;
+  if (PyWeakref_CheckRefExact(object) && positional.empty() && keywords.empty()) return referent(t, known);
   if (type == "functools._lru_cache_wrapper") return call_lru_cache(t, callable, object, positional, keywords);
   const bool attributes = type == "operator.attrgetter", items = type == "operator.itemgetter", method = type == "operator.methodcaller";
   if ((!attributes && !items && !method) || positional.size() != 1 || !keywords.empty()) return nullptr;

@@ -49,7 +49,7 @@ class Getter {
 
 struct Getters {
   Getter grad, inference, deterministic, any_autocast, default_dtype, function_modes, dispatch_modes, functorch_level;
-  PyObject *autocast_dtype = nullptr, *float32 = nullptr;
+  PyObject *autocast_dtype = nullptr, *autocast_enabled = nullptr, *float32 = nullptr;
   PyObject *forward_variables = nullptr, *forward_level = nullptr;  // torch.autograd.forward_ad's dict, "_current_level"
 };
 
@@ -69,6 +69,7 @@ const Getters* getters() {
   found.dispatch_modes.find({"_C", "_len_torch_dispatch_stack"});
   found.functorch_level.find({"_C", "_functorch", "maybe_current_level"});
   found.autocast_dtype = torch_attribute({"get_autocast_dtype"});
+  found.autocast_enabled = torch_attribute({"is_autocast_enabled"});
   found.float32 = torch_attribute({"float32"});
   found.forward_variables = torch_attribute({"autograd", "forward_ad", "__dict__"});
   found.forward_level = PyUnicode_InternFromString("_current_level");
@@ -106,7 +107,9 @@ std::uint64_t dispatch_modes(const Getters& get) {
   if (get.any_autocast.truth()) {
     Ref<> dtype = get.autocast_dtype != nullptr ? Ref<>::steal(PyObject_CallFunction(get.autocast_dtype, "s", "cpu")) : Ref<>();
     PyErr_Clear();
-    word |= kAutocast | dtype_code(dtype.get()) << kAutocastDtype;
+    Ref<> on_cpu = get.autocast_enabled != nullptr ? Ref<>::steal(PyObject_CallFunction(get.autocast_enabled, "s", "cpu")) : Ref<>();
+    PyErr_Clear();
+    word |= kAutocast | dtype_code(dtype.get()) << kAutocastDtype | (on_cpu.get() == Py_True ? kAutocastCpu : 0);
   }
   return word | get.dispatch_modes.number() << kDispatchModes | get.functorch_level.number() << kFunctorchLevel;
 }
