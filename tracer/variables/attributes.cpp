@@ -71,6 +71,7 @@ bool is_pure_getter(PyTypeObject* type, PyObject* descriptor) {
   PyTypeObject* owner = PyDescr_TYPE(descriptor);
   return owner == &PyFunction_Type || owner == &PyMethod_Type || owner == &PyType_Type || owner == &PyCFunction_Type ||
          !std::strcmp(owner->tp_name, "torch.device") || !std::strcmp(owner->tp_name, "torch.dtype") ||
+         !std::strcmp(owner->tp_name, "torch.finfo") || !std::strcmp(owner->tp_name, "torch.iinfo") ||
          !std::strncmp(owner->tp_name, "numpy.dtype", 11) || (type == owner && !std::strcmp(owner->tp_name, "object"));
 }
 
@@ -337,6 +338,13 @@ V TracerImpl::object_attribute(const V& owner, ObjectValue& value, PyObject* nam
       if (PyObject* dict = instance_dict(object)) return outside_dict(owner, value, dict);
     static PyObject* const class_name = intern("__class__");
     if (PyUnicode_Compare(name, class_name) == 0) return wrap_constant(reinterpret_cast<PyObject*>(type));
+    static PyObject* const lines_name = intern("co_lnotab");  // warns
+    if (PyCode_Check(object) && PyUnicode_Compare(name, lines_name) != 0) {
+      // Code does not change.
+      Ref<> result = guard_value(value) ? Ref<>::steal(PyObject_GenericGetAttr(object, name)) : Ref<>();
+      if (!result) break_graph(BreakReason::ErrorWhileTracing, take_error());
+      return wrap_constant(keep(result).get());
+    }
     if (is_pure_getter(type, found)) {
       Ref<> result = Ref<>::steal(PyObject_GenericGetAttr(object, name));
       if (!result) {
@@ -494,6 +502,15 @@ V function_annotations(TracerImpl& tracer, FunctionValue& function) {
 
 V TracerImpl::find_attribute(const V& owner, PyObject* name) {
   const std::string text = text_of(name);
+  // Whether an array has nothing of its own under this name. A tensor made in the trace has no attributes of its own.
+  auto lacks_own = [&]() {
+    if (as<ArrayValue>(owner)->library == Library::Numpy || !owner->source) return true;
+    auto real = std::find_if(identity_.begin(), identity_.end(), [&](auto& known) { return known.second == owner; });
+    PyObject* members = real != identity_.end() ? instance_dict(real->first) : nullptr;
+    if (!members || dict_get(members, name)) return false;
+    add_guard(GuardKind::LacksKey, sources->make(SourceKind::InstanceDict, owner->source), name);
+    return true;
+  };
   switch (owner->kind) {
     case ValueKind::Object: {
       auto& value = *as<ObjectValue>(owner);
@@ -519,8 +536,7 @@ V TracerImpl::find_attribute(const V& owner, PyObject* name) {
     case ValueKind::Array:
       if (text == "__class__") return wrap_constant(reinterpret_cast<PyObject*>(type_of(owner)));
       if (auto written = written_attribute(owner, name)) return *written;
-      // NumPy arrays have what their class has.
-      if (as<ArrayValue>(owner)->library == Library::Numpy && !fj_type_lookup(type_of(owner), name)) return nullptr;
+      if (!fj_type_lookup(type_of(owner), name) && lacks_own()) return nullptr;
       return array_attribute(tracer, owner, text);
     case ValueKind::Super:
       return super_attribute(*as<SuperValue>(owner), name);

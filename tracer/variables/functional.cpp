@@ -180,7 +180,8 @@ V make_functional(TracerImpl& t, PyTypeObject* type, const std::vector<V>& posit
     for (auto& [key, value] : keywords) instance->attributes.emplace_back(Ref<>::steal(PyUnicode_InternFromString(key.c_str())), value);
     return instance;
   }
-  if (name != "operator.attrgetter" && name != "operator.itemgetter" && name != "operator.methodcaller") return nullptr;
+  const bool limits = (name == "torch.finfo" || name == "torch.iinfo") && positional.size() == 1 && keywords.empty();
+  if (!limits && name != "operator.attrgetter" && name != "operator.itemgetter" && name != "operator.methodcaller") return nullptr;
   Ref<> arguments = Ref<>::steal(PyTuple_New(Py_ssize_t(positional.size())));
   for (std::size_t i = 0; i < positional.size(); ++i) {
     PyObject* object = t.constant_object(positional[i]->kind == ValueKind::SymInt ? t.tracer.integer(*t.tracer.constant_int(positional[i])) : positional[i]);

@@ -302,11 +302,20 @@ V TracerImpl::binary(int op, const V& a, const V& b) {
   }
   if (auto* tuple = as<TupleValue>(a); tuple && !tuple->view_of && row.op == NB_ADD && b->kind == ValueKind::Tuple && !as<TupleValue>(b)->view_of) {
     auto* other = as<TupleValue>(b);
-    if (!other->type || std::strcmp(type_of(b)->tp_name, "torch.Size") || tuple->type) {
+    const bool size_on_the_right = other->type && !std::strcmp(type_of(b)->tp_name, "torch.Size") && !tuple->type;
+    // torch.Size.__radd__, where this torch has it, wants integers.
+    static PyObject* const reflected = PyUnicode_InternFromString("__radd__");
+    const bool joins = size_on_the_right && fj_type_lookup(type_of(b), reflected) &&
+                       std::all_of(tuple->items.begin(), tuple->items.end(), [&](const V& item) {
+                         auto* object = as<ObjectValue>(item);
+                         return item->kind == ValueKind::SymInt || (object && PyLong_CheckExact(object->object.get()));
+                       });
+    if (!size_on_the_right || joins) {
       auto joined = std::make_shared<TupleValue>();
       joined->items = tuple->items;
       joined->items.insert(joined->items.end(), other->items.begin(), other->items.end());
       if (tuple->type && !std::strcmp(reinterpret_cast<PyTypeObject*>(tuple->type.get())->tp_name, "torch.Size")) joined->type = tuple->type;
+      if (joins) joined->type = other->type;
       return joined;
     }
   }

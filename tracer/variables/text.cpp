@@ -22,9 +22,14 @@ struct Deeper {
   ~Deeper() { --depth; }
 };
 
+/// A class whose metaclass leaves its text to `type`.
+bool has_text_of_class(PyObject* object) {
+  return PyType_Check(object) && Py_TYPE(object)->tp_repr == PyType_Type.tp_repr && Py_TYPE(object)->tp_str == PyType_Type.tp_str;
+}
+
 /// Objects whose str and repr are those of a constant.
 bool has_constant_text(PyObject* object) {
-  return is_plain(object) || dtype_from_object(object) || Py_TYPE(object) == &PyType_Type || PyCFunction_Check(object);
+  return is_plain(object) || dtype_from_object(object) || has_text_of_class(object) || PyCFunction_Check(object);
 }
 
 V checked(TracerImpl& tracer, Ref<> text) {
