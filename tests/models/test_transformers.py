@@ -1,6 +1,9 @@
 """Models of the `transformers` package, small and with random weights: equal to eager, in evaluation and in training mode.
 
-`BREAKS` bounds what each family breaks at: a number that rises is a regression, one that falls is to be lowered here.
+`BREAKS` bounds what each family breaks at: a number that rises is a regression, one that falls is to be lowered here. What is left:
+inspect.signature in apply_chunking_to_forward (sys.getrecursionlimit() and len() of a mappingproxy made at each call; bert, distilbert),
+an operator called through torch.ops (mixtral's grouped product, a slice in mamba), what torch runs of the model under its own dispatch
+modes (the grouped product's fallback, mamba's associative scan), and the look for packages to import (wav2vec2, mamba).
 """
 import copy
 
@@ -88,10 +91,8 @@ FAMILIES = {
 }
 
 
-# Breaks at most: the first thing of most families that is not captured is their configuration, whose class has its own
-# __getattribute__, or the dict they return.
-BREAKS = {"bert": 5, "gpt2": 2, "llama": 2, "t5": 2, "mixtral": 2, "vit": 5, "resnet": 5, "convnext": 2, "swin": 2, "wav2vec2": 5,
-          "whisper": 2, "mamba": 4, "gemma": 2, "distilbert": 5}
+# Breaks at most; families that are not named have none.
+BREAKS = {"bert": 2, "mixtral": 2, "wav2vec2": 1, "mamba": 3, "distilbert": 2}
 TRAINED = ["bert", "gpt2", "resnet", "whisper"]
 
 
@@ -129,5 +130,7 @@ def test_family(family, training):
                 assert o.stride() == e.stride(), path
                 torch.testing.assert_close(o, e, rtol=1e-4, atol=1e-4, msg=lambda m: f"{path}: {m}")
     info, report = framejit.cache_info(), framejit.explain(compiled).so_far()
-    assert info["internal_errors"] == 0, report
-    assert len(report.breaks) <= BREAKS[family], report
+    assert info["internal_errors"] == 0 and info["eager_replays"] == 0 and report.graphs, report
+    # Where torch.compile ran in this process, it notes each module that is made.
+    breaks = [b for b in report.breaks if "_dynamo" not in b.file]
+    assert len(breaks) <= BREAKS.get(family, 0), report
