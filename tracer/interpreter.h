@@ -361,6 +361,8 @@ class TracerImpl {
   };
   std::vector<Expectation> expectations;
   bool expecting = false;                                 // a cached function is being traced
+  int expecting_since = 0;                                // the step of its call
+  bool mutated_by_cached = false;                         // it has changed a container that was there before
   std::vector<std::pair<Ref<>, V>> cached_results;        // of cached functions: (wrapper, arguments...) and what they gave
 
   // ---- exits (exit_builder.cpp)

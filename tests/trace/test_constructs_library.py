@@ -11,6 +11,7 @@ import typing
 import numpy as np
 import pytest
 
+import framejit
 from constructs import run_construct, table
 
 construct, PROGRAMS = table()
@@ -539,3 +540,21 @@ def setattr_by_loop_and_vars(x):
 @pytest.mark.parametrize("program", PROGRAMS, ids=repr)
 def test_construct(program):
     run_construct(program)
+
+
+def test_a_cached_function_that_logs_what_was_logged_before_runs_once():
+    log = []
+
+    @functools.lru_cache
+    def cached(n):
+        log.append("computed")
+        return n * 2
+
+    def f(x, k):
+        log.append("f")
+        return x + cached(k)
+
+    compiled = framejit.compile(f)
+    for k, length in ((1, 2), (1, 3), (2, 5), (1, 6)):
+        np.testing.assert_array_equal(compiled(np.ones(2), k), np.full(2, 1.0 + 2 * k))
+        assert len(log) == length

@@ -129,6 +129,7 @@ void TracerImpl::note_mutation(const V& container) {
     if (container->source) set->ordered = false;
   }
   FJ_CHECK(flag, "mutation of something that can't be mutated");
+  if (expecting && (container->source || container->born < expecting_since)) mutated_by_cached = true;
   if (*flag) return;
   *flag = true;
   if (container->source) mutated.push_back(container);
