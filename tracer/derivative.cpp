@@ -149,6 +149,10 @@ std::shared_ptr<Derivative> Derivative::of(const Graph& graph, const std::vector
   return result;
 }
 
+bool Derivative::saves_input(ValueId input) const {
+  return std::find(saved_values_.begin(), saved_values_.end(), input) != saved_values_.end();
+}
+
 const Derivative::Backward& Derivative::compiled(const std::string& layouts, const std::vector<bool>& requiring) {
   const auto key = std::make_pair(layouts, requiring);
   if (auto known = backwards_.find(key); known != backwards_.end()) return known->second;

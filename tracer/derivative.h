@@ -30,6 +30,8 @@ class Derivative : public std::enable_shared_from_this<Derivative> {
   static std::shared_ptr<Derivative> of(const Graph& graph, const std::vector<int>& wanted);
   /// An input that is written is read by backward: eager refuses such a backward.
   bool reads_written_input() const { return reads_written_; }
+  /// Backward needs this input of the graph again.
+  bool saves_input(ValueId input) const;
 
   /// The graph with the saved values it does not return anyway behind its outputs.
   const Graph& forward() const { return forward_; }

@@ -601,7 +601,10 @@ void ExitBuilder::derive() {
     segment_->eager_gradient = true;
   }
   if (!segment_->derivative) return;
-  if (segment_->derivative->reads_written_input()) {
+  // autograd saves tensors, and a float that varies is none.
+  const bool saves_float = std::any_of(t_.float_inputs_.begin(), t_.float_inputs_.end(),
+                                       [&](const auto& known) { return segment_->derivative->saves_input(known.second); });
+  if (saves_float || segment_->derivative->reads_written_input()) {
     segment_->derivative = nullptr;
     segment_->eager_gradient = true;
     return;
