@@ -42,8 +42,6 @@ V torch_attribute(Tracer& tracer, const Array& array, std::string_view name);
 ExternUse torch_extern_use(PyObject* callable);
 /// `operator.<name>` on tensors, as an extern node.
 V torch_syntax(Tracer& tracer, const char* name, const std::vector<V>& operands);
-/// A function of the module builtins on a tensor, as an extern node.
-V torch_builtin(Tracer& tracer, const char* name, const std::vector<V>& operands);
 /// Whether the derivative of what a handler (or an operator) makes is torch's own, at singular points too: a row of gradients.def.
 /// Handlers of NumPy: true.
 bool torch_gradient_known(Handler handler);
