@@ -5,6 +5,7 @@ import copy
 import dataclasses
 import enum
 import functools
+import sys
 import typing
 
 import numpy as np
@@ -1281,7 +1282,7 @@ def replace(x):
     return x * d.b + d.a + f.a
 
 
-@construct(DATACLASSES)
+@construct(DATACLASSES, breaks=() if sys.version_info < (3, 12) else None)  # 3.12 asks a frozenset of types
 def asdict_and_astuple(x):
     d = dataclasses.asdict(Outer(Frozen(1), [Frozen(2), 3]))
     return x + d["inner"]["a"] + d["items"][0]["a"], d, dataclasses.astuple(Frozen(5))

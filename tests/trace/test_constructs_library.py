@@ -6,6 +6,7 @@ import functools
 import math
 import operator
 import random
+import sys
 import typing
 
 import numpy as np
@@ -135,7 +136,7 @@ class Cell:
         return 5
 
 
-@construct(FUNCTOOLS)
+@construct(FUNCTOOLS, breaks=() if sys.version_info < (3, 13) else None)  # 3.13 keeps the methods in a weak dict
 def singledispatchmethod(x):
     return x * Cell().kind(3) + Cell().kind("s")
 
