@@ -98,6 +98,7 @@ class ExitBuilder {
   std::map<FakeStorage*, int> owners_, owner_outputs_;  // registers, and indices of outputs
   std::map<const DetachedTensor*, int> detached_;
   std::set<int*> moved_versions_;
+  int depth_ = 0;              // of containers in containers, while one is built
   std::vector<V> alive_;  // a key of registers_ must not be freed and reused
 };
 
@@ -106,9 +107,14 @@ int ExitBuilder::build(const V& value) {
     if (known->second < 0) cannot(value);  // contains itself
     return known->second;
   }
+  // Containers nested so deep would take the C stack; the segment ends before this one was made.
+  constexpr int kDeepest = 200;
+  if (depth_ >= kDeepest) cannot(value);
   alive_.push_back(value);
   registers_[value.get()] = -1;
+  ++depth_;
   const int target = make(value);
+  --depth_;
   registers_[value.get()] = target;
   return target;
 }

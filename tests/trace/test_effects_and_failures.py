@@ -396,3 +396,32 @@ def test_buffers_and_attributes_of_a_module():
             assert_same(compiled(x.clone()), eager(x.clone()))
             assert ours.calls == eager.calls and ours.history == eager.history
             torch.testing.assert_close(ours.mean, eager.mean)
+
+
+def test_a_list_that_the_assigned_items_change_is_left_to_python():
+    def f(x):
+        items = [x, x, x]
+
+        def fresh():
+            items.clear()
+            yield x * 2
+
+        items[1:] = fresh()
+        return items
+
+    compiled = framejit.compile(f)
+    for _ in range(2):
+        assert len(compiled(np.ones(2))) == len(f(np.ones(2)))
+
+
+def test_containers_nested_deep_are_handed_back():
+    def f(x):
+        nested = [x + 1]
+        for _ in range(900):
+            nested = [nested]
+        return nested
+
+    found = framejit.compile(f)(np.ones(2))
+    for _ in range(900):
+        found = found[0]
+    np.testing.assert_array_equal(found[0], [2.0, 2.0])

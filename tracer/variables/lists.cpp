@@ -182,18 +182,27 @@ V sequence_method(TracerImpl& tracer, const V& owner, const std::string& name, s
   return nullptr;
 }
 
+/// An index or the items of a value may run code of the user's, which may change the list itself.
+void unchanged(const std::vector<V>& items, std::size_t size) {
+  if (items.size() != size) break_graph(BreakReason::UnsupportedObject, "a list that changes while it is assigned to");
+}
+
 void list_set_item(TracerImpl& tracer, const V& owner, const V& key, const V& value) {
   auto& list = *as<ListValue>(owner);
   auto& items = list.items;
   if (key->kind != ValueKind::Slice) {
-    const std::size_t index = index_of(tracer, key, items.size(), list.type ? "deque index out of range" : "list assignment index out of range");
+    const std::size_t size = items.size();
+    const std::size_t index = index_of(tracer, key, size, list.type ? "deque index out of range" : "list assignment index out of range");
+    unchanged(items, size);
     tracer.note_mutation(owner);
     items[index] = value;
     return;
   }
   if (list.type) break_graph(BreakReason::ErrorWhileTracing, "a slice of a deque");
-  const Bounds bounds = slice_of(tracer, key, items.size());
+  const std::size_t size = items.size();
+  const Bounds bounds = slice_of(tracer, key, size);
   std::vector<V> fresh = tracer.sequence_items(value);
+  unchanged(items, size);
   if (bounds.step == 1) {
     const Py_ssize_t stop = std::max(bounds.start, bounds.stop);
     tracer.note_mutation(owner);
@@ -211,13 +220,17 @@ void list_delete_item(TracerImpl& tracer, const V& owner, const V& key) {
   auto& list = *as<ListValue>(owner);
   auto& items = list.items;
   if (key->kind != ValueKind::Slice) {
-    const std::size_t index = index_of(tracer, key, items.size(), list.type ? "deque index out of range" : "list assignment index out of range");
+    const std::size_t size = items.size();
+    const std::size_t index = index_of(tracer, key, size, list.type ? "deque index out of range" : "list assignment index out of range");
+    unchanged(items, size);
     tracer.note_mutation(owner);
     items.erase(items.begin() + std::ptrdiff_t(index));
     return;
   }
   if (list.type) break_graph(BreakReason::ErrorWhileTracing, "a slice of a deque");
-  const Bounds bounds = slice_of(tracer, key, items.size());
+  const std::size_t size = items.size();
+  const Bounds bounds = slice_of(tracer, key, size);
+  unchanged(items, size);
   if (bounds.count == 0) return;
   std::vector<bool> gone(items.size());
   for (Py_ssize_t i = 0; i < bounds.count; ++i) gone[std::size_t(bounds.start + i * bounds.step)] = true;
