@@ -254,8 +254,8 @@ class Default:
 
 MODES = {
     "inference": (lambda: torch.inference_mode(), False),
-    "autocast bfloat16": (lambda: torch.autocast("cpu", dtype=torch.bfloat16), True),
-    "autocast float16": (lambda: torch.autocast("cpu", dtype=torch.float16), True),
+    "autocast bfloat16": (lambda: torch.autocast("cpu", dtype=torch.bfloat16), False),
+    "autocast float16": (lambda: torch.autocast("cpu", dtype=torch.float16), False),
     "function mode": (FunctionMode, True),
     "default device": (lambda: torch.device("meta"), True),
     "dispatch mode": (DispatchMode, True),

@@ -92,7 +92,7 @@ def test_effects_keep_the_identity_of_containers():
     items, table, members = [1, 2, 3], {"a": 1, "b": 2}, {1, 2}
     effect("SetItems", items, [4])
     effect("DictAssign", table, {"b": 3, "c": 4})
-    effect("SetAssign", members, [5])
+    effect("SetAssign", members, {5})
     assert items == [4] and list(table.items()) == [("b", 3), ("c", 4)] and members == {5}
 
 
