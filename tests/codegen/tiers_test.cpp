@@ -94,6 +94,7 @@ TEST_F(Tiers, TheSecondRunAsksForOptimisedCode) {
   const Graph graph = parse(kSmall);
   const auto inputs = arguments(graph);
   const Outcome quick = run(kSmall, on_disk(TierChoice::Quick));
+  finish_background();  // what stores the code keeps it alive, and it would be shared
   reset_compiler_counts();
   fs::remove_all(folder);
   const auto program = compile_llvm(graph, on_disk());
