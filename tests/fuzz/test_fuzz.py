@@ -1,6 +1,7 @@
 """A fixed part of the random programs of `./run fuzz`, and proof that a planted error is found."""
 import warnings
 
+import numpy as np
 import pytest
 
 import fuzz
@@ -60,6 +61,7 @@ def test_a_planted_wrong_rewrite_is_found(lib, monkeypatch):
     ("warnings.warn('a')", "warnings.warn('b')"), ("return np.random.rand(1) * 0", "return np.zeros(1)"), ("return (i for i in [1, 2])", "return (i for i in [1, 3])"),
     ("x.flags.writeable = False", "pass"), ("np.seterr(all='ignore')", "np.seterr(all='warn')"), ("return x[::-1]", "return x[::-1].copy()"),
 ], ids=str)
+@np.errstate()  # the programs change it
 def test_the_comparison_sees(ours, eager, monkeypatch):
     """One thing differs between what runs as compiled and what runs as eager."""
     import case

@@ -478,7 +478,7 @@ V numpy_pad(Tracer& tracer, const Arguments& arguments) {
   Attrs attrs;
   attrs.set("low", low);
   attrs.set("high", high);
-  const ValueId padded = emit(tracer, Op::pad, {tracer.read(*x), operand_value(tracer, fill, x->dtype)}, std::move(attrs));
+  const ValueId padded = emit(tracer, Op::pad, {tracer.read(*x), cast_operand_value(tracer, fill, x->dtype)}, std::move(attrs));
   const Dims shape = shape_of(tracer, padded);
   return tracer.new_array(Library::Numpy, padded, c_or_fortran(tracer, x, shape));
 }
@@ -512,8 +512,8 @@ V numpy_where(Tracer& tracer, const Arguments& arguments) {
   const DType dtype = numpy_result_type(tracer, choices);
   if (is_complex(dtype)) p.refuse("complex numbers");
   const ValueId value = pointwise(tracer, Op::where,
-                                  {operand_value(tracer, condition, DType::Bool), operand_value(tracer, choices[0], dtype),
-                                   operand_value(tracer, choices[1], dtype)});
+                                  {operand_value(tracer, condition, DType::Bool), cast_operand_value(tracer, choices[0], dtype),
+                                   cast_operand_value(tracer, choices[1], dtype)});
   std::vector<Layout> layouts;
   for (const Array& array : {condition.array, choices[0].array, choices[1].array})
     if (array) layouts.push_back(layout_of(array));
