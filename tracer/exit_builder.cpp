@@ -529,6 +529,11 @@ void ExitBuilder::build_effects() {
   std::vector<V> values(t_.effects.size());
   for (std::size_t i = 0; i < t_.effects.size(); ++i) {
     const Effect& effect = t_.effects[i];
+    if (effect.kind == Effect::Kind::Call) {
+      // clear() and the like: what is assigned afterwards is not assigned over.
+      last.erase(last.lower_bound({effect.owner.get(), nullptr}), last.lower_bound({effect.owner.get() + 1, nullptr}));
+      continue;
+    }
     if (!effect.arguments.empty()) values[i] = effect.arguments[0];
     const bool of_dict = effect.kind == Effect::Kind::Item && (!effect.owner || effect.owner->kind == ValueKind::Dict);
     if (!of_dict && effect.kind != Effect::Kind::Attribute && effect.kind != Effect::Kind::Cell) continue;

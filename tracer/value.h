@@ -171,6 +171,7 @@ class DictValue final : public Value {
   DictValue() : Value(ValueKind::Dict) {}
   Ref<> real;                   // from outside: the dict
   bool opened = true;           // `items` is complete
+  bool plain_keys = false;      // not opened: seen to have no keys whose classes compare them
   std::vector<std::pair<Ref<>, V>> items;
   Ref<> type;                   // null: dict; else OrderedDict or defaultdict
   V default_factory;            // of a defaultdict; null: None

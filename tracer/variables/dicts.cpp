@@ -97,6 +97,13 @@ V TracerImpl::dict_find(DictValue& dict, PyObject* key) {
   if (!dict.opened && holds_proxy(key)) open(dict);
   if (const std::size_t place = dict_place(dict, key); place < dict.items.size()) return dict.items[place].second;
   if (dict.opened) return nullptr;
+  if (!dict.plain_keys) {
+    Py_ssize_t position = 0;
+    PyObject *other, *item;
+    while (PyDict_Next(dict.real.get(), &position, &other, &item))
+      if (!PyUnicode_CheckExact(other) && runs_code_as_key(other)) break_graph(BreakReason::UnsupportedObject, "a key of a class with its own __hash__ or __eq__");
+    dict.plain_keys = true;
+  }
   PyObject* found = PyDict_GetItemWithError(dict.real.get(), key);
   if (!found) {
     PyErr_Clear();
@@ -161,10 +168,12 @@ void dict_update(TracerImpl& tracer, const V& owner, const std::vector<V>& argum
       if (keys) {
         for (const V& key : tracer.sequence_items(tracer.call(keys, {}, {}))) tracer.dict_store(owner, tracer.constant_key(key), tracer.get_item(from, key));
       } else {
-        for (const V& pair : tracer.sequence_items(from)) {
+        V iterator = tracer.make_iterator(from);
+        while (V pair = tracer.next(iterator)) {
           std::vector<V> parts = tracer.sequence_items(pair);
           if (parts.size() != 2) break_graph(BreakReason::ErrorWhileTracing, "an update by something that is no pair");
           tracer.dict_store(owner, tracer.constant_key(parts[0]), parts[1]);
+          tracer.check_limits();
         }
       }
     }
@@ -218,7 +227,13 @@ V dict_method(TracerImpl& tracer, const V& owner, const std::string& name, std::
                    BreakReason::ErrorWhileTracing, "an empty dict");
     const std::size_t place = from_end ? dict.items.size() - 1 : 0;
     auto [key, value] = dict.items[place];
-    tracer.dict_erase(owner, place);
+    // Not a deletion: a dict gets its last place back.
+    if (is_ordered(dict))
+      tracer.note_item(owner, key, nullptr);
+    else
+      tracer.note_call(owner, "popitem", {}, {});
+    ++dict.deletions;
+    dict.items.erase(dict.items.begin() + std::ptrdiff_t(place));
     return tracer.tracer.tuple({tracer.wrap_constant(key.get()), value});
   }
   if ((name == "update" || name == "__init__") && count <= 1) {
