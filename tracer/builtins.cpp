@@ -558,8 +558,7 @@ V builtin_object(TracerImpl& t, Arguments_& a, Keywords& k) {
 V builtin_globals(TracerImpl& t, Arguments_& a, Keywords& k) {
   expect("globals", a, k, 0, 0);
   Frame& frame = *t.frames.back();
-  for (const GlobalWrite& write : t.global_writes)
-    if (write.globals.get() == frame.globals.get()) unknown("globals", a);
+  if (t.globals_written(frame.globals.get())) unknown("globals", a);
   return t.wrap(frame.globals.get(), t.sources->constant(frame.globals.get()));
 }
 

@@ -92,6 +92,7 @@ bool TracerImpl::set_exception_attribute(const V& owner, const std::string& name
   // An exception raised in the trace has no traceback that could be looked at.
   if (name == "__traceback__") return exception.raised;
   if (name != "__cause__" && name != "__context__" && name != "__suppress_context__") return false;
+  note_write(owner.get());
   if (name == "__cause__") set_cause(exception, value);
   else set_exception_field(exception, name.c_str(), value);
   return true;

@@ -216,11 +216,8 @@ V TracerImpl::cell_contents(CellValue& cell) {
 void TracerImpl::set_cell(const V& value, V contents) {
   CellValue& cell = *as<CellValue>(value);
   cell.loaded = true;
+  note_cell(value, contents);
   cell.contents = std::move(contents);
-  if (cell.source && !cell.mutated) {
-    cell.mutated = true;
-    mutated.push_back(value);
-  }
 }
 
 SourceRef TracerImpl::globals_source(PyObject* globals) { return sources->constant(globals); }
@@ -231,20 +228,17 @@ void TracerImpl::raise_undefined(PyObject* name) {
 }
 
 V TracerImpl::load_global(Frame& frame, PyObject* name) {
-  for (auto write = global_writes.rbegin(); write != global_writes.rend(); ++write)
-    if (write->globals.get() == frame.globals.get() && PyUnicode_Compare(write->name.get(), name) == 0) {
-      if (write->value) return write->value;
-      raise_undefined(name);
-    }
+  std::optional<V> written = written_global(frame.globals.get(), name);
+  if (written && *written) return *written;
   const bool own = frame.globals.get() == request.function->func_globals;
-  PyObject* found = PyDict_GetItemWithError(frame.globals.get(), name);
+  PyObject* found = written ? nullptr : PyDict_GetItemWithError(frame.globals.get(), name);
   SourceRef dict = own ? sources->make(SourceKind::FunctionGlobals, sources->function()) : globals_source(frame.globals.get());
   if (found) {
     add_guard(GuardKind::HasKey, dict, name);
     return wrap(found, own ? sources->global(name) : sources->make(SourceKind::DictItem, dict, 0, name));
   }
   PyErr_Clear();
-  add_guard(GuardKind::LacksKey, dict, name);
+  if (!written) add_guard(GuardKind::LacksKey, dict, name);  // a deleted one is a builtin's name again
   found = PyDict_Check(frame.builtins.get()) ? PyDict_GetItemWithError(frame.builtins.get(), name) : nullptr;
   if (!found) {
     PyErr_Clear();
@@ -552,13 +546,14 @@ void TracerImpl::execute(Frame& frame, const FjInstr& instr, std::optional<V>& r
       return push(own ? own : deref(*this, frame, arg));
     }
     case FJ_STORE_GLOBAL:
-      global_writes.push_back({frame.globals, Ref<>::borrow(name_at(frame, arg)), pop(frame)});
-      return;
-
-    case FJ_DELETE_GLOBAL:
-      load_global(frame, name_at(frame, arg));
-      global_writes.push_back({frame.globals, Ref<>::borrow(name_at(frame, arg)), nullptr});
-      return;
+      return note_global(frame.globals.get(), name_at(frame, arg), pop(frame));
+    case FJ_DELETE_GLOBAL: {
+      PyObject *globals = frame.globals.get(), *name = name_at(frame, arg);
+      std::optional<V> written = written_global(globals, name);
+      if (!written) load_global(frame, name);
+      if (written ? !*written : !PyDict_GetItemWithError(globals, name)) raise_undefined(name);
+      return note_global(globals, name, nullptr);
+    }
 
     // ---- attributes
     case FJ_LOAD_ATTR: {
@@ -747,13 +742,12 @@ void TracerImpl::execute(Frame& frame, const FjInstr& instr, std::optional<V>& r
     }
     case FJ_LIST_APPEND: {
       V item = pop(frame), list = peek(frame, arg);
-      note_mutation(list);
+      note_items(list);
       as<ListValue>(list)->items.push_back(item);
       return;
     }
     case FJ_SET_ADD: {
       V item = pop(frame), set = peek(frame, arg);
-      note_mutation(set);
       return add_to_set(*as<SetValue>(set), constant_key(item));
     }
     case FJ_MAP_ADD: {
@@ -763,7 +757,7 @@ void TracerImpl::execute(Frame& frame, const FjInstr& instr, std::optional<V>& r
     case FJ_LIST_EXTEND: {
       std::vector<V> items = sequence_items(pop(frame));
       V list = peek(frame, arg);
-      note_mutation(list);
+      note_items(list);
       auto& target = as<ListValue>(list)->items;
       target.insert(target.end(), items.begin(), items.end());
       return;

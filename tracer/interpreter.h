@@ -59,15 +59,20 @@ struct Frame {
 /// Thrown when the step to stop before is reached.
 struct StopReached {};
 
-/// An attribute or global assigned in the trace; a null value is a deletion.
-struct AttributeWrite {
-  V owner;
-  Ref<> name;
-  V value;
-};
-struct GlobalWrite {
-  Ref<> globals, name;
-  V value;
+/// One change, as the program made it, of something that was there before the trace. The exit replays them in this order.
+struct Effect {
+  enum class Kind : std::uint8_t {
+    Items,         // of a list: what it holds in the end
+    Item,          // owner[key] = value of a dict (or `globals`) or deque; no value: deleted
+    Call,          // method(owner, key, *arguments): C code that only acts on its owner
+    Attribute,     // owner.key = value; no value: deleted
+    Cell,          // its contents; no value: empty
+  };
+  Kind kind;
+  V owner;                         // null: the dict `globals`
+  Ref<> globals, key;              // key: of a dict, an element of a set, a name; null: none
+  Ref<> method;                    // of the builtin type, not bound
+  std::vector<V> arguments;        // the value, or what a Call is given
 };
 
 /// Modes a traced `with` changes while it lasts.
@@ -255,7 +260,6 @@ class TracerImpl {
   void guard_bases(PyTypeObject* type);
   /// Nothing at all of the class may change. Costs a trace for each write to it: name what counts instead.
   void guard_type_version(PyTypeObject* type);
-  std::optional<V> written_attribute(const V& owner, PyObject* name);  // engaged with null: deleted
 
   // ---- globals, cells
   V load_global(Frame& frame, PyObject* name);
@@ -307,10 +311,14 @@ class TracerImpl {
   void add_to_set(SetValue& set, Ref<> item);
   V dict_find(DictValue& dict, PyObject* key);           // null: absent (guarded)
   void dict_store(const V& dict, Ref<> key, const V& value);
-  void note_mutation(const V& container);
+  /// Its place among the items; their number if it is not there. Runs __eq__ of keys.
+  std::size_t dict_place(DictValue& dict, PyObject* key);
+  /// Puts a value into an opened dict, or deletes the key, without a note of it.
+  void dict_put(DictValue& dict, Ref<> key, const V& value);
+  void dict_store_at(const V& dict, std::size_t place, Ref<> key, const V& value);
+  void dict_erase(const V& dict, std::size_t place);
   std::vector<V> set_items(const SetValue& set);          // in the set's order
   [[noreturn]] void no_key(const V& key);
-  void key_removed(DictValue& dict);
   void refresh_view(TupleValue& view);
   bool view_contains(TupleValue& view, const V& item);
   /// A container from outside, or what an object of a derived class is of it; null: too long, or with keys unknown here.
@@ -351,9 +359,30 @@ class TracerImpl {
   std::uint32_t collected_conditions();
 
   // ---- side effects (side_effects.cpp)
-  std::vector<AttributeWrite> attribute_writes;
-  std::vector<GlobalWrite> global_writes;
-  std::vector<V> mutated;                                 // containers and cells from outside, by first mutation
+  std::vector<Effect> effects;       // of what came from outside, in program order
+  /// A moment of the trace, for questions about what was written since.
+  struct Mark {
+    std::size_t writes;
+    std::uint64_t values;
+  };
+  Mark mark() const { return {writes_.size(), values_made}; }
+  /// Whether anything that was there at the mark has been written: contents of containers and arrays, attributes, cells, globals,
+  /// positions of iterators.
+  bool written_since(const Mark& mark) const;
+  /// Whether this one was.
+  bool written_since(const Value* owner, const Mark& mark) const;
+  /// Every write of the trace is noted, by the functions below if it is an effect. Null: nobody's in particular.
+  void note_write(const Value* owner);
+  void note_items(const V& list);                          // before they change
+  void note_item(const V& owner, Ref<> key, V value);      // a null value: deleted
+  void note_call(const V& owner, const char* method, Ref<> key, std::vector<V> arguments);
+  void note_attribute(const V& owner, PyObject* name, const V& value);
+  void note_cell(const V& cell, const V& contents);
+  void note_global(PyObject* globals, PyObject* name, const V& value);
+  /// What was assigned to a global in the trace. Not engaged: nothing; null: deleted.
+  std::optional<V> written_global(PyObject* globals, PyObject* name);
+  std::optional<V> written_attribute(const V& owner, PyObject* name);
+  bool globals_written(PyObject* globals) const;
 
   /// Calls of functools.lru_cache's wrappers and what they have to give, in order.
   struct Expectation {
@@ -361,8 +390,6 @@ class TracerImpl {
   };
   std::vector<Expectation> expectations;
   bool expecting = false;                                 // a cached function is being traced
-  int expecting_since = 0;                                // the step of its call
-  bool mutated_by_cached = false;                         // it has changed a container that was there before
   std::vector<std::pair<Ref<>, V>> cached_results;        // of cached functions: (wrapper, arguments...) and what they gave
 
   // ---- exits (exit_builder.cpp)
@@ -386,6 +413,13 @@ class TracerImpl {
   std::unordered_map<SourceRef, ValueId> float_inputs_;
   std::unordered_map<SourceRef, SymbolId> string_lengths_;
   std::vector<Ref<>> kept_;
+  struct Write {
+    const Value* owner;
+    std::uint64_t number;            // the owner's; 0: it was there before anything else
+  };
+  std::vector<Write> writes_;
+  PyObject* interned(PyObject* name);
+  std::map<std::pair<const void*, PyObject*>, V> written_names_;  // (object or globals, interned name); null: deleted
   void note_class(PyTypeObject* type, PyObject* name);
   void note_descriptor(PyTypeObject* type);
   std::set<std::pair<PyTypeObject*, PyObject*>> versioned_types_;  // and the interned name; null: anything

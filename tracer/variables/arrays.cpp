@@ -249,6 +249,7 @@ void TracerImpl::write(ArrayValue& array, ValueId value) {
   FakeStorage& storage = *array.storage;
   if (!array.writeable || array.numpy_scalar) break_graph(BreakReason::ErrorWhileTracing, "the array is read-only");
   auto* base = static_cast<ArrayValue*>(storage.input_array);
+  note_write(nullptr);
   ensure_input(storage);
   if (array.library == Library::Torch) {
     // Eager would note the write in its own graph, or refuse a backward that reads what was there before.

@@ -122,12 +122,6 @@ void TracerImpl::note_class(PyTypeObject* type, PyObject* name) {
   add_guard(std::move(guard));
 }
 
-std::optional<V> TracerImpl::written_attribute(const V& owner, PyObject* name) {
-  for (auto write = attribute_writes.rbegin(); write != attribute_writes.rend(); ++write)
-    if (write->owner == owner && PyUnicode_Compare(write->name.get(), name) == 0) return write->value;
-  return std::nullopt;
-}
-
 /// Whether a method of a class is written in Python; false: it is C's own. Anything else a class may have there is Python's matter.
 bool TracerImpl::is_python_method(PyObject* found) {
   if (PyFunction_Check(found) || is_function_like(found)) return true;
@@ -394,19 +388,15 @@ V TracerImpl::outside_dict(const V& owner, ObjectValue& value, PyObject* members
   if (!dict) break_graph(BreakReason::UnsupportedObject, "the __dict__ of " + describe(owner));
   if (dict->attributes_of) return wrapped;
   dict->attributes_of = owner;
-  // What was assigned until now belongs to it.
-  std::vector<AttributeWrite> others;
-  for (AttributeWrite& write : std::vector<AttributeWrite>(attribute_writes)) {
-    PyObject* descriptor = write.owner == owner ? fj_type_lookup(Py_TYPE(value.object.get()), write.name.get()) : nullptr;
-    if (write.owner != owner || (descriptor && Py_TYPE(descriptor) == &PyMemberDescr_Type)) {
-      others.push_back(write);
-    } else if (write.value) {
-      dict_store(wrapped, write.name, write.value);
-    } else {
-      delete_item(wrapped, wrap_constant(write.name.get()));
-    }
+  // What was assigned until now belongs to it, and is in the log.
+  for (const Effect& effect : effects) {
+    if (effect.kind != Effect::Kind::Attribute || effect.owner != owner) continue;
+    PyObject* descriptor = fj_type_lookup(Py_TYPE(value.object.get()), effect.key.get());
+    if (descriptor && Py_TYPE(descriptor) == &PyMemberDescr_Type) continue;
+    open(*dict);
+    dict_put(*dict, effect.key, effect.arguments.empty() ? nullptr : effect.arguments[0]);
+    written_names_.erase({owner.get(), effect.key.get()});
   }
-  attribute_writes = std::move(others);
   return wrapped;
 }
 
@@ -647,6 +637,7 @@ V TracerImpl::find_attribute(const V& owner, PyObject* name) {
 void TracerImpl::set_attribute(const V& owner, PyObject* name, const V& value) {
   if (auto* function = as<FunctionValue>(owner)) {
     const std::string text = text_of(name);
+    note_write(owner.get());
     if (text == "__qualname__" && constant_object(value)) {
       function->qualname = Ref<>::borrow(constant_object(value));
       return;
@@ -661,6 +652,7 @@ void TracerImpl::set_attribute(const V& owner, PyObject* name, const V& value) {
     return dict_store(function->attributes, Ref<>::borrow(name), value);
   }
   if (owner->kind == ValueKind::Dict && text_of(name) == "default_factory" && as<DictValue>(owner)->type.get() == defaultdict_type() && !owner->source) {
+    note_write(owner.get());
     as<DictValue>(owner)->default_factory = is_none(value) ? nullptr : value;
     return;
   }
@@ -750,8 +742,11 @@ void TracerImpl::store_attribute(const V& owner, PyObject* name, const V& value)
   if (auto* instance = as<InstanceValue>(owner)) {
     auto found = std::find_if(instance->attributes.begin(), instance->attributes.end(),
                               [&](auto& item) { return PyUnicode_Check(item.first.get()) && PyUnicode_Compare(item.first.get(), name) == 0; });
+    note_write(owner.get());
+    note_write(instance->dict.get());
     if (!value) {
       if (found == instance->attributes.end()) raise_no_attribute(owner, name);
+      ++instance->dict->deletions;
       instance->attributes.erase(found);
     } else if (found != instance->attributes.end()) {
       found->second = value;
@@ -774,8 +769,7 @@ void TracerImpl::store_attribute(const V& owner, PyObject* name, const V& value)
     return;
   }
   if (!value && descriptor) break_graph(BreakReason::UnsupportedObject, "deletes an attribute that the class has too");
-  object->changed = true;
-  attribute_writes.push_back({owner, Ref<>::borrow(name), value});
+  note_attribute(owner, name, value);
 }
 
 void TracerImpl::delete_attribute(const V& owner, PyObject* name) {

@@ -119,22 +119,6 @@ Ref<> TracerImpl::constant_key(const V& value) {
   break_graph(BreakReason::UnsupportedObject, "a key that is " + describe(value));
 }
 
-void TracerImpl::note_mutation(const V& container) {
-  bool* flag = nullptr;
-  if (auto* list = as<ListValue>(container)) flag = &list->mutated;
-  if (auto* dict = as<DictValue>(container)) flag = &dict->mutated;
-  if (auto* set = as<SetValue>(container)) {
-    flag = &set->mutated;
-    // How many free places a set from outside has is not known, so neither is the order after this.
-    if (container->source) set->ordered = false;
-  }
-  FJ_CHECK(flag, "mutation of something that can't be mutated");
-  if (expecting && (container->source || container->born < expecting_since)) mutated_by_cached = true;
-  if (*flag) return;
-  *flag = true;
-  if (container->source) mutated.push_back(container);
-}
-
 V TracerImpl::wrap_builtin(PyObject* object, SourceRef source) {
   constexpr Py_ssize_t kLongContainer = 2000;
   if (PyList_Check(object) && PyList_GET_SIZE(object) <= kLongContainer) {
@@ -390,12 +374,9 @@ void TracerImpl::delete_item(const V& container, const V& key) {
   if (auto* dict = as<DictValue>(container)) {
     open(*dict);
     Ref<> wanted = constant_key(key);
-    auto found = std::find_if(dict->items.begin(), dict->items.end(), [&](auto& item) { return same_key(item.first.get(), wanted.get()); });
-    if (found == dict->items.end()) no_key(key);
-    note_mutation(container);
-    key_removed(*dict);
-    dict->items.erase(found);
-    return;
+    const std::size_t place = dict_place(*dict, wanted.get());
+    if (place == dict->items.size()) no_key(key);
+    return dict_erase(container, place);
   }
   if (container->kind == ValueKind::Object || container->kind == ValueKind::Instance) {
     if (V method = python_method(container, "__delitem__")) {

@@ -86,7 +86,10 @@ V call_lru_cache(TracerImpl& t, const V& callable, PyObject* wrapper, std::vecto
     t.cached_results.emplace_back(key, result);
     return result;
   }
-  const std::size_t writes = t.attribute_writes.size() + t.global_writes.size() + t.mutated.size() + t.graph->nodes.size();
+  // The cache runs the function before what this trace has written is there.
+  if (!t.effects.empty()) break_graph(BreakReason::UnknownCall, "a cached function after side effects");
+  const TracerImpl::Mark before = t.mark();
+  const std::size_t nodes = t.graph->nodes.size();
   struct Restore {
     bool& expecting;
     ~Restore() { expecting = false; }
@@ -95,8 +98,6 @@ V call_lru_cache(TracerImpl& t, const V& callable, PyObject* wrapper, std::vecto
   {
     // Calls of cached functions within it are those of the cache's own run.
     t.expecting = true;
-    t.expecting_since = t.step;
-    t.mutated_by_cached = false;
     Restore restore{t.expecting};
     result = t.call(t.wrap_constant(t.keep(function).get()), positional, keywords);
   }
@@ -107,7 +108,7 @@ V call_lru_cache(TracerImpl& t, const V& callable, PyObject* wrapper, std::vecto
       if (!self(self, PyTuple_GET_ITEM(object, i))) return false;
     return true;
   };
-  if (!expected || !plain(plain, expected) || t.mutated_by_cached || writes != t.attribute_writes.size() + t.global_writes.size() + t.mutated.size() + t.graph->nodes.size())
+  if (!expected || !plain(plain, expected) || t.written_since(before) || nodes != t.graph->nodes.size())
     break_graph(BreakReason::UnknownCall, "a cached function whose result is no constant");
   Ref<> arguments = Ref<>::steal(PyTuple_New(Py_ssize_t(positional.size())));
   for (std::size_t i = 0; i < positional.size(); ++i) PyTuple_SET_ITEM(arguments.get(), Py_ssize_t(i), Py_NewRef(t.constant_object(constants[i])));

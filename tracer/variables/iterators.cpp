@@ -150,6 +150,7 @@ V TracerImpl::make_iterator(const V& value) {
 V TracerImpl::next(const V& value) {
   if (auto* iterator = as<IteratorValue>(value)) {
     iterator->started = true;
+    note_write(value.get());
     stopped_with = none;
     V item = iterator->next();
     if (!item && iterator->returned) stopped_with = iterator->returned;

@@ -337,7 +337,7 @@ V TracerImpl::binary(int op, const V& a, const V& b) {
   }
   if (row.op == NB_MULTIPLY && in_place && a->kind == ValueKind::List && !as<ListValue>(a)->type) {
     V repeated = binary(NB_MULTIPLY, a, b);
-    note_mutation(a);
+    note_items(a);
     as<ListValue>(a)->items = as<ListValue>(repeated)->items;
     return a;
   }
@@ -482,11 +482,12 @@ V TracerImpl::compare(int comparison, const V& a, const V& b) {
   const bool both_lists = a->kind == ValueKind::List && b->kind == ValueKind::List && as<ListValue>(a)->type.get() == as<ListValue>(b)->type.get();
   if (both_tuples || both_lists) {
     std::vector<V> left = sequence_items(a), right = sequence_items(b);
+    const Mark before = mark();
     if (equality && left.size() != right.size() && both_lists) return tracer.boolean(comparison == Py_NE);
     for (std::size_t i = 0; i < std::min(left.size(), right.size()); ++i) {
       // As CPython: identity first, then ==; the first difference decides the order.
       const bool same = left[i] == right[i] || truth(compare(Py_EQ, left[i], right[i]));
-      if (both_lists && (as<ListValue>(a)->items.size() != left.size() || as<ListValue>(b)->items.size() != right.size()))
+      if (both_lists && (written_since(a.get(), before) || written_since(b.get(), before)))
         break_graph(BreakReason::UnsupportedObject, "a list that its elements' __eq__ changes");
       if (same) continue;
       if (equality) return tracer.boolean(comparison == Py_NE);
@@ -499,10 +500,12 @@ V TracerImpl::compare(int comparison, const V& a, const V& b) {
     open(left);
     open(right);
     bool same = left.items.size() == right.items.size();
-    for (auto& [key, value] : left.items) {
-      if (!same) break;
+    const Mark before = mark();
+    for (std::size_t i = 0; same && i < left.items.size(); ++i) {
+      auto [key, value] = left.items[i];
       V other = dict_find(right, key.get());
       same = other && (other == value || truth(compare(Py_EQ, value, other)));
+      if (written_since(&left, before) || written_since(&right, before)) break_graph(BreakReason::UnsupportedObject, "a dict that an __eq__ changes");
     }
     const auto ordered = [](const DictValue& dict) { return dict.type.get() == reinterpret_cast<PyObject*>(&PyODict_Type); };
     if (same && ordered(left) && ordered(right))
@@ -561,8 +564,23 @@ bool TracerImpl::contains(const V& container, const V& item) {
       [[fallthrough]];
     case ValueKind::List: case ValueKind::Range: case ValueKind::Iterator:
       if (V method = python_method(container, "__contains__")) return truth(call(method, {item}, {}));
-      for (const V& element : sequence_items(container))
-        if (element == item || truth(compare(Py_EQ, element, item))) return true;
+      if (container->kind == ValueKind::Iterator || container->kind == ValueKind::Range) {
+        // Only as far as the item: what is behind it stays in an iterator.
+        V iterator = make_iterator(container);
+        while (V element = next(iterator)) {
+          if (element == item || truth(compare(Py_EQ, element, item))) return true;
+          check_limits();
+        }
+        return false;
+      }
+      {
+        const Mark before = mark();
+        for (const V& element : sequence_items(container)) {
+          const bool found = element == item || truth(compare(Py_EQ, element, item));
+          if (written_since(container.get(), before)) break_graph(BreakReason::UnsupportedObject, "a list that an __eq__ changes");
+          if (found) return true;
+        }
+      }
       return false;
     case ValueKind::Dict:
       return dict_find(*as<DictValue>(container), constant_key(item).get()) != nullptr;
