@@ -242,20 +242,22 @@ Val Emitter::scalar_load(const Expr& expr) {
     address = b.CreateSelect(emit(expr.predicate).real, address, harmless());
   }
   auto* real = b.CreateAlignedLoad(type, address, alignment(expr.buffer));
-  if (!expr.predicate.valid()) annotate(real, expr.buffer);
+  annotate(real, expr.buffer);
   if (!is_complex(dtype)) return {ops_.from_memory(dtype, real)};
   auto* imaginary = b.CreateAlignedLoad(type, b.CreateConstGEP1_32(type, address, 1), alignment(expr.buffer));
-  if (!expr.predicate.valid()) annotate(imaginary, expr.buffer);
+  annotate(imaginary, expr.buffer);
   return {real, imaginary};
 }
 
+/// Nothing is stored to it after the function's start, so that reading it is reading the buffer as far as aliases are concerned.
 Value* Emitter::harmless() {
   if (harmless_) return harmless_;
   llvm::IRBuilder<>::InsertPointGuard guard(b);
   b.SetInsertPoint(entry_, entry_->begin());
-  auto* type = llvm::ArrayType::get(b.getInt64Ty(), 2);
+  // As many bytes as the widest vector that is loaded: choose_shape makes at most four registers one vector.
+  auto* type = llvm::ArrayType::get(b.getInt64Ty(), std::uint64_t(std::max(16, 4 * machine_.vector_bytes) / 8));
   auto* space = b.CreateAlloca(type);
-  space->setAlignment(llvm::Align(16));
+  space->setAlignment(llvm::Align(64));
   b.CreateStore(llvm::Constant::getNullValue(type), space);
   return harmless_ = space;
 }
@@ -271,19 +273,31 @@ Val Emitter::vector_load(const Expr& expr) {
   llvm::Type* element = storage(expr.buffer);
   auto* type = llvm::FixedVectorType::get(element, unsigned(lanes_));
   const llvm::Align align = alignment(expr.buffer);
-  Value* predicate = expr.predicate.valid() ? wide(expr.predicate).real : nullptr;
   const auto lane = lane_address(expr.address);
   llvm::Instruction* loaded;
   Value* result;
   if (lane && lane->stride == SymDim(1)) {
     Value* address = b.CreateGEP(element, pointer(expr.buffer, lane->uniform), index_of(kernel_.vector_var));
-    Value* mask = predicate && mask_ ? b.CreateAnd(predicate, mask_) : predicate ? predicate : mask_;
+    Value* mask = mask_;
+    if (expr.predicate.valid()) {
+      // Where no lane is on the address may lie where no memory is mapped. A masked load may not fault there, but each such load
+      // costs the processor a microcode assist of hundreds of cycles: it gets an address that is always there.
+      Value* any;
+      if (is_vector(expr.predicate)) {
+        Value* predicate = emit(expr.predicate).real;
+        mask = mask ? b.CreateAnd(predicate, mask) : predicate;
+        any = b.CreateOrReduce(mask);
+      } else {
+        any = emit(expr.predicate).real;
+      }
+      address = b.CreateSelect(any, address, harmless());
+    }
     if (mask)
       loaded = b.CreateMaskedLoad(type, address, align, mask, llvm::Constant::getNullValue(type));
     else
       loaded = b.CreateAlignedLoad(type, address, align);
     result = first_lane_where_inactive(loaded);
-  } else if (lane && lane->stride == SymDim()) {
+  } else if (Value* predicate = expr.predicate.valid() ? wide(expr.predicate).real : nullptr; lane && lane->stride == SymDim()) {
     // The same element in all lanes, under a predicate that differs between them.
     Value* any = predicate ? b.CreateOrReduce(predicate) : static_cast<Value*>(b.getTrue());
     Value* address = b.CreateSelect(any, pointer(expr.buffer, lane->uniform), harmless());

@@ -143,7 +143,7 @@ class Emitter {
   llvm::Align alignment(int buffer) const;
   Val scalar_load(const Expr& expr);
 
-  /// 16 bytes that read as 0.
+  /// A vector of zeros in memory.
   Value* harmless();
   Value* first_lane_where_inactive(Value* loaded);
   Val vector_load(const Expr& expr);
