@@ -92,8 +92,15 @@ Value* Emitter::pointer(int buffer, const Affine& address) {
   const int at = level(variables, accumulators_of(address));
   for (const auto& [key, value] : scopes_[at].pointers)
     if (key.first == buffer && key.second == address) return value;
-  Value* base = buffer_pointer(buffer);
-  Value* offset = scalar_address(address);
+  // What doesn't change in this scope is a pointer of an outer one: the inner loop adds one index to it.
+  Affine outer, inner;
+  outer.constant = address.constant;
+  for (const auto& term : address.terms) (level(bit(term.first), 0) == at ? inner : outer).terms.push_back(term);
+  for (const auto& term : address.dynamic)
+    (level(variables_[term.first.index], accumulators_read_[term.first.index]) == at ? inner : outer).dynamic.push_back(term);
+  const bool splits = at > 0 && !(outer == Affine());
+  Value* base = splits ? pointer(buffer, outer) : buffer_pointer(buffer);
+  Value* offset = scalar_address(splits ? inner : address);
   Value* result = nullptr;
   at_level(at, [&] {
     if (parts(buffer) == 2) offset = b.CreateShl(offset, 1);
@@ -118,14 +125,15 @@ std::optional<Emitter::LaneAddress> Emitter::lane_address(const Affine& address)
 
 Value* Emitter::lane_indices() {
   Scope& scope = vector_scope();
-  if (scope.splats.contains(UINT32_MAX)) return scope.splats[UINT32_MAX].real;
+  const std::pair key{UINT32_MAX, lanes_};
+  if (scope.splats.contains(key)) return scope.splats[key].real;
   std::vector<llvm::Constant*> steps;
   for (int lane = 0; lane < lanes_; ++lane) steps.push_back(b.getInt64(std::uint64_t(lane)));
   Value* offsets = llvm::ConstantVector::get(steps);
   Value* first = b.CreateVectorSplat(unsigned(lanes_), index_of(kernel_.vector_var));
   Value* indices = b.CreateAdd(first, offsets);
   if (mask_) indices = b.CreateSelect(mask_, indices, first);
-  scope.splats[UINT32_MAX] = {indices};
+  scope.splats[key] = {indices};
   return indices;
 }
 
@@ -171,9 +179,10 @@ Val Emitter::wide(ExprId id) {
   if (lanes_ == 1 || is_vector(id)) return value;
   const int at = level(variables_[id.index], accumulators_read_[id.index]);
   auto& splats = scopes_[at].splats;
-  if (auto found = splats.find(id.index); found != splats.end()) return found->second;
+  const std::pair key{id.index, lanes_};
+  if (auto found = splats.find(key); found != splats.end()) return found->second;
   const Val spread = at_level(at, [&] { return Val{b.CreateVectorSplat(unsigned(lanes_), value.real)}; });
-  scopes_[at].splats[id.index] = spread;
+  scopes_[at].splats[key] = spread;
   return spread;
 }
 

@@ -50,7 +50,8 @@ class Emitter {
     std::uint64_t variables = 0;   // the loop's (all parallel ones share a scope)
     BasicBlock* preheader = nullptr;  // ends in a branch to the loop: invariants of the loop go here
     std::map<std::uint32_t, Value*> index;
-    std::unordered_map<std::uint32_t, Val> memo, splats;
+    std::unordered_map<std::uint32_t, Val> memo;
+    std::map<std::pair<std::uint32_t, int>, Val> splats;  // by expression and number of lanes
     std::vector<std::pair<std::pair<int, Affine>, Value*>> pointers;
     std::vector<std::pair<Affine, Value*>> addresses;
     bool vector = false;
