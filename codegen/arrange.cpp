@@ -375,6 +375,24 @@ std::optional<VarId> gathered_along(const Kernel& kernel, const Body& body) {
   return std::nullopt;
 }
 
+/// Light work on a transposed operand computes a block of rows at once: what lanes would gather for each of them is then loaded
+/// along the rows and transposed in registers. Every copy costs code, so only where there is little of it.
+constexpr int kTransposedInstructions = 8;
+
+std::vector<Jam> transposed_blocks(const Kernel& kernel, const Body& body) {
+  if (!body.reductions.empty() || !kernel.accumulators.empty() || !kernel.vector_var.valid()) return {};
+  const auto row = gathered_along(kernel, body);
+  if (!row) return {};
+  int work = 0;
+  for (const Expr& expr : kernel.expressions) {
+    work += expr.kind == ExprKind::Pointwise ? instructions(expr) : 0;
+    if (expr.predicate.valid() || !expr.address.dynamic.empty()) return {};
+  }
+  const auto extent = kernel.variables[row->index].extent.constant();
+  if (work > kTransposedInstructions || (extent && *extent < kGatherBlock)) return {};
+  return {{*row, kGatherBlock}};
+}
+
 /// Puts the parallel loops, the vector loop and the passes together.
 void build(Kernel kernel, Body body, LoweredProgram& program) {
   const std::vector<std::uint32_t> variables = all_of(body);
@@ -562,7 +580,9 @@ void arrange(Kernel kernel, Body body, LoweredProgram& program) {
   merge_variables(kernel, body, body.reductions);
   if (worth_splitting(kernel, body, program)) return split(std::move(kernel), std::move(body), program);
   kernel.vector_var = choose_vector_variable(kernel, body, all_of(body));
-  jam_and_build(std::move(kernel), std::move(body), choose_jams(kernel, body), program);
+  std::vector<Jam> jams = transposed_blocks(kernel, body);
+  if (jams.empty()) jams = choose_jams(kernel, body);
+  jam_and_build(std::move(kernel), std::move(body), std::move(jams), program);
 }
 
 void arrange_scan(Kernel kernel, Body body, LoweredProgram& program) {

@@ -61,6 +61,7 @@ constexpr std::size_t kMaximalStages = 16;
 constexpr std::size_t kMaximalStores = 16;
 // Bytes of the right matrix of a product that is computed by loops of ours.
 constexpr std::int64_t kPanel = std::int64_t(256) << 10;
+constexpr std::int64_t kRowsWorthCopying = 32;
 // Rows of a fused multi-pass kernel should stay in the cache between passes, or be many.
 constexpr std::int64_t kSmallSpace = 16384;
 constexpr std::int64_t kFewRows = 4;
@@ -341,6 +342,14 @@ class Scheduler {
     return false;
   }
 
+  bool node_is(ValueId value, Op op) const { return !is_input(value) && node(schedule_.node_of[value.index]).op == op; }
+
+  /// How many rows of the left matrix meet one right matrix; of each batch, unless the right one is the same for all.
+  std::int64_t rows_of(const Node& product) const {
+    const Dims& result = shape(product.results[0]);
+    return hint(result[result.size() - 2]);
+  }
+
   void place_product(int n) {
     const Node& product = node(n);
     const ValueId value = product.results[0];
@@ -350,7 +359,11 @@ class Scheduler {
     reduced.back() = true;
     int chosen = -1;
     std::vector<std::uint32_t> variables;
-    const bool scalar_rows = columns_contiguous(product);
+    // A weight that is given transposed is copied by rows once it serves enough rows of the left matrix: lanes run over the columns then.
+    const bool by_columns = columns_contiguous(product);
+    const bool copied = by_columns && node_is(product.operands[1], Op::transpose) && rows_of(product) >= kRowsWorthCopying;
+    if (copied) demand(product.operands[1]);
+    const bool scalar_rows = by_columns && !copied;
     for (std::size_t u = 0; u < uses_[value.index].size() && chosen < 0; ++u) {
       const int g = uses_[value.index][u].group;
       if (scalar_rows && group(g).expensive > 0) continue;

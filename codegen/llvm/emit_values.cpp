@@ -210,7 +210,10 @@ Val Emitter::compute(ExprId id) {
       result = {vector ? lane_addresses(expr.address) : scalar_address(expr.address)};
       break;
     case ExprKind::Load:
-      result = vector ? vector_load(expr) : scalar_load(expr);
+      if (const auto transposed = vector ? transposed_load(id) : std::nullopt)
+        result = *transposed;
+      else
+        result = vector ? vector_load(expr) : scalar_load(expr);
       break;
     case ExprKind::Accumulator:
       result = read_accumulator(expr.accumulator);
@@ -275,6 +278,57 @@ Value* Emitter::first_lane_where_inactive(Value* loaded) {
   if (!mask_) return loaded;
   Value* first = b.CreateVectorSplat(unsigned(lanes_), b.CreateExtractElement(loaded, std::uint64_t(0)));
   return b.CreateSelect(mask_, loaded, first);
+}
+
+std::optional<Val> Emitter::transposed_load(ExprId id) {
+  const Expr& expr = kernel_[id];
+  const auto lane = lane_address(expr.address);
+  if (mask_ || expr.predicate.valid() || !lane || lane->stride == SymDim() || lane->stride == SymDim(1) || parts(expr.buffer) != 1) return std::nullopt;
+  std::map<std::int64_t, ExprId> neighbours;  // by how many elements behind this one
+  for (std::uint32_t i = 0; i < kernel_.expressions.size(); ++i) {
+    const Expr& other = kernel_.expressions[i];
+    if (other.kind != ExprKind::Load || other.buffer != expr.buffer || other.predicate.valid()) continue;
+    if (other.address.terms != expr.address.terms || other.address.dynamic != expr.address.dynamic) continue;
+    if (const auto apart = (other.address.constant - expr.address.constant).constant()) neighbours[*apart] = ExprId{i};
+  }
+  // Groups of as many as there are lanes, from the first on.
+  std::int64_t first = 0;
+  while (neighbours.contains(first - 1)) --first;
+  first = -((-first) % lanes_);
+  for (int row = 0; row < lanes_; ++row)
+    if (!neighbours.contains(first + row)) return std::nullopt;
+
+  llvm::Type* element = storage(expr.buffer);
+  auto* type = llvm::FixedVectorType::get(element, unsigned(lanes_));
+  Value* stride = size(lane->stride);
+  Affine start = lane->uniform;
+  start.constant = start.constant + SymDim(first);
+  Value* address = b.CreateGEP(element, pointer(expr.buffer, start), b.CreateMul(index_of(kernel_.vector_var), stride));
+  std::vector<Value*> rows;
+  for (int row = 0; row < lanes_; ++row) {
+    auto* load = b.CreateAlignedLoad(type, address, alignment(expr.buffer));
+    annotate(load, expr.buffer);
+    rows.push_back(load);
+    address = b.CreateGEP(element, address, stride);
+  }
+  // The quarters beside the diagonal change places, in ever smaller blocks.
+  for (int width = lanes_ / 2; width >= 1; width /= 2)
+    for (int row = 0; row < lanes_; ++row) {
+      if (row & width) continue;
+      std::vector<int> upper, lower;
+      for (int column = 0; column < lanes_; ++column) {
+        upper.push_back(column & width ? lanes_ + column - width : column);
+        lower.push_back(column & width ? lanes_ + column : column + width);
+      }
+      Value *above = rows[std::size_t(row)], *below = rows[std::size_t(row + width)];
+      rows[std::size_t(row)] = b.CreateShuffleVector(above, below, upper);
+      rows[std::size_t(row + width)] = b.CreateShuffleVector(above, below, lower);
+    }
+  const DType dtype = program_.buffers[expr.buffer].dtype;
+  Scope& scope = scopes_[level(variables_[id.index], accumulators_read_[id.index])];
+  for (int row = 0; row < lanes_; ++row)
+    scope.memo[neighbours[first + row].index] = {ops_.from_memory(dtype, rows[std::size_t(row)])};
+  return scope.memo[id.index];
 }
 
 Val Emitter::vector_load(const Expr& expr) {

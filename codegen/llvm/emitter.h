@@ -148,6 +148,8 @@ class Emitter {
   Value* harmless();
   Value* first_lane_where_inactive(Value* loaded);
   Val vector_load(const Expr& expr);
+  /// A load whose lanes are a stride apart, where as many loads of its neighbours are wanted as there are lanes: all of them.
+  std::optional<Val> transposed_load(ExprId id);
 
   // ---- accumulators
 
