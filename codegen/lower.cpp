@@ -297,6 +297,21 @@ class GroupLowering {
     return is_half(dtype(operand)) ? pointwise(Op::cast, DType::F32, dtype(operand), {expr}) : expr;
   }
 
+  /// What a matrix product sums over the last variable of the space: a[.., m, k] * b[.., k, n]. Of booleans, any(a and b).
+  Body::Stage product_stage(const Node& node) {
+    const Index all = identity(group_.order);
+    Index left(all.begin(), all.end() - 3), right = left;
+    const std::size_t batch = left.size();
+    left.push_back(all[batch]), left.push_back(all[batch + 2]);
+    right.push_back(all[batch + 2]), right.push_back(all[batch + 1]);
+    const ExprId a = accumulated_operand(node.operands[0], left), b = accumulated_operand(node.operands[1], right);
+    const DType type = dtype(node.results[0]), wide = accumulation_dtype(type);
+    const bool boolean = type == DType::Bool;
+    const ExprId term = pointwise(boolean ? Op::bit_and : Op::mul, wide, wide, {a, b});
+    kernel_.accumulators.push_back({boolean ? Reduction::Or : Reduction::Sum, wide, {}, is_float(wide)});
+    return {int(kernel_.accumulators.size() - 1), term, {}};
+  }
+
   Body body() const {
     Body result;
     result.rows = group_.rows();
@@ -312,6 +327,11 @@ class GroupLowering {
     Body parts = body();
     for (ValueId stage : group_.stages) {
       const Node& node = node_of(stage);
+      if (node.op == Op::matmul) {
+        parts.stages.push_back(product_stage(node));
+        stages_[stage.index] = read_accumulator(parts.stages.back().accumulator, dtype(stage));
+        continue;
+      }
       const Index index = identity(group_.order);
       const ExprId operand = accumulated_operand(node.operands[0], index);
       Affine at;
@@ -444,9 +464,9 @@ class ProgramLowering {
       const int buffer = add_buffer(BufferKind::Output, int(i), output.value, strides);
       program_.output_buffers[i] = buffer;
       const bool contiguous = strides == contiguous_strides(graph_.type(output.value).shape);
+      const int producer = schedule_.producer[output.value.index];
       const bool must_be = schedule_.contiguous[output.value.index] ||
-                           (schedule_.node_of[output.value.index] >= 0 &&
-                            graph_.nodes[schedule_.node_of[output.value.index]].op == Op::matmul);
+                           (producer >= 0 && schedule_.groups[std::size_t(producer)].kind == GroupKind::Matmul);
       int& place = memory_.buffer[output.value.index];
       if (place < 0 && !from_extern(output.value) && (contiguous || !must_be)) place = buffer;
     }
@@ -507,7 +527,6 @@ class ProgramLowering {
     plan.m = shape[shape.size() - 2];
     plan.n = shape.back();
     plan.k = graph_.type(node.operands[0]).shape.back();
-    if (plan.dtype != DType::F32 && plan.dtype != DType::F64) return matmul_loops(plan, program_);
     ProgramStep step;
     step.kind = StepKind::Matmul;
     step.matmul = std::move(plan);

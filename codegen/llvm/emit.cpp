@@ -295,7 +295,7 @@ void Emitter::emit_vector_loop(VarId variable, Value* begin, Value* end, const s
   } else {
     next = run(next, lanes, shape_.unroll, false);
     if (machine_.avx512) {
-      run(next, lanes, 1, true);
+      run(next, shape_.rest_lanes, 1, true);
     } else {
       if (shape_.unroll > 1) next = run(next, lanes, 1, false);
       run(next, 1, 1, false);

@@ -50,7 +50,8 @@ class Emitter {
     std::uint64_t variables = 0;   // the loop's (all parallel ones share a scope)
     BasicBlock* preheader = nullptr;  // ends in a branch to the loop: invariants of the loop go here
     std::map<std::uint32_t, Value*> index;
-    std::unordered_map<std::uint32_t, Val> memo, splats;
+    std::unordered_map<std::uint32_t, Val> memo;
+    std::map<std::pair<std::uint32_t, int>, Val> splats;  // by expression and number of lanes
     std::vector<std::pair<std::pair<int, Affine>, Value*>> pointers;
     std::vector<std::pair<Affine, Value*>> addresses;
     bool vector = false;
@@ -143,10 +144,12 @@ class Emitter {
   llvm::Align alignment(int buffer) const;
   Val scalar_load(const Expr& expr);
 
-  /// 16 bytes that read as 0.
+  /// A vector of zeros in memory.
   Value* harmless();
   Value* first_lane_where_inactive(Value* loaded);
   Val vector_load(const Expr& expr);
+  /// A load whose lanes are a stride apart, where as many loads of its neighbours are wanted as there are lanes: all of them.
+  std::optional<Val> transposed_load(ExprId id);
 
   // ---- accumulators
 
