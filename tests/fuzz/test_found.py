@@ -2,6 +2,7 @@
 import numpy as np
 import pytest
 
+import framejit
 from case import Case, check
 from harness import both_libraries, same_as_eager, torch
 
@@ -114,3 +115,45 @@ def test_layer_norm_without_a_bias_gives_no_negative_zero(dtype):
 @pytest.mark.parametrize("numbers", ["[2, np.float64(0.25)]", "np.float64(0.25)", "[np.float32(1.5), 1.0]", "[np.int8(3)]", "(True, np.float64(1))", "[2, 0.25]"])
 def test_numpys_scalars_in_tensor_bring_their_dtype(numbers):
     check(Case("torch", f"def f(x):\n    return lib.tensor({numbers}), x + lib.tensor({numbers})\n", ["ARGS = [make((2,))]"] * 2))
+
+
+def test_a_loop_over_a_dict_that_was_changed_before_it():
+    # The loop breaks: its iterator is made again, after the change.
+    source = """\
+class Counter:
+    pass
+
+def f(table, more):
+    del table["a"]
+    table["b"] = 1
+    for key in table:
+        Counter().seen = sys._getframe().f_lineno
+    for key, value in zip(more, more.items()):
+        more_seen = sys._getframe().f_lineno
+    return list(table)
+"""
+    check(Case("numpy", "import sys\n" + source, ['ARGS = [{"a": 1, "n": 2}, {"p": 1}]'] * 2))
+    check(Case("numpy", "import sys\n" + source.replace("f(table, more):", "f(table, more):\n    more['q'] = 2"), ['ARGS = [{"a": 1, "n": 2}, {"p": 1}]'] * 2))
+
+
+@pytest.mark.skipif(torch is None, reason="needs torch")
+def test_a_new_axis_has_the_stride_it_had_before_the_rest_was_indexed():
+    # It decides whether torch takes the view assigned to itself for an overlap.
+    @framejit.compile
+    def f(z, w):
+        z[None, 1] += 3
+        return [v.stride() for v in (z[None, 1], w[None, 1], w[:, None, 2], w[1, None], w[None, None, 0], w[None, 1:2], w[..., None])]
+
+    w = torch.ones(3, 4)
+    z = torch.ones(33, dtype=torch.complex64)
+    assert f(z, w) == [v.stride() for v in (z[None, 1], w[None, 1], w[:, None, 2], w[1, None], w[None, None, 0], w[None, 1:2], w[..., None])]
+    assert z[1] == 4
+
+
+@pytest.mark.parametrize("body", ["return x.sum(dtype=np.float64)", "return x.sum(1, dtype=np.float32)", "return x.cumsum(0, dtype=np.float32)", "return np.prod(x, dtype=np.int64)"])
+def test_reductions_of_complex_in_a_real_dtype_warn(body):
+    numpy_case(body + ", np.abs(y) + 1", 'make((3, 4), "complex64")', "make((3,))")
+
+
+def test_tiling_an_array_without_elements_gives_a_view():
+    numpy_case("return np.tile(x, 2), x + 1", "make((0, 3))", "None")
