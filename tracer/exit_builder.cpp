@@ -234,6 +234,14 @@ int ExitBuilder::make(const V& value) {
       V rest = iterator.remaining ? iterator.remaining() : nullptr;
       if (rest) return step(RecipeOp::Iter, {build(rest)}).target;
       if (!iterator.maker || iterator.started) cannot(value);
+      for (const V& argument : iterator.arguments) {
+        // An iterator over a dict or a set, made before the effects, would see it change.
+        auto* view = as<TupleValue>(argument);
+        const V owner = view && view->view_of ? view->view_of : argument;
+        auto *dict = as<DictValue>(owner);
+        auto* set = as<SetValue>(owner);
+        if (owner->source && ((dict && dict->mutated) || (set && set->mutated))) cannot(value);
+      }
       std::vector<int> args = all(iterator.arguments);
       RecipeStep& made = step(RecipeOp::Call, args);
       made.object = iterator.maker;

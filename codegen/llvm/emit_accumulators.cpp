@@ -20,6 +20,8 @@ Val Emitter::identity(const AccumulatorInfo& info) {
   };
   switch (info.reduction) {
     case Reduction::Sum:
+      // A running sum begins with its first element, -0.0 too; a whole one with 0.0.
+      if (info.scan.valid() && is_float(info.dtype)) return ops_.constant(info.dtype, Scalar(-0.0));
       return ops_.constant(dtype, is_float(dtype) || is_complex(dtype) ? Scalar(0.0) : Scalar(std::int64_t(0)));
     case Reduction::Product:
       return ops_.constant(dtype, is_float(dtype) || is_complex(dtype) ? Scalar(1.0) : Scalar(std::int64_t(1)));

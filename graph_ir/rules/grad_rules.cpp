@@ -367,7 +367,8 @@ ValueId flipped(Derivation& d, ValueId x, std::int64_t axis) {
 
 void CumsumGrad(Derivation& d) {
   const auto axis = d.attrs.get<std::int64_t>("axis");
-  d.give(0, flipped(d, d.add(Op::cumsum, {flipped(d, d.cotangent, axis)}, with("axis", axis)), axis));
+  const ValueId sums = d.add(Op::cumsum, {flipped(d, d.cotangent, axis)}, with("axis", axis));
+  d.give(0, flipped(d, d.plus(sums, 0.0), axis));  // torch's sums begin with 0.0
 }
 
 // ---- indices

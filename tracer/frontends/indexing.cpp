@@ -126,10 +126,13 @@ Array apply_basic(Tracer& tracer, const Array& x, const std::vector<Index::Item>
   Array view = x;
   std::int64_t axis = 0;
   Axes removed, inserted;   // in the axes of the sliced view; in the axes of the result
+  Strides fresh;            // of the inserted axes
   std::int64_t position = 0;
   for (const auto& item : items) {
     if (item.kind == Kind::NewAxis) {
       inserted.push_back(position++);
+      // torch adds an axis before it indexes those behind it.
+      fresh.push_back(axis < view->rank() ? view->shape[axis] * view->strides[axis] : SymDim(1));
       continue;
     }
     const SymDim size = view->shape[axis];
@@ -147,7 +150,10 @@ Array apply_basic(Tracer& tracer, const Array& x, const std::vector<Index::Item>
     ++axis;
   }
   if (!removed.empty()) view = view_squeeze(tracer, view, removed);
-  if (!inserted.empty()) view = view_expand_axes(tracer, view, inserted);
+  if (!inserted.empty()) {
+    view = view_expand_axes(tracer, view, inserted);
+    for (std::size_t i = 0; i < inserted.size() && view->library == Library::Torch; ++i) view->strides[inserted[i]] = fresh[i];
+  }
   return view == x ? view_alias(tracer, x) : view;
 }
 

@@ -354,6 +354,8 @@ V numpy_tile(Tracer& tracer, const Arguments& arguments) {
   for (const SymDim& count : reps) {
     if (tracer.decide(count, Py_LT, 0)) refuse("negative repetitions");
   }
+  // Nothing to repeat: a reshaped view.
+  if (tracer.decide(product(x->shape), Py_EQ, 0)) p.refuse("an array without elements");
   // All ones is a copy in NumPy's own order.
   if (std::all_of(reps.begin(), reps.end(), [](const SymDim& count) { return count == SymDim(1); })) p.refuse("repetitions of one");
   // [d0, d1] -> [1, d0, 1, d1] -> [r0, d0, r1, d1] -> [r0*d0, r1*d1]

@@ -71,7 +71,9 @@ std::shared_ptr<IteratorValue> iterate_dict(TracerImpl& tracer, const V& owner, 
     tracer.refresh_view(*view);
     return view->items[at];
   };
-  iterator->remaining = [iterator = iterator.get(), owner, view]() -> V { return iterator->started ? nullptr : view ? V(view) : owner; };
+  // Iterators are made again before effects are replayed: then it must not have been changed before this one was made.
+  if (!(owner->source && dict.mutated))
+    iterator->remaining = [iterator = iterator.get(), owner, view]() -> V { return iterator->started ? nullptr : view ? V(view) : owner; };
   return iterator;
 }
 
