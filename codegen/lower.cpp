@@ -249,6 +249,16 @@ class GroupLowering {
     return Affine(kernel_.add(std::move(expr)));
   }
 
+  /// The index is checked where it is computed, which a stride of 0 (of an empty or repeated axis) would leave out of the address.
+  ExprId indexed_load(ValueId source, const Index& mapped, const Affine& checked, ExprId in_bounds) {
+    const int buffer = memory_.buffer[source.index];
+    const Affine address = address_in(buffer, mapped);
+    const ExprId index = checked.dynamic[0].first;
+    const bool computed = std::any_of(address.dynamic.begin(), address.dynamic.end(), [&](const auto& term) { return term.first == index; });
+    if (!computed) in_bounds = both(in_bounds, pointwise(Op::ge, DType::Bool, DType::I64, {index, position({})}));
+    return load(buffer, address, dtype(source), in_bounds);
+  }
+
   ExprId gather(const Node& node, const Index& index, ExprId predicate) {
     const ValueId source = node.operands[0];
     const auto axis = std::size_t(node.attrs.get<std::int64_t>("axis"));
@@ -258,8 +268,7 @@ class GroupLowering {
     Index mapped(index.begin(), index.begin() + axis);
     mapped.push_back(checked_index(raw, shape(source)[axis], predicate, in_bounds));
     mapped.insert(mapped.end(), index.begin() + axis + index_rank, index.end());
-    const int buffer = memory_.buffer[source.index];
-    return load(buffer, address_in(buffer, mapped), dtype(source), in_bounds);
+    return indexed_load(source, mapped, mapped[axis], in_bounds);
   }
 
   ExprId take_along(const Node& node, const Index& index, ExprId predicate) {
@@ -269,8 +278,7 @@ class GroupLowering {
     ExprId in_bounds = predicate;
     Index mapped = index;
     mapped[axis] = checked_index(raw, shape(source)[axis], predicate, in_bounds);
-    const int buffer = memory_.buffer[source.index];
-    return load(buffer, address_in(buffer, mapped), dtype(source), in_bounds);
+    return indexed_load(source, mapped, mapped[axis], in_bounds);
   }
 
   // ---- groups

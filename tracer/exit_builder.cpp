@@ -648,7 +648,7 @@ bool looks_at_frame(const Frame& frame, Exit::Kind kind) {
 void ExitBuilder::derive() {
   if (t_.inputs_requiring_gradient.empty()) return;
   try {
-    segment_->derivative = Derivative::of(*t_.graph, t_.inputs_requiring_gradient);
+    segment_->derivative = Derivative::of(*t_.graph, t_.inputs_requiring_gradient, t_.copies);
   } catch (const NoDerivative&) {
     segment_->eager_gradient = true;
   }

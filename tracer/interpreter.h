@@ -347,6 +347,9 @@ class TracerImpl {
   /// The value as a constant of the derivative.
   ValueId stopped(ValueId value);
   GradientFlow flow{*graph};
+  /// An array has got memory with these contents.
+  void note_memory(ValueId contents);
+  Copies copies;
   std::vector<int> inputs_requiring_gradient;             // of the graph
   std::vector<std::shared_ptr<FakeStorage>> input_storages;
   std::vector<SourceRef> graph_inputs;                    // in order
@@ -411,6 +414,7 @@ class TracerImpl {
   std::uint32_t collected_ = 0;
   std::unordered_map<PyObject*, V> identity_;
   std::unordered_map<SourceRef, ValueId> float_inputs_;
+  std::set<ValueId> in_memory_;      // contents of some array
   std::unordered_map<SourceRef, SymbolId> string_lengths_;
   std::vector<Ref<>> kept_;
   struct Write {

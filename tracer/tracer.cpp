@@ -89,6 +89,7 @@ void Tracer::write(ArrayValue& array, ValueId value) { impl_->write(array, value
 std::shared_ptr<ArrayValue> Tracer::new_array(Library library, ValueId value, std::optional<Strides> strides) {
   // What is computed under no_grad() is a constant.
   if (library == Library::Torch && !impl_->modes.grad && impl_->requires_gradient(value)) value = impl_->stopped(value);
+  impl_->note_memory(value);
   const Type& type = impl_->graph->type(value);
   auto storage = std::make_shared<FakeStorage>();
   storage->dtype = type.dtype;

@@ -552,9 +552,7 @@ V numpy_round(Tracer& tracer, const Arguments& arguments) {
   if (is_integer(x->dtype) && decimals >= 0 && !out) {
     Arguments copy;
     copy.positional = {given};
-    Array result = array_of(numpy_copy(tracer, copy));
-    result->numpy_scalar = array_of(given) && array_of(given)->numpy_scalar;
-    return result;
+    return numpy_result(tracer, array_of(numpy_copy(tracer, copy)));
   }
   if (!is_float(x->dtype) || decimals < 0) p.refuse("these decimals");
   if (decimals == 0) return numpy_ufunc(tracer, "rint", {V(x)}, out);
@@ -580,9 +578,7 @@ V numpy_take(Tracer& tracer, const Arguments& arguments) {
   std::int64_t axis = 0;
   if (p.absent("axis")) value = reshape(tracer, value, {product(x->shape)});
   else axis = normalise_axis(p.integer("axis", 0), x->rank());
-  Attrs attrs;
-  attrs.set("axis", axis);
-  return fresh(tracer, emit(tracer, Op::gather, {value, cast(tracer, tracer.read(*indices), DType::I64)}, std::move(attrs)));
+  return fresh(tracer, gather(tracer, value, cast(tracer, tracer.read(*indices), DType::I64), axis));
 }
 
 // ---- questions

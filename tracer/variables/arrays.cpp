@@ -169,9 +169,23 @@ void TracerImpl::ensure_input(FakeStorage& storage) {
   storage.input = int(graph->inputs.size());
   storage.contents = graph->add_input(array->source->text(), {storage.dtype, storage.shape}, storage.strides);
   graph_inputs.push_back(array->source);
+  in_memory_.insert(storage.contents);
   if (array->requires_grad && modes_outside().grad) {
     flow.want(storage.contents);
     inputs_requiring_gradient.push_back(storage.input);
+  }
+}
+
+void TracerImpl::note_memory(ValueId contents) {
+  if (!in_memory_.insert(contents).second) {
+    copies.twice.insert(contents);
+    return;
+  }
+  // Mostly the last node's result.
+  for (auto node = graph->nodes.rbegin(); node != graph->nodes.rend(); ++node) {
+    if (std::find(node->results.begin(), node->results.end(), contents) == node->results.end()) continue;
+    if (may_be_view(node->op)) copies.maps.insert(contents);
+    return;
   }
 }
 
@@ -281,6 +295,7 @@ void TracerImpl::write(ArrayValue& array, ValueId value) {
     }
   }
   storage.contents = value;
+  note_memory(value);
   ++storage.version;
   if (array.library == Library::Torch) ++*array.torch_version;
 }

@@ -213,6 +213,13 @@ std::uint64_t torch_modes() {
   return word;
 }
 
+bool torch_saved_tensors_hooks() {
+  static PyObject* const top = torch_attribute({"_C", "_autograd", "_top_saved_tensors_default_hooks"});
+  const Ref<> hooks = top != nullptr ? Ref<>::steal(PyObject_CallOneArg(top, Py_True)) : Ref<>();
+  PyErr_Clear();
+  return hooks.get() != Py_None;
+}
+
 std::optional<DType> torch_autocast_dtype() {
   if (!(torch_modes() & torch_mode_bits::kAutocast)) return std::nullopt;
   const Getters* get = getters();
