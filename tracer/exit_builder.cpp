@@ -238,9 +238,7 @@ int ExitBuilder::make(const V& value) {
         // An iterator over a dict or a set, made before the effects, would see it change.
         auto* view = as<TupleValue>(argument);
         const V owner = view && view->view_of ? view->view_of : argument;
-        auto *dict = as<DictValue>(owner);
-        auto* set = as<SetValue>(owner);
-        if (owner->source && ((dict && dict->mutated) || (set && set->mutated))) cannot(value);
+        if (owner->source && (as<DictValue>(owner) || as<SetValue>(owner)) && t_.written_since(owner.get(), {})) cannot(value);
       }
       std::vector<int> args = all(iterator.arguments);
       RecipeStep& made = step(RecipeOp::Call, args);

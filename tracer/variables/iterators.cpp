@@ -72,7 +72,7 @@ std::shared_ptr<IteratorValue> iterate_dict(TracerImpl& tracer, const V& owner, 
     return view->items[at];
   };
   // Iterators are made again before effects are replayed: then it must not have been changed before this one was made.
-  if (!(owner->source && dict.mutated))
+  if (!(owner->source && tracer.written_since(owner.get(), {})))
     iterator->remaining = [iterator = iterator.get(), owner, view]() -> V { return iterator->started ? nullptr : view ? V(view) : owner; };
   return iterator;
 }
