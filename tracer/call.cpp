@@ -360,7 +360,7 @@ V TracerImpl::call_without_row(const V& callable, PyObject* object, std::vector<
     }
     return call(part("func"), std::move(arguments), merged_keywords(std::move(merged), keywords));
   }
-  if (method && PyFunction_Check(method)) {
+  if (method && is_python_method(method)) {
     class_attribute(type_of(callable), call_name);
     if (method == module_call()) return call_module(callable, std::move(positional), std::move(keywords));
     positional.insert(positional.begin(), callable);

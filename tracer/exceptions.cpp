@@ -244,7 +244,7 @@ V TracerImpl::make_exception(PyTypeObject* type, std::vector<V> positional, Keyw
   static PyObject* const new_name = PyUnicode_InternFromString("__new__");
   static PyObject* const init_name = PyUnicode_InternFromString("__init__");
   PyObject *maker = class_attribute(type, new_name), *init = class_attribute(type, init_name);
-  const bool python_init = init && PyFunction_Check(init);
+  const bool python_init = init && is_python_method(init);
   if (Py_TYPE(type) != &PyType_Type || !maker || PyFunction_Check(maker) || Py_TYPE(maker) == &PyStaticMethod_Type ||
       (!keywords.empty() && !python_init) || !keeps_its_arguments(type))
     break_graph(BreakReason::Raise, source_text());

@@ -422,6 +422,7 @@ class TracerImpl {
     std::uint64_t number;            // the owner's; 0: it was there before anything else
   };
   std::vector<Write> writes_;
+  int comparisons_ = 0;              // of each other's parts, that are under way
   PyObject* interned(PyObject* name);
   std::map<std::pair<const void*, PyObject*>, V> written_names_;  // (object or globals, interned name); null: deleted
   void note_class(PyTypeObject* type, PyObject* name);

@@ -14,12 +14,6 @@ namespace {
 
 bool is_effect(RecipeOp op) { return op >= RecipeOp::SetItems; }
 
-/// The class of C code a class is built on, whose tp_new makes its instances.
-PyTypeObject* builtin_base(PyTypeObject* type) {
-  while (type->tp_flags & Py_TPFLAGS_HEAPTYPE && type->tp_base) type = type->tp_base;
-  return type;
-}
-
 std::vector<std::int64_t> evaluate(const Dims& dims, std::span<const std::int64_t> symbols) {
   std::vector<std::int64_t> values;
   values.reserve(dims.size());
@@ -39,6 +33,17 @@ bool is_whole_view(PyObject* base, const std::vector<std::int64_t>& shape, const
 }
 
 }  // namespace
+
+PyTypeObject* builtin_base(PyTypeObject* type) {
+  static PyObject* const name = PyUnicode_InternFromString("__new__");
+  while (type->tp_flags & Py_TPFLAGS_HEAPTYPE && type->tp_base) {
+    PyObject* maker = PyDict_GetItemWithError(type->tp_dict, name);
+    // C code makes heap types too: what has a tp_new has this.
+    if (maker && PyCFunction_Check(maker) && PyCFunction_GET_SELF(maker) == reinterpret_cast<PyObject*>(type)) break;
+    type = type->tp_base;
+  }
+  return type;
+}
 
 RecipeRun::RecipeRun(const Segment& segment, const FrameValues& values, const GuardBindings& bindings,
                      std::span<const std::int64_t> symbols)

@@ -49,6 +49,9 @@ enum class RecipeOp : std::uint8_t {
   BumpVersion,    // tensor args[0], by `index`
 };
 
+/// The class of C code a class is built on, whose tp_new makes its instances.
+PyTypeObject* builtin_base(PyTypeObject* type);
+
 struct RecipeStep {
   RecipeOp op;
   int target = -1;                 // register

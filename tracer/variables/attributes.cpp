@@ -105,6 +105,7 @@ void TracerImpl::note_descriptor(PyTypeObject* type) {
 
 void TracerImpl::note_class(PyTypeObject* type, PyObject* name) {
   if (!(type->tp_flags & Py_TPFLAGS_HEAPTYPE)) return;  // static types don't change
+  if (!type->tp_mro) break_graph(BreakReason::UnsupportedObject, "a class that is not finished");
   if (!made_classes_.empty() && made_classes_.count(reinterpret_cast<PyObject*>(type))) return;  // nobody else has it
   Ref<> interned = Ref<>::borrow(name);
   if (interned && !PyUnicode_CHECK_INTERNED(name)) {

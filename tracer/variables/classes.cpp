@@ -8,6 +8,7 @@
 
 #include "runtime/base/error.h"
 #include "tracer/interpreter.h"
+#include "tracer/recipe.h"
 #include "tracer/variables/containers.h"
 #include "tracer/variables/functional.h"
 #include "tracer/variables/proxies.h"
@@ -16,12 +17,6 @@
 namespace fj {
 
 namespace {
-
-PyTypeObject* builtin_base(PyTypeObject* type) {
-  auto* defaulting = reinterpret_cast<PyTypeObject*>(defaultdict_type());
-  while (type != defaulting && type->tp_flags & Py_TPFLAGS_HEAPTYPE && type->tp_base) type = type->tp_base;
-  return type;
-}
 
 PyObject* name_object(const char* text) {
   PyObject* name = PyUnicode_InternFromString(text);
@@ -114,12 +109,14 @@ V TracerImpl::make_instance(PyTypeObject* type, std::vector<V> positional, Keywo
     // The __new__ of a namedtuple is generated code: what it does, by the fields.
     if (V tuple = make_named_tuple(type, positional, keywords)) return tuple;
   }
-  if (own_new || (maker && PyFunction_Check(maker))) {
+  if (own_new || (maker && is_python_method(maker))) {
     Ref<> function = own_new ? Ref<>::steal(PyObject_GetAttrString(maker, "__func__")) : Ref<>::borrow(maker);
     std::vector<V> arguments = positional;
     arguments.insert(arguments.begin(), wrap_constant(reinterpret_cast<PyObject*>(type)));
     made = call(wrap_constant(keep(function).get()), std::move(arguments), keywords);
   } else if (builtin_base(type) == &PyBaseObject_Type) {
+    // An __init__ of C code fills fields that nobody here knows.
+    if (init && !own_init && type->tp_init != PyBaseObject_Type.tp_init) break_graph(BreakReason::UnknownCall, type_name(type) + "()");
     if ((!positional.empty() || !keywords.empty()) && !own_init) {
       if (type->tp_init == PyBaseObject_Type.tp_init)
         raise(PyExc_TypeError, {tracer.string(std::string(type->tp_name) + "() takes no arguments")}, BreakReason::ErrorWhileTracing, "arguments of " + std::string(type->tp_name));
@@ -182,7 +179,7 @@ V TracerImpl::call_type(const V& callable, PyTypeObject* type, std::vector<V> po
   if (type == &PyMethod_Type && positional.size() == 2 && keywords.empty()) return bound_method(positional[0], positional[1]);
   static PyObject* const call_name = name_object("__call__");
   PyTypeObject* meta = Py_TYPE(type);
-  if (PyObject* own = class_attribute(meta, call_name); own && PyFunction_Check(own)) {
+  if (PyObject* own = class_attribute(meta, call_name); own && is_python_method(own)) {
     if (is_enum_type(type))
       if (V member = enum_member(*this, type, positional, keywords)) return member;
     positional.insert(positional.begin(), callable);
@@ -276,7 +273,7 @@ V reduced(TracerImpl& tracer, const V& owner) {
   static PyObject* const special[] = {name_object("__getnewargs_ex__"), name_object("__getnewargs__"), name_object("__reduce__")};
   for (PyObject* name : special) {
     PyObject* found = tracer.class_attribute(type, name);
-    if (found && PyFunction_Check(found)) return nullptr;
+    if (found && tracer.is_python_method(found)) return nullptr;
   }
   if (is_exception_type(type) || (owner->kind == ValueKind::Object && !as<ObjectValue>(owner)->source)) return nullptr;
   Ref<> copyreg = Ref<>::steal(PyImport_ImportModule("copyreg"));
@@ -284,7 +281,7 @@ V reduced(TracerImpl& tracer, const V& owner) {
   if (!maker) return nullptr;
   V state;
   PyObject* own_state = tracer.class_attribute(type, state_name);
-  if (own_state && PyFunction_Check(own_state)) {
+  if (own_state && tracer.is_python_method(own_state)) {
     state = tracer.call(tracer.bind_class_attribute(own_state, owner, type), {}, {});
   } else {
     // The dict itself, and what slots hold beside it.

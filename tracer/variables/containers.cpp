@@ -93,10 +93,16 @@ Ref<> TracerImpl::constant_key(const V& value) {
       static PyObject* const hash_name = PyUnicode_InternFromString("__hash__");
       PyObject* method = class_attribute(type, hash_name);
       if (method == Py_None) unhashable(type->tp_name);
-      if (method && PyFunction_Check(method)) {
+      if (method && is_python_method(method)) {
         PyObject* hash = constant_object(call(wrap_constant(method), {value}, {}));
         if (!hash || !PyLong_CheckExact(hash)) break_graph(BreakReason::UnsupportedObject, "a hash that is no constant");
-        return make_proxy(*this, value, PyObject_Hash(hash));
+        // As a class's hash: the number itself if it fits, and -1 means an error.
+        Py_ssize_t number = PyLong_AsSsize_t(hash);
+        if (number == -1 && PyErr_Occurred()) {
+          PyErr_Clear();
+          number = PyObject_Hash(hash);
+        }
+        return make_proxy(*this, value, number == -1 ? -2 : number);
       }
       if (type->tp_hash == PyBaseObject_Type.tp_hash) {
         auto* real = as<ObjectValue>(value);

@@ -162,7 +162,7 @@ V TracerImpl::next(const V& value) {
     static PyObject* const next_name = PyUnicode_InternFromString("__next__");
     PyTypeObject* type = type_of(value);
     PyObject* method = class_attribute(type, next_name);
-    if (method && PyFunction_Check(method)) {
+    if (method && is_python_method(method)) {
       stopped_with = none;
       return catch_stop_iteration([&] { return call(wrap_constant(method), {value}, {}); });
     }

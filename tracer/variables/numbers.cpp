@@ -456,6 +456,14 @@ std::optional<V> TracerImpl::try_comparison(int comparison, const V& a, const V&
 }
 
 V TracerImpl::compare(int comparison, const V& a, const V& b) {
+  // Containers in themselves have no end.
+  constexpr int kDeepest = 200;
+  struct Deeper {
+    int& depth;
+    explicit Deeper(int& counter) : depth(counter) { ++depth; }
+    ~Deeper() { --depth; }
+  } deeper(comparisons_);
+  if (comparisons_ > kDeepest) break_graph(BreakReason::UnsupportedObject, "a comparison of containers in containers");
   if (is_unwrapped_array(a) || is_unwrapped_array(b)) break_graph(BreakReason::UnsupportedArray, describe(is_unwrapped_array(a) ? a : b));
   const bool equality = comparison == Py_EQ || comparison == Py_NE;
   if (is_array(a) || is_array(b)) {
