@@ -5,6 +5,7 @@
 
 #include "runtime/base/error.h"
 #include "tracer/interpreter.h"
+#include "tracer/recipe.h"
 #include "tracer/variables/functional.h"
 
 namespace fj {
@@ -277,6 +278,9 @@ V TracerImpl::call_without_row(const V& callable, PyObject* object, std::vector<
       positional.erase(positional.begin());
       auto* made = reinterpret_cast<PyTypeObject*>(type);
       const bool plain = PyCFunction_GET_SELF(object) == reinterpret_cast<PyObject*>(&PyBaseObject_Type);
+      // Python refuses another class's __new__, and arguments nobody takes.
+      const bool excess = plain && (!positional.empty() || !keywords.empty()) && (made->tp_new != PyBaseObject_Type.tp_new ? true : made->tp_init == PyBaseObject_Type.tp_init);
+      if (excess || PyCFunction_GET_SELF(object) != reinterpret_cast<PyObject*>(builtin_base(made))) break_graph(BreakReason::UnknownCall, std::string("__new__ of ") + made->tp_name);
       return new_instance(made, plain ? std::vector<V>() : positional, plain ? Keywords() : keywords);
     }
   }
@@ -298,6 +302,7 @@ V TracerImpl::call_without_row(const V& callable, PyObject* object, std::vector<
       BuiltinValue method;
       method.owner = positional[0];
       method.name = text_of(reinterpret_cast<PyDescrObject*>(object)->d_name);
+      method.descriptor = Ref<>::borrow(object);
       positional.erase(positional.begin());
       return call_builtin_method(method, std::move(positional), std::move(keywords));
     }

@@ -437,6 +437,12 @@ V match_class(TracerImpl& tracer, const V& subject, const V& type, int positiona
     }
   }
   for (const V& name : tracer.sequence_items(names)) wanted.push_back(name);
+  std::set<std::string> asked;
+  for (const V& name : wanted) {
+    PyObject* text = tracer.constant_object(name);
+    if (!text || !PyUnicode_CheckExact(text) || !asked.insert(text_of(text)).second)
+      break_graph(BreakReason::ErrorWhileTracing, "patterns of attributes that are none, or the same twice");
+  }
   for (const V& name : wanted) {
     PyObject* text = tracer.constant_object(name);
     V found = text ? tracer.find_attribute(subject, text) : nullptr;
@@ -755,7 +761,7 @@ void TracerImpl::execute(Frame& frame, const FjInstr& instr, std::optional<V>& r
       return dict_store(dict, constant_key(key), value);
     }
     case FJ_LIST_EXTEND: {
-      std::vector<V> items = sequence_items(pop(frame));
+      std::vector<V> items = listed_items(pop(frame));
       V list = peek(frame, arg);
       note_items(list);
       auto& target = as<ListValue>(list)->items;

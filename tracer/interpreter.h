@@ -285,6 +285,7 @@ class TracerImpl {
   std::optional<V> try_operator(const BinaryMethods& methods, bool in_place, const V& a, const V& b);
   /// `a.__add__(b)` and so on of C types; null: `name` is no operator's.
   V operator_method(const std::string& name, const V& owner, const V& other);
+  static bool operator_method_known(const std::string& name);
   /// `str % value`; null: not such operands.
   V format_percent(const V& format, const V& value);
   /// A method of the class that is Python code, bound; null: the class has none, or C's.
@@ -303,6 +304,10 @@ class TracerImpl {
 
   // ---- containers and iteration (variables/containers.cpp, iterators.cpp)
   std::vector<V> sequence_items(const V& value);
+  /// As list() and tuple() take them: they ask for the length first.
+  std::vector<V> listed_items(const V& value);
+  /// iter(value), whose class is then asked how long it is.
+  V make_measured_iterator(const V& value);
   V get_item(const V& container, const V& key);
   void set_item(const V& container, const V& key, const V& value);
   void delete_item(const V& container, const V& key);

@@ -3,6 +3,9 @@
 /// For a real object the lookup is done on the real type and instance dict, and what it found is guarded: what the class
 /// and its bases have under that name, the presence of the key in the instance dict, the absence where the
 /// class answers. Python code on the way (property, __getattr__, descriptors) is inlined.
+#include <Python.h>
+#include <structmember.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -661,7 +664,8 @@ void TracerImpl::set_attribute(const V& owner, PyObject* name, const V& value) {
   if ((!object && owner->kind != ValueKind::Instance) ||
       (object && (PyModule_Check(object->object.get()) || PyType_Check(object->object.get()) || array_library(object->object.get()) ||
                   PyFunction_Check(object->object.get()) || is_plain(object->object.get()) ||
-                  has_own_rules(Py_TYPE(object->object.get()), "__setattr__", reinterpret_cast<void*>(PyObject_GenericSetAttr)))))
+                  has_own_rules(Py_TYPE(object->object.get()), "__setattr__", reinterpret_cast<void*>(PyObject_GenericSetAttr)))) ||
+      (!object && has_own_rules(as<InstanceValue>(owner)->type.get(), "__setattr__", reinterpret_cast<void*>(PyObject_GenericSetAttr))))
     break_graph(BreakReason::UnsupportedObject, "assigns an attribute of " + describe(owner));
   static PyObject* const setattr_name = intern("__setattr__");
   PyTypeObject* type = type_of(owner);
@@ -700,6 +704,12 @@ bool TracerImpl::plain_module_store(const V& owner, ObjectValue& object, PyObjec
 
 namespace {
 
+/// Of a class's __slots__.
+bool is_slot(PyObject* member) {
+  const PyMemberDef* field = reinterpret_cast<PyMemberDescrObject*>(member)->d_member;
+  return field->type == T_OBJECT_EX && field->flags == 0;
+}
+
 bool has_instance_dict(PyTypeObject* type) {
   static PyObject* const name = intern("__dict__");
   PyObject* found = fj_type_lookup(type, name);
@@ -719,6 +729,8 @@ void TracerImpl::store_attribute(const V& owner, PyObject* name, const V& value)
   PyObject* descriptor = class_attribute(type, name);
   const bool member = descriptor && Py_TYPE(descriptor) == &PyMemberDescr_Type;
   const char* verb = value ? "assigns" : "deletes";
+  // A field of C code may be read-only or of another kind than an object.
+  if (member && !is_slot(descriptor)) break_graph(BreakReason::UnsupportedObject, std::string(verb) + " '" + text_of(name) + "' of " + describe(owner));
   if (descriptor && Py_TYPE(descriptor)->tp_descr_set && !member) {
     note_descriptor(Py_TYPE(descriptor));
     if (Py_TYPE(descriptor) == &PyProperty_Type) {

@@ -226,6 +226,22 @@ std::vector<V> TracerImpl::sequence_items(const V& value) {
   }
 }
 
+V TracerImpl::make_measured_iterator(const V& value) {
+  V iterator = make_iterator(value);
+  if (value->kind != ValueKind::Object && value->kind != ValueKind::Instance) return iterator;
+  V method = python_method(value, "__len__");
+  if (!method) method = python_method(value, "__length_hint__");
+  if (!method) return iterator;
+  auto size = tracer.constant_int(call(method, {}, {}));
+  if (!size || *size < 0) break_graph(BreakReason::ErrorWhileTracing, "a length that is none");
+  return iterator;
+}
+
+std::vector<V> TracerImpl::listed_items(const V& value) {
+  if (value->kind != ValueKind::Object && value->kind != ValueKind::Instance) return sequence_items(value);
+  return sequence_items(make_measured_iterator(value));
+}
+
 V TracerImpl::length(const V& value) {
   switch (value->kind) {
     case ValueKind::Tuple: return tracer.integer(std::int64_t(sequence_items(value).size()));

@@ -59,7 +59,8 @@ void for_each_item(TracerImpl& tracer, const V& owner, const V& from, Use use) {
     for (const V& item : tracer.sequence_items(from)) use(item);
     return;
   }
-  V iterator = tracer.make_iterator(from);
+  const bool deque = bool(as<ListValue>(owner)->type);
+  V iterator = deque ? tracer.make_iterator(from) : tracer.make_measured_iterator(from);
   while (V item = tracer.next(iterator)) {
     use(item);
     tracer.check_limits();

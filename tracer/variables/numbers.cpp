@@ -230,8 +230,11 @@ V TracerImpl::array_operand(const V& value, const V& array) {
 
 V TracerImpl::index_number(const V& value) {
   if (value->kind == ValueKind::SymInt) return value;
-  if (V method = python_method(value, "__index__")) return call(method, {}, {});
-  return number_part(value);
+  V method = python_method(value, "__index__");
+  if (!method || PyType_IsSubtype(type_of(value), &PyLong_Type)) return number_part(value);  // an int is its own index
+  V number = call(method, {}, {});
+  if (type_of(number) != &PyLong_Type) break_graph(BreakReason::ErrorWhileTracing, "__index__ that gives " + describe(number));
+  return number;
 }
 
 std::optional<V> TracerImpl::try_operator(const BinaryMethods& row, bool in_place, const V& a, const V& b) {
@@ -278,11 +281,12 @@ V TracerImpl::binary(int op, const V& a, const V& b) {
     V result = binary(op, part, b);
     return result == part ? a : result;
   }
+  if (row.op == NB_REMAINDER)
+    if (V text = format_percent(a, b)) return text;
   if (V part = builtin_part(b)) return binary(op, a, part);
   if (auto* list = as<ListValue>(a)) {
     auto* other = as<ListValue>(b);
     if (row.op == NB_ADD && ((other && other->type.get() == list->type.get()) || in_place)) {
-      std::vector<V> items = sequence_items(b);
       V result = a;
       if (!in_place) {
         auto fresh = std::make_shared<ListValue>();
@@ -291,7 +295,7 @@ V TracerImpl::binary(int op, const V& a, const V& b) {
         fresh->longest = list->longest;
         result = fresh;
       }
-      std::vector<V> given{tracer.list(items)};
+      std::vector<V> given{b};
       Keywords no_keywords;
       container_method(result, "extend", given, no_keywords);
       return result;
@@ -407,6 +411,12 @@ V TracerImpl::operator_method(const std::string& name, const V& owner, const V& 
   for (int comparison = 0; comparison < 6; ++comparison)
     if (name == kComparisonMethod[comparison]) return compare(comparison, owner, other);
   return nullptr;
+}
+
+bool TracerImpl::operator_method_known(const std::string& name) {
+  for (const BinaryRow& row : kBinary)
+    if (name == row.method || name == row.reflected) return true;
+  return std::find(std::begin(kComparisonMethod), std::end(kComparisonMethod), name) != std::end(kComparisonMethod) || name == "__divmod__" || name == "__rdivmod__";
 }
 
 V TracerImpl::unary(int opcode, const V& a) {

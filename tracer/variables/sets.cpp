@@ -121,7 +121,8 @@ V set_operator(TracerImpl& tracer, int op, const V& a, const V& b) {
   Function function = op == NB_OR ? PyNumber_Or : op == NB_AND ? PyNumber_And : op == NB_SUBTRACT ? PyNumber_Subtract : op == NB_XOR ? PyNumber_Xor : nullptr;
   if (!function) return nullptr;
   // With a view the result is built in another way, in another order.
-  return new_set(checked(tracer, Ref<>::steal(function(left->real.get(), other.get()))), ordered && !is_view);
+  Ref<> first = is_view && left->frozen ? Ref<>::steal(PySet_New(left->real.get())) : left->real;
+  return new_set(checked(tracer, Ref<>::steal(function(first.get(), other.get()))), ordered && !is_view);
 }
 
 V set_comparison(TracerImpl& tracer, int comparison, const V& a, const V& b) {
@@ -134,8 +135,10 @@ V set_comparison(TracerImpl& tracer, int comparison, const V& a, const V& b) {
 V set_method(TracerImpl& tracer, const V& owner, const std::string& name, std::vector<V>& arguments) {
   auto& set = *as<SetValue>(owner);
   if (name == "__init__" && !set.frozen) {
+    std::vector<V> nothing;
+    if (PySet_GET_SIZE(set.real.get())) set_method(tracer, owner, "clear", nothing);
     if (arguments.empty()) return tracer.none;
-    return set_method(tracer, owner, "update", arguments);
+    return arguments.size() == 1 ? set_method(tracer, owner, "update", arguments) : nullptr;
   }
   struct Row {
     const char* name;
