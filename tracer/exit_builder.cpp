@@ -208,12 +208,15 @@ int ExitBuilder::make(const V& value) {
     case ValueKind::Set: {
       auto& set = *as<SetValue>(value);
       Ref<> items = Ref<>::steal(PySequence_List(set.real.get()));
+      for (Py_ssize_t i = 0; i < PyList_GET_SIZE(items.get()); ++i)
+        if (hashed_by_its_class(PyList_GET_ITEM(items.get(), i))) cannot(value);
       if (set.ordered) {
         // Put together in its order it has to come out in its order.
         Ref<> again = Ref<>::steal(PySet_New(nullptr));
         for (Py_ssize_t i = 0; i < PyList_GET_SIZE(items.get()); ++i) PySet_Add(again.get(), PyList_GET_ITEM(items.get(), i));
         Ref<> order = Ref<>::steal(PySequence_List(again.get()));
         PyErr_Clear();
+        if (PyList_GET_SIZE(order.get()) != PyList_GET_SIZE(items.get())) cannot(value);
         for (Py_ssize_t i = 0; i < PyList_GET_SIZE(items.get()); ++i)
           if (PyList_GET_ITEM(order.get(), i) != PyList_GET_ITEM(items.get(), i)) cannot(value);
       }

@@ -57,7 +57,7 @@ void TracerImpl::open(DictValue& dict) {
     // The order is the OrderedDict's own, not that of the dict it is built on.
     Ref<> iterator = Ref<>::steal(PyODict_Type.tp_iter(real));
     keys = iterator ? Ref<>::steal(PySequence_List(iterator.get())) : Ref<>();
-    if (!keys) break_graph(BreakReason::ErrorWhileTracing, take_error());
+    if (!keys || PyList_GET_SIZE(keys.get()) != PyDict_GET_SIZE(real)) break_graph(BreakReason::ErrorWhileTracing, take_error());
     add_guard(GuardKind::Elements, dict.source, keys.get());
   } else {
     keys = Ref<>::steal(PyDict_Keys(real));
