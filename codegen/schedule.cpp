@@ -54,6 +54,8 @@ int operation_cost(Op op) {
 // compile time: kernels of a few hundred operations still compile in some 10 ms).
 constexpr int kCheapCost = 4;
 constexpr int kExpensive = 16;
+// One simple operation on what is in memory.
+constexpr int kConversion = 2;
 constexpr int kMaximalRecomputation = 64;
 constexpr int kMaximalInlined = 256;
 // More reductions or stores in one loop than there are registers and store streams gain nothing.
@@ -612,7 +614,7 @@ class Scheduler {
     }
     if (crowded) return true;
     // An element of a product's operand is used in as many steps as the other operand has rows.
-    if (cost > 1 && std::any_of(uses.begin(), uses.end(), [&](const Use& use) { return has_product(use.group); })) return true;
+    if (cost > kConversion && std::any_of(uses.begin(), uses.end(), [&](const Use& use) { return has_product(use.group); })) return true;
     if (cost <= kCheapCost) return false;
     if (several || cost * int(uses.size() - 1) > kMaximalRecomputation) return true;
     return repeated(uses[0]);

@@ -230,6 +230,14 @@ Val Emitter::compute(ExprId id) {
       break;
     }
     case ExprKind::Pointwise: {
+      if (const auto fact = known(id)) {
+        result = ops_.constant(DType::Bool, Scalar(*fact));
+        break;
+      }
+      if (const auto taken = expr.op == Op::where ? known(expr.args[0]) : std::nullopt; taken && leaves_no_trace(expr.args[*taken ? 2 : 1])) {
+        result = argument(expr.args[*taken ? 1 : 2], vector);
+        break;
+      }
       std::vector<Val> args;
       for (ExprId arg : expr.args) args.push_back(argument(arg, vector));
       result = ops_.apply(expr.op, expr.dtype, expr.operand_dtype, args);
@@ -336,22 +344,24 @@ Val Emitter::vector_load(const Expr& expr) {
   llvm::Type* element = storage(expr.buffer);
   auto* type = llvm::FixedVectorType::get(element, unsigned(lanes_));
   const llvm::Align align = alignment(expr.buffer);
+  const ExprId condition = unknown_part(expr.predicate);
+  if (condition.valid() && known(condition) == false) return {ops_.from_memory(dtype, llvm::Constant::getNullValue(type))};
   const auto lane = lane_address(expr.address);
   llvm::Instruction* loaded;
   Value* result;
   if (lane && lane->stride == SymDim(1)) {
     Value* address = b.CreateGEP(element, pointer(expr.buffer, lane->uniform), index_of(kernel_.vector_var));
     Value* mask = mask_;
-    if (expr.predicate.valid()) {
+    if (condition.valid()) {
       // Where no lane is on the address may lie where no memory is mapped. A masked load may not fault there, but each such load
       // costs the processor a microcode assist of hundreds of cycles: it gets an address that is always there.
       Value* any;
-      if (is_vector(expr.predicate)) {
-        Value* predicate = emit(expr.predicate).real;
+      if (is_vector(condition)) {
+        Value* predicate = emit(condition).real;
         mask = mask ? b.CreateAnd(predicate, mask) : predicate;
         any = b.CreateOrReduce(mask);
       } else {
-        any = emit(expr.predicate).real;
+        any = emit(condition).real;
       }
       address = b.CreateSelect(any, address, harmless());
     }
@@ -360,7 +370,7 @@ Val Emitter::vector_load(const Expr& expr) {
     else
       loaded = b.CreateAlignedLoad(type, address, align);
     result = first_lane_where_inactive(loaded);
-  } else if (Value* predicate = expr.predicate.valid() ? wide(expr.predicate).real : nullptr; lane && lane->stride == SymDim()) {
+  } else if (Value* predicate = condition.valid() ? wide(condition).real : nullptr; lane && lane->stride == SymDim()) {
     // The same element in all lanes, under a predicate that differs between them.
     Value* any = predicate ? b.CreateOrReduce(predicate) : static_cast<Value*>(b.getTrue());
     Value* address = b.CreateSelect(any, pointer(expr.buffer, lane->uniform), harmless());

@@ -4,6 +4,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <unordered_map>
 
 #include <llvm/ADT/STLFunctionalExtras.h>
@@ -202,6 +203,20 @@ class Emitter {
 
   void emit_loop(const Statement& statement);
   void emit_vector_loop(VarId variable, Value* begin, Value* end, const std::vector<Statement>& body);
+  /// Where a comparison of positions changes its value along the vector loop: the loop runs in pieces, and in each the comparison is
+  /// known. So a concatenation loads from one array at a time, and the inside of a padded one needs no masks.
+  struct Cut {
+    Affine at;  // the first index behind it
+    std::vector<std::pair<ExprId, bool>> facts;  // comparisons, with their value behind it
+  };
+  std::vector<Cut> find_cuts(VarId variable) const;
+  void emit_pieces(Value* begin, Value* end, const std::vector<Cut>& cuts, llvm::function_ref<void(Value*, Value*)> emit_piece);
+  /// What is known here of a condition.
+  std::optional<bool> known(ExprId condition) const;
+  /// The condition without the parts of a conjunction that are known to hold here; invalid if nothing is left.
+  ExprId unknown_part(ExprId condition) const;
+  /// Nobody can tell whether the value was computed.
+  bool leaves_no_trace(ExprId id) const;
   Value* active_lanes(Value* index, Value* end, int lanes);
   void emit_items();
 
@@ -224,6 +239,7 @@ class Emitter {
   std::vector<llvm::MDNode*> alias_scopes_;
   Value* harmless_ = nullptr;
   Value* mask_ = nullptr;
+  std::map<std::uint32_t, bool> known_;  // comparisons, in the piece of the vector loop being emitted
   int lanes_ = 1;  // of the vector loop being emitted; 1 outside it
   int copy_ = 0;
 };
