@@ -515,6 +515,12 @@ V builtin_is_grad_enabled(TracerImpl& t, Arguments_& a, Keywords& k) {
   return t.tracer.boolean(t.modes.grad);
 }
 
+V builtin_is_inference_mode_enabled(TracerImpl& t, Arguments_& a, Keywords& k) {
+  expect("is_inference_mode_enabled", a, k, 0, 0);
+  t.note_torch();
+  return t.tracer.boolean(t.modes.inference);
+}
+
 V builtin_str(TracerImpl& t, Arguments_& a, Keywords& k) {
   if (a.size() == 1 && k.empty()) return str_of(t, a[0]);
   if (V folded = fold_call(t, reinterpret_cast<PyObject*>(&PyUnicode_Type), a, k)) return folded;
@@ -732,6 +738,7 @@ BuiltinHandler find_builtin(PyObject* callable) {
   if (PyCFunction_GET_SELF(callable) == reinterpret_cast<PyObject*>(&PyDict_Type) && !std::strcmp(function->m_ml->ml_name, "fromkeys"))
     return builtin_dict_fromkeys;
   if (!std::strcmp(function->m_ml->ml_name, "is_grad_enabled") && torch_module()) return builtin_is_grad_enabled;
+  if (!std::strcmp(function->m_ml->ml_name, "is_inference_mode_enabled") && torch_module()) return builtin_is_inference_mode_enabled;
   return nullptr;
 }
 

@@ -100,12 +100,14 @@ bool TracerImpl::set_exception_attribute(const V& owner, const std::string& name
 
 V TracerImpl::exception_info() {
   if (handling.empty()) {
-    // Whoever called the function may be handling one.
-    PyObject* outside = PyErr_GetHandledException();
-    const bool any = outside && outside != Py_None;
-    Py_XDECREF(outside);
-    if (any || request.start_instruction != 0) break_graph(BreakReason::UnsupportedObject, "sys.exc_info()");
-    break_graph(BreakReason::UnsupportedObject, "sys.exc_info() outside a handler");
+    // Whoever called the function may be handling one: asked again at every call.
+    Ref<> asked = Ref<>::steal(PyImport_ImportModule("sys"));
+    Ref<> function = asked ? keep(Ref<>::steal(PyObject_GetAttrString(asked.get(), "exception"))) : Ref<>();
+    static PyObject* const nothing = PyTuple_New(0);
+    Ref<> outside = function ? Ref<>::steal(PyObject_CallNoArgs(function.get())) : Ref<>();
+    if (outside.get() != Py_None) break_graph(BreakReason::UnsupportedObject, "sys.exc_info() of an exception that is handled outside");
+    is_none(wrap(Py_None, sources->make(SourceKind::Answer, sources->constant(function.get()), 0, nothing)));
+    return tracer.tuple({none, none, none});
   }
   V exception = handling.back();
   auto traceback = std::make_shared<InstanceValue>();

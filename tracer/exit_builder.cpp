@@ -51,7 +51,7 @@ class ExitBuilder {
   std::vector<int> dict_items(const DictValue& dict);
   bool contains_itself(const V& value);
   int storage_owner(FakeStorage& storage, const std::shared_ptr<FakeStorage>& shared);
-  int output_of(ValueId value, Library library, const Strides& strides, bool scalar);
+  int output_of(ValueId value, Library library, const Strides& strides, bool scalar, bool inference = false);
   void build_effects();
   void keep_written_apart();
   void keep_apart(const V& written);
@@ -408,11 +408,12 @@ int ExitBuilder::build_instance(const V& value, InstanceValue& instance) {
   return target;
 }
 
-int ExitBuilder::output_of(ValueId value, Library library, const Strides& strides, bool scalar) {
+int ExitBuilder::output_of(ValueId value, Library library, const Strides& strides, bool scalar, bool inference) {
   RecipeStep& made = step(scalar ? RecipeOp::OutputScalar : RecipeOp::Output);
   made.index = std::int64_t(t_.graph->outputs.size());
   t_.graph->outputs.push_back({value, strides});
   segment_->output_library.push_back(library);
+  if (inference) segment_->inference_outputs.resize(t_.graph->outputs.size(), false), segment_->inference_outputs.back() = true;
   return made.target;
 }
 
@@ -424,7 +425,7 @@ int ExitBuilder::storage_owner(FakeStorage& storage, const std::shared_ptr<FakeS
     target = from_source(storage.input_array->source);
   } else {
     owner_outputs_[&storage] = int(t_.graph->outputs.size());
-    target = output_of(shared->contents, storage.library, storage.strides, false);
+    target = output_of(shared->contents, storage.library, storage.strides, false, storage.inference);
   }
   owners_[&storage] = target;
   return target;
@@ -449,6 +450,8 @@ int ExitBuilder::detached_tensor(const DetachedTensor& detached, DType dtype, in
 int ExitBuilder::build_array(const V& value) {
   auto& array = *as<ArrayValue>(value);
   FakeStorage& storage = *array.storage;
+  // How torch remembers where a view was made is not ours to set.
+  if (array.viewed_in_inference) cannot(value);
   if (array.numpy_scalar) return output_of(t_.read(array), Library::Numpy, contiguous_strides(array.shape), true);
   int target = storage_owner(storage, array.storage);
   bool owner = array.view.empty() && !array.is_view;
@@ -477,7 +480,8 @@ int ExitBuilder::build_array(const V& value) {
   for (int crossing = 0; crossing < (crosses ? 1 : returns ? 2 : 0); ++crossing) target = step(RecipeOp::CrossView, {target}).target;
   // Views share a counter with their base; tensors made of NumPy's memory have each their own.
   const bool of_input = storage.input_array && array.torch_version == storage.torch_version;
-  if (*array.torch_version && !of_input && (crosses || returns || moved_versions_.insert(array.torch_version.get()).second)) {
+  if (storage.inference && (crosses || returns) && !t_.modes_outside().inference) cannot(value);
+  if (*array.torch_version && !of_input && !storage.inference && (crosses || returns || moved_versions_.insert(array.torch_version.get()).second)) {
     if (!crosses && !returns && array.torch_version == storage.torch_version)
       segment_->output_versions.emplace_back(owner_outputs_.at(&storage), *array.torch_version);
     else
@@ -602,7 +606,7 @@ void ExitBuilder::build_effects() {
           writeable.array->writeable_required = true;
           t_.guards->add(std::move(writeable));
         }
-    if (const int writes = *storage->torch_version)
+    if (const int writes = storage->inference ? 0 : *storage->torch_version)  // those have no counter
       effect_step(RecipeOp::BumpVersion, {from_source(written)}).index = writes;
   }
 }
@@ -671,8 +675,7 @@ std::unique_ptr<Segment> ExitBuilder::finish(const Frame& frame, const V* result
   if (!t_.handling.empty()) cannot(t_.handling.front());
   for (const auto& generator : t_.generators)
     if (!t_.may_be_abandoned(*generator)) cannot(generator);
-  if (t_.modes.grad != t_.modes_outside().grad)
-    throw CannotRebuildValue{t_.mode_changed_at, "a grad mode that is not what it was outside"};
+  t_.refuse_open_modes();
   for (const TracerImpl::Expectation& expected : t_.expectations) {
     const std::vector<int> args{constant(expected.arguments), constant(expected.keywords), constant(expected.result)};
     step(RecipeOp::Expect, args).object = expected.callable;

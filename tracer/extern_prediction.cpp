@@ -188,6 +188,8 @@ class WarningsAreErrors {
 Prediction run_on_meta(const ExternCall& call, std::span<const ExternArray> operands, std::span<const std::int64_t> symbols) {
   Prediction prediction;
   try {
+    // Tensors of inference mode have no version counters, which tell what was written.
+    const InferenceMode left(torch_modes() & torch_mode_bits::kInference, false);
     std::vector<Ref<>> metas;
     // torch's autocast of the CPU passes meta tensors by.
     const std::optional<DType> narrow = extern_effects(call.name).autocast ? torch_autocast_dtype() : std::nullopt;

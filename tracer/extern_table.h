@@ -13,6 +13,7 @@
 #include <Python.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -75,6 +76,9 @@ struct ExternCall {
   std::vector<int> mutated;     // operands the callable writes into
   bool random = false;          // draws from the default generator or from one that is an argument
   bool grad = true;             // grad mode at the call, as far as it is on outside
+  bool inference = false;       // inference mode is on at the call, and not outside
+  std::optional<bool> autocast;  // of the CPU at the call, if it is not what it is outside
+  Ref<> autocast_dtype;
   std::string place;            // file:line of the call, for counting wrong predictions
 };
 

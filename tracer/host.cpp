@@ -11,6 +11,7 @@
 #include "guards/check_program.h"
 #include "runtime/base/error.h"
 #include "tracer/extern_prediction.h"
+#include "tracer/frontends/arrays/torch_modes.h"
 
 namespace fj {
 namespace {
@@ -62,6 +63,50 @@ std::string difference(PyObject* object, const ExternResult& expected, std::span
 
 }  // namespace
 
+namespace {
+
+/// torch's autocast of the CPU as the call wants it, put back afterwards. Nothing is kept in its cache.
+class Autocast {
+ public:
+  explicit Autocast(const ExternCall& call) {
+    if (!call.autocast) return;
+    enabled_ = get("is_autocast_enabled", "cpu");
+    dtype_ = get("get_autocast_dtype", "cpu");
+    cache_ = get("is_autocast_cache_enabled", nullptr);
+    set("set_autocast_enabled", *call.autocast ? Py_True : Py_False);
+    set("set_autocast_dtype", call.autocast_dtype.get());
+    set_cache(Py_False);
+  }
+  ~Autocast() {
+    if (!enabled_) return;
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    set("set_autocast_enabled", enabled_.get());
+    set("set_autocast_dtype", dtype_.get());
+    set_cache(cache_.get());
+    PyErr_Restore(type, value, traceback);
+  }
+  Autocast(const Autocast&) = delete;
+
+ private:
+  static Ref<> get(const char* name, const char* device) {
+    Ref<> answer = Ref<>::steal(device ? PyObject_CallMethod(torch_module(), name, "s", device) : PyObject_CallMethod(torch_module(), name, nullptr));
+    PyErr_Clear();
+    return answer;
+  }
+  static void set(const char* name, PyObject* value) {
+    Ref<>::steal(PyObject_CallMethod(torch_module(), name, "sO", "cpu", value));
+    PyErr_Clear();
+  }
+  static void set_cache(PyObject* value) {
+    Ref<>::steal(PyObject_CallMethod(torch_module(), "set_autocast_cache_enabled", "O", value));
+    PyErr_Clear();
+  }
+  Ref<> enabled_, dtype_, cache_;
+};
+
+}  // namespace
+
 bool SegmentHost::fail(std::string why) {
   failure_ = std::move(why);
   return false;
@@ -75,6 +120,8 @@ ArrayRef SegmentHost::allocate(int output, DType dtype, std::span<const std::int
   } else if (externs_) {
     library = externs_->operand_library;
   }
+  const bool inference = inference_outputs_ && output >= 0 && std::size_t(output) < inference_outputs_->size() && (*inference_outputs_)[std::size_t(output)];
+  const InferenceMode mode(inference, true);
   Ref<> array = fj::allocate(library, dtype, shape, strides);
   if (!array) {
     fail("no memory for a result: " + take_error());
@@ -164,6 +211,8 @@ bool SegmentHost::call_extern(std::int64_t handle, std::span<const ArrayRef> ope
     if (!arrays.back()) return fail(call.name + " could not be given its arrays: " + take_error());
   }
   const GradMode mode(call.grad);
+  const InferenceMode inference(call.inference, true);
+  const Autocast autocast(call);
   for (int index : call.mutated) {
     // Of its own, however the operand's memory is used otherwise.
     Ref<>& array = arrays[std::size_t(index)];

@@ -19,8 +19,9 @@ namespace fj {
 
 class SegmentHost final : public Host {
  public:
-  SegmentHost(std::span<const Library> output_library, const ExternTable* externs)
-      : output_library_(output_library), externs_(externs) {}
+  /// `inference_outputs`: outputs that are tensors of torch's inference mode; may be null.
+  SegmentHost(std::span<const Library> output_library, const ExternTable* externs, const std::vector<bool>* inference_outputs = nullptr)
+      : output_library_(output_library), externs_(externs), inference_outputs_(inference_outputs) {}
 
   ArrayRef allocate(int output, DType dtype, std::span<const std::int64_t> shape,
                     std::span<const std::int64_t> strides) override;
@@ -39,6 +40,7 @@ class SegmentHost final : public Host {
 
   std::span<const Library> output_library_;
   const ExternTable* externs_;
+  const std::vector<bool>* inference_outputs_;
   std::string failure_;
   bool mispredicted_ = false;
 };

@@ -2,6 +2,7 @@
 ///
 /// Start at `run_frame`; `execute` is the table of instructions. Instructions that have more than a few lines live in the
 /// files of variables/. What is not handled here breaks the graph with UnsupportedBytecode and runs concretely.
+#include "tracer/frontends/arrays/torch_modes.h"
 #include "tracer/interpreter.h"
 
 #include <frameobject.h>
@@ -39,6 +40,7 @@ TracerImpl::TracerImpl(const TraceRequest& request, DecodeCache& decodes, int st
   graph->name = text_of(reinterpret_cast<PyCodeObject*>(request.code->code)->co_name);
   logs_instructions = log_enabled(Artifact::bytecode, text_of(reinterpret_cast<PyCodeObject*>(request.code->code)->co_qualname));
   modes.grad = torch_module() && torch_grad_enabled();
+  modes.inference = torch_module() && (torch_modes() & torch_mode_bits::kInference);
   modes_outside_ = modes;
 }
 
@@ -253,11 +255,13 @@ void TracerImpl::raise_no_attribute(const V& owner, PyObject* name) {
   const std::string detail = describe(owner) + " has no attribute '" + text_of(name) + "'";
   if (owner->kind != ValueKind::Object && owner->kind != ValueKind::Instance) break_graph(BreakReason::ErrorWhileTracing, detail);
   auto* object = as<ObjectValue>(owner);
-  const bool special = object && (PyType_Check(object->object.get()) || PyModule_Check(object->object.get()));
-  if (special) break_graph(BreakReason::ErrorWhileTracing, detail);
+  const bool type = object && PyType_Check(object->object.get());
+  if (object && PyModule_Check(object->object.get())) break_graph(BreakReason::ErrorWhileTracing, detail);
   auto error = std::make_shared<InstanceValue>();
   error->type = Ref<PyTypeObject>::borrow(reinterpret_cast<PyTypeObject*>(PyExc_AttributeError));
-  error->args = {tracer.string("'" + std::string(type_of(owner)->tp_name) + "' object has no attribute '" + text_of(name) + "'")};
+  const std::string what = type ? "type object '" + text_of(Ref<>::steal(PyType_GetName(reinterpret_cast<PyTypeObject*>(object->object.get()))).get()) + "'"
+                                : "'" + std::string(type_of(owner)->tp_name) + "' object";
+  error->args = {tracer.string(what + " has no attribute '" + text_of(name) + "'")};
   error->attributes.emplace_back(Ref<>::steal(PyUnicode_InternFromString("name")), wrap_constant(name));
   error->attributes.emplace_back(Ref<>::steal(PyUnicode_InternFromString("obj")), owner);
   raise(error, BreakReason::ErrorWhileTracing, detail);

@@ -78,7 +78,29 @@ struct Effect {
 /// Modes a traced `with` changes while it lasts.
 struct Modes {
   bool grad = true;
+  bool inference = false;
   std::uint32_t float_conditions = ~0u;  // KernelStatus bits NumPy may report, of those that are trapped outside
+};
+
+/// torch's autocast of the CPU in this thread, which a traced `with` changes while it is traced; put back at the end of the trace.
+class AutocastState {
+ public:
+  AutocastState() = default;
+  ~AutocastState();
+  AutocastState(const AutocastState&) = delete;
+  /// One of torch.set_autocast_*, autocast_*_nesting.
+  V call(TracerImpl& tracer, PyObject* function, const std::string& name, const std::vector<V>& positional);
+  bool begun() const { return begun_; }
+  bool changed() const;
+  /// The call runs under what is set now, if that is not what is set outside.
+  void note(ExternCall& call) const;
+  int changed_at = 0;  // the step that did it last
+
+ private:
+  static void set(const char* function, PyObject* value);
+  bool begun_ = false;
+  int nesting_ = 0;
+  Ref<> enabled_, dtype_, cache_;  // outside
 };
 
 /// A Python exception on its way to a handler in the trace. The rest says how to break if it leaves the outermost frame.
@@ -134,8 +156,18 @@ class TracerImpl {
   V call_module(const V& module, std::vector<V> positional, Keywords keywords);
   V call_type(const V& callable, PyTypeObject* type, std::vector<V> positional, Keywords keywords);
   V make_partial(PyTypeObject* type, const std::vector<V>& positional, Keywords keywords);
+
+  // ---- modes (modes.cpp). Null: something else.
   V make_mode(const V& callable, PyTypeObject* type, std::vector<V>& positional, Keywords& keywords);
+  V make_errstate(const Keywords& keywords);
+  V call_mode_function(PyObject* callable, const std::vector<V>& positional, const Keywords& keywords);
   V call_mode_method(const V& owner, const std::string& name);
+  V call_context_variable(const V& owner, const std::string& name, const std::vector<V>& positional);
+  /// At an exit: throws CannotRebuildValue if a mode is not what it was outside.
+  void refuse_open_modes();
+  AutocastState autocast;
+  std::vector<std::pair<Ref<>, V>> context_values;        // what context variables were set to; null: as outside
+  int context_changed_at = 0;
 
   // ---- classes (variables/classes.cpp)
   V new_instance(PyTypeObject* type, const std::vector<V>& positional, const Keywords& keywords);
@@ -361,7 +393,7 @@ class TracerImpl {
   std::vector<std::shared_ptr<FakeStorage>> written_inputs;  // in order of first write
   bool uses_torch = false, uses_numpy = false;
   Modes modes;
-  int mode_changed_at = 0;           // the step that changed the grad mode last
+  int mode_changed_at = 0;           // the step that changed the grad or inference mode last
   const Modes& modes_outside() const { return modes_outside_; }
   /// The floating-point conditions that operations added until now may have to report.
   std::uint32_t collected_conditions();
@@ -463,7 +495,7 @@ std::string describe(const V& value);
 std::string text_of(PyObject* object);                     // str(), "" on error
 /// Forgets the Python error that is set; its text.
 std::string take_error();
-/// An entered or not yet entered torch.no_grad(), torch.enable_grad() or np.errstate(...): it can't be handed back half-run.
+/// torch.no_grad() and its like, np.errstate's settings, the token of a context variable: they can't be handed back half-run.
 bool is_mode(const InstanceValue& instance);
 
 }  // namespace fj

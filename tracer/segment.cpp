@@ -142,7 +142,7 @@ SegmentStatus Segment::run(const FrameValues& values, const GuardBindings& bindi
   bool wrote = false;
   RandomStates random(program ? externs.get() : nullptr);
   if (program) {
-    SegmentHost host(output_library, externs.get());
+    SegmentHost host(output_library, externs.get(), inference_outputs.empty() ? nullptr : &inference_outputs);
     Call call;
     call.host = &host;
     call.inputs = input_buffer.span();

@@ -97,6 +97,7 @@ std::shared_ptr<ArrayValue> Tracer::new_array(Library library, ValueId value, st
   storage->strides = strides ? *strides : contiguous_strides(type.shape);
   storage->contents = value;
   storage->library = library;
+  storage->inference = library == Library::Torch && impl_->modes.inference;
   storage->allocated_by_numpy = library == Library::Numpy;
   auto array = std::make_shared<ArrayValue>();
   array->library = library;
@@ -127,8 +128,12 @@ std::shared_ptr<ArrayValue> Tracer::new_view(const std::shared_ptr<ArrayValue>& 
   array->requires_grad = base->requires_grad;
   array->stops_gradient = base->stops_gradient || (!impl_->modes.grad && impl_->requires_gradient(*base));
   array->writeable = base->writeable;
+  array->viewed_in_inference = base->viewed_in_inference ||
+                               (impl_->modes.inference && !impl_->modes_outside().inference && !base->storage->inference && base->library == Library::Torch);
   return array;
 }
+
+void Tracer::note_torch() { impl_->note_torch(); }
 
 void Tracer::composite(CompositeRule rule, std::vector<ValueId> operands, ValueId result, std::vector<ValueId> kept, Attrs attrs) {
   impl_->graph->composites.push_back({rule, std::move(operands), result, std::move(kept), std::move(attrs)});

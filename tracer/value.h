@@ -101,6 +101,7 @@ struct FakeStorage {
   std::weak_ptr<Value> owner;   // the array object that made it: base of returned views
   std::shared_ptr<int> torch_version;  // the owner's
   bool written_without_gradient = false;  // an array that requires a gradient, under no_grad()
+  bool inference = false;       // of a tensor made in torch's inference mode
 };
 
 /// One step from a storage's owner to a view, in graph operations that can be run in both directions.
@@ -137,6 +138,7 @@ class ArrayValue final : public Value {
   bool parameter = false;
   bool requires_grad = false;   // from outside: what the array itself says
   bool stops_gradient = false;  // torch: a view through which no gradient flows
+  bool viewed_in_inference = false;  // torch: a view of an ordinary tensor made in inference mode
   bool writeable = true;
   /// In-place operations through this tensor and what shares torch's version counter with it: its views.
   std::shared_ptr<int> torch_version = std::make_shared<int>(0);

@@ -95,6 +95,7 @@ V TracerImpl::wrap_array(PyObject* object, SourceRef source) {
   storage->allocated_by_numpy = info.library == Library::Numpy;
   storage->input_array = array.get();
   std::tie(storage->first_byte, storage->last_byte) = extent(info);
+  storage->inference = info.inference;
   storage->owner = array;
   storage->torch_version = array->torch_version;
   array->storage = storage;
@@ -223,6 +224,9 @@ ValueId TracerImpl::read(const ArrayValue& array) {
     if (!modes_outside().grad) break_graph(BreakReason::Gradient, "enable_grad() inside of no_grad()");
     if (storage.written_without_gradient) break_graph(BreakReason::Gradient, "it is read after it was written under no_grad()");
   }
+  // torch refuses to save such a tensor for a backward.
+  if (storage.inference && !modes.inference && !inputs_requiring_gradient.empty())
+    break_graph(BreakReason::Gradient, "an inference tensor where gradients are computed");
   if (array.contents.valid() && array.contents_version == storage.version) return array.contents;
   ValueId value = storage.contents;
   for (const ViewStep& view : array.view) value = show(*graph, view, value, location());
@@ -263,6 +267,7 @@ void TracerImpl::write(ArrayValue& array, ValueId value) {
   FakeStorage& storage = *array.storage;
   if (!array.writeable || array.numpy_scalar) break_graph(BreakReason::ErrorWhileTracing, "the array is read-only");
   auto* base = static_cast<ArrayValue*>(storage.input_array);
+  if (storage.inference && !modes.inference) break_graph(BreakReason::ErrorWhileTracing, "a write into an inference tensor outside of inference mode");
   note_write(nullptr);
   ensure_input(storage);
   if (array.library == Library::Torch) {

@@ -607,7 +607,18 @@ V TracerImpl::find_attribute(const V& owner, PyObject* name) {
       }
       break;
     }
-    case ValueKind::Instance: return class_attribute_rules(owner, name);
+    case ValueKind::Instance:
+      if (is_mode(*as<InstanceValue>(owner)) && (text == "__enter__" || text == "__exit__")) {
+        PyObject* found = fj_type_lookup(as<InstanceValue>(owner)->type.get(), name);
+        if (found && !PyFunction_Check(found)) {
+          // torch._C._InferenceMode: C code, known to the tracer.
+          auto method = std::make_shared<BuiltinValue>();
+          method->owner = owner;
+          method->name = text;
+          return method;
+        }
+      }
+      return class_attribute_rules(owner, name);
     case ValueKind::Tuple: {
       auto& tuple = *as<TupleValue>(owner);
       if (tuple.type) {

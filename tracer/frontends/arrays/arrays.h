@@ -31,6 +31,7 @@ struct ArrayInfo {
   const void* storage = nullptr;             // identity of the memory owner (torch StorageImpl; NumPy: ultimate base)
   bool requires_grad = false;
   bool is_leaf = true;
+  bool inference = false;                    // torch: made in inference mode
   bool writeable = true;
   bool parameter = false;                    // exact type torch.nn.Parameter
   std::uint64_t key_set = 0;
