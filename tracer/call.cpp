@@ -154,6 +154,10 @@ V TracerImpl::call_without_row(const V& callable, PyObject* object, std::vector<
     guard_value(value);
     return done;
   }
+  if (is_random_method(object)) {
+    if (value.source && value.source->kind != SourceKind::Constant) add_guard(GuardKind::Identity, value.source, object);
+    return call_random(object, std::move(positional), keywords);
+  }
   if (BuiltinHandler handler = find_iteration(object)) {
     guard_value(value);
     return handler(*this, positional, keywords);

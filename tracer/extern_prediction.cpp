@@ -266,6 +266,7 @@ bool describe_tensor(PyObject* tensor, ExternArray& array) {
 Ref<> extern_argument(const ExternArgument& argument, std::span<const Ref<>> operands, std::span<const std::int64_t> symbols) {
   switch (argument.kind) {
     case ExternArgument::Kind::Constant: return argument.object;
+    case ExternArgument::Kind::Held: return {};  // known to the host alone
     case ExternArgument::Kind::Operand: return operands[std::size_t(argument.index)];
     case ExternArgument::Kind::Size: return Ref<>::steal(PyLong_FromLongLong(argument.expression.evaluate(symbols)));
     case ExternArgument::Kind::Tuple:

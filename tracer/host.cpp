@@ -207,7 +207,7 @@ bool SegmentHost::call_extern(std::int64_t handle, std::span<const ArrayRef> ope
   for (const ArrayRef& operand : operands) {
     auto* object = static_cast<PyObject*>(operand.object);
     auto library = array_library(object);
-    arrays.push_back(library && *library != Library::Torch ? cross_view(object, Library::Torch) : Ref<>::borrow(object));
+    arrays.push_back(library && *library != call.library ? cross_view(object, call.library) : Ref<>::borrow(object));
     if (!arrays.back()) return fail(call.name + " could not be given its arrays: " + take_error());
   }
   const GradMode mode(call.grad);
@@ -222,6 +222,11 @@ bool SegmentHost::call_extern(std::int64_t handle, std::span<const ArrayRef> ope
   std::vector<Ref<>> made;
   std::vector<PyObject*> passed{nullptr};  // room for vectorcall's offset
   auto pass = [&](const ExternArgument& argument) {
+    if (argument.kind == ExternArgument::Kind::Held) {
+      made.push_back(std::size_t(argument.index) < held_.size() ? held_[std::size_t(argument.index)] : Ref<>());
+      passed.push_back(made.back().get());
+      return bool(made.back());
+    }
     made.push_back(extern_argument(argument, arrays, symbols));
     passed.push_back(made.back().get());
     return bool(made.back());
@@ -244,6 +249,7 @@ bool SegmentHost::call_extern(std::int64_t handle, std::span<const ArrayRef> ope
   if (!returned) return fail(call.name + " raised " + take_error());
 
   auto mispredict = [&](const std::string& why) {
+    if (call.library == Library::Numpy) return fail(call.name + ": " + why);  // sizes were given, not predicted
     std::vector<ExternArray> signature(arrays.size());
     bool described = true;
     for (std::size_t i = 0; i < arrays.size(); ++i) described = described && describe_tensor(arrays[i].get(), signature[i]);
@@ -297,26 +303,49 @@ bool SegmentHost::call_extern(std::int64_t handle, std::span<const ArrayRef> ope
   return true;
 }
 
-RandomStates::RandomStates(const ExternTable* externs) {
+RandomStates::RandomStates(const ExternTable* externs, std::span<const Ref<>> held) {
   if (!externs || !externs->random()) return;
-  auto save = [&](Ref<> generator) {
-    Ref<> state = generator ? Ref<>::steal(PyObject_CallMethod(generator.get(), "get_state", nullptr)) : Ref<>();
-    if (state) states_.emplace_back(std::move(generator), std::move(state));
+  auto save = [&](Ref<> owner, Ref<> state, const char* setter) {
+    if (state) states_.push_back({std::move(owner), std::move(state), setter});
     PyErr_Clear();
   };
-  save(Ref<>::steal(PyObject_GetAttrString(torch_module(), "default_generator")));
-  for (std::size_t i = 0; i < externs->size(); ++i)
-    for (auto& [name, argument] : (*externs)[std::int64_t(i)].keywords)
+  auto save_torch = [&](const Ref<>& generator) {
+    if (generator) save(generator, Ref<>::steal(PyObject_CallMethod(generator.get(), "get_state", nullptr)), "set_state");
+    PyErr_Clear();
+  };
+  bool of_torch = false;
+  for (std::size_t i = 0; i < externs->size(); ++i) {
+    const ExternCall& call = (*externs)[std::int64_t(i)];
+    if (!call.random || call.library != Library::Torch) continue;
+    of_torch = true;
+    for (auto& [name, argument] : call.keywords)
       if (PyUnicode_CompareWithASCIIString(name.get(), "generator") == 0 && argument.object && argument.object.get() != Py_None)
-        save(argument.object);
+        save_torch(argument.object);
+  }
+  if (of_torch) save_torch(Ref<>::steal(PyObject_GetAttrString(torch_module(), "default_generator")));
+  for (const Ref<>& generator : held) {
+    // A RandomState keeps a number of its own beside its bit generator's state.
+    if (Ref<> state = Ref<>::steal(PyObject_CallMethod(generator.get(), "get_state", "O", Py_False))) {
+      save(generator, state, "set_state");
+      continue;
+    }
+    PyErr_Clear();
+    Ref<> bits = Ref<>::steal(PyObject_GetAttrString(generator.get(), "bit_generator"));
+    if (bits) save(bits, Ref<>::steal(PyObject_GetAttrString(bits.get(), "state")), nullptr);
+    PyErr_Clear();
+  }
 }
 
 RandomStates::~RandomStates() {
   if (states_.empty()) return;
   PyObject *type, *value, *traceback;
   PyErr_Fetch(&type, &value, &traceback);
-  for (auto& [generator, state] : states_) {
-    Ref<> done = Ref<>::steal(PyObject_CallMethod(generator.get(), "set_state", "O", state.get()));
+  for (const State& saved : states_) {
+    if (saved.setter) {
+      Ref<> done = Ref<>::steal(PyObject_CallMethod(saved.owner.get(), saved.setter, "O", saved.state.get()));
+    } else {
+      PyObject_SetAttrString(saved.owner.get(), "state", saved.state.get());
+    }
     PyErr_Clear();
   }
   PyErr_Restore(type, value, traceback);

@@ -163,11 +163,14 @@ class TracerImpl {
   V call_mode_function(PyObject* callable, const std::vector<V>& positional, const Keywords& keywords);
   V call_mode_method(const V& owner, const std::string& name);
   V call_context_variable(const V& owner, const std::string& name, const std::vector<V>& positional);
+  /// A method of NumPy's generators (random_call.cpp): see is_random_method.
+  V call_random(PyObject* callable, std::vector<V> positional, const Keywords& keywords);
   /// At an exit: throws CannotRebuildValue if a mode is not what it was outside.
   void refuse_open_modes();
   AutocastState autocast;
   std::vector<std::pair<Ref<>, V>> context_values;        // what context variables were set to; null: as outside
   int context_changed_at = 0;
+  int inference_read_at = -1;                             // the first step that read an inference tensor outside of inference mode
 
   // ---- classes (variables/classes.cpp)
   V new_instance(PyTypeObject* type, const std::vector<V>& positional, const Keywords& keywords);
@@ -493,6 +496,8 @@ bool is_enum_member(PyObject* object);
 /// What a message calls a value: "a f32[] tensor", "an object of type Encoder".
 std::string describe(const V& value);
 std::string text_of(PyObject* object);                     // str(), "" on error
+/// A row of random.def.
+bool is_random_method(PyObject* callable);
 /// Forgets the Python error that is set; its text.
 std::string take_error();
 /// torch.no_grad() and its like, np.errstate's settings, the token of a context variable: they can't be handed back half-run.

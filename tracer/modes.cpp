@@ -232,6 +232,9 @@ void TracerImpl::refuse_open_modes() {
   if (modes.grad != modes_outside().grad) throw CannotRebuildValue{mode_changed_at, "a grad mode that is not what it was outside"};
   if (modes.inference != modes_outside().inference)
     throw CannotRebuildValue{mode_changed_at, "an inference mode that is not what it was outside"};
+  // torch refuses to save such a tensor for a backward.
+  if (inference_read_at >= 0 && !inputs_requiring_gradient.empty())
+    throw CannotRebuildValue{inference_read_at, "an inference tensor where gradients are computed"};
   if (autocast.changed()) throw CannotRebuildValue{autocast.changed_at, "an autocast that is not what it was outside"};
   for (auto& [variable, value] : context_values)
     if (value) throw CannotRebuildValue{context_changed_at, "a context variable that is not what it was outside"};

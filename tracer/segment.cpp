@@ -140,9 +140,16 @@ SegmentStatus Segment::run(const FrameValues& values, const GuardBindings& bindi
   std::fill(output_buffer.span().begin(), output_buffer.span().end(), ArrayRef{});
   OwnedOutputs owned{output_buffer.span()};
   bool wrote = false;
-  RandomStates random(program ? externs.get() : nullptr);
+  std::vector<Ref<>> generators;
+  if (program && externs)
+    for (SourceRef source : externs->held()) {
+      generators.push_back(guards->sources().fetch(source, values));
+      if (!generators.back()) return eager(update, source->text() + " is missing");
+    }
+  RandomStates random(program ? externs.get() : nullptr, generators);
   if (program) {
     SegmentHost host(output_library, externs.get(), inference_outputs.empty() ? nullptr : &inference_outputs);
+    host.hold(std::move(generators));
     Call call;
     call.host = &host;
     call.inputs = input_buffer.span();

@@ -224,9 +224,7 @@ ValueId TracerImpl::read(const ArrayValue& array) {
     if (!modes_outside().grad) break_graph(BreakReason::Gradient, "enable_grad() inside of no_grad()");
     if (storage.written_without_gradient) break_graph(BreakReason::Gradient, "it is read after it was written under no_grad()");
   }
-  // torch refuses to save such a tensor for a backward.
-  if (storage.inference && !modes.inference && !inputs_requiring_gradient.empty())
-    break_graph(BreakReason::Gradient, "an inference tensor where gradients are computed");
+  if (storage.inference && !modes.inference && inference_read_at < 0) inference_read_at = step;
   if (array.contents.valid() && array.contents_version == storage.version) return array.contents;
   ValueId value = storage.contents;
   for (const ViewStep& view : array.view) value = show(*graph, view, value, location());

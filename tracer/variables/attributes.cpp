@@ -53,7 +53,7 @@ PyObject* module_getattr() {
 /// Callables of C that bind as functions do.
 bool is_function_like(PyObject* object) {
   const char* type = Py_TYPE(object)->tp_name;
-  return !std::strcmp(type, "numpy._ArrayFunctionDispatcher") || !std::strcmp(type, "framejit.CompiledFunction");
+  return is_random_method(object) || !std::strcmp(type, "numpy._ArrayFunctionDispatcher") || !std::strcmp(type, "framejit.CompiledFunction");
 }
 
 bool is_cached_property(PyObject* object) {
