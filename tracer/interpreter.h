@@ -278,6 +278,7 @@ class TracerImpl {
   V cached_property(const V& owner, PyObject* property, PyObject* name);
   /// The __dict__ of an object from outside: from now on attributes of that object are its items.
   V outside_dict(const V& owner, ObjectValue& value, PyObject* members);
+  void adopt_writes(const V& dict, PyObject* real);
   V type_attribute(const V& owner, PyTypeObject* type, PyObject* name);
   V super_attribute(SuperValue& super, PyObject* name);
   V module_member(const V& owner, ObjectValue& value, PyObject* name);
@@ -300,6 +301,10 @@ class TracerImpl {
   V load_global(Frame& frame, PyObject* name);
   [[noreturn]] void raise_undefined(PyObject* name);
   SourceRef globals_source(PyObject* globals);
+  /// The Value of the dict at `place`, if the trace knows it as one: all that names its items goes by it. Null: it was never
+  /// looked at whole.
+  V known_dict(PyObject* dict, SourceRef place);
+  SourceRef globals_place(const Frame& frame);
   V cell_contents(CellValue& cell);  // null: empty
   void set_cell(const V& cell, V contents);
 
@@ -369,6 +374,20 @@ class TracerImpl {
   V proxied_mapping(const V& value);
   V make_iterator(const V& value);
   V next(const V& iterator);                              // null: exhausted
+  /// One item after the other, as a `for` loop takes them: what `body` does between two of them the iterator sees.
+  template <class Body>
+  void for_each(const V& value, Body body) {
+    V iterator = make_iterator(value);
+    while (V item = next(iterator)) {
+      body(item);
+      check_limits();
+    }
+  }
+  /// Sorts as list.sort does, in place, asking for the same comparisons in the same order. If one raises, the items are left as
+  /// CPython leaves them.
+  void sort(std::vector<V>& items, const V& key, bool descending);
+  /// The items of an operand of `**`: a dict, or what has keys() and items.
+  std::vector<std::pair<V, V>> mapping_items(const V& mapping);
   std::shared_ptr<IteratorValue> iterate_sequence(const V& sequence);
   V container_method(const V& owner, const std::string& name, std::vector<V>& positional, Keywords& keywords);
   Ref<> constant_key(const V& value);                     // breaks if not a constant
@@ -425,7 +444,6 @@ class TracerImpl {
   /// What was assigned to a global in the trace. Not engaged: nothing; null: deleted.
   std::optional<V> written_global(PyObject* globals, PyObject* name);
   std::optional<V> written_attribute(const V& owner, PyObject* name);
-  bool globals_written(PyObject* globals) const;
 
   /// Calls of functools.lru_cache's wrappers and what they have to give, in order.
   struct Expectation {
@@ -473,15 +491,12 @@ class TracerImpl {
   std::unordered_map<PyObject*, int> made_classes_;
   std::map<void*, V> identity_numbers_;
   std::vector<V> identity_owners_;   // kept, so that their addresses are not used again
-  std::vector<V> tracked_parts_;     // Objects that have a `contents`
 };
 
-/// How the tracer treats a callable that is neither a table row nor a Python function: a row of builtins.def.
+/// How the tracer treats a function of C that no library's front end has a row for: a row of builtins.def or itertools.def.
 using BuiltinHandler = V (*)(TracerImpl& tracer, std::vector<V>& positional, Keywords& keywords);
 /// Null if the callable has no row.
 BuiltinHandler find_builtin(PyObject* callable);
-/// The rows of itertools.def.
-BuiltinHandler find_iteration(PyObject* callable);
 /// Functions without effects that may be called on constants while tracing (math.*, operator.*, str methods).
 bool is_pure(PyObject* callable);
 /// Calls `callable` on constants; throws BreakGraph if it raises. Null if an argument is not a constant.

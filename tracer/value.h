@@ -177,7 +177,7 @@ class DictValue final : public Value {
   std::vector<std::pair<Ref<>, V>> items;
   Ref<> type;                   // null: dict; else OrderedDict or defaultdict
   V default_factory;            // of a defaultdict; null: None
-  V attributes_of;              // the object whose __dict__ it is
+  V attributes_of;              // the object whose __dict__ it is, the partial whose keywords it holds
   int deletions = 0;            // of keys, in the trace: an iterator over it notices
 };
 
@@ -238,6 +238,7 @@ class FunctionValue final : public Value {
   std::vector<V> closure;               // Cells
   Ref<> qualname;
   std::shared_ptr<DictValue> attributes = std::make_shared<DictValue>();  // its __dict__
+  std::shared_ptr<DictValue> fields = std::make_shared<DictValue>();      // __name__, __doc__, __module__ where they were assigned
 };
 
 class BoundMethodValue final : public Value {
@@ -271,7 +272,7 @@ class PartialValue final : public Value {
   Ref<PyTypeObject> type;
   V function;
   std::vector<V> positional;
-  std::vector<std::pair<std::string, V>> keywords;
+  std::shared_ptr<DictValue> keywords = std::make_shared<DictValue>();
 };
 
 /// `owner.name` where owner is a Value whose methods we implement (array, list, dict, str...).

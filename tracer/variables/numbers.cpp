@@ -279,7 +279,7 @@ V TracerImpl::binary(int op, const V& a, const V& b) {
   if (auto answer = try_operator(methods, in_place, a, b)) return *answer;
   if (V part = builtin_part(a)) {
     V result = binary(op, part, b);
-    return result == part ? a : result;
+    return result == part && part->kind != ValueKind::Tuple ? a : result;
   }
   if (row.op == NB_REMAINDER)
     if (V text = format_percent(a, b)) return text;
@@ -315,6 +315,8 @@ V TracerImpl::binary(int op, const V& a, const V& b) {
                          return item->kind == ValueKind::SymInt || (object && PyLong_CheckExact(object->object.get()));
                        });
     if (!size_on_the_right || joins) {
+      if (tuple->items.empty() && !other->type) return b;
+      if (other->items.empty() && !tuple->type) return a;
       auto joined = std::make_shared<TupleValue>();
       joined->items = tuple->items;
       joined->items.insert(joined->items.end(), other->items.begin(), other->items.end());
@@ -352,6 +354,7 @@ V TracerImpl::binary(int op, const V& a, const V& b) {
     auto* tuple = as<TupleValue>(sequence);
     if ((list && !list->type) || (tuple && !tuple->view_of && (!tuple->type || std::strcmp(type_of(sequence)->tp_name, "torch.Size")))) {
       if (auto count = tracer.constant_int(number); count && *count < 10000) {
+        if (tuple && !tuple->type && (*count == 1 || tuple->items.empty())) return sequence;
         std::vector<V> items = sequence_items(sequence), repeated;
         for (std::int64_t i = 0; i < *count; ++i) repeated.insert(repeated.end(), items.begin(), items.end());
         return list ? tracer.list(repeated) : tracer.tuple(repeated);
@@ -575,6 +578,20 @@ V TracerImpl::compare(int comparison, const V& a, const V& b) {
   break_graph(BreakReason::UnsupportedObject, "compares " + describe(a) + " with " + describe(b));
 }
 
+namespace {
+
+/// `in` of what has no __contains__: takes items until one is found.
+bool iterates_to(TracerImpl& tracer, const V& container, const V& item) {
+  V iterator = tracer.make_iterator(container);
+  while (V element = tracer.next(iterator)) {
+    if (element == item || tracer.truth(tracer.compare(Py_EQ, element, item))) return true;
+    tracer.check_limits();
+  }
+  return false;
+}
+
+}  // namespace
+
 bool TracerImpl::contains(const V& container, const V& item) {
   switch (container->kind) {
     case ValueKind::Tuple:
@@ -582,24 +599,7 @@ bool TracerImpl::contains(const V& container, const V& item) {
       [[fallthrough]];
     case ValueKind::List: case ValueKind::Range: case ValueKind::Iterator:
       if (V method = python_method(container, "__contains__")) return truth(call(method, {item}, {}));
-      if (container->kind == ValueKind::Iterator || container->kind == ValueKind::Range) {
-        // Only as far as the item: what is behind it stays in an iterator.
-        V iterator = make_iterator(container);
-        while (V element = next(iterator)) {
-          if (element == item || truth(compare(Py_EQ, element, item))) return true;
-          check_limits();
-        }
-        return false;
-      }
-      {
-        const Mark before = mark();
-        for (const V& element : sequence_items(container)) {
-          const bool found = element == item || truth(compare(Py_EQ, element, item));
-          if (written_since(container.get(), before)) break_graph(BreakReason::UnsupportedObject, "a list that an __eq__ changes");
-          if (found) return true;
-        }
-      }
-      return false;
+      return iterates_to(*this, container, item);
     case ValueKind::Dict:
       return dict_find(*as<DictValue>(container), constant_key(item).get()) != nullptr;
     case ValueKind::Set: {
@@ -623,9 +623,7 @@ bool TracerImpl::contains(const V& container, const V& item) {
       return answer;
     }
   } else if (container->kind == ValueKind::Object || container->kind == ValueKind::Instance) {
-    for (const V& element : sequence_items(container))
-      if (element == item || truth(compare(Py_EQ, element, item))) return true;
-    return false;
+    return iterates_to(*this, container, item);
   }
   break_graph(BreakReason::UnsupportedObject, "`in` of " + describe(container));
 }
