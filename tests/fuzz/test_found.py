@@ -168,3 +168,21 @@ def test_tiling_an_array_without_elements_gives_a_view():
 def test_numbers_in_numpys_functions_have_the_dtype_they_have_there(scalar, expression):
     numpy_case(f"z = x + 1\nreturn {expression.format(scalar)}, z", "make((2, 3))", "None")
     numpy_case(f"z = x + 1\nreturn {expression.format('y')}, z", "make((2, 3))", scalar)
+
+
+@both_libraries
+def test_loops_over_rows_that_write_stay_linear(lib):
+    # Each row's kernel read through all writes before it, twice as many expressions for each: 16 rows took minutes.
+    def f(y):
+        for row in y:
+            row /= 2
+        for i in range(1, len(y)):
+            y[i] += y[i - 1]
+        y += 1.5
+
+    same_as_eager(f, lib.sample((24, 33)))
+
+
+@pytest.mark.skipif(torch is None, reason="needs torch")
+def test_permute_without_dimensions_is_a_type_error():
+    check(Case("torch", "def f(x):\n    y = x + 1\n    return y.permute(*reversed(range(y.ndim)))\n", ["ARGS = [make(())]"] * 2))
