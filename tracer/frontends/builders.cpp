@@ -391,6 +391,8 @@ SymDim dim_argument(Tracer& tracer, const V& value) {
 }
 
 std::int64_t int_argument(Tracer& tracer, const V& value) {
+  // A bool is an index to Python; the libraries mostly refuse it.
+  if (auto* object = as<ObjectValue>(value); object && PyBool_Check(object->object.get())) unsupported("a bool where an int is taken");
   if (auto known = tracer.constant_int(value)) return *known;
   if (PyObject* object = tracer.constant_object(value); object && PyIndex_Check(object)) {
     Ref<> index = Ref<>::steal(PyNumber_Index(object));

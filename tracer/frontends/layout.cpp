@@ -207,8 +207,10 @@ bool follows(Tracer& tracer, const Dims& shape, const Strides& strides, const St
     if (is_zero(size)) return true;
   for (std::size_t i = 0; i < shape.size(); ++i) {
     if (is_one(shape[i]) || strides[i] == expected[i]) continue;
-    if (strides[i].is_constant() && expected[i].is_constant()) return false;
-    if (!tracer.decide(strides[i], Py_EQ, expected[i])) return false;
+    const bool differ = strides[i].is_constant() && expected[i].is_constant();
+    if (!differ && tracer.decide(strides[i], Py_EQ, expected[i])) continue;
+    // Without elements any strides will do, and NumPy's are often zeros.
+    return std::any_of(shape.begin(), shape.end(), [&](const SymDim& size) { return !size.is_constant() && tracer.decide(size, Py_EQ, 0); });
   }
   return true;
 }

@@ -309,7 +309,8 @@ V numpy_dot(Tracer& tracer, const Arguments& arguments) {
   p.unsupported("out");
   Factors f = factors(tracer, p.required("a"), p.required("b"));
   const int left = f.a ? f.a->rank() : 0, right = f.b ? f.b->rank() : 0;
-  if (left == 0 || right == 0) return numpy_ufunc(tracer, "multiply", {p["a"], p["b"]});
+  // Its Python numbers are arrays of the default dtypes, not weak.
+  if (left == 0 || right == 0) return numpy_ufunc(tracer, "multiply", {numpy_array(tracer, p["a"]), numpy_array(tracer, p["b"])});
   if (right > 2 || (right == 2 && left > 2)) p.refuse("arrays of more than two dimensions");
   return numpy_result(tracer, fresh(tracer, matmul(tracer, f.left, f.right)));
 }
@@ -318,7 +319,7 @@ V numpy_inner(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "numpy.inner", arguments, "a, b");
   Factors f = factors(tracer, p.required("a"), p.required("b"));
   const int left = f.a ? f.a->rank() : 0, right = f.b ? f.b->rank() : 0;
-  if (left == 0 || right == 0) return numpy_ufunc(tracer, "multiply", {p["a"], p["b"]});
+  if (left == 0 || right == 0) return numpy_ufunc(tracer, "multiply", {numpy_array(tracer, p["a"]), numpy_array(tracer, p["b"])});
   if (left > 2 || right > 2) p.refuse("arrays of more than two dimensions");
   const ValueId transposed = right == 2 ? transpose(tracer, f.right, {1, 0}) : f.right;
   return numpy_result(tracer, fresh(tracer, matmul(tracer, f.left, transposed)));

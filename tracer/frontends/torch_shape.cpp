@@ -181,6 +181,7 @@ V torch_t(Tracer& tracer, const Arguments& arguments) {
 
 V torch_permute(Tracer& tracer, const Arguments& arguments) {
   Array x = self(tracer, arguments);
+  if (arguments.positional.size() < 2 && arguments.keywords.empty()) refuse("permute() without dims");
   Axes permutation = torch_ints(tracer, arguments, 1, "dims");
   if (int(permutation.size()) != x->rank()) refuse("permute() of another number of dimensions");
   std::vector<bool> seen(permutation.size());
