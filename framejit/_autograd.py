@@ -8,13 +8,17 @@ class Compiled(torch.autograd.Function):
     @staticmethod
     def forward(ctx, results, saved, backward, *inputs):
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*saved)
+        ctx.keeps = bool(saved)
+        if saved:
+            ctx.save_for_backward(*saved)
         ctx.run = backward
         return results
 
     @staticmethod
     def backward(ctx, *cotangents):
-        return (None, None, None, *ctx.run(ctx.saved_tensors, cotangents))
+        # Where nothing was saved nothing is freed: eager lets such a node be used again.
+        saved = ctx.saved_tensors if ctx.keeps else ()
+        return (None, None, None, *ctx.run(saved, cotangents))
 
 
 join = Compiled.apply

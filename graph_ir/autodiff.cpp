@@ -45,7 +45,11 @@ std::vector<bool> gradient_flow(const Graph& graph, std::span<const ValueId> wan
 
 Joint differentiate(const Graph& graph, std::span<const ValueId> wanted, std::span<const ValueId> of) {
   const std::vector<bool> needs = gradient_flow(graph, wanted);
-  Joint joint{graph, graph.value_count(), graph.nodes.size(), {}, {}};
+  Joint joint{graph, graph.value_count(), graph.nodes.size(), {}, {}, {}};
+  std::vector<bool> fixed(graph.value_count(), false);  // made of constants: nothing is saved for them
+  for (const Node& node : graph.nodes)
+    if (row(node.op).effect != Effect::Extern && std::all_of(node.operands.begin(), node.operands.end(), [&](ValueId value) { return fixed[value.index]; }))
+      for (ValueId result : node.results) fixed[result.index] = true;
   std::unordered_map<std::uint32_t, ValueId> cotangent;
   Graph& target = joint.graph;
   target.outputs.clear();
@@ -80,11 +84,18 @@ Joint differentiate(const Graph& graph, std::span<const ValueId> wanted, std::sp
       if (rule == nullptr) throw NoDerivative(node.op);
       std::vector<bool> asked;
       for (ValueId operand : operands) asked.push_back(needs[operand.index]);
+      const std::size_t before = target.nodes.size();
       Derivation derivation(target, node.op, operands, result, kept, attrs, found->second, asked, node.location);
       rule(derivation);
+      BackwardStep step{result, {}, false};
+      for (std::size_t n = before; n < target.nodes.size(); ++n)
+        for (ValueId read : target.nodes[n].operands) step.reads |= read.index < joint.forward_values && !fixed[read.index];
       for (std::size_t operand = 0; operand < operands.size(); ++operand)
-        if (asked[operand] && derivation.given[operand].valid())
+        if (asked[operand] && derivation.given[operand].valid()) {
           accumulate(operands[operand], derivation.given[operand], node.location);
+          step.into.push_back(operands[operand]);
+        }
+      joint.steps.push_back(std::move(step));
     }
   }
   for (ValueId value : wanted) {
@@ -92,6 +103,33 @@ Joint differentiate(const Graph& graph, std::span<const ValueId> wanted, std::sp
     joint.gradients.push_back(found == cotangent.end() ? ValueId{} : found->second);
   }
   return joint;
+}
+
+Independence independent_results(const Joint& joint, std::span<const ValueId> wanted, std::span<const ValueId> of) {
+  std::vector<int> parent(of.size());  // union-find
+  for (std::size_t i = 0; i < of.size(); ++i) parent[i] = int(i);
+  auto root = [&](int i) {
+    while (parent[std::size_t(i)] != i) i = parent[std::size_t(i)];
+    return i;
+  };
+  std::unordered_map<std::uint32_t, std::set<int>> from;  // by value: the results it leads to
+  for (std::size_t i = 0; i < of.size(); ++i) from[of[i].index].insert(int(i));
+  for (const BackwardStep& step : joint.steps) {
+    std::set<int> results;
+    for (int i : from[step.result.index]) results.insert(root(i));
+    if (step.reads)
+      for (int i : results) parent[std::size_t(root(i))] = root(*results.begin());
+    for (ValueId value : step.into) from[value.index].insert(results.begin(), results.end());
+  }
+  Independence found;
+  std::unordered_map<int, int> number;
+  for (std::size_t i = 0; i < of.size(); ++i) found.group.push_back(number.try_emplace(root(int(i)), int(number.size())).first->second);
+  for (ValueId value : wanted) {
+    std::set<int> groups;
+    for (int i : from[value.index]) groups.insert(found.group[std::size_t(i)]);
+    found.reached.push_back({groups.begin(), groups.end()});
+  }
+  return found;
 }
 
 namespace {

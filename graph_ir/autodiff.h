@@ -41,6 +41,13 @@ struct NoDerivative : std::runtime_error {
   Op op;
 };
 
+/// One operation passed on the way back.
+struct BackwardStep {
+  ValueId result;
+  std::vector<ValueId> into;  // those that get a cotangent from it
+  bool reads;                 // its derivative needs values of the forward graph, which eager saves
+};
+
 /// The graph with its backward nodes behind it.
 struct Joint {
   Graph graph;                        // inputs: those of the forward graph, then cotangents
@@ -48,10 +55,19 @@ struct Joint {
   std::size_t forward_nodes = 0;
   std::vector<ValueId> cotangents;    // one per entry of `of`
   std::vector<ValueId> gradients;     // one per wanted; invalid: no path from it to an output
+  std::vector<BackwardStep> steps;    // from the last
 };
 
 /// `of`: the values whose cotangents are given, in the order of Joint::cotangents. Throws NoDerivative.
 Joint differentiate(const Graph& graph, std::span<const ValueId> wanted, std::span<const ValueId> of);
+
+/// The values in `of` by whether eager lets one be differentiated after what was saved for another is freed: those that share
+/// an operation whose derivative reads something belong together. `reached[i]`: the values of `of` that wanted value i leads to.
+struct Independence {
+  std::vector<int> group;                 // by `of`, numbered from 0
+  std::vector<std::vector<int>> reached;  // by `wanted`: groups
+};
+Independence independent_results(const Joint& joint, std::span<const ValueId> wanted, std::span<const ValueId> of);
 
 /// The forward values that backward nodes read.
 std::vector<ValueId> values_read_backward(const Joint& joint);

@@ -331,15 +331,11 @@ Axes all_axes(int rank) {
   return axes;
 }
 
-namespace {
-
 bool is_sequence(const V& value) {
   if (value->kind == ValueKind::Tuple || value->kind == ValueKind::List) return true;
   if (auto* object = as<ObjectValue>(value)) return PyTuple_Check(object->object.get()) || PyList_Check(object->object.get());
   return false;
 }
-
-}  // namespace
 
 Axes axes_argument(Tracer& tracer, const V& axis, int rank) {
   if (!axis || tracer.is_none(axis)) return all_axes(rank);

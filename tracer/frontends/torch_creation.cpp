@@ -121,6 +121,7 @@ V torch_new_ones(Tracer& tracer, const Arguments& arguments) {
 
 namespace {
 V full_of(Tracer& tracer, const Parameters& p, std::optional<DType> like) {
+  if (!is_sequence(p.required("size"))) p.refuse("a size that is no tuple");
   const Dims shape = dims_argument(tracer, p.required("size"));
   require_sizes(tracer, shape);
   TorchOperand number = torch_operand(tracer, p.required("fill_value"));
