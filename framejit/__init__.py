@@ -12,6 +12,8 @@ from framejit._api import (cache_info, compile, disable, graph_break, is_compili
 from framejit._backends import register_backend
 from framejit._errors import BackendError, Error, GraphBreakError
 from framejit._explain import explain
+from framejit._transforms import grad, hessian, jacobian, jvp, value_and_grad, vjp, vmap
 
 __all__ = ["BackendError", "CompiledFunction", "Error", "Graph", "GraphBreakError", "cache_info", "compile", "disable", "explain",
-           "graph_break", "is_compiling", "mark_dynamic", "options", "register_backend", "reset", "set_logs"]
+           "grad", "graph_break", "hessian", "is_compiling", "jacobian", "jvp", "mark_dynamic", "options", "register_backend", "reset",
+           "set_logs", "value_and_grad", "vjp", "vmap"]

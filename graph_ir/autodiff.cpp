@@ -43,21 +43,16 @@ std::vector<bool> gradient_flow(const Graph& graph, std::span<const ValueId> wan
   return needs;
 }
 
-Joint differentiate(const Graph& graph, std::span<const ValueId> wanted, std::span<const ValueId> of) {
+std::vector<ValueId> add_gradients(Graph& graph, std::span<const ValueId> wanted, std::span<const ValueId> of,
+                                   std::span<const ValueId> cotangents) {
   const std::vector<bool> needs = gradient_flow(graph, wanted);
-  Joint joint{graph, graph.value_count(), graph.nodes.size(), {}, {}};
   std::unordered_map<std::uint32_t, ValueId> cotangent;
-  Graph& target = joint.graph;
-  target.outputs.clear();
-  target.writes.clear();
   auto accumulate = [&](ValueId value, ValueId added, const Location& location) {
     auto [place, fresh] = cotangent.try_emplace(value.index, added);
-    if (!fresh) place->second = target.add(Op::add, {place->second, added}, {}, location);
+    if (!fresh) place->second = graph.add(Op::add, {place->second, added}, {}, location);
   };
-  for (ValueId value : of) {
-    joint.cotangents.push_back(target.add_input("cotangent" + std::to_string(joint.cotangents.size()), graph.type(value)));
-    if (needs[value.index]) accumulate(value, joint.cotangents.back(), {});
-  }
+  for (std::size_t i = 0; i < of.size(); ++i)
+    if (needs[of[i].index]) accumulate(of[i], cotangents[i], {});
   std::unordered_map<std::uint32_t, std::size_t> composites;
   for (std::size_t i = 0; i < graph.composites.size(); ++i) composites[graph.composites[i].result.index] = i;
 
@@ -66,31 +61,42 @@ Joint differentiate(const Graph& graph, std::span<const ValueId> wanted, std::sp
     for (ValueId result : node.results) {
       auto found = cotangent.find(result.index);
       if (found == cotangent.end() || !needs[result.index]) continue;
-      if (is_complex(graph.type(result).dtype)) throw NoDerivative(node.op);
       GradientRule rule = gradient_rule(node.op);
       std::vector<ValueId> operands = node.operands, kept;
       Attrs attrs = node.attrs;
       if (auto composite = composites.find(result.index); composite != composites.end()) {
-        const Composite& known = graph.composites[composite->second];
+        const Composite known = graph.composites[composite->second];
         rule = gradient_rule(known.rule);
         operands = known.operands;
         kept = known.kept;
         attrs = known.attrs;
       }
-      if (rule == nullptr) throw NoDerivative(node.op);
       std::vector<bool> asked;
       for (ValueId operand : operands) asked.push_back(needs[operand.index]);
-      Derivation derivation(target, node.op, operands, result, kept, attrs, found->second, asked, node.location);
+      if (std::find(asked.begin(), asked.end(), true) == asked.end()) continue;  // a wanted value's own node
+      if (rule == nullptr || is_complex(graph.type(result).dtype)) throw NoDerivative(node.op, node.location);
+      Derivation derivation(graph, node.op, operands, result, kept, attrs, found->second, asked, node.location);
       rule(derivation);
       for (std::size_t operand = 0; operand < operands.size(); ++operand)
         if (asked[operand] && derivation.given[operand].valid())
           accumulate(operands[operand], derivation.given[operand], node.location);
     }
   }
+  std::vector<ValueId> gradients;
   for (ValueId value : wanted) {
     auto found = cotangent.find(value.index);
-    joint.gradients.push_back(found == cotangent.end() ? ValueId{} : found->second);
+    gradients.push_back(found == cotangent.end() ? ValueId{} : found->second);
   }
+  return gradients;
+}
+
+Joint differentiate(const Graph& graph, std::span<const ValueId> wanted, std::span<const ValueId> of) {
+  Joint joint{graph, graph.value_count(), graph.nodes.size(), {}, {}};
+  joint.graph.outputs.clear();
+  joint.graph.writes.clear();
+  for (ValueId value : of)
+    joint.cotangents.push_back(joint.graph.add_input("cotangent" + std::to_string(joint.cotangents.size()), graph.type(value)));
+  joint.gradients = add_gradients(joint.graph, wanted, of, joint.cotangents);
   return joint;
 }
 

@@ -249,6 +249,7 @@ V TracerImpl::call_without_row(const V& callable, PyObject* object, std::vector<
     guard_value(value);
     if (mark == "is_compiling") return true_value;
     if (mark == "graph_break") break_graph(BreakReason::UserRequest, source_text());
+    if (V made = transform(mark, positional)) return made;
   }
   if (PyType_Check(object)) {
     guard_value(value);

@@ -647,10 +647,18 @@ std::unique_ptr<Segment> ExitBuilder::finish(const Frame& frame, const V* result
     }
   }
   build_effects();
+  if (!t_.followed.empty() && !t_.graph->writes.empty())
+    break_graph(BreakReason::MutationOfInput, "an array from outside is written in a function that branches on data");
+  for (const TracerImpl::Followed& followed : t_.followed) {
+    segment_->conditions.push_back({int(t_.graph->outputs.size()), followed.outcome});
+    t_.graph->outputs.push_back({followed.condition, std::nullopt});
+    segment_->output_library.push_back(Library::Numpy);
+  }
   recipe.steps = std::move(steps_);
   for (RecipeStep& effect : effects_) recipe.steps.push_back(std::move(effect));
   segment_->inputs = t_.graph_inputs;
-  if (t_.uses_numpy)
+  // Derivatives have no eager meaning that could report floating-point conditions.
+  if (t_.uses_numpy && !t_.request.follow)
     segment_->collects = t_.collected_conditions() & (kFloatDivide | kFloatOverflow | kFloatUnderflow | kFloatInvalid);
   segment_->nodes = int(t_.graph->nodes.size());
   segment_->graph = t_.graph;

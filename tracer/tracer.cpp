@@ -95,6 +95,7 @@ std::shared_ptr<ArrayValue> Tracer::new_array(Library library, ValueId value, st
   storage->shape = type.shape;
   storage->strides = strides ? *strides : contiguous_strides(type.shape);
   storage->contents = value;
+  storage->batch_depth = impl_->batch_depth;
   storage->library = library;
   storage->allocated_by_numpy = library == Library::Numpy;
   auto array = std::make_shared<ArrayValue>();

@@ -204,13 +204,16 @@ void Clamp(Derivation& d) {
   }
 }
 
-/// axis. Kept: the position of the extremum, the axis dropped: it alone has the derivative. Nothing kept: of all elements, and
-/// those that are equal (or NaN, where one is) share it.
+/// axis. Kept: the position of the extremum, the axis dropped: it alone has the derivative. Nothing kept: over `axes` (not
+/// given: all), and elements that are equal (or NaN, where one is) share it.
 void MaxAlong(Derivation& d) {
   if (d.kept.empty()) {
     const Type type = d.type(d.operands[0]);
     Integers axes;
-    for (std::int64_t i = 0; i < type.rank(); ++i) axes.push_back(i);
+    if (const Attr* given = d.attrs.find("axes"))
+      axes = std::get<Integers>(*given);
+    else
+      for (std::int64_t i = 0; i < type.rank(); ++i) axes.push_back(i);
     const ValueId x = d.operands[0], extremum = d.spread(d.result, axes, type.shape);
     const ValueId unknown = d.add(Op::bit_and, {d.add(Op::is_nan, {x}), d.add(Op::is_nan, {extremum})});
     const ValueId chosen = d.add(Op::bit_or, {d.add(Op::eq, {x, extremum}), unknown});
