@@ -182,7 +182,7 @@ void record_segment(FunctionState& state, const Segment& segment, double seconds
 }
 
 /// fullgraph: anything but a return is an error that explains itself.
-bool refuse_break(const Segment& segment) {
+bool refuse_break(const Segment& segment, bool followed) {
   BreakEvent event;
   event.reason = segment.exit.reason == BreakReason{} ? BreakReason::LoopTooLong : segment.exit.reason;
   event.file = segment.exit.file;
@@ -190,7 +190,7 @@ bool refuse_break(const Segment& segment) {
   event.detail = segment.exit.detail;
   event.line = segment.exit.line;
   event.nodes = segment.nodes;
-  PyErr_SetString(error_type(ErrorKind::GraphBreak), event.text().c_str());
+  PyErr_SetString(error_type(ErrorKind::GraphBreak), (followed ? event.refusal() : event.text()).c_str());
   return true;
 }
 
@@ -254,7 +254,7 @@ bool refuse_break(const Segment& segment) {
     }
     Segment& segment = *traced.segment;
     if (options.follow && (segment.exit.reason == BreakReason::Raise || segment.exit.reason == BreakReason::ErrorWhileTracing)) return {};
-    if ((options.fullgraph || options.follow) && segment.exit.kind != Exit::Kind::Return) return {nullptr, refuse_break(segment)};
+    if ((options.fullgraph || options.follow) && segment.exit.kind != Exit::Kind::Return) return {nullptr, refuse_break(segment, options.follow)};
     std::size_t code_bytes = 0;
     if (segment.graph && !segment.program && !segment.eager_gradient)
       segment.program = compile_graph(segment, values, options, callable, code_bytes);

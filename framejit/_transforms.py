@@ -5,9 +5,7 @@ to derive or batch the graph it has (tracer/transforms.cpp); so all of this file
 CPython are errors: a call that can't be compiled runs as written, up to the exception it raises.
 """
 import functools
-import weakref
 
-from framejit import _core
 from framejit._api import compile, is_compiling
 from framejit._errors import Error
 
@@ -170,6 +168,8 @@ def _split(result, has_aux):
 def _compiled(made, function, name):
     if not callable(function):
         raise TypeError(f"framejit.{name} takes a callable, not {function!r}")
+    if is_compiling():
+        return made
     inner = getattr(function, "__name__", type(function).__name__)
     made.__name__ = f"{name}({inner})"
     made.__qualname__ = f"{name}({getattr(function, '__qualname__', inner)})"
@@ -235,27 +235,38 @@ def _pulled(function, primals, has_aux):
     return value, aux, pullback
 
 
-_kept = weakref.WeakKeyDictionary()
+def _kept(make):
+    """What is compiled for a function that is given anew in each call: the last ones are kept."""
+    kept = functools.lru_cache(maxsize=256)(make)
+
+    @functools.wraps(make)
+    def made(function, has_aux):
+        try:
+            return kept(function, has_aux)
+        except TypeError:  # it has no hash, or is no function at all
+            return make(function, has_aux)
+
+    return made
 
 
-def _kept_with(function, key, make):
-    """What was compiled for a function that is given anew in each call."""
-    try:
-        made = _kept.setdefault(function, {})
-    except TypeError:  # no weak references, or no hash
-        return make()
-    if key not in made:
-        made[key] = make()
-    return made[key]
+@_kept
+def _compiled_vjp(function, has_aux):
+    def forward(*primals):
+        args, trees, marks = _watched(primals, tuple(range(len(primals))))
+        return _split(function(*args), has_aux)
+
+    def backward(primals, cotangent):
+        return _pulled(function, primals, has_aux)[2](cotangent)
+
+    return _compiled(forward, function, "vjp"), _compiled(backward, function, "pullback")
 
 
-def _weakly(function):
-    """A function kept by its own entry of `_kept` must not keep itself alive."""
-    try:
-        reference = weakref.ref(function)
-    except TypeError:
-        return lambda: function
-    return reference
+@_kept
+def _compiled_jvp(function, has_aux):
+    def made(primals, tangents):
+        return _pushed(function, primals, tangents, has_aux)
+
+    return _compiled(made, function, "jvp")
 
 
 def vjp(function, *primals, has_aux=False):
@@ -274,20 +285,7 @@ def vjp(function, *primals, has_aux=False):
         value, aux, pullback = _pulled(function, primals, has_aux)
         return (value, pullback, aux) if has_aux else (value, pullback)
 
-    def make():
-        weak = _weakly(function)
-
-        def forward(*primals):
-            args, trees, marks = _watched(primals, tuple(range(len(primals))))
-            value, aux = _split(weak()(*args), has_aux)
-            return value, aux
-
-        def backward(primals, cotangent):
-            return _pulled(weak(), primals, has_aux)[2](cotangent)
-
-        return _compiled(forward, function, "vjp"), _compiled(backward, function, "pullback")
-
-    forward, backward = _kept_with(function, ("vjp", has_aux), make)
+    forward, backward = _compiled_vjp(function, has_aux)
     value, aux = forward(*primals)
     primals = _map(_copied, primals)
 
@@ -328,15 +326,7 @@ def jvp(function, primals, tangents, has_aux=False):
     if is_compiling():
         return _pushed(function, primals, tangents, has_aux)
 
-    def make():
-        weak = _weakly(function)
-
-        def made(primals, tangents):
-            return _pushed(weak(), primals, tangents, has_aux)
-
-        return _compiled(made, function, "jvp")
-
-    return _kept_with(function, ("jvp", has_aux), make)(tuple(primals), tuple(tangents))
+    return _compiled_jvp(function, has_aux)(tuple(primals), tuple(tangents))
 
 
 def jacobian(function, argnums=0, has_aux=False):

@@ -142,7 +142,8 @@ Graph backward_graph(const Joint& joint, std::span<const ValueId> saved) {
     if (std::any_of(node.results.begin(), node.results.end(), [&](ValueId result) { return live[result.index] && !mapped[result.index].valid(); }))
       for (ValueId operand : node.operands) live[operand.index] = true;
   }
-  for (const Node& node : from.nodes) {
+  for (std::size_t i = 0; i < from.nodes.size(); ++i) {
+    const Node& node = from.nodes[i];
     if (std::none_of(node.results.begin(), node.results.end(), [&](ValueId result) { return live[result.index] && !mapped[result.index].valid(); }))
       continue;
     std::vector<ValueId> operands;
@@ -150,7 +151,14 @@ Graph backward_graph(const Joint& joint, std::span<const ValueId> saved) {
       FJ_CHECK(mapped[operand.index].valid(), std::string(name(node.op)) + ": backward can't be computed from what was saved");
       operands.push_back(mapped[operand.index]);
     }
-    FJ_CHECK(node.op != Op::extern_call, "an extern call is repeated backward");
+    if (node.op == Op::extern_call) {
+      FJ_CHECK(i >= joint.forward_nodes, "an extern call is repeated backward");
+      std::vector<Type> types;
+      for (ValueId result : node.results) types.push_back(from.type(result));
+      const std::vector<ValueId> results = graph.add_extern(std::move(operands), node.attrs, types, node.location);
+      for (std::size_t result = 0; result < results.size(); ++result) mapped[node.results[result].index] = results[result];
+      continue;
+    }
     mapped[node.results[0].index] = graph.add(node.op, std::move(operands), node.attrs, node.location);
   }
   for (const Composite& composite : from.composites) {

@@ -223,7 +223,8 @@ V TracerImpl::call_object(const V& callable, PyObject* object, std::vector<V> po
     try {
       return run_handler(tracer, handler, {positional, keywords});
     } catch (const BreakGraph& refused) {
-      if (refused.reason != BreakReason::UnsupportedOperation || !goes_on_without_row(object)) throw;
+      if ((refused.reason != BreakReason::UnsupportedOperation && refused.reason != BreakReason::Gradient) || !goes_on_without_row(object))
+        throw;
       try {
         return call_without_row(callable, object, positional, keywords);
       } catch (const BreakGraph& again) {

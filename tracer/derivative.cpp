@@ -185,6 +185,7 @@ const Derivative::Backward& Derivative::compiled(const std::string& layouts, con
     made.next = Derivative::of(made.graph, differentiated);
     if (made.next) {
       made.next->compile_ = compile_;
+      made.next->externs_ = externs_;
       made.graph = made.next->forward_;
     }
   }
@@ -276,7 +277,7 @@ Ref<> Derivative::backward(PyObject* saved, PyObject* cotangents, const std::vec
     }
   } owned{outputs};
   const std::vector<Library> libraries(graph.outputs.size(), Library::Torch);
-  SegmentHost host(libraries, nullptr);
+  SegmentHost host(libraries, externs_.get());
   Call call;
   call.host = &host;
   call.inputs = inputs;

@@ -615,6 +615,7 @@ void ExitBuilder::derive() {
     segment_->eager_gradient = true;
     return;
   }
+  segment_->derivative->call_with(t_.externs);
   segment_->graph = std::make_shared<Graph>(segment_->derivative->forward());
   segment_->output_library.resize(segment_->graph->outputs.size(), Library::Torch);
 }
