@@ -255,6 +255,11 @@ bool refuse_break(const Segment& segment, bool followed) {
     Segment& segment = *traced.segment;
     if (options.follow && (segment.exit.reason == BreakReason::Raise || segment.exit.reason == BreakReason::ErrorWhileTracing)) return {};
     if ((options.fullgraph || options.follow) && segment.exit.kind != Exit::Kind::Return) return {nullptr, refuse_break(segment, options.follow)};
+    if (options.follow && segment.eager_gradient) {
+      segment.exit.reason = BreakReason::Gradient;
+      segment.exit.detail = "a tensor that requires a gradient reaches the result, whose derivative has no rule; detach() it";
+      return {nullptr, refuse_break(segment, true)};
+    }
     std::size_t code_bytes = 0;
     if (segment.graph && !segment.program && !segment.eager_gradient)
       segment.program = compile_graph(segment, values, options, callable, code_bytes);

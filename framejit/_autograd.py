@@ -64,6 +64,7 @@ class Vjp:
         gradients = torch.autograd.grad(result, derived, cotangent, create_graph=True, allow_unused=True)
         return tuple(torch.zeros_like(tensor) if gradient is None else gradient for gradient, tensor in zip(gradients, derived))
 
+    @torch.no_grad()
     def __call__(self, cotangent, derived, *args, **kwargs):
         direct = _direct.get(self.function)
         gradients = None if direct is None else direct(cotangent, derived, *args, **kwargs)
@@ -86,8 +87,7 @@ class Vjp:
             result = [tensor for tensor in _tensors(self.function(*args, **kwargs), []) if id(tensor) not in given][self.result]
         if not result.requires_grad:
             return [torch.zeros_like(leaf) for leaf in leaves]
-        with torch.no_grad():
-            gradients = torch.autograd.grad(result, leaves, cotangent, allow_unused=True)
+        gradients = torch.autograd.grad(result, leaves, cotangent, allow_unused=True)
         return [torch.zeros_like(leaf) if gradient is None else gradient for gradient, leaf in zip(gradients, leaves)]
 
 

@@ -5,6 +5,7 @@ to derive or batch the graph it has (tracer/transforms.cpp); so all of this file
 CPython are errors: a call that can't be compiled runs as written, up to the exception it raises.
 """
 import functools
+import sys
 
 from framejit._api import compile, is_compiling
 from framejit._errors import Error
@@ -64,7 +65,7 @@ def _basis(value):
 
 @_marked
 def _examples(arrays, axes):
-    """One example of each array."""
+    """One example of each array. In CPython all of them, one after the other."""
     sizes = []
     for array, axis in zip(arrays, axes):
         shape = tuple(getattr(array, "shape", ()))
@@ -73,16 +74,20 @@ def _examples(arrays, axes):
         sizes.append(shape[axis])
     if len(set(sizes)) != 1 or sizes[0] == 0:
         raise ValueError(f"framejit.vmap: the axes that are mapped have sizes {sizes}; one size above 0 is needed")
-    return [array[(slice(None),) * (axis % array.ndim) + (0,)] for array, axis in zip(arrays, axes)]
+    return [[array[(slice(None),) * (axis % array.ndim) + (i,)] for array, axis in zip(arrays, axes)] for i in range(sizes[0])]
 
 
 @_marked
 def _together(values, axes):
-    for value, axis in zip(values, axes):
-        rank = len(getattr(value, "shape", ())) + 1
+    """The results of all examples, from that of one. In CPython the values are those of each."""
+    arrays = []
+    for each, axis in zip(zip(*values), axes):
+        rank = len(getattr(each[0], "shape", ())) + 1
         if not -rank <= axis < rank:
             raise ValueError(f"framejit.vmap: out_axes {axis} of a result of {rank} dimensions")
-    _no_derivative("a batched function")
+        library = sys.modules["torch"] if type(each[0]).__module__ == "torch" else sys.modules["numpy"]
+        arrays.append(library.stack(each, axis))
+    return arrays
 
 
 # ---- trees: tuples, named tuples, lists and dicts of arrays; None is an empty one
@@ -343,18 +348,13 @@ def jacobian(function, argnums=0, has_aux=False):
         value, aux = _split(function(*args, **kwargs), has_aux)
 
         def rows(leaf):
-            cotangents = _examples([_basis(leaf)], [0])
-            found = _together(_gradients([leaf], cotangents if leaf.shape != () else [_as_scalar(cotangents[0])], marks), [0] * len(marks))
+            found = _together(_gradients([leaf], _examples([_basis(leaf)], [0]), marks), [0] * len(marks))
             return _filled(trees, [row.reshape(tuple(leaf.shape) + tuple(mark.shape)) for row, mark in zip(found, marks)])
 
         jacobians = _map(rows, value)
         return (jacobians, aux) if has_aux else jacobians
 
     return _compiled(made, function, "jacobian")
-
-
-def _as_scalar(value):
-    return value
 
 
 def hessian(function, argnums=0, has_aux=False):
@@ -401,20 +401,29 @@ def vmap(function, in_axes=0, out_axes=0):
         collect(list(kwargs.values()), 0)
         if not arrays:
             raise ValueError("framejit.vmap: no argument is mapped")
-        rest = iter(_examples(arrays, axes))
 
-        def place(tree, along):
-            if isinstance(along, dict):
-                return {key: place(tree[key], along[key]) for key in along}
-            if isinstance(along, (tuple, list)):
-                return type(tree)([place(item, axis) for item, axis in zip(tree, along)])
-            return tree if along is None else _map(lambda leaf: next(rest), tree)
+        def result_of(leaves):
+            rest = iter(leaves)
 
-        one = [place(arg, along) for arg, along in zip(args, axes_of_args)]
-        result = function(*one, **{name: place(value, 0) for name, value in kwargs.items()})
-        leaves = _leaves(result)
-        outwards = [out_axes] * len(leaves) if isinstance(out_axes, int) else _spread(out_axes, result)
-        return _filled(result, _together(leaves, outwards))
+            def place(tree, along):
+                if isinstance(along, dict):
+                    return {key: place(tree[key], along[key]) for key in along}
+                if isinstance(along, (tuple, list)):
+                    return type(tree)([place(item, axis) for item, axis in zip(tree, along)])
+                return tree if along is None else _map(lambda leaf: next(rest), tree)
+
+            one = [place(arg, along) for arg, along in zip(args, axes_of_args)]
+            return function(*one, **{name: place(value, 0) for name, value in kwargs.items()})
+
+        examples = _examples(arrays, axes)
+        if is_compiling():
+            result = result_of(examples)
+            leaves = _leaves(result)
+            outwards = [out_axes] * len(leaves) if isinstance(out_axes, int) else _spread(out_axes, result)
+            return _filled(result, _together(leaves, outwards))
+        results = [result_of(leaves) for leaves in examples]
+        outwards = [out_axes] * len(_leaves(results[0])) if isinstance(out_axes, int) else _spread(out_axes, results[0])
+        return _filled(results[0], _together([_leaves(result) for result in results], outwards))
 
     return _compiled(made, function, "vmap")
 

@@ -389,6 +389,7 @@ int ExitBuilder::build_instance(const V& value, InstanceValue& instance) {
 }
 
 int ExitBuilder::output_of(ValueId value, Library library, const Strides& strides, bool scalar) {
+  if (!t_.batches.empty()) t_.check_example(value);
   RecipeStep& made = step(scalar ? RecipeOp::OutputScalar : RecipeOp::Output);
   made.index = std::int64_t(t_.graph->outputs.size());
   t_.graph->outputs.push_back({value, strides});

@@ -438,6 +438,8 @@ V ExternBuilder::run(const std::vector<V>& positional, const Keywords& keywords)
     t_.note_torch();
   }
   const bool derived = requires_grad_ && t_.modes.grad;
+  if (derived && (call_.name == "floordiv" || call_.name == "floor_divide"))
+    break_graph(BreakReason::Gradient, "`" + call_.name + "`, which torch refuses to derive");
   if (derived && call_.random)
     break_graph(BreakReason::Gradient, "`" + call_.name + "` draws random numbers in torch, which has its derivative");
   call_.grad = call_.grad && !derived;  // its derivative is recorded when it is asked for

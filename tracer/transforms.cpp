@@ -209,7 +209,8 @@ bool TracerImpl::depends_on_example(ValueId value) {
 void TracerImpl::check_example(ValueId value) {
   for (Batch& batch : batches)
     if (batch.ended && batch.dependence.depends(value))
-      break_graph(BreakReason::OneExample, "`" + source_text() + "` uses a value of one example after the function that was batched");
+      break_graph(BreakReason::OneExample, frames.empty() ? "a value of one example is kept after the function that was batched"
+                                                          : "`" + source_text() + "` uses a value of one example after the function that was batched");
 }
 
 // ---- branches on data
