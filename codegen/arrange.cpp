@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 
+#include "codegen/jam.h"
 #include "runtime/base/error.h"
 
 namespace fj {
@@ -84,8 +85,9 @@ VarId choose_vector_variable(Kernel& kernel, Body& body, const std::vector<std::
       if (expr.kind == ExprKind::Load) rate(expr.address, 1, in_row_only(expr.address) ? score.second : score.first);
     for (const auto& store : body.stores) rate(store.address, 2, score.first);
     for (const auto& store : body.row_stores) rate(store.address, 1, body.reductions.empty() ? score.first : score.second);
+    // Lanes that a short loop leaves empty cost what they would have saved: contiguous memory along it is worth nothing.
     const auto extent = kernel.variables[candidate].extent.constant();
-    if (extent && *extent < 8) score.first -= 4;
+    if (extent && *extent < 8) score.first = std::min(score.first, 0) - 4;
     if (!best.valid() || score >= best_score) best = variable, best_score = score;
   }
   return best;
@@ -373,6 +375,24 @@ std::optional<VarId> gathered_along(const Kernel& kernel, const Body& body) {
   return std::nullopt;
 }
 
+/// Light work on a transposed operand computes a block of rows at once: what lanes would gather for each of them is then loaded
+/// along the rows and transposed in registers. Every copy costs code, so only where there is little of it.
+constexpr int kTransposedInstructions = 8;
+
+std::vector<Jam> transposed_blocks(const Kernel& kernel, const Body& body) {
+  if (!body.reductions.empty() || !kernel.accumulators.empty() || !kernel.vector_var.valid()) return {};
+  const auto row = gathered_along(kernel, body);
+  if (!row) return {};
+  int work = 0;
+  for (const Expr& expr : kernel.expressions) {
+    work += expr.kind == ExprKind::Pointwise ? instructions(expr) : 0;
+    if (expr.predicate.valid() || !expr.address.dynamic.empty()) return {};
+  }
+  const auto extent = kernel.variables[row->index].extent.constant();
+  if (work > kTransposedInstructions || (extent && *extent < kGatherBlock)) return {};
+  return {{*row, kGatherBlock}};
+}
+
 /// Puts the parallel loops, the vector loop and the passes together.
 void build(Kernel kernel, Body body, LoweredProgram& program) {
   const std::vector<std::uint32_t> variables = all_of(body);
@@ -525,6 +545,29 @@ void split(Kernel kernel, Body body, LoweredProgram& program) {
   build(std::move(last), std::move(combine), program);
 }
 
+/// Whole blocks of jammed rows are one kernel, rows that are left over another.
+void jam_and_build(Kernel kernel, Body body, std::vector<Jam> jams, LoweredProgram& program) {
+  if (jams.empty()) return build(std::move(kernel), std::move(body), program);
+  const Jam jam = jams.front();
+  jams.erase(jams.begin());
+  const SymDim extent = kernel.variables[jam.row.index].extent;
+  const SymDim blocks = quotient(extent, SymDim(jam.factor), program);
+  const SymDim rest = extent - blocks * SymDim(jam.factor);
+  if (!(rest == SymDim(0))) {
+    Kernel last = kernel;
+    Body last_body = body;
+    last.name += "_rest";
+    // How many is known for constant sizes only; else they are taken one by one.
+    if (rest.is_constant())
+      jam_rows(last, last_body, jam.row, blocks * SymDim(jam.factor), 1, rest.value());
+    else
+      jam_rows(last, last_body, jam.row, blocks * SymDim(jam.factor), rest, 1);
+    jam_and_build(std::move(last), std::move(last_body), jams, program);
+  }
+  jam_rows(kernel, body, jam.row, 0, blocks, jam.factor);
+  jam_and_build(std::move(kernel), std::move(body), std::move(jams), program);
+}
+
 }  // namespace
 
 void arrange(Kernel kernel, Body body, LoweredProgram& program) {
@@ -537,7 +580,9 @@ void arrange(Kernel kernel, Body body, LoweredProgram& program) {
   merge_variables(kernel, body, body.reductions);
   if (worth_splitting(kernel, body, program)) return split(std::move(kernel), std::move(body), program);
   kernel.vector_var = choose_vector_variable(kernel, body, all_of(body));
-  build(std::move(kernel), std::move(body), program);
+  std::vector<Jam> jams = transposed_blocks(kernel, body);
+  if (jams.empty()) jams = choose_jams(kernel, body);
+  jam_and_build(std::move(kernel), std::move(body), std::move(jams), program);
 }
 
 void arrange_scan(Kernel kernel, Body body, LoweredProgram& program) {
@@ -600,62 +645,6 @@ void copy_buffer(int source, int target, LoweredProgram& program) {
   load.buffer = source;
   load.address = read;
   body.stores.push_back({target, write, kernel.add(load)});
-  arrange(std::move(kernel), std::move(body), program);
-}
-
-void matmul_loops(const ProgramMatmul& plan, LoweredProgram& program) {
-  Kernel kernel;
-  kernel.name = "matmul" + std::to_string(program.kernels.size());
-  Body body;
-  Affine a, b, c;
-  const std::size_t batch = plan.batch.size();
-  for (std::uint32_t d = 0; d < batch; ++d) {
-    const Affine at(kernel.add_variable("b" + std::to_string(d), plan.batch[d]));
-    a = a + at * plan.a_strides[d];
-    b = b + at * plan.b_strides[d];
-    c = c + at * plan.c_strides[d];
-    body.rows.push_back(d);
-  }
-  const VarId m = kernel.add_variable("m", plan.m), n = kernel.add_variable("n", plan.n), k = kernel.add_variable("k", plan.k);
-  a = a + Affine(m) * plan.a_strides[batch] + Affine(k) * plan.a_strides[batch + 1];
-  b = b + Affine(k) * plan.b_strides[batch] + Affine(n) * plan.b_strides[batch + 1];
-  c = c + Affine(m) * plan.c_strides[batch] + Affine(n) * plan.c_strides[batch + 1];
-  body.rows.push_back(m.index);
-  body.rows.push_back(n.index);
-  body.reductions.push_back(k.index);
-
-  const bool half = plan.dtype == DType::F16 || plan.dtype == DType::BF16;
-  const DType wide = half ? DType::F32 : plan.dtype;
-  auto pointwise = [&](Op op, DType result, DType operand, std::vector<ExprId> args) {
-    Expr expr;
-    expr.kind = ExprKind::Pointwise;
-    expr.op = op;
-    expr.dtype = result;
-    expr.operand_dtype = operand;
-    expr.args = std::move(args);
-    return kernel.add(std::move(expr));
-  };
-  auto element = [&](int buffer, const Affine& address) {
-    Expr load;
-    load.kind = ExprKind::Load;
-    load.dtype = plan.dtype;
-    load.buffer = buffer;
-    load.address = address;
-    const ExprId loaded = kernel.add(std::move(load));
-    return half ? pointwise(Op::cast, wide, plan.dtype, {loaded}) : loaded;
-  };
-  // Booleans: any(a and b).
-  const bool boolean = plan.dtype == DType::Bool;
-  const ExprId term = pointwise(boolean ? Op::bit_and : Op::mul, wide, wide, {element(plan.a, a), element(plan.b, b)});
-  kernel.accumulators.push_back({boolean ? Reduction::Or : Reduction::Sum, wide, {}});
-  body.stages.push_back({0, term, {}});
-  Expr read;
-  read.kind = ExprKind::Accumulator;
-  read.dtype = wide;
-  read.accumulator = 0;
-  ExprId result = kernel.add(read);
-  if (half) result = pointwise(Op::cast, plan.dtype, wide, {result});
-  body.row_stores.push_back({plan.c, c, result});
   arrange(std::move(kernel), std::move(body), program);
 }
 

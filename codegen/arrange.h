@@ -34,7 +34,5 @@ void arrange_scatter(loop::Kernel kernel, Body body, Body::Store store, loop::Ex
 
 /// target = source, of the same shape.
 void copy_buffer(int source, int target, LoweredProgram& program);
-/// A product the library has no routine for.
-void matmul_loops(const ProgramMatmul& plan, LoweredProgram& program);
 
 }  // namespace fj

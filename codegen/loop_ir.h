@@ -90,6 +90,7 @@ struct AccumulatorInfo {
   Reduction reduction;
   DType dtype;  // of the values combined: half types accumulate as F32; ArgMax/ArgMin give I64
   VarId scan;   // valid: read inside this loop, after each step, instead of once after it
+  bool contracts = false;  // a matrix product's: a multiplication that is added may be one fused instruction with it
 };
 
 enum class StatementKind : std::uint8_t { Loop, Initialise, Update, Store, Add };

@@ -249,6 +249,16 @@ class GroupLowering {
     return Affine(kernel_.add(std::move(expr)));
   }
 
+  /// The index is checked where it is computed, which a stride of 0 (of an empty or repeated axis) would leave out of the address.
+  ExprId indexed_load(ValueId source, const Index& mapped, const Affine& checked, ExprId in_bounds) {
+    const int buffer = memory_.buffer[source.index];
+    const Affine address = address_in(buffer, mapped);
+    const ExprId index = checked.dynamic[0].first;
+    const bool computed = std::any_of(address.dynamic.begin(), address.dynamic.end(), [&](const auto& term) { return term.first == index; });
+    if (!computed) in_bounds = both(in_bounds, pointwise(Op::ge, DType::Bool, DType::I64, {index, position({})}));
+    return load(buffer, address, dtype(source), in_bounds);
+  }
+
   ExprId gather(const Node& node, const Index& index, ExprId predicate) {
     const ValueId source = node.operands[0];
     const auto axis = std::size_t(node.attrs.get<std::int64_t>("axis"));
@@ -258,8 +268,7 @@ class GroupLowering {
     Index mapped(index.begin(), index.begin() + axis);
     mapped.push_back(checked_index(raw, shape(source)[axis], predicate, in_bounds));
     mapped.insert(mapped.end(), index.begin() + axis + index_rank, index.end());
-    const int buffer = memory_.buffer[source.index];
-    return load(buffer, address_in(buffer, mapped), dtype(source), in_bounds);
+    return indexed_load(source, mapped, mapped[axis], in_bounds);
   }
 
   ExprId take_along(const Node& node, const Index& index, ExprId predicate) {
@@ -269,8 +278,7 @@ class GroupLowering {
     ExprId in_bounds = predicate;
     Index mapped = index;
     mapped[axis] = checked_index(raw, shape(source)[axis], predicate, in_bounds);
-    const int buffer = memory_.buffer[source.index];
-    return load(buffer, address_in(buffer, mapped), dtype(source), in_bounds);
+    return indexed_load(source, mapped, mapped[axis], in_bounds);
   }
 
   // ---- groups
@@ -297,6 +305,21 @@ class GroupLowering {
     return is_half(dtype(operand)) ? pointwise(Op::cast, DType::F32, dtype(operand), {expr}) : expr;
   }
 
+  /// What a matrix product sums over the last variable of the space: a[.., m, k] * b[.., k, n]. Of booleans, any(a and b).
+  Body::Stage product_stage(const Node& node) {
+    const Index all = identity(group_.order);
+    Index left(all.begin(), all.end() - 3), right = left;
+    const std::size_t batch = left.size();
+    left.push_back(all[batch]), left.push_back(all[batch + 2]);
+    right.push_back(all[batch + 2]), right.push_back(all[batch + 1]);
+    const ExprId a = accumulated_operand(node.operands[0], left), b = accumulated_operand(node.operands[1], right);
+    const DType type = dtype(node.results[0]), wide = accumulation_dtype(type);
+    const bool boolean = type == DType::Bool;
+    const ExprId term = pointwise(boolean ? Op::bit_and : Op::mul, wide, wide, {a, b});
+    kernel_.accumulators.push_back({boolean ? Reduction::Or : Reduction::Sum, wide, {}, is_float(wide)});
+    return {int(kernel_.accumulators.size() - 1), term, {}};
+  }
+
   Body body() const {
     Body result;
     result.rows = group_.rows();
@@ -312,6 +335,11 @@ class GroupLowering {
     Body parts = body();
     for (ValueId stage : group_.stages) {
       const Node& node = node_of(stage);
+      if (node.op == Op::matmul) {
+        parts.stages.push_back(product_stage(node));
+        stages_[stage.index] = read_accumulator(parts.stages.back().accumulator, dtype(stage));
+        continue;
+      }
       const Index index = identity(group_.order);
       const ExprId operand = accumulated_operand(node.operands[0], index);
       Affine at;
@@ -444,9 +472,9 @@ class ProgramLowering {
       const int buffer = add_buffer(BufferKind::Output, int(i), output.value, strides);
       program_.output_buffers[i] = buffer;
       const bool contiguous = strides == contiguous_strides(graph_.type(output.value).shape);
+      const int producer = schedule_.producer[output.value.index];
       const bool must_be = schedule_.contiguous[output.value.index] ||
-                           (schedule_.node_of[output.value.index] >= 0 &&
-                            graph_.nodes[schedule_.node_of[output.value.index]].op == Op::matmul);
+                           (producer >= 0 && schedule_.groups[std::size_t(producer)].kind == GroupKind::Matmul);
       int& place = memory_.buffer[output.value.index];
       if (place < 0 && !from_extern(output.value) && (contiguous || !must_be)) place = buffer;
     }
@@ -507,7 +535,6 @@ class ProgramLowering {
     plan.m = shape[shape.size() - 2];
     plan.n = shape.back();
     plan.k = graph_.type(node.operands[0]).shape.back();
-    if (plan.dtype != DType::F32 && plan.dtype != DType::F64) return matmul_loops(plan, program_);
     ProgramStep step;
     step.kind = StepKind::Matmul;
     step.matmul = std::move(plan);

@@ -53,11 +53,17 @@ int operation_cost(Op op) {
 // Beyond these a value is better stored than computed again, or a kernel is better cut (measured on registers and
 // compile time: kernels of a few hundred operations still compile in some 10 ms).
 constexpr int kCheapCost = 4;
+constexpr int kExpensive = 16;
+// One simple operation on what is in memory.
+constexpr int kConversion = 2;
 constexpr int kMaximalRecomputation = 64;
 constexpr int kMaximalInlined = 256;
 // More reductions or stores in one loop than there are registers and store streams gain nothing.
 constexpr std::size_t kMaximalStages = 16;
 constexpr std::size_t kMaximalStores = 16;
+// Bytes of the right matrix of a product that is computed by loops of ours.
+constexpr std::int64_t kPanel = std::int64_t(256) << 10;
+constexpr std::int64_t kRowsWorthCopying = 32;
 // Rows of a fused multi-pass kernel should stay in the cache between passes, or be many.
 constexpr std::int64_t kSmallSpace = 16384;
 constexpr std::int64_t kFewRows = 4;
@@ -298,7 +304,7 @@ class Scheduler {
     const ValueId value = current.results[0];
     if (uses_[value.index].empty() && !demanded_[value.index]) return;  // dead
     switch (current.op) {
-      case Op::matmul: return place_matmul(n);
+      case Op::matmul: return generated(current) ? place_product(n) : place_matmul(n);
       case Op::cumsum: case Op::cumprod: return place_scan(n);
       case Op::scatter_add: return place_scatter(n);
       default: break;
@@ -316,6 +322,70 @@ class Scheduler {
       demand(operand);
       use(operand, g, {}, true);
     }
+  }
+
+  /// Products that are loops like any reduction. The library has routines for two dtypes; it is better where the matrix on the right
+  /// doesn't fit a core's cache, for it copies blocks of it there.
+  bool generated(const Node& product) const {
+    const Type& type = graph_.type(product.results[0]);
+    if (type.dtype != DType::F32 && type.dtype != DType::F64) return true;
+    const auto width = shape(product.operands[1]).back().constant(), depth = shape(product.operands[0]).back().constant();
+    return width && depth && *width <= kPanel && *depth <= kPanel && *width * *depth * std::int64_t(size_in_bytes(type.dtype)) <= kPanel;
+  }
+
+  /// Whether the right matrix lies by columns (a weight that is given transposed): lanes run along the sum then, and what follows it is
+  /// computed one element at a time.
+  bool columns_contiguous(const Node& product) const {
+    const MatmulOperand right = matmul_operand(graph_, schedule_.node_of, product.operands[1]);
+    const std::size_t depth = std::size_t(right.permutation[right.permutation.size() - 2]);
+    if (!is_input(right.source)) return depth + 1 == right.permutation.size();
+    for (const Input& input : graph_.inputs)
+      if (input.value == right.source) return input_strides(graph_, input)[depth] == SymDim(1);
+    return false;
+  }
+
+  bool node_is(ValueId value, Op op) const { return !is_input(value) && node(schedule_.node_of[value.index]).op == op; }
+
+  /// How many rows of the left matrix meet one right matrix; of each batch, unless the right one is the same for all.
+  std::int64_t rows_of(const Node& product) const {
+    const Dims& result = shape(product.results[0]);
+    return hint(result[result.size() - 2]);
+  }
+
+  void place_product(int n) {
+    const Node& product = node(n);
+    const ValueId value = product.results[0];
+    Dims space = shape(value);
+    space.push_back(shape(product.operands[0]).back());
+    std::vector<bool> reduced(space.size());
+    reduced.back() = true;
+    int chosen = -1;
+    std::vector<std::uint32_t> variables;
+    // A weight that is given transposed is copied by rows once it serves enough rows of the left matrix: lanes run over the columns then.
+    const bool by_columns = columns_contiguous(product);
+    const bool copied = by_columns && node_is(product.operands[1], Op::transpose) && rows_of(product) >= kRowsWorthCopying;
+    if (copied) demand(product.operands[1]);
+    const bool scalar_rows = by_columns && !copied;
+    for (std::size_t u = 0; u < uses_[value.index].size() && chosen < 0; ++u) {
+      const int g = uses_[value.index][u].group;
+      if (scalar_rows && group(g).expensive > 0) continue;
+      if (auto found = join_rows(g, value, space, reduced)) {
+        chosen = g;
+        variables = *found;
+      }
+    }
+    if (chosen < 0) {
+      chosen = new_group(GroupKind::Loops, space, reduced);
+      variables = group(chosen).order;
+    }
+    add_stage(chosen, value);
+    const std::size_t batch = space.size() - 3;
+    const Index all = identity(variables);
+    Index left(all.begin(), all.begin() + std::ptrdiff_t(batch)), right = left;
+    left.push_back(all[batch]), left.push_back(all[batch + 2]);
+    right.push_back(all[batch + 2]), right.push_back(all[batch + 1]);
+    use(product.operands[0], chosen, left);
+    use(product.operands[1], chosen, right);
   }
 
   void place_matmul(int n) {
@@ -396,12 +466,16 @@ class Scheduler {
       chosen = new_group(GroupKind::Loops, space, reduced);
       variables = group(chosen).order;
     }
-    group(chosen).stages.push_back(value);
-    bool elsewhere = demanded_[value.index];
-    for (const Use& use : uses_[value.index]) elsewhere |= use.group != chosen;
-    schedule_.producer[value.index] = chosen;
-    if (elsewhere) set_producer(value, chosen);
+    add_stage(chosen, value);
     use(operand, chosen, identity(variables));
+  }
+
+  void add_stage(int g, ValueId value) {
+    group(g).stages.push_back(value);
+    bool elsewhere = demanded_[value.index];
+    for (const Use& use : uses_[value.index]) elsewhere |= use.group != g;
+    schedule_.producer[value.index] = g;
+    if (elsewhere) set_producer(value, g);
   }
 
   bool used_in(int g, ValueId value) const {
@@ -510,6 +584,7 @@ class Scheduler {
     if (!demanded_[value.index] && !worth_storing(current.op, value)) {
       for (const Use& use : std::vector<Use>(uses_[value.index])) {
         group(use.group).inlined += operation_cost(current.op) > 0;
+        group(use.group).expensive += operation_cost(current.op) >= kExpensive;
         use_operands(current, use.group, use.index);
       }
       return;
@@ -519,6 +594,7 @@ class Scheduler {
     const Index index = identity(over_rows ? group(g).rows() : group(g).order);
     set_producer(value, g);
     group(g).inlined += 1;
+    group(g).expensive += operation_cost(current.op) >= kExpensive;
     // Other uses inside g are recomputed at their index.
     std::vector<Index> indices{index};
     for (const Use& use : uses_[value.index])
@@ -537,9 +613,16 @@ class Scheduler {
       crowded |= schedule_.groups[use.group].inlined > kMaximalInlined;
     }
     if (crowded) return true;
+    // An element of a product's operand is used in as many steps as the other operand has rows.
+    if (cost > kConversion && std::any_of(uses.begin(), uses.end(), [&](const Use& use) { return has_product(use.group); })) return true;
     if (cost <= kCheapCost) return false;
     if (several || cost * int(uses.size() - 1) > kMaximalRecomputation) return true;
     return repeated(uses[0]);
+  }
+
+  bool has_product(int g) const {
+    const auto& stages = schedule_.groups[g].stages;
+    return std::any_of(stages.begin(), stages.end(), [&](ValueId stage) { return node(schedule_.node_of[stage.index]).op == Op::matmul; });
   }
 
   /// Inlined at this index the value would be computed again for each step of an outer loop it doesn't depend on.

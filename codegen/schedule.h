@@ -30,6 +30,7 @@ struct Group {
   std::vector<ValueId> stores;       // values with memory computed here, stages included where stored
   int node = -1;                     // Scan, ScatterAdd, Matmul, Extern: index in graph.nodes
   int inlined = 0;                   // nodes inlined so far
+  int expensive = 0;                 // of them, those that are many instructions
   std::vector<int> readers;          // groups that need our stores
 
   std::vector<std::uint32_t> rows() const;

@@ -168,6 +168,7 @@ PYBIND11_MODULE(_core, module) {
   using namespace fj;
   module.attr("CompiledFunction") = py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(compiled_function_type()));
   bind_graph(module);
+  if (Py_AtExit(end_background) != 0) throw std::runtime_error("framejit: this process has no room for another exit function");
   module.def("self_check", [] { return fj_self_check(); }, "None, or why nothing is compiled on this Python.");
   module.def("compile_function", compile_function);
   module.def("options_of", [](const py::object& compiled) {

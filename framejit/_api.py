@@ -7,7 +7,10 @@ import warnings
 
 from framejit import _core
 from framejit._backends import resolve
+from framejit._errors import BackendError, Error, GraphBreakError
 from framejit._wrap import wrap_object
+
+_core.set_error_types(Error, GraphBreakError, BackendError)
 
 
 def compile(function=None, *, backend=None, **options):

@@ -1,5 +1,4 @@
 """The exceptions framejit raises; everything else a compiled function raises is the function's own."""
-from framejit import _core
 
 
 class Error(Exception):
@@ -16,4 +15,3 @@ class BackendError(Error):
 
 for _error in (Error, GraphBreakError, BackendError):
     _error.__module__ = "framejit"
-_core.set_error_types(Error, GraphBreakError, BackendError)

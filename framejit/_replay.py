@@ -133,6 +133,16 @@ def _plain(numpy_name, torch_name=None):
     return lambda step, *xs: ours(*xs), lambda step, *xs: getattr(step.library, name)(*xs)
 
 
+def _extreme(name):
+    """The graph's maximum and minimum give the first of two equal operands; NumPy's give either, by dtype and machine."""
+    def by_numpy(step, a, b):
+        function, kind = getattr(numpy, name), a.dtype.type
+        takes_second = a.dtype.kind == "f" and numpy.signbit(function(kind(0), kind(-0.0))) != numpy.signbit(kind(0))
+        return function(b, a) if takes_second else function(a, b)
+
+    return by_numpy, _plain(name)[1]
+
+
 def _same(function):
     """Written once for both libraries."""
     return function, function
@@ -319,8 +329,8 @@ operations = {
     "atan2": _plain("arctan2"),
     "hypot": _plain("hypot"),
     "copysign": _plain("copysign"),
-    "maximum": _plain("maximum"),
-    "minimum": _plain("minimum"),
+    "maximum": _extreme("maximum"),
+    "minimum": _extreme("minimum"),
     "fmax": _plain("fmax"),
     "fmin": _plain("fmin"),
     "eq": _plain("equal", "eq"),

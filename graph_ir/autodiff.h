@@ -63,11 +63,21 @@ Joint differentiate(const Graph& graph, std::span<const ValueId> wanted, std::sp
 /// The forward values that backward nodes read.
 std::vector<ValueId> values_read_backward(const Joint& joint);
 
+/// Index maps that both libraries give views for; of the others they make new arrays.
+bool may_be_view(Op op);
+
+/// Copies the user has made, which a graph of values does not show: what is done to the original afterwards does not change them.
+struct Copies {
+  std::set<ValueId> maps;   // results of index maps in memory of their own: not what eager would save its source for
+  std::set<ValueId> twice;  // contents of several arrays
+};
+
 /// Which forward values to save so that everything in `needed` can be computed again from them, in the fewest bytes:
 /// a minimum cut between what forward computes and what backward reads. Pointwise operations and index maps may be
-/// repeated; products, reductions, scans and gathers are not. `fixed`: values that may be saved only if they are read
-/// themselves (arrays the user can see, whose changes eager would notice then and only then).
-std::vector<ValueId> choose_saved(const Graph& graph, const std::vector<ValueId>& needed, const std::vector<ValueId>& fixed);
+/// repeated; products, reductions, scans and gathers are not. `fixed`: values that may be saved only if they, or views of them,
+/// are read themselves (arrays the user can see, whose changes eager would notice then and only then).
+std::vector<ValueId> choose_saved(const Graph& graph, const std::vector<ValueId>& needed, const std::vector<ValueId>& fixed,
+                                  const std::set<ValueId>& copied_maps = {});
 
 /// Backward alone: inputs are the saved values, then the cotangents; outputs the gradients that exist, in order.
 /// `layouts` gives the strides of each input (nullopt: contiguous), `results` those of each gradient.

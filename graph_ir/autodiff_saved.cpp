@@ -118,17 +118,21 @@ double bytes(const Graph& graph, ValueId value) {
 
 }  // namespace
 
-std::vector<ValueId> choose_saved(const Graph& graph, const std::vector<ValueId>& needed, const std::vector<ValueId>& fixed) {
+bool may_be_view(Op op) { return op == Op::broadcast || op == Op::reshape || op == Op::transpose || op == Op::slice; }
+
+std::vector<ValueId> choose_saved(const Graph& graph, const std::vector<ValueId>& needed, const std::vector<ValueId>& fixed,
+                                  const std::set<ValueId>& copied_maps) {
   const auto count = std::uint32_t(graph.value_count());
   std::vector<const Node*> definition(count, nullptr);
   for (const Node& node : graph.nodes)
     for (ValueId result : node.results) definition[result.index] = &node;
   std::vector<bool> read(count, false), seen(count, false), held(count, false);
   for (ValueId value : needed) read[value.index] = seen[value.index] = true;
-  // A view or a copy in another dtype of something the user can see stands for it: eager saves the array itself.
+  // A view of something the user can see stands for it: eager saves its memory. A copy does not, be it in another dtype: the user
+  // may write into the original before backward runs.
   for (std::size_t i = graph.nodes.size(); i-- > 0;) {
     const Node& node = graph.nodes[i];
-    if ((row(node.op).lowering == Lowering::IndexMap || node.op == Op::cast) && seen[node.results[0].index]) seen[node.operands[0].index] = true;
+    if (may_be_view(node.op) && seen[node.results[0].index] && !copied_maps.count(node.results[0])) seen[node.operands[0].index] = true;
   }
   for (ValueId value : fixed) held[value.index] = true;
 

@@ -178,7 +178,7 @@ void scan(const Node& node, const DenseArray& x, DenseArray& result) {
   outer[axis] = 1;
   with_dtype(x.dtype, [&]<DType dtype>() {
     for_each_index(outer, [&](const Index& start) {
-      Accumulator<dtype> total(node.op == Op::cumsum ? 0 : 1);
+      Accumulator<dtype> total = node.op == Op::cumsum ? Accumulator<dtype>(-0.0) : Accumulator<dtype>(1);  // -0.0 + x is x
       Index index = start;
       for (index[axis] = 0; index[axis] < x.shape[axis]; ++index[axis]) {
         const std::int64_t position = offset(x.shape, index);

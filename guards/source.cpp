@@ -209,6 +209,10 @@ PyObject* fetch_step(const Source& source, PyObject* base, const FrameValues& va
     case SourceKind::Referent:
       if (PyWeakref_CheckRefExact(base)) owned = Ref<>::steal(PyObject_CallNoArgs(base));
       return owned.get();
+    case SourceKind::Answer:
+      owned = Ref<>::steal(PyObject_CallObject(base, source.key.get()));
+      if (!owned) PyErr_Clear();
+      return owned.get();
     case SourceKind::DictKey: {
       if (!PyDict_Check(base)) return nullptr;
       Py_ssize_t position = 0;

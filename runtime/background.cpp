@@ -59,7 +59,7 @@ struct Queue {
   }
 
   void leave() {
-    if (--inside == 0 && forking > 0) gate.notify_all();
+    if (--inside == 0 && (forking > 0 || stopping)) gate.notify_all();
   }
 
   void run() {
@@ -102,6 +102,9 @@ struct Queue {
     work.notify_all();
     idle.notify_all();
     for (pthread_t thread : joined) pthread_join(thread, nullptr);
+    // Threads of the program itself, in the middle of a compilation.
+    std::unique_lock lock(mutex);
+    gate.wait(lock, [&] { return inside == 0 || depth > 0; });
   }
 
   static thread_local int depth;  // NoFork sections this thread is in
@@ -134,7 +137,7 @@ Queue& queue() {
           new (&parent) Queue;
           parent.waiting = std::move(waiting);
         });
-    std::atexit([] { queue().stop(); });
+    std::atexit(end_background);  // for processes whose host does not say when it ends
     return made;
   }();
   return *instance;
@@ -220,6 +223,8 @@ void finish_background() {
   while (shared.threads.empty() && !shared.stopping && shared.jobs() > shared.running) shared.run_one(lock);
   shared.idle.wait(lock, [&] { return shared.stopping || shared.jobs() == 0; });
 }
+
+void end_background() { queue().stop(); }
 
 std::size_t background_jobs() {
   Queue& shared = queue();

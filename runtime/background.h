@@ -2,7 +2,8 @@
 ///
 /// Fork: the forking thread waits until no thread is inside a NoFork section (a compilation of one kernel at most), so that
 /// the child finds every lock free and every structure whole. The child has no threads; jobs that waited are its as well and
-/// run when it next starts a thread. Exit: what has not begun is dropped, what has is waited for.
+/// run when it next starts a thread. Exit: what has not begun is dropped, what has is waited for. That has to be over before the
+/// first static destructor runs: LLVM makes tables on first use, so those made by a job die before an exit handler of ours runs.
 #pragma once
 
 #include <cstddef>
@@ -28,6 +29,9 @@ void run_together(const std::vector<std::function<void()>>& jobs);
 
 /// Waits until every job given so far is done.
 void finish_background();
+/// Drops what waits, waits for what runs and for the NoFork sections of other threads; later jobs are dropped. The host calls it
+/// when the program ends, before `exit`.
+void end_background();
 /// Jobs waiting or running.
 std::size_t background_jobs();
 

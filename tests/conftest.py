@@ -6,6 +6,7 @@ import shutil
 import sys
 import tempfile
 
+import numpy as np
 import pytest
 
 # Kernels on disk belong to one run of the tests: read from the environment when framejit is first imported.
@@ -23,8 +24,10 @@ def fresh_caches():
     import framejit
 
     framejit.reset()
+    conditions = np.geterr()
     yield
     framejit.reset()
+    assert np.geterr() == conditions, "a test that leaves them changed decides what later ones see"
 
 
 # Only where a test has imported `constructs`: the tests of single modules run without framejit.

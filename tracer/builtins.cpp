@@ -134,7 +134,13 @@ V builtin_type(TracerImpl& t, Arguments_& a, Keywords& k) {
     auto* space = as<DictValue>(a[2]);
     if (!name || !PyUnicode_CheckExact(name) || !space) unknown("type", a);
     t.open(*space);
-    return t.make_class(text_of(name), t.sequence_items(a[1]), space->items);
+    // type() looks up whose code calls it.
+    std::vector<std::pair<Ref<>, V>> members = space->items;
+    static PyObject* const module = PyUnicode_InternFromString("__module__");
+    static PyObject* const name_name = PyUnicode_InternFromString("__name__");
+    Frame& frame = *t.frames.back();
+    if (t.dict_place(*space, module) == members.size()) members.emplace_back(Ref<>::borrow(module), t.load_global(frame, name_name));
+    return t.make_class(text_of(name), t.sequence_items(a[1]), members);
   }
   expect("type", a, k, 1, 1);
   return t.wrap_constant(reinterpret_cast<PyObject*>(t.type_of(a[0])));
@@ -306,7 +312,7 @@ V builtin_sorted(TracerImpl& t, Arguments_& a, Keywords& k) {
   if (a[0]->kind == ValueKind::Set && !key)
     items = t.set_items(*as<SetValue>(a[0]));
   else
-    items = t.sequence_items(a[0]);
+    items = t.listed_items(a[0]);
   for (const V& item : items) keys.push_back(key && !t.is_none(key) ? t.call(key, {item}, {}) : item);
   std::vector<std::size_t> order(items.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
@@ -439,18 +445,24 @@ void break_on_array(const char* name, const Arguments_& a) {
     break_graph(BreakReason::ScalarFromArray, std::string("`") + name + "()` of " + describe(a[0]));
 }
 
-/// int(), float(), complex() of an object whose class has a method for it; null: it has none.
-V converted(TracerImpl& t, Arguments_& a, Keywords& k, const char* method) {
+/// int(), float(), complex() of an object whose class has a method for it; null: it has none. Python warns of or refuses what is not
+/// exactly of that type.
+V converted(TracerImpl& t, Arguments_& a, Keywords& k, const char* method, PyTypeObject* type) {
   if (a.size() != 1 || !k.empty()) return nullptr;
-  if (V own = t.python_method(a[0], method)) return t.call(own, {}, {});
+  if (V own = t.python_method(a[0], method)) {
+    V number = t.call(own, {}, {});
+    if (t.type_of(number) != type) break_graph(BreakReason::ErrorWhileTracing, std::string(method) + " that gives " + describe(number));
+    return number;
+  }
   a[0] = t.number_part(a[0]);
   return nullptr;
 }
 
 V builtin_int(TracerImpl& t, Arguments_& a, Keywords& k) {
   break_on_array("int", a);
-  for (const char* method : {"__int__", "__index__", "__trunc__"})
-    if (V number = converted(t, a, k, method)) return t.number_part(number);
+  for (const char* method : {"__int__", "__index__"})
+    if (V number = converted(t, a, k, method, &PyLong_Type)) return number;
+  if (a.size() == 1 && t.python_method(a[0], "__trunc__")) unknown("int", a);
   if (a.size() == 1 && k.empty() && a[0]->kind == ValueKind::SymInt) return a[0];
   if (V folded = fold_call(t, reinterpret_cast<PyObject*>(&PyLong_Type), a, k)) return folded;
   unknown("int", a);
@@ -465,11 +477,8 @@ V builtin_index(TracerImpl& t, Arguments_& a, Keywords& k) {
 
 V builtin_float(TracerImpl& t, Arguments_& a, Keywords& k) {
   break_on_array("float", a);
-  for (const char* method : {"__float__", "__index__"})
-    if (V number = converted(t, a, k, method)) {
-      Arguments_ inner{number};
-      return builtin_float(t, inner, k);
-    }
+  if (V number = converted(t, a, k, "__float__", &PyFloat_Type)) return number;
+  if (V number = converted(t, a, k, "__index__", &PyLong_Type)) a[0] = number;
   if (a.size() == 1 && a[0]->kind == ValueKind::SymInt) a[0] = t.tracer.integer(*t.tracer.constant_int(a[0]));
   if (V folded = fold_call(t, reinterpret_cast<PyObject*>(&PyFloat_Type), a, k)) return folded;
   unknown("float", a);
@@ -506,6 +515,12 @@ V builtin_is_grad_enabled(TracerImpl& t, Arguments_& a, Keywords& k) {
   return t.tracer.boolean(t.modes.grad);
 }
 
+V builtin_is_inference_mode_enabled(TracerImpl& t, Arguments_& a, Keywords& k) {
+  expect("is_inference_mode_enabled", a, k, 0, 0);
+  t.note_torch();
+  return t.tracer.boolean(t.modes.inference);
+}
+
 V builtin_str(TracerImpl& t, Arguments_& a, Keywords& k) {
   if (a.size() == 1 && k.empty()) return str_of(t, a[0]);
   if (V folded = fold_call(t, reinterpret_cast<PyObject*>(&PyUnicode_Type), a, k)) return folded;
@@ -535,7 +550,7 @@ V builtin_id(TracerImpl& t, Arguments_& a, Keywords& k) {
 
 V builtin_complex(TracerImpl& t, Arguments_& a, Keywords& k) {
   break_on_array("complex", a);
-  if (V number = converted(t, a, k, "__complex__")) return number;
+  if (V number = converted(t, a, k, "__complex__", &PyComplex_Type)) return number;
   if (V folded = fold_call(t, reinterpret_cast<PyObject*>(&PyComplex_Type), a, k)) return folded;
   unknown("complex", a);
 }
@@ -558,8 +573,7 @@ V builtin_object(TracerImpl& t, Arguments_& a, Keywords& k) {
 V builtin_globals(TracerImpl& t, Arguments_& a, Keywords& k) {
   expect("globals", a, k, 0, 0);
   Frame& frame = *t.frames.back();
-  for (const GlobalWrite& write : t.global_writes)
-    if (write.globals.get() == frame.globals.get()) unknown("globals", a);
+  if (t.globals_written(frame.globals.get())) unknown("globals", a);
   return t.wrap(frame.globals.get(), t.sources->constant(frame.globals.get()));
 }
 
@@ -617,12 +631,12 @@ V builtin_get_ident(TracerImpl& t, Arguments_& a, Keywords& k) {
 V builtin_tuple(TracerImpl& t, Arguments_& a, Keywords& k) {
   expect("tuple", a, k, 0, 1);
   if (!a.empty() && a[0]->kind == ValueKind::Tuple && !as<TupleValue>(a[0])->type) return a[0];
-  return t.tracer.tuple(a.empty() ? std::vector<V>() : t.sequence_items(a[0]));
+  return t.tracer.tuple(a.empty() ? std::vector<V>() : t.listed_items(a[0]));
 }
 
 V builtin_list(TracerImpl& t, Arguments_& a, Keywords& k) {
   expect("list", a, k, 0, 1);
-  return t.tracer.list(a.empty() ? std::vector<V>() : t.sequence_items(a[0]));
+  return t.tracer.list(a.empty() ? std::vector<V>() : t.listed_items(a[0]));
 }
 
 V builtin_dict(TracerImpl& t, Arguments_& a, Keywords& k) {
@@ -724,6 +738,7 @@ BuiltinHandler find_builtin(PyObject* callable) {
   if (PyCFunction_GET_SELF(callable) == reinterpret_cast<PyObject*>(&PyDict_Type) && !std::strcmp(function->m_ml->ml_name, "fromkeys"))
     return builtin_dict_fromkeys;
   if (!std::strcmp(function->m_ml->ml_name, "is_grad_enabled") && torch_module()) return builtin_is_grad_enabled;
+  if (!std::strcmp(function->m_ml->ml_name, "is_inference_mode_enabled") && torch_module()) return builtin_is_inference_mode_enabled;
   return nullptr;
 }
 

@@ -5,6 +5,7 @@
 
 #include "runtime/base/error.h"
 #include "tracer/interpreter.h"
+#include "tracer/recipe.h"
 #include "tracer/variables/functional.h"
 
 namespace fj {
@@ -29,14 +30,6 @@ PyObject* attribute_of(const char* module, const char* name) {
 bool is_disabled(PyObject* callable) {
   PyObject* dict = PyFunction_Check(callable) ? reinterpret_cast<PyFunctionObject*>(callable)->func_dict : nullptr;
   return dict && PyDict_GetItemString(dict, "__framejit_disabled__") == Py_True;
-}
-
-PyTypeObject* grad_mode_type(const char* name) {
-  PyObject* torch = torch_module();
-  PyObject* found = torch ? PyObject_GetAttrString(torch, name) : nullptr;
-  if (!found) PyErr_Clear();
-  Py_XDECREF(found);  // the module keeps it alive
-  return reinterpret_cast<PyTypeObject*>(found);
 }
 
 PyObject* module_call() {
@@ -75,6 +68,12 @@ bool is_of_library(PyObject* callable) {
   return root == "numpy" || root == "torch";
 }
 
+/// A value of a builtin type whose methods of C are known here.
+bool is_builtin_value(PyObject* object) {
+  return is_plain(object) || PyFrozenSet_CheckExact(object) || PyList_CheckExact(object) || PyDict_CheckExact(object) || PySet_CheckExact(object) ||
+         PyTuple_CheckExact(object);
+}
+
 std::string callable_name(const V& callable) {
   if (auto* object = as<ObjectValue>(callable)) {
     Ref<> name = Ref<>::steal(PyObject_GetAttrString(object->object.get(), "__qualname__"));
@@ -85,92 +84,6 @@ std::string callable_name(const V& callable) {
 }
 
 }  // namespace
-
-namespace {
-
-bool is_grad_mode(PyTypeObject* type) {
-  return torch_module() && (type == grad_mode_type("no_grad") || type == grad_mode_type("enable_grad") || type == grad_mode_type("set_grad_enabled"));
-}
-
-bool is_errstate(PyTypeObject* type) {
-  static PyObject* const errstate = attribute_of("numpy", "errstate");
-  return reinterpret_cast<PyObject*>(type) == errstate;
-}
-
-/// np.errstate(divide="ignore", ...): a condition not ignored inside must be trapped outside too, since the program is run
-/// with what is trapped outside. Null: not such a call.
-std::shared_ptr<InstanceValue> make_errstate(TracerImpl& tracer, PyTypeObject* type, const Keywords& keywords) {
-  constexpr std::pair<const char*, std::uint32_t> kConditions[] = {
-      {"divide", kFloatDivide}, {"over", kFloatOverflow}, {"under", kFloatUnderflow}, {"invalid", kFloatInvalid}};
-  std::uint32_t ignored = 0;
-  for (auto& [name, value] : keywords) {
-    PyObject* wanted = tracer.constant_object(value);
-    if (!wanted || !PyUnicode_CheckExact(wanted) || text_of(wanted) != "ignore") return nullptr;
-    for (auto& [known, bit] : kConditions)
-      if (name == known || name == "all") ignored |= bit;
-    if (name == "call") return nullptr;
-  }
-  auto mode = std::make_shared<InstanceValue>();
-  mode->type = Ref<PyTypeObject>::borrow(type);
-  mode->attributes.emplace_back(Ref<>::steal(PyUnicode_InternFromString("ignored")), tracer.tracer.integer(std::int64_t(ignored)));
-  return mode;
-}
-
-}  // namespace
-
-bool is_mode(const InstanceValue& instance) { return is_grad_mode(instance.type.get()) || is_errstate(instance.type.get()); }
-
-/// no_grad, errstate and their like: entered and left while tracing. Null: another method.
-V TracerImpl::call_mode_method(const V& owner, const std::string& name) {
-  if (auto* instance = as<InstanceValue>(owner); instance && is_errstate(instance->type.get())) {
-    collected_conditions();
-    if (name == "__enter__" && instance->attributes.size() == 1) {
-      const auto ignored = std::uint32_t(*tracer.constant_int(instance->attributes[0].second));
-      instance->attributes.emplace_back(Ref<>::steal(PyUnicode_InternFromString("prev")), tracer.integer(std::int64_t(modes.float_conditions)));
-      modes.float_conditions &= ~ignored;
-      return none;
-    }
-    if (name == "__exit__" && instance->attributes.size() == 2) {
-      modes.float_conditions = std::uint32_t(*tracer.constant_int(instance->attributes.back().second));
-      instance->attributes.pop_back();
-      return none;
-    }
-  }
-  if (auto* instance = as<InstanceValue>(owner); instance && is_grad_mode(instance->type.get())) {
-    mode_changed_at = step;
-    if (name == "__enter__" && instance->type.get() == grad_mode_type("set_grad_enabled")) return none;  // it is on already
-    if (name == "__enter__") {
-      instance->attributes.emplace_back(Ref<>::steal(PyUnicode_InternFromString("prev")), tracer.boolean(modes.grad));
-      modes.grad = instance->type.get() == grad_mode_type("enable_grad");
-      return none;
-    }
-    if (name == "__exit__" && !instance->attributes.empty()) {
-      modes.grad = truth(instance->attributes.back().second);
-      instance->attributes.pop_back();
-      return none;
-    }
-  }
-  return nullptr;
-}
-
-V TracerImpl::make_mode(const V& callable, PyTypeObject* type, std::vector<V>& positional, Keywords& keywords) {
-  if (is_grad_mode(type)) {
-    const bool sets = type == grad_mode_type("set_grad_enabled");
-    if (positional.size() != (sets ? 1 : 0) || !keywords.empty()) break_graph(BreakReason::UnknownCall, callable_name(callable));
-    auto mode = std::make_shared<InstanceValue>();
-    mode->type = Ref<PyTypeObject>::borrow(type);
-    if (sets) {
-      // Sets the mode when it is made.
-      note_torch();
-      mode_changed_at = step;
-      mode->attributes.emplace_back(Ref<>::steal(PyUnicode_InternFromString("prev")), tracer.boolean(modes.grad));
-      modes.grad = truth(positional[0]);
-    }
-    return mode;
-  }
-  if (is_errstate(type) && positional.empty()) return make_errstate(*this, type, keywords);
-  return nullptr;
-}
 
 V TracerImpl::make_partial(PyTypeObject* type, const std::vector<V>& positional, Keywords keywords) {
   V callable = call(wrap_constant(attribute_of("builtins", "callable")), {positional[0]}, {});
@@ -238,6 +151,14 @@ V TracerImpl::call_object(const V& callable, PyObject* object, std::vector<V> po
 
 V TracerImpl::call_without_row(const V& callable, PyObject* object, std::vector<V> positional, Keywords keywords) {
   auto& value = *as<ObjectValue>(callable);
+  if (V done = call_mode_function(object, positional, keywords)) {
+    guard_value(value);
+    return done;
+  }
+  if (is_random_method(object)) {
+    if (value.source && value.source->kind != SourceKind::Constant) add_guard(GuardKind::Identity, value.source, object);
+    return call_random(object, std::move(positional), keywords);
+  }
   if (BuiltinHandler handler = find_iteration(object)) {
     guard_value(value);
     return handler(*this, positional, keywords);
@@ -279,6 +200,9 @@ V TracerImpl::call_without_row(const V& callable, PyObject* object, std::vector<
       positional.erase(positional.begin());
       auto* made = reinterpret_cast<PyTypeObject*>(type);
       const bool plain = PyCFunction_GET_SELF(object) == reinterpret_cast<PyObject*>(&PyBaseObject_Type);
+      // Python refuses another class's __new__, and arguments nobody takes.
+      const bool excess = plain && (!positional.empty() || !keywords.empty()) && (made->tp_new != PyBaseObject_Type.tp_new ? true : made->tp_init == PyBaseObject_Type.tp_init);
+      if (excess || PyCFunction_GET_SELF(object) != reinterpret_cast<PyObject*>(builtin_base(made))) break_graph(BreakReason::UnknownCall, std::string("__new__ of ") + made->tp_name);
       return new_instance(made, plain ? std::vector<V>() : positional, plain ? Keywords() : keywords);
     }
   }
@@ -288,6 +212,22 @@ V TracerImpl::call_without_row(const V& callable, PyObject* object, std::vector<
     V function_value = value.source ? wrap(function, sources->make(SourceKind::MethodFunction, value.source)) : wrap_constant(function);
     positional.insert(positional.begin(), value.source ? wrap(self, sources->make(SourceKind::MethodSelf, value.source)) : wrap_constant(self));
     return call(function_value, std::move(positional), std::move(keywords));
+  }
+  if (PyObject* self = PyCFunction_Check(object) ? PyCFunction_GET_SELF(object) : nullptr; self && is_builtin_value(self)) {
+    // A method of C bound to a value: `frozenset(names).__contains__`, `items.append`.
+    // A new object at each look, so it is known by its parts.
+    BuiltinValue method;
+    method.name = reinterpret_cast<PyCFunctionObject*>(object)->m_ml->ml_name;
+    if (!value.source) {
+      method.owner = wrap_constant(self);
+    } else {
+      guard_type(value);
+      method.owner = wrap(self, sources->make(SourceKind::MethodSelf, value.source));
+      type_of(method.owner);
+      Ref<> key = keep(Ref<>::steal(PyUnicode_InternFromString("__name__"))), name = keep(Ref<>::steal(PyUnicode_FromString(method.name.c_str())));
+      constant_object(wrap(name.get(), sources->make(SourceKind::SlotMember, value.source, 0, key.get())));
+    }
+    return call_builtin_method(method, std::move(positional), std::move(keywords));
   }
   if (Py_TYPE(object) == &PyMethodDescr_Type || Py_TYPE(object) == &PyWrapperDescr_Type) {
     // str.upper, list.append: the method of the first argument.
@@ -300,6 +240,7 @@ V TracerImpl::call_without_row(const V& callable, PyObject* object, std::vector<
       BuiltinValue method;
       method.owner = positional[0];
       method.name = text_of(reinterpret_cast<PyDescrObject*>(object)->d_name);
+      method.descriptor = Ref<>::borrow(object);
       positional.erase(positional.begin());
       return call_builtin_method(method, std::move(positional), std::move(keywords));
     }
@@ -362,7 +303,7 @@ V TracerImpl::call_without_row(const V& callable, PyObject* object, std::vector<
     }
     return call(part("func"), std::move(arguments), merged_keywords(std::move(merged), keywords));
   }
-  if (method && PyFunction_Check(method)) {
+  if (method && is_python_method(method)) {
     class_attribute(type_of(callable), call_name);
     if (method == module_call()) return call_module(callable, std::move(positional), std::move(keywords));
     positional.insert(positional.begin(), callable);

@@ -5,7 +5,6 @@
 #include <numeric>
 #include <set>
 
-#include "graph_ir/autodiff.h"
 #include "graph_ir/pipeline.h"
 #include "guards/check_program.h"
 #include "runtime/base/error.h"
@@ -113,7 +112,7 @@ Ref<> copy_with_layout(PyObject* tensor, const Type& type, const std::optional<S
 
 }  // namespace
 
-std::shared_ptr<Derivative> Derivative::of(const Graph& graph, const std::vector<int>& wanted) {
+std::shared_ptr<Derivative> Derivative::of(const Graph& graph, const std::vector<int>& wanted, const Copies& copies) {
   std::vector<ValueId> wanted_values, of;
   for (int input : wanted) wanted_values.push_back(graph.inputs[std::size_t(input)].value);
   const std::vector<bool> needs = gradient_flow(graph, wanted_values);
@@ -129,11 +128,12 @@ std::shared_ptr<Derivative> Derivative::of(const Graph& graph, const std::vector
   std::map<std::uint32_t, Saved> place;
   for (std::size_t i = 0; i < graph.outputs.size(); ++i) place[graph.outputs[i].value.index] = {false, int(i)};
   for (std::size_t i = 0; i < graph.inputs.size(); ++i) place[graph.inputs[i].value.index] = {true, int(i)};
+  for (ValueId value : copies.twice) place.erase(value.index);  // which of the arrays is read does not show: it gets memory that nobody else sees
   for (auto& [value, where] : place) visible.push_back({value});
   result->graph_ = graph;
   result->forward_ = graph;
   result->wanted_ = wanted;
-  result->saved_values_ = choose_saved(graph, read, visible);
+  result->saved_values_ = choose_saved(graph, read, visible, copies.maps);
   for (ValueId value : result->saved_values_) {
     auto known = place.find(value.index);
     if (known != place.end()) {

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "frame_hook/cpython/ref.h"
+#include "graph_ir/autodiff.h"
 #include "graph_ir/graph.h"
 #include "runtime/host.h"
 #include "runtime/program.h"
@@ -28,7 +29,7 @@ namespace fj {
 class Derivative : public std::enable_shared_from_this<Derivative> {
  public:
   /// `wanted`: the inputs that require a gradient. Null if no output needs one; throws NoDerivative.
-  static std::shared_ptr<Derivative> of(const Graph& graph, const std::vector<int>& wanted);
+  static std::shared_ptr<Derivative> of(const Graph& graph, const std::vector<int>& wanted, const Copies& copies = {});
   /// An input that is written is read by backward: eager refuses such a backward.
   bool reads_written_input() const { return reads_written_; }
   /// Backward needs this input of the graph again.

@@ -92,6 +92,7 @@ bool TracerImpl::set_exception_attribute(const V& owner, const std::string& name
   // An exception raised in the trace has no traceback that could be looked at.
   if (name == "__traceback__") return exception.raised;
   if (name != "__cause__" && name != "__context__" && name != "__suppress_context__") return false;
+  note_write(owner.get());
   if (name == "__cause__") set_cause(exception, value);
   else set_exception_field(exception, name.c_str(), value);
   return true;
@@ -99,12 +100,14 @@ bool TracerImpl::set_exception_attribute(const V& owner, const std::string& name
 
 V TracerImpl::exception_info() {
   if (handling.empty()) {
-    // Whoever called the function may be handling one.
-    PyObject* outside = PyErr_GetHandledException();
-    const bool any = outside && outside != Py_None;
-    Py_XDECREF(outside);
-    if (any || request.start_instruction != 0) break_graph(BreakReason::UnsupportedObject, "sys.exc_info()");
-    break_graph(BreakReason::UnsupportedObject, "sys.exc_info() outside a handler");
+    // Whoever called the function may be handling one: asked again at every call.
+    Ref<> asked = Ref<>::steal(PyImport_ImportModule("sys"));
+    Ref<> function = asked ? keep(Ref<>::steal(PyObject_GetAttrString(asked.get(), "exception"))) : Ref<>();
+    static PyObject* const nothing = PyTuple_New(0);
+    Ref<> outside = function ? Ref<>::steal(PyObject_CallNoArgs(function.get())) : Ref<>();
+    if (outside.get() != Py_None) break_graph(BreakReason::UnsupportedObject, "sys.exc_info() of an exception that is handled outside");
+    is_none(wrap(Py_None, sources->make(SourceKind::Answer, sources->constant(function.get()), 0, nothing)));
+    return tracer.tuple({none, none, none});
   }
   V exception = handling.back();
   auto traceback = std::make_shared<InstanceValue>();
@@ -243,7 +246,7 @@ V TracerImpl::make_exception(PyTypeObject* type, std::vector<V> positional, Keyw
   static PyObject* const new_name = PyUnicode_InternFromString("__new__");
   static PyObject* const init_name = PyUnicode_InternFromString("__init__");
   PyObject *maker = class_attribute(type, new_name), *init = class_attribute(type, init_name);
-  const bool python_init = init && PyFunction_Check(init);
+  const bool python_init = init && is_python_method(init);
   if (Py_TYPE(type) != &PyType_Type || !maker || PyFunction_Check(maker) || Py_TYPE(maker) == &PyStaticMethod_Type ||
       (!keywords.empty() && !python_init) || !keeps_its_arguments(type))
     break_graph(BreakReason::Raise, source_text());

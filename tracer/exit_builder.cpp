@@ -51,9 +51,12 @@ class ExitBuilder {
   std::vector<int> dict_items(const DictValue& dict);
   bool contains_itself(const V& value);
   int storage_owner(FakeStorage& storage, const std::shared_ptr<FakeStorage>& shared);
-  int output_of(ValueId value, Library library, const Strides& strides, bool scalar);
+  int output_of(ValueId value, Library library, const Strides& strides, bool scalar, bool inference = false);
   void build_effects();
   void keep_written_apart();
+  void keep_apart(const V& written);
+  static bool held_in_the_end(const Value& owner, const V& argument);
+  void fill_dict(int target, const DictValue& dict);
   void derive();
   [[noreturn]] void cannot(const V& value) { throw CannotRebuildValue{value->born, describe(value)}; }
 
@@ -65,7 +68,7 @@ class ExitBuilder {
     steps_.push_back(std::move(step));
     return steps_.back();
   }
-  RecipeStep& effect(RecipeOp op, std::vector<int> args) {
+  RecipeStep& effect_step(RecipeOp op, std::vector<int> args) {
     RecipeStep step;
     step.op = op;
     step.args = std::move(args);
@@ -168,7 +171,7 @@ int ExitBuilder::make(const V& value) {
         const int target = step(RecipeOp::List).target;
         registers_[value.get()] = target;
         const int items = step(RecipeOp::List, all(list.items)).target;
-        effect(RecipeOp::SetItems, {target, items});
+        effect_step(RecipeOp::SetItems, {target, items});
         return target;
       }
       const int items = step(RecipeOp::List, all(list.items)).target;
@@ -190,7 +193,7 @@ int ExitBuilder::make(const V& value) {
         if (dict.type) cannot(value);
         const int target = step(RecipeOp::Dict).target;
         registers_[value.get()] = target;
-        effect(RecipeOp::DictAssign, {target, step(RecipeOp::Dict, dict_items(dict)).target});
+        fill_dict(target, dict);
         return target;
       }
       const int items = step(RecipeOp::Dict, dict_items(dict)).target;
@@ -205,12 +208,15 @@ int ExitBuilder::make(const V& value) {
     case ValueKind::Set: {
       auto& set = *as<SetValue>(value);
       Ref<> items = Ref<>::steal(PySequence_List(set.real.get()));
+      for (Py_ssize_t i = 0; i < PyList_GET_SIZE(items.get()); ++i)
+        if (hashed_by_its_class(PyList_GET_ITEM(items.get(), i))) cannot(value);
       if (set.ordered) {
         // Put together in its order it has to come out in its order.
         Ref<> again = Ref<>::steal(PySet_New(nullptr));
         for (Py_ssize_t i = 0; i < PyList_GET_SIZE(items.get()); ++i) PySet_Add(again.get(), PyList_GET_ITEM(items.get(), i));
         Ref<> order = Ref<>::steal(PySequence_List(again.get()));
         PyErr_Clear();
+        if (PyList_GET_SIZE(order.get()) != PyList_GET_SIZE(items.get())) cannot(value);
         for (Py_ssize_t i = 0; i < PyList_GET_SIZE(items.get()); ++i)
           if (PyList_GET_ITEM(order.get(), i) != PyList_GET_ITEM(items.get(), i)) cannot(value);
       }
@@ -231,6 +237,12 @@ int ExitBuilder::make(const V& value) {
       V rest = iterator.remaining ? iterator.remaining() : nullptr;
       if (rest) return step(RecipeOp::Iter, {build(rest)}).target;
       if (!iterator.maker || iterator.started) cannot(value);
+      for (const V& argument : iterator.arguments) {
+        // An iterator over a dict or a set, made before the effects, would see it change.
+        auto* view = as<TupleValue>(argument);
+        const V owner = view && view->view_of ? view->view_of : argument;
+        if (owner->source && (as<DictValue>(owner) || as<SetValue>(owner)) && t_.written_since(owner.get(), {})) cannot(value);
+      }
       std::vector<int> args = all(iterator.arguments);
       RecipeStep& made = step(RecipeOp::Call, args);
       made.object = iterator.maker;
@@ -250,7 +262,7 @@ int ExitBuilder::make(const V& value) {
       registers_[value.get()] = target;
       for (auto& [name, item] : function.attributes->items) {
         const int attribute = build(item);
-        effect(RecipeOp::SetAttr, {target, attribute}).object = name;
+        effect_step(RecipeOp::SetAttr, {target, attribute}).object = name;
       }
       return target;
     }
@@ -275,7 +287,7 @@ int ExitBuilder::make(const V& value) {
       // Empty first: what it holds may refer to it.
       const int target = step(RecipeOp::Cell).target;
       registers_[value.get()] = target;
-      if (V contents = as<CellValue>(value)->contents) effect(RecipeOp::SetCell, {target, build(contents)});
+      if (V contents = as<CellValue>(value)->contents) effect_step(RecipeOp::SetCell, {target, build(contents)});
       return target;
     }
     case ValueKind::Instance: {
@@ -288,7 +300,7 @@ int ExitBuilder::make(const V& value) {
         registers_[value.get()] = exception;
         for (auto& [name, item] : instance.attributes) {
           const int attribute = build(item);
-          effect(RecipeOp::SetAttr, {exception, attribute}).object = name;
+          effect_step(RecipeOp::SetAttr, {exception, attribute}).object = name;
         }
         return exception;
       }
@@ -319,6 +331,12 @@ std::vector<int> ExitBuilder::dict_items(const DictValue& dict) {
     args.push_back(build(item));
   }
   return args;
+}
+
+/// Item by item: what it holds may refer to it.
+void ExitBuilder::fill_dict(int target, const DictValue& dict) {
+  const std::vector<int> items = dict_items(dict);
+  for (std::size_t i = 0; i < items.size(); i += 2) effect_step(RecipeOp::SetItem, {target, items[i], items[i + 1]});
 }
 
 /// Whether a list or dict is reached from its own items.
@@ -358,15 +376,17 @@ int ExitBuilder::build_instance(const V& value, InstanceValue& instance) {
     if (auto* list = as<ListValue>(part)) {
       std::vector<int> items;
       for (const V& item : list->items) items.push_back(build(item));
-      effect(RecipeOp::SetItems, {target, step(RecipeOp::List, items).target});
+      effect_step(RecipeOp::SetItems, {target, step(RecipeOp::List, items).target});
     } else if (auto* dict = as<DictValue>(part)) {
       if (dict->default_factory) cannot(value);
-      effect(RecipeOp::DictAssign, {target, step(RecipeOp::Dict, dict_items(*dict)).target});
+      fill_dict(target, *dict);
     } else if (auto* set = as<SetValue>(part)) {
-      std::vector<int> items;
+      static PyObject* const add = PyObject_GetAttrString(reinterpret_cast<PyObject*>(&PySet_Type), "add");
       Ref<> list = Ref<>::steal(PySequence_List(set->real.get()));
-      for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list.get()); ++i) items.push_back(key(Ref<>::borrow(PyList_GET_ITEM(list.get(), i))));
-      effect(RecipeOp::SetAssign, {target, step(RecipeOp::Set, items).target});
+      for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list.get()); ++i) {
+        const int element = key(Ref<>::borrow(PyList_GET_ITEM(list.get(), i)));
+        effect_step(RecipeOp::Mutate, {target, element}).object = Ref<>::borrow(add);
+      }
     }
   }
   int members = -1;
@@ -380,20 +400,21 @@ int ExitBuilder::build_instance(const V& value, InstanceValue& instance) {
         dict.object = Ref<>::steal(PyUnicode_InternFromString("__dict__"));
         members = dict.target;
       }
-      effect(RecipeOp::StoreGlobal, {members, attribute}).object = name;
+      effect_step(RecipeOp::SetItem, {members, constant(name), attribute});
     } else {
-      effect(RecipeOp::SetAttr, {target, attribute}).object = name;
+      effect_step(RecipeOp::SetAttr, {target, attribute}).object = name;
     }
   }
   return target;
 }
 
-int ExitBuilder::output_of(ValueId value, Library library, const Strides& strides, bool scalar) {
+int ExitBuilder::output_of(ValueId value, Library library, const Strides& strides, bool scalar, bool inference) {
   if (!t_.batches.empty()) t_.check_example(value);
   RecipeStep& made = step(scalar ? RecipeOp::OutputScalar : RecipeOp::Output);
   made.index = std::int64_t(t_.graph->outputs.size());
   t_.graph->outputs.push_back({value, strides});
   segment_->output_library.push_back(library);
+  if (inference) segment_->inference_outputs.resize(t_.graph->outputs.size(), false), segment_->inference_outputs.back() = true;
   return made.target;
 }
 
@@ -405,7 +426,7 @@ int ExitBuilder::storage_owner(FakeStorage& storage, const std::shared_ptr<FakeS
     target = from_source(storage.input_array->source);
   } else {
     owner_outputs_[&storage] = int(t_.graph->outputs.size());
-    target = output_of(shared->contents, storage.library, storage.strides, false);
+    target = output_of(shared->contents, storage.library, storage.strides, false, storage.inference);
   }
   owners_[&storage] = target;
   return target;
@@ -430,6 +451,8 @@ int ExitBuilder::detached_tensor(const DetachedTensor& detached, DType dtype, in
 int ExitBuilder::build_array(const V& value) {
   auto& array = *as<ArrayValue>(value);
   FakeStorage& storage = *array.storage;
+  // How torch remembers where a view was made is not ours to set.
+  if (array.viewed_in_inference) cannot(value);
   if (array.numpy_scalar) return output_of(t_.read(array), Library::Numpy, contiguous_strides(array.shape), true);
   int target = storage_owner(storage, array.storage);
   bool owner = array.view.empty() && !array.is_view;
@@ -458,11 +481,12 @@ int ExitBuilder::build_array(const V& value) {
   for (int crossing = 0; crossing < (crosses ? 1 : returns ? 2 : 0); ++crossing) target = step(RecipeOp::CrossView, {target}).target;
   // Views share a counter with their base; tensors made of NumPy's memory have each their own.
   const bool of_input = storage.input_array && array.torch_version == storage.torch_version;
-  if (*array.torch_version && !of_input && (crosses || returns || moved_versions_.insert(array.torch_version.get()).second)) {
+  if (storage.inference && (crosses || returns) && !t_.modes_outside().inference) cannot(value);
+  if (*array.torch_version && !of_input && !storage.inference && (crosses || returns || moved_versions_.insert(array.torch_version.get()).second)) {
     if (!crosses && !returns && array.torch_version == storage.torch_version)
       segment_->output_versions.emplace_back(owner_outputs_.at(&storage), *array.torch_version);
     else
-      effect(RecipeOp::BumpVersion, {target}).index = *array.torch_version;
+      effect_step(RecipeOp::BumpVersion, {target}).index = *array.torch_version;
   }
   return target;
 }
@@ -487,63 +511,90 @@ void ExitBuilder::keep_written_apart() {
   t_.guards->add(std::move(guard));
 }
 
-void ExitBuilder::build_effects() {
-  auto not_same = [&](const V& written, auto&& is_other) {
-    // In another call two of these could be one object; then the trace would be wrong.
-    for (const V& other : t_.tracked_values()) {
-      if (other == written || !other->source || other->source == written->source || !is_other(other)) continue;
-      Guard guard;
-      guard.kind = GuardKind::NotSame;
-      guard.source = written->source;
-      guard.others = {other->source};
-      t_.guards->add(std::move(guard));
+/// In another call what is written and something else of its kind could be one object; then the trace would be wrong.
+void ExitBuilder::keep_apart(const V& written) {
+  auto is_other = [&](const V& other) {
+    if (auto* object = as<ObjectValue>(written)) {
+      auto* like = as<ObjectValue>(other);
+      return like && Py_TYPE(like->object.get()) == Py_TYPE(object->object.get());
     }
+    return other->kind == written->kind || (written->kind != ValueKind::Cell && is_derived_container(other));
   };
-  for (const V& container : t_.mutated) {
-    const int target = build(container);
-    if (auto* list = as<ListValue>(container)) {
-      std::vector<int> args;
-      for (const V& item : list->items) args.push_back(build(item));
-      const int fresh = step(RecipeOp::List, args).target;
-      effect(RecipeOp::SetItems, {target, fresh});
-      not_same(container, [](const V& other) { return other->kind == ValueKind::List || is_derived_container(other); });
-    } else if (auto* dict = as<DictValue>(container)) {
-      const int fresh = step(RecipeOp::Dict, dict_items(*dict)).target;
-      effect(RecipeOp::DictAssign, {target, fresh});
-      not_same(container, [](const V& other) { return other->kind == ValueKind::Dict || is_derived_container(other); });
-    } else if (auto* set = as<SetValue>(container)) {
-      std::vector<int> args;
-      Ref<> items = Ref<>::steal(PySequence_List(set->real.get()));
-      for (Py_ssize_t i = 0; i < PyList_GET_SIZE(items.get()); ++i) args.push_back(key(Ref<>::borrow(PyList_GET_ITEM(items.get(), i))));
-      const int fresh = step(RecipeOp::Set, args).target;
-      effect(RecipeOp::SetAssign, {target, fresh});
-      not_same(container, [](const V& other) { return other->kind == ValueKind::Set || is_derived_container(other); });
-    } else if (auto* cell = as<CellValue>(container)) {
-      if (!cell->contents) cannot(container);
-      const int contents = build(cell->contents);
-      effect(RecipeOp::SetCell, {target, contents});
-      not_same(container, [](const V& other) { return other->kind == ValueKind::Cell; });
-    }
+  for (const V& other : t_.tracked_values()) {
+    if (other == written || !other->source || other->source == written->source || !is_other(other)) continue;
+    Guard guard;
+    guard.kind = GuardKind::NotSame;
+    guard.source = written->source;
+    guard.others = {other->source};
+    t_.guards->add(std::move(guard));
   }
-  for (const AttributeWrite& write : t_.attribute_writes) {
-    const int owner = build(write.owner);
-    if (write.value) {
-      const int value = build(write.value);
-      effect(RecipeOp::SetAttr, {owner, value}).object = write.name;
-    } else {
-      effect(RecipeOp::DelAttr, {owner}).object = write.name;
+}
+
+/// Whether what a deque was given is in it at the exit. Anything may stand for the rest, which went again.
+bool ExitBuilder::held_in_the_end(const Value& owner, const V& argument) {
+  auto* deque = dynamic_cast<const ListValue*>(&owner);
+  return !deque || argument->kind == ValueKind::Object || std::find(deque->items.begin(), deque->items.end(), argument) != deque->items.end();
+}
+
+void ExitBuilder::build_effects() {
+  // A value that is assigned over, or whose key goes, before the exit is seen by nobody: it need not be made.
+  std::map<std::pair<const void*, PyObject*>, std::size_t> last;
+  std::vector<bool> seen(t_.effects.size(), true);
+  std::vector<V> values(t_.effects.size());
+  for (std::size_t i = 0; i < t_.effects.size(); ++i) {
+    const Effect& effect = t_.effects[i];
+    if (effect.kind == Effect::Kind::Call) {
+      // clear() and the like: what is assigned afterwards is not assigned over.
+      last.erase(last.lower_bound({effect.owner.get(), nullptr}), last.lower_bound({effect.owner.get() + 1, nullptr}));
+      continue;
     }
-    if (write.owner->source) {
-      PyTypeObject* type = Py_TYPE(as<ObjectValue>(write.owner)->object.get());
-      not_same(write.owner, [&](const V& other) {
-        auto* object = as<ObjectValue>(other);
-        return object && Py_TYPE(object->object.get()) == type;
-      });
+    if (!effect.arguments.empty()) values[i] = effect.arguments[0];
+    const bool of_dict = effect.kind == Effect::Kind::Item && (!effect.owner || effect.owner->kind == ValueKind::Dict);
+    if (!of_dict && effect.kind != Effect::Kind::Attribute && effect.kind != Effect::Kind::Cell) continue;
+    auto [known, fresh] = last.emplace(std::pair<const void*, PyObject*>{effect.owner ? effect.owner.get() : static_cast<const void*>(effect.globals.get()), effect.key.get()}, i);
+    if (fresh) continue;
+    const bool stored_before = values[known->second] != nullptr;
+    if (stored_before && values[i]) {
+      values[known->second] = values[i];
+      seen[i] = false;
+      continue;
     }
+    if (stored_before) values[known->second] = t_.none;
+    known->second = i;
   }
-  for (const GlobalWrite& write : t_.global_writes) {
-    const int globals = constant(write.globals), value = write.value ? build(write.value) : -1;
-    effect(RecipeOp::StoreGlobal, {globals, value}).object = write.name;
+  std::set<const Value*> kept_apart;
+  for (std::size_t i = 0; i < t_.effects.size(); ++i) {
+    const Effect& effect = t_.effects[i];
+    if (!seen[i]) continue;
+    const int owner = effect.owner ? build(effect.owner) : constant(effect.globals);
+    switch (effect.kind) {
+      case Effect::Kind::Items: {
+        std::vector<int> items;
+        for (const V& item : as<ListValue>(effect.owner)->items) items.push_back(build(item));
+        effect_step(RecipeOp::SetItems, {owner, step(RecipeOp::List, items).target});
+        break;
+      }
+      case Effect::Kind::Item: {
+        const int at = key(effect.key), value = values[i] ? build(values[i]) : -1;
+        effect_step(RecipeOp::SetItem, {owner, at, value});
+        break;
+      }
+      case Effect::Kind::Call: {
+        std::vector<int> arguments{owner};
+        if (effect.key) arguments.push_back(key(effect.key));
+        for (const V& argument : effect.arguments) arguments.push_back(build(held_in_the_end(*effect.owner, argument) ? argument : t_.none));
+        effect_step(RecipeOp::Mutate, arguments).object = effect.method;
+        break;
+      }
+      case Effect::Kind::Attribute:
+        if (values[i])
+          effect_step(RecipeOp::SetAttr, {owner, build(values[i])}).object = effect.key;
+        else
+          effect_step(RecipeOp::DelAttr, {owner}).object = effect.key;
+        break;
+      case Effect::Kind::Cell: effect_step(RecipeOp::SetCell, {owner, values[i] ? build(values[i]) : -1}); break;
+    }
+    if (effect.owner && effect.owner->source && kept_apart.insert(effect.owner.get()).second) keep_apart(effect.owner);
   }
   keep_written_apart();
   for (const auto& storage : t_.written_inputs) {
@@ -556,8 +607,8 @@ void ExitBuilder::build_effects() {
           writeable.array->writeable_required = true;
           t_.guards->add(std::move(writeable));
         }
-    if (const int writes = *storage->torch_version)
-      effect(RecipeOp::BumpVersion, {from_source(written)}).index = writes;
+    if (const int writes = storage->inference ? 0 : *storage->torch_version)  // those have no counter
+      effect_step(RecipeOp::BumpVersion, {from_source(written)}).index = writes;
   }
 }
 
@@ -603,7 +654,7 @@ bool looks_at_frame(const Frame& frame, Exit::Kind kind) {
 void ExitBuilder::derive() {
   if (t_.inputs_requiring_gradient.empty()) return;
   try {
-    segment_->derivative = Derivative::of(*t_.graph, t_.inputs_requiring_gradient);
+    segment_->derivative = Derivative::of(*t_.graph, t_.inputs_requiring_gradient, t_.copies);
   } catch (const NoDerivative&) {
     segment_->eager_gradient = true;
   }
@@ -626,8 +677,7 @@ std::unique_ptr<Segment> ExitBuilder::finish(const Frame& frame, const V* result
   if (!t_.handling.empty()) cannot(t_.handling.front());
   for (const auto& generator : t_.generators)
     if (!t_.may_be_abandoned(*generator)) cannot(generator);
-  if (t_.modes.grad != t_.modes_outside().grad)
-    throw CannotRebuildValue{t_.mode_changed_at, "a grad mode that is not what it was outside"};
+  t_.refuse_open_modes();
   for (const TracerImpl::Expectation& expected : t_.expectations) {
     const std::vector<int> args{constant(expected.arguments), constant(expected.keywords), constant(expected.result)};
     step(RecipeOp::Expect, args).object = expected.callable;

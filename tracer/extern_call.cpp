@@ -27,10 +27,13 @@ class ExternBuilder {
     call_.callable = as<ObjectValue>(callable)->object;
     Ref<> name = Ref<>::steal(PyObject_GetAttrString(call_.callable.get(), "__name__"));
     if (!name) PyErr_Clear();
-    call_.name = name ? text_of(name.get()) : std::string(Py_TYPE(call_.callable.get())->tp_name);
+    call_.name = torch_operator_name(call_.callable.get());
+    if (call_.name.empty()) call_.name = name ? text_of(name.get()) : std::string(Py_TYPE(call_.callable.get())->tp_name);
     const Location where = t_.location();
     call_.place = where.file + ":" + std::to_string(where.line) + ":";
     call_.grad = t_.modes.grad;
+    call_.inference = t_.modes.inference && !t_.modes_outside().inference;
+    t_.autocast.note(call_);
   }
 
   V run(const std::vector<V>& positional, const Keywords& keywords);

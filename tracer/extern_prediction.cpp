@@ -188,6 +188,8 @@ class WarningsAreErrors {
 Prediction run_on_meta(const ExternCall& call, std::span<const ExternArray> operands, std::span<const std::int64_t> symbols) {
   Prediction prediction;
   try {
+    // Tensors of inference mode have no version counters, which tell what was written.
+    const InferenceMode left(torch_modes() & torch_mode_bits::kInference, false);
     std::vector<Ref<>> metas;
     // torch's autocast of the CPU passes meta tensors by.
     const std::optional<DType> narrow = extern_effects(call.name).autocast ? torch_autocast_dtype() : std::nullopt;
@@ -264,6 +266,7 @@ bool describe_tensor(PyObject* tensor, ExternArray& array) {
 Ref<> extern_argument(const ExternArgument& argument, std::span<const Ref<>> operands, std::span<const std::int64_t> symbols) {
   switch (argument.kind) {
     case ExternArgument::Kind::Constant: return argument.object;
+    case ExternArgument::Kind::Held: return {};  // known to the host alone
     case ExternArgument::Kind::Operand: return operands[std::size_t(argument.index)];
     case ExternArgument::Kind::Size: return Ref<>::steal(PyLong_FromLongLong(argument.expression.evaluate(symbols)));
     case ExternArgument::Kind::Tuple:

@@ -57,7 +57,9 @@ ExternEffects read_effects(const std::string& name) {
   PyObject* torch = torch_module();
   Ref<> core = torch ? Ref<>::steal(PyObject_GetAttrString(torch, "_C")) : Ref<>();
   Ref<> find = core ? Ref<>::steal(PyObject_GetAttrString(core.get(), "_jit_get_schemas_for_operator")) : Ref<>();
-  Ref<> schemas = find ? Ref<>::steal(PyObject_CallFunction(find.get(), "s", ("aten::" + name).c_str())) : Ref<>();
+  // An operator that somebody registered: its schema is all that is known of it.
+  const bool foreign = name.find("::") != std::string::npos;
+  Ref<> schemas = find ? Ref<>::steal(PyObject_CallFunction(find.get(), "s", (foreign ? name : "aten::" + name).c_str())) : Ref<>();
   for (Py_ssize_t i = 0; schemas && PyList_Check(schemas.get()) && i < PyList_GET_SIZE(schemas.get()); ++i) {
     Ref<> text = Ref<>::steal(PyObject_Str(PyList_GET_ITEM(schemas.get(), i)));
     const char* bytes = text ? PyUnicode_AsUTF8(text.get()) : nullptr;
@@ -67,6 +69,12 @@ ExternEffects read_effects(const std::string& name) {
     const std::size_t arrow = schema.rfind("->");
     // TorchScript's operators of the same name on lists and numbers are other functions.
     if (arrow == std::string::npos || schema.find("Tensor", arrow) == std::string::npos) continue;
+    if (foreign) {
+      effects.known = schema.find("Tensor(") == std::string::npos;  // writes into nothing, shares no memory
+      effects.random = true;                                         // perhaps: never dropped, never merged with another one
+      if (!effects.known) break;
+      continue;
+    }
     effects.known = true;
     if (schema.find("Generator") != std::string::npos) effects.random = true;
     if (schema.find("Device? device") != std::string::npos) effects.factory = true;

@@ -17,7 +17,7 @@ struct ExternEffects {
   std::vector<int> writes;       // positions of arguments that are written though the schema does not say so
 };
 
-/// Effects of the aten operator or Python function `name`, from torch's schema registry and a table of what that omits.
+/// Effects of the aten operator or Python function `name` ("namespace::name": another namespace's operator), from torch's schema registry and a table of what that omits.
 const ExternEffects& extern_effects(const std::string& name);
 
 }  // namespace fj

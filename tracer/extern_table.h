@@ -13,11 +13,13 @@
 #include <Python.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "frame_hook/cpython/ref.h"
+#include "guards/source.h"
 #include "runtime/base/dtype.h"
 #include "runtime/base/sym_dim.h"
 #include "tracer/frontends/arrays/arrays.h"
@@ -33,6 +35,7 @@ struct ExternArgument {
     Tuple,     // items
     List,      // items
     Slice,     // items: start, stop, step
+    Held,      // the object ExternTable::held()[index]
   };
   Kind kind = Kind::Constant;
   Ref<> object;
@@ -75,6 +78,10 @@ struct ExternCall {
   std::vector<int> mutated;     // operands the callable writes into
   bool random = false;          // draws from the default generator or from one that is an argument
   bool grad = true;             // grad mode at the call, as far as it is on outside
+  bool inference = false;       // inference mode is on at the call, and not outside
+  std::optional<bool> autocast;  // of the CPU at the call, if it is not what it is outside
+  Ref<> autocast_dtype;
+  Library library = Library::Torch;  // whose function it is: arrays are given to it as that library's
   std::string place;            // file:line of the call, for counting wrong predictions
 };
 
@@ -89,11 +96,20 @@ class ExternTable {
   const ExternCall& operator[](std::int64_t handle) const { return calls_[std::size_t(handle)]; }
   std::size_t size() const { return calls_.size(); }
   bool random() const { return random_; }
+  /// Objects of the user's that calls are made on (a random generator), fetched anew for each run. The index of `source`.
+  int hold(SourceRef source) {
+    for (std::size_t i = 0; i < held_.size(); ++i)
+      if (held_[i] == source) return int(i);
+    held_.push_back(source);
+    return int(held_.size()) - 1;
+  }
+  const std::vector<SourceRef>& held() const { return held_; }
   /// Library of the arrays a program makes to hold operands of extern calls.
   Library operand_library = Library::Torch;
 
  private:
   std::vector<ExternCall> calls_;
+  std::vector<SourceRef> held_;
   bool random_ = false;
 };
 

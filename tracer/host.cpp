@@ -11,6 +11,7 @@
 #include "guards/check_program.h"
 #include "runtime/base/error.h"
 #include "tracer/extern_prediction.h"
+#include "tracer/frontends/arrays/torch_modes.h"
 
 namespace fj {
 namespace {
@@ -62,6 +63,50 @@ std::string difference(PyObject* object, const ExternResult& expected, std::span
 
 }  // namespace
 
+namespace {
+
+/// torch's autocast of the CPU as the call wants it, put back afterwards. Nothing is kept in its cache.
+class Autocast {
+ public:
+  explicit Autocast(const ExternCall& call) {
+    if (!call.autocast) return;
+    enabled_ = get("is_autocast_enabled", "cpu");
+    dtype_ = get("get_autocast_dtype", "cpu");
+    cache_ = get("is_autocast_cache_enabled", nullptr);
+    set("set_autocast_enabled", *call.autocast ? Py_True : Py_False);
+    set("set_autocast_dtype", call.autocast_dtype.get());
+    set_cache(Py_False);
+  }
+  ~Autocast() {
+    if (!enabled_) return;
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    set("set_autocast_enabled", enabled_.get());
+    set("set_autocast_dtype", dtype_.get());
+    set_cache(cache_.get());
+    PyErr_Restore(type, value, traceback);
+  }
+  Autocast(const Autocast&) = delete;
+
+ private:
+  static Ref<> get(const char* name, const char* device) {
+    Ref<> answer = Ref<>::steal(device ? PyObject_CallMethod(torch_module(), name, "s", device) : PyObject_CallMethod(torch_module(), name, nullptr));
+    PyErr_Clear();
+    return answer;
+  }
+  static void set(const char* name, PyObject* value) {
+    Ref<>::steal(PyObject_CallMethod(torch_module(), name, "sO", "cpu", value));
+    PyErr_Clear();
+  }
+  static void set_cache(PyObject* value) {
+    Ref<>::steal(PyObject_CallMethod(torch_module(), "set_autocast_cache_enabled", "O", value));
+    PyErr_Clear();
+  }
+  Ref<> enabled_, dtype_, cache_;
+};
+
+}  // namespace
+
 bool SegmentHost::fail(std::string why) {
   failure_ = std::move(why);
   return false;
@@ -75,6 +120,8 @@ ArrayRef SegmentHost::allocate(int output, DType dtype, std::span<const std::int
   } else if (externs_) {
     library = externs_->operand_library;
   }
+  const bool inference = inference_outputs_ && output >= 0 && std::size_t(output) < inference_outputs_->size() && (*inference_outputs_)[std::size_t(output)];
+  const InferenceMode mode(inference, true);
   Ref<> array = fj::allocate(library, dtype, shape, strides);
   if (!array) {
     fail("no memory for a result: " + take_error());
@@ -160,10 +207,12 @@ bool SegmentHost::call_extern(std::int64_t handle, std::span<const ArrayRef> ope
   for (const ArrayRef& operand : operands) {
     auto* object = static_cast<PyObject*>(operand.object);
     auto library = array_library(object);
-    arrays.push_back(library && *library != Library::Torch ? cross_view(object, Library::Torch) : Ref<>::borrow(object));
+    arrays.push_back(library && *library != call.library ? cross_view(object, call.library) : Ref<>::borrow(object));
     if (!arrays.back()) return fail(call.name + " could not be given its arrays: " + take_error());
   }
   const GradMode mode(call.grad);
+  const InferenceMode inference(call.inference, true);
+  const Autocast autocast(call);
   for (int index : call.mutated) {
     // Of its own, however the operand's memory is used otherwise.
     Ref<>& array = arrays[std::size_t(index)];
@@ -173,6 +222,11 @@ bool SegmentHost::call_extern(std::int64_t handle, std::span<const ArrayRef> ope
   std::vector<Ref<>> made;
   std::vector<PyObject*> passed{nullptr};  // room for vectorcall's offset
   auto pass = [&](const ExternArgument& argument) {
+    if (argument.kind == ExternArgument::Kind::Held) {
+      made.push_back(std::size_t(argument.index) < held_.size() ? held_[std::size_t(argument.index)] : Ref<>());
+      passed.push_back(made.back().get());
+      return bool(made.back());
+    }
     made.push_back(extern_argument(argument, arrays, symbols));
     passed.push_back(made.back().get());
     return bool(made.back());
@@ -195,6 +249,7 @@ bool SegmentHost::call_extern(std::int64_t handle, std::span<const ArrayRef> ope
   if (!returned) return fail(call.name + " raised " + take_error());
 
   auto mispredict = [&](const std::string& why) {
+    if (call.library == Library::Numpy) return fail(call.name + ": " + why);  // sizes were given, not predicted
     std::vector<ExternArray> signature(arrays.size());
     bool described = true;
     for (std::size_t i = 0; i < arrays.size(); ++i) described = described && describe_tensor(arrays[i].get(), signature[i]);
@@ -248,26 +303,49 @@ bool SegmentHost::call_extern(std::int64_t handle, std::span<const ArrayRef> ope
   return true;
 }
 
-RandomStates::RandomStates(const ExternTable* externs) {
+RandomStates::RandomStates(const ExternTable* externs, std::span<const Ref<>> held) {
   if (!externs || !externs->random()) return;
-  auto save = [&](Ref<> generator) {
-    Ref<> state = generator ? Ref<>::steal(PyObject_CallMethod(generator.get(), "get_state", nullptr)) : Ref<>();
-    if (state) states_.emplace_back(std::move(generator), std::move(state));
+  auto save = [&](Ref<> owner, Ref<> state, const char* setter) {
+    if (state) states_.push_back({std::move(owner), std::move(state), setter});
     PyErr_Clear();
   };
-  save(Ref<>::steal(PyObject_GetAttrString(torch_module(), "default_generator")));
-  for (std::size_t i = 0; i < externs->size(); ++i)
-    for (auto& [name, argument] : (*externs)[std::int64_t(i)].keywords)
+  auto save_torch = [&](const Ref<>& generator) {
+    if (generator) save(generator, Ref<>::steal(PyObject_CallMethod(generator.get(), "get_state", nullptr)), "set_state");
+    PyErr_Clear();
+  };
+  bool of_torch = false;
+  for (std::size_t i = 0; i < externs->size(); ++i) {
+    const ExternCall& call = (*externs)[std::int64_t(i)];
+    if (!call.random || call.library != Library::Torch) continue;
+    of_torch = true;
+    for (auto& [name, argument] : call.keywords)
       if (PyUnicode_CompareWithASCIIString(name.get(), "generator") == 0 && argument.object && argument.object.get() != Py_None)
-        save(argument.object);
+        save_torch(argument.object);
+  }
+  if (of_torch) save_torch(Ref<>::steal(PyObject_GetAttrString(torch_module(), "default_generator")));
+  for (const Ref<>& generator : held) {
+    // A RandomState keeps a number of its own beside its bit generator's state.
+    if (Ref<> state = Ref<>::steal(PyObject_CallMethod(generator.get(), "get_state", "O", Py_False))) {
+      save(generator, state, "set_state");
+      continue;
+    }
+    PyErr_Clear();
+    Ref<> bits = Ref<>::steal(PyObject_GetAttrString(generator.get(), "bit_generator"));
+    if (bits) save(bits, Ref<>::steal(PyObject_GetAttrString(bits.get(), "state")), nullptr);
+    PyErr_Clear();
+  }
 }
 
 RandomStates::~RandomStates() {
   if (states_.empty()) return;
   PyObject *type, *value, *traceback;
   PyErr_Fetch(&type, &value, &traceback);
-  for (auto& [generator, state] : states_) {
-    Ref<> done = Ref<>::steal(PyObject_CallMethod(generator.get(), "set_state", "O", state.get()));
+  for (const State& saved : states_) {
+    if (saved.setter) {
+      Ref<> done = Ref<>::steal(PyObject_CallMethod(saved.owner.get(), saved.setter, "O", saved.state.get()));
+    } else {
+      PyObject_SetAttrString(saved.owner.get(), "state", saved.state.get());
+    }
     PyErr_Clear();
   }
   PyErr_Restore(type, value, traceback);

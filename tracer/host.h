@@ -19,8 +19,9 @@ namespace fj {
 
 class SegmentHost final : public Host {
  public:
-  SegmentHost(std::span<const Library> output_library, const ExternTable* externs)
-      : output_library_(output_library), externs_(externs) {}
+  /// `inference_outputs`: outputs that are tensors of torch's inference mode; may be null.
+  SegmentHost(std::span<const Library> output_library, const ExternTable* externs, const std::vector<bool>* inference_outputs = nullptr)
+      : output_library_(output_library), externs_(externs), inference_outputs_(inference_outputs) {}
 
   ArrayRef allocate(int output, DType dtype, std::span<const std::int64_t> shape,
                     std::span<const std::int64_t> strides) override;
@@ -29,6 +30,9 @@ class SegmentHost final : public Host {
   void retain(void* object) override { Py_XINCREF(static_cast<PyObject*>(object)); }
   void release(void* object) override { Py_XDECREF(static_cast<PyObject*>(object)); }
 
+  /// The objects that calls are made on, in the order of ExternTable::held().
+  void hold(std::vector<Ref<>> objects) { held_ = std::move(objects); }
+  const std::vector<Ref<>>& held() const { return held_; }
   /// Why the last call failed, in the user's words; "" if none has.
   const std::string& failure() const { return failure_; }
   /// The failure was a wrong prediction, which has been corrected: traced again, the piece can run.
@@ -39,6 +43,8 @@ class SegmentHost final : public Host {
 
   std::span<const Library> output_library_;
   const ExternTable* externs_;
+  const std::vector<bool>* inference_outputs_;
+  std::vector<Ref<>> held_;
   std::string failure_;
   bool mispredicted_ = false;
 };
@@ -47,14 +53,18 @@ class SegmentHost final : public Host {
 /// kept, when everything that can fail has succeeded.
 class RandomStates {
  public:
-  /// Null: nothing is random.
-  explicit RandomStates(const ExternTable* externs);
+  /// Null: nothing is random. `held`: the generators among them are NumPy's.
+  RandomStates(const ExternTable* externs, std::span<const Ref<>> held);
   ~RandomStates();
   RandomStates(const RandomStates&) = delete;
   void keep() { states_.clear(); }
 
  private:
-  std::vector<std::pair<Ref<>, Ref<>>> states_;  // generator, state
+  struct State {
+    Ref<> owner, state;
+    const char* setter;  // a method; null: the attribute `state`
+  };
+  std::vector<State> states_;
 };
 
 }  // namespace fj

@@ -2,6 +2,7 @@
 ///
 /// Start at `run_frame`; `execute` is the table of instructions. Instructions that have more than a few lines live in the
 /// files of variables/. What is not handled here breaks the graph with UnsupportedBytecode and runs concretely.
+#include "tracer/frontends/arrays/torch_modes.h"
 #include "tracer/interpreter.h"
 
 #include <frameobject.h>
@@ -39,6 +40,7 @@ TracerImpl::TracerImpl(const TraceRequest& request, DecodeCache& decodes, int st
   graph->name = text_of(reinterpret_cast<PyCodeObject*>(request.code->code)->co_name);
   logs_instructions = log_enabled(Artifact::bytecode, text_of(reinterpret_cast<PyCodeObject*>(request.code->code)->co_qualname));
   modes.grad = torch_module() && torch_grad_enabled();
+  modes.inference = torch_module() && (torch_modes() & torch_mode_bits::kInference);
   modes_outside_ = modes;
 }
 
@@ -216,11 +218,8 @@ V TracerImpl::cell_contents(CellValue& cell) {
 void TracerImpl::set_cell(const V& value, V contents) {
   CellValue& cell = *as<CellValue>(value);
   cell.loaded = true;
+  note_cell(value, contents);
   cell.contents = std::move(contents);
-  if (cell.source && !cell.mutated) {
-    cell.mutated = true;
-    mutated.push_back(value);
-  }
 }
 
 SourceRef TracerImpl::globals_source(PyObject* globals) { return sources->constant(globals); }
@@ -231,20 +230,17 @@ void TracerImpl::raise_undefined(PyObject* name) {
 }
 
 V TracerImpl::load_global(Frame& frame, PyObject* name) {
-  for (auto write = global_writes.rbegin(); write != global_writes.rend(); ++write)
-    if (write->globals.get() == frame.globals.get() && PyUnicode_Compare(write->name.get(), name) == 0) {
-      if (write->value) return write->value;
-      raise_undefined(name);
-    }
+  std::optional<V> written = written_global(frame.globals.get(), name);
+  if (written && *written) return *written;
   const bool own = frame.globals.get() == request.function->func_globals;
-  PyObject* found = PyDict_GetItemWithError(frame.globals.get(), name);
+  PyObject* found = written ? nullptr : PyDict_GetItemWithError(frame.globals.get(), name);
   SourceRef dict = own ? sources->make(SourceKind::FunctionGlobals, sources->function()) : globals_source(frame.globals.get());
   if (found) {
     add_guard(GuardKind::HasKey, dict, name);
     return wrap(found, own ? sources->global(name) : sources->make(SourceKind::DictItem, dict, 0, name));
   }
   PyErr_Clear();
-  add_guard(GuardKind::LacksKey, dict, name);
+  if (!written) add_guard(GuardKind::LacksKey, dict, name);  // a deleted one is a builtin's name again
   found = PyDict_Check(frame.builtins.get()) ? PyDict_GetItemWithError(frame.builtins.get(), name) : nullptr;
   if (!found) {
     PyErr_Clear();
@@ -259,11 +255,13 @@ void TracerImpl::raise_no_attribute(const V& owner, PyObject* name) {
   const std::string detail = describe(owner) + " has no attribute '" + text_of(name) + "'";
   if (owner->kind != ValueKind::Object && owner->kind != ValueKind::Instance) break_graph(BreakReason::ErrorWhileTracing, detail);
   auto* object = as<ObjectValue>(owner);
-  const bool special = object && (PyType_Check(object->object.get()) || PyModule_Check(object->object.get()));
-  if (special) break_graph(BreakReason::ErrorWhileTracing, detail);
+  const bool type = object && PyType_Check(object->object.get());
+  if (object && PyModule_Check(object->object.get())) break_graph(BreakReason::ErrorWhileTracing, detail);
   auto error = std::make_shared<InstanceValue>();
   error->type = Ref<PyTypeObject>::borrow(reinterpret_cast<PyTypeObject*>(PyExc_AttributeError));
-  error->args = {tracer.string("'" + std::string(type_of(owner)->tp_name) + "' object has no attribute '" + text_of(name) + "'")};
+  const std::string what = type ? "type object '" + text_of(Ref<>::steal(PyType_GetName(reinterpret_cast<PyTypeObject*>(object->object.get()))).get()) + "'"
+                                : "'" + std::string(type_of(owner)->tp_name) + "' object";
+  error->args = {tracer.string(what + " has no attribute '" + text_of(name) + "'")};
   error->attributes.emplace_back(Ref<>::steal(PyUnicode_InternFromString("name")), wrap_constant(name));
   error->attributes.emplace_back(Ref<>::steal(PyUnicode_InternFromString("obj")), owner);
   raise(error, BreakReason::ErrorWhileTracing, detail);
@@ -443,6 +441,12 @@ V match_class(TracerImpl& tracer, const V& subject, const V& type, int positiona
     }
   }
   for (const V& name : tracer.sequence_items(names)) wanted.push_back(name);
+  std::set<std::string> asked;
+  for (const V& name : wanted) {
+    PyObject* text = tracer.constant_object(name);
+    if (!text || !PyUnicode_CheckExact(text) || !asked.insert(text_of(text)).second)
+      break_graph(BreakReason::ErrorWhileTracing, "patterns of attributes that are none, or the same twice");
+  }
   for (const V& name : wanted) {
     PyObject* text = tracer.constant_object(name);
     V found = text ? tracer.find_attribute(subject, text) : nullptr;
@@ -552,13 +556,14 @@ void TracerImpl::execute(Frame& frame, const FjInstr& instr, std::optional<V>& r
       return push(own ? own : deref(*this, frame, arg));
     }
     case FJ_STORE_GLOBAL:
-      global_writes.push_back({frame.globals, Ref<>::borrow(name_at(frame, arg)), pop(frame)});
-      return;
-
-    case FJ_DELETE_GLOBAL:
-      load_global(frame, name_at(frame, arg));
-      global_writes.push_back({frame.globals, Ref<>::borrow(name_at(frame, arg)), nullptr});
-      return;
+      return note_global(frame.globals.get(), name_at(frame, arg), pop(frame));
+    case FJ_DELETE_GLOBAL: {
+      PyObject *globals = frame.globals.get(), *name = name_at(frame, arg);
+      std::optional<V> written = written_global(globals, name);
+      if (!written) load_global(frame, name);
+      if (written ? !*written : !PyDict_GetItemWithError(globals, name)) raise_undefined(name);
+      return note_global(globals, name, nullptr);
+    }
 
     // ---- attributes
     case FJ_LOAD_ATTR: {
@@ -747,13 +752,12 @@ void TracerImpl::execute(Frame& frame, const FjInstr& instr, std::optional<V>& r
     }
     case FJ_LIST_APPEND: {
       V item = pop(frame), list = peek(frame, arg);
-      note_mutation(list);
+      note_items(list);
       as<ListValue>(list)->items.push_back(item);
       return;
     }
     case FJ_SET_ADD: {
       V item = pop(frame), set = peek(frame, arg);
-      note_mutation(set);
       return add_to_set(*as<SetValue>(set), constant_key(item));
     }
     case FJ_MAP_ADD: {
@@ -761,9 +765,9 @@ void TracerImpl::execute(Frame& frame, const FjInstr& instr, std::optional<V>& r
       return dict_store(dict, constant_key(key), value);
     }
     case FJ_LIST_EXTEND: {
-      std::vector<V> items = sequence_items(pop(frame));
+      std::vector<V> items = listed_items(pop(frame));
       V list = peek(frame, arg);
-      note_mutation(list);
+      note_items(list);
       auto& target = as<ListValue>(list)->items;
       target.insert(target.end(), items.begin(), items.end());
       return;

@@ -61,21 +61,48 @@ struct Frame {
 /// Thrown when the step to stop before is reached.
 struct StopReached {};
 
-/// An attribute or global assigned in the trace; a null value is a deletion.
-struct AttributeWrite {
-  V owner;
-  Ref<> name;
-  V value;
-};
-struct GlobalWrite {
-  Ref<> globals, name;
-  V value;
+/// One change, as the program made it, of something that was there before the trace. The exit replays them in this order.
+struct Effect {
+  enum class Kind : std::uint8_t {
+    Items,         // of a list: what it holds in the end
+    Item,          // owner[key] = value of a dict (or `globals`) or deque; no value: deleted
+    Call,          // method(owner, key, *arguments): C code that only acts on its owner
+    Attribute,     // owner.key = value; no value: deleted
+    Cell,          // its contents; no value: empty
+  };
+  Kind kind;
+  V owner;                         // null: the dict `globals`
+  Ref<> globals, key;              // key: of a dict, an element of a set, a name; null: none
+  Ref<> method;                    // of the builtin type, not bound
+  std::vector<V> arguments;        // the value, or what a Call is given
 };
 
 /// Modes a traced `with` changes while it lasts.
 struct Modes {
   bool grad = true;
+  bool inference = false;
   std::uint32_t float_conditions = ~0u;  // KernelStatus bits NumPy may report, of those that are trapped outside
+};
+
+/// torch's autocast of the CPU in this thread, which a traced `with` changes while it is traced; put back at the end of the trace.
+class AutocastState {
+ public:
+  AutocastState() = default;
+  ~AutocastState();
+  AutocastState(const AutocastState&) = delete;
+  /// One of torch.set_autocast_*, autocast_*_nesting.
+  V call(TracerImpl& tracer, PyObject* function, const std::string& name, const std::vector<V>& positional);
+  bool begun() const { return begun_; }
+  bool changed() const;
+  /// The call runs under what is set now, if that is not what is set outside.
+  void note(ExternCall& call) const;
+  int changed_at = 0;  // the step that did it last
+
+ private:
+  static void set(const char* function, PyObject* value);
+  bool begun_ = false;
+  int nesting_ = 0;
+  Ref<> enabled_, dtype_, cache_;  // outside
 };
 
 /// A Python exception on its way to a handler in the trace. The rest says how to break if it leaves the outermost frame.
@@ -131,8 +158,21 @@ class TracerImpl {
   V call_module(const V& module, std::vector<V> positional, Keywords keywords);
   V call_type(const V& callable, PyTypeObject* type, std::vector<V> positional, Keywords keywords);
   V make_partial(PyTypeObject* type, const std::vector<V>& positional, Keywords keywords);
+
+  // ---- modes (modes.cpp). Null: something else.
   V make_mode(const V& callable, PyTypeObject* type, std::vector<V>& positional, Keywords& keywords);
+  V make_errstate(const Keywords& keywords);
+  V call_mode_function(PyObject* callable, const std::vector<V>& positional, const Keywords& keywords);
   V call_mode_method(const V& owner, const std::string& name);
+  V call_context_variable(const V& owner, const std::string& name, const std::vector<V>& positional);
+  /// A method of NumPy's generators (random_call.cpp): see is_random_method.
+  V call_random(PyObject* callable, std::vector<V> positional, const Keywords& keywords);
+  /// At an exit: throws CannotRebuildValue if a mode is not what it was outside.
+  void refuse_open_modes();
+  AutocastState autocast;
+  std::vector<std::pair<Ref<>, V>> context_values;        // what context variables were set to; null: as outside
+  int context_changed_at = 0;
+  int inference_read_at = -1;                             // the first step that read an inference tensor outside of inference mode
 
   // ---- classes (variables/classes.cpp)
   V new_instance(PyTypeObject* type, const std::vector<V>& positional, const Keywords& keywords);
@@ -257,7 +297,6 @@ class TracerImpl {
   void guard_bases(PyTypeObject* type);
   /// Nothing at all of the class may change. Costs a trace for each write to it: name what counts instead.
   void guard_type_version(PyTypeObject* type);
-  std::optional<V> written_attribute(const V& owner, PyObject* name);  // engaged with null: deleted
 
   // ---- globals, cells
   V load_global(Frame& frame, PyObject* name);
@@ -283,6 +322,7 @@ class TracerImpl {
   std::optional<V> try_operator(const BinaryMethods& methods, bool in_place, const V& a, const V& b);
   /// `a.__add__(b)` and so on of C types; null: `name` is no operator's.
   V operator_method(const std::string& name, const V& owner, const V& other);
+  static bool operator_method_known(const std::string& name);
   /// `str % value`; null: not such operands.
   V format_percent(const V& format, const V& value);
   /// A method of the class that is Python code, bound; null: the class has none, or C's.
@@ -301,6 +341,10 @@ class TracerImpl {
 
   // ---- containers and iteration (variables/containers.cpp, iterators.cpp)
   std::vector<V> sequence_items(const V& value);
+  /// As list() and tuple() take them: they ask for the length first.
+  std::vector<V> listed_items(const V& value);
+  /// iter(value), whose class is then asked how long it is.
+  V make_measured_iterator(const V& value);
   V get_item(const V& container, const V& key);
   void set_item(const V& container, const V& key, const V& value);
   void delete_item(const V& container, const V& key);
@@ -309,10 +353,14 @@ class TracerImpl {
   void add_to_set(SetValue& set, Ref<> item);
   V dict_find(DictValue& dict, PyObject* key);           // null: absent (guarded)
   void dict_store(const V& dict, Ref<> key, const V& value);
-  void note_mutation(const V& container);
+  /// Its place among the items; their number if it is not there. Runs __eq__ of keys.
+  std::size_t dict_place(DictValue& dict, PyObject* key);
+  /// Puts a value into an opened dict, or deletes the key, without a note of it.
+  void dict_put(DictValue& dict, Ref<> key, const V& value);
+  void dict_store_at(const V& dict, std::size_t place, Ref<> key, const V& value);
+  void dict_erase(const V& dict, std::size_t place);
   std::vector<V> set_items(const SetValue& set);          // in the set's order
   [[noreturn]] void no_key(const V& key);
-  void key_removed(DictValue& dict);
   void refresh_view(TupleValue& view);
   bool view_contains(TupleValue& view, const V& item);
   /// A container from outside, or what an object of a derived class is of it; null: too long, or with keys unknown here.
@@ -342,13 +390,16 @@ class TracerImpl {
   /// The value as a constant of the derivative.
   ValueId stopped(ValueId value);
   GradientFlow flow{*graph};
+  /// An array has got memory with these contents.
+  void note_memory(ValueId contents);
+  Copies copies;
   std::vector<int> inputs_requiring_gradient;             // of the graph
   std::vector<std::shared_ptr<FakeStorage>> input_storages;
   std::vector<SourceRef> graph_inputs;                    // in order
   std::vector<std::shared_ptr<FakeStorage>> written_inputs;  // in order of first write
   bool uses_torch = false, uses_numpy = false;
   Modes modes;
-  int mode_changed_at = 0;           // the step that changed the grad mode last
+  int mode_changed_at = 0;           // the step that changed the grad or inference mode last
   const Modes& modes_outside() const { return modes_outside_; }
   /// The floating-point conditions that operations added until now may have to report.
   std::uint32_t collected_conditions();
@@ -375,9 +426,30 @@ class TracerImpl {
   std::vector<Followed> followed;
 
   // ---- side effects (side_effects.cpp)
-  std::vector<AttributeWrite> attribute_writes;
-  std::vector<GlobalWrite> global_writes;
-  std::vector<V> mutated;                                 // containers and cells from outside, by first mutation
+  std::vector<Effect> effects;       // of what came from outside, in program order
+  /// A moment of the trace, for questions about what was written since.
+  struct Mark {
+    std::size_t writes;
+    std::uint64_t values;
+  };
+  Mark mark() const { return {writes_.size(), values_made}; }
+  /// Whether anything that was there at the mark has been written: contents of containers and arrays, attributes, cells, globals,
+  /// positions of iterators.
+  bool written_since(const Mark& mark) const;
+  /// Whether this one was.
+  bool written_since(const Value* owner, const Mark& mark) const;
+  /// Every write of the trace is noted, by the functions below if it is an effect. Null: nobody's in particular.
+  void note_write(const Value* owner);
+  void note_items(const V& list);                          // before they change
+  void note_item(const V& owner, Ref<> key, V value);      // a null value: deleted
+  void note_call(const V& owner, const char* method, Ref<> key, std::vector<V> arguments);
+  void note_attribute(const V& owner, PyObject* name, const V& value);
+  void note_cell(const V& cell, const V& contents);
+  void note_global(PyObject* globals, PyObject* name, const V& value);
+  /// What was assigned to a global in the trace. Not engaged: nothing; null: deleted.
+  std::optional<V> written_global(PyObject* globals, PyObject* name);
+  std::optional<V> written_attribute(const V& owner, PyObject* name);
+  bool globals_written(PyObject* globals) const;
 
   /// Calls of functools.lru_cache's wrappers and what they have to give, in order.
   struct Expectation {
@@ -385,8 +457,6 @@ class TracerImpl {
   };
   std::vector<Expectation> expectations;
   bool expecting = false;                                 // a cached function is being traced
-  int expecting_since = 0;                                // the step of its call
-  bool mutated_by_cached = false;                         // it has changed a container that was there before
   std::vector<std::pair<Ref<>, V>> cached_results;        // of cached functions: (wrapper, arguments...) and what they gave
 
   // ---- exits (exit_builder.cpp)
@@ -408,10 +478,19 @@ class TracerImpl {
   std::uint32_t collected_ = 0;
   std::unordered_map<PyObject*, V> identity_;
   std::unordered_map<SourceRef, ValueId> float_inputs_;
+  std::set<ValueId> in_memory_;      // contents of some array
   std::unordered_map<SourceRef, SymbolId> string_lengths_;
   std::vector<Ref<>> kept_;
   std::unordered_map<std::uint32_t, DenseArray> evaluated_;  // values a followed condition is made of, as in this call
   const DenseArray* evaluated(ValueId value, std::span<const std::int64_t> symbols);
+  struct Write {
+    const Value* owner;
+    std::uint64_t number;            // the owner's; 0: it was there before anything else
+  };
+  std::vector<Write> writes_;
+  int comparisons_ = 0;              // of each other's parts, that are under way
+  PyObject* interned(PyObject* name);
+  std::map<std::pair<const void*, PyObject*>, V> written_names_;  // (object or globals, interned name); null: deleted
   void note_class(PyTypeObject* type, PyObject* name);
   void note_descriptor(PyTypeObject* type);
   std::set<std::pair<PyTypeObject*, PyObject*>> versioned_types_;  // and the interned name; null: anything
@@ -443,9 +522,11 @@ bool is_enum_member(PyObject* object);
 /// What a message calls a value: "a f32[] tensor", "an object of type Encoder".
 std::string describe(const V& value);
 std::string text_of(PyObject* object);                     // str(), "" on error
+/// A row of random.def.
+bool is_random_method(PyObject* callable);
 /// Forgets the Python error that is set; its text.
 std::string take_error();
-/// An entered or not yet entered torch.no_grad(), torch.enable_grad() or np.errstate(...): it can't be handed back half-run.
+/// torch.no_grad() and its like, np.errstate's settings, the token of a context variable: they can't be handed back half-run.
 bool is_mode(const InstanceValue& instance);
 
 }  // namespace fj

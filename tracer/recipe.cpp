@@ -14,12 +14,6 @@ namespace {
 
 bool is_effect(RecipeOp op) { return op >= RecipeOp::SetItems; }
 
-/// The class of C code a class is built on, whose tp_new makes its instances.
-PyTypeObject* builtin_base(PyTypeObject* type) {
-  while (type->tp_flags & Py_TPFLAGS_HEAPTYPE && type->tp_base) type = type->tp_base;
-  return type;
-}
-
 std::vector<std::int64_t> evaluate(const Dims& dims, std::span<const std::int64_t> symbols) {
   std::vector<std::int64_t> values;
   values.reserve(dims.size());
@@ -39,6 +33,17 @@ bool is_whole_view(PyObject* base, const std::vector<std::int64_t>& shape, const
 }
 
 }  // namespace
+
+PyTypeObject* builtin_base(PyTypeObject* type) {
+  static PyObject* const name = PyUnicode_InternFromString("__new__");
+  while (type->tp_flags & Py_TPFLAGS_HEAPTYPE && type->tp_base) {
+    PyObject* maker = PyDict_GetItemWithError(type->tp_dict, name);
+    // C code makes heap types too: what has a tp_new has this.
+    if (maker && PyCFunction_Check(maker) && PyCFunction_GET_SELF(maker) == reinterpret_cast<PyObject*>(type)) break;
+    type = type->tp_base;
+  }
+  return type;
+}
 
 RecipeRun::RecipeRun(const Segment& segment, const FrameValues& values, const GuardBindings& bindings,
                      std::span<const std::int64_t> symbols)
@@ -239,17 +244,12 @@ Ref<> RecipeRun::make(const RecipeStep& step) {
 
 namespace {
 
-/// The keys of `old` are the first of `fresh`, in their order.
-bool grows_to(PyObject* old, PyObject* fresh) {
-  Py_ssize_t position = 0, fresh_position = 0;
-  PyObject *key, *fresh_key, *item;
-  while (PyDict_Next(old, &position, &key, &item))
-    if (!PyDict_Next(fresh, &fresh_position, &fresh_key, &item) || key != fresh_key) return false;
-  return true;
-}
-
-int store_item(PyObject* dict, PyObject* key, PyObject* item) {
-  return PyODict_Check(dict) ? PyODict_Type.tp_as_mapping->mp_ass_subscript(dict, key, item) : PyDict_SetItem(dict, key, item);
+/// Below any Python code of a derived class. A null item: deleted.
+int store_item(PyObject* owner, PyObject* key, PyObject* item) {
+  if (PyODict_Check(owner)) return PyODict_Type.tp_as_mapping->mp_ass_subscript(owner, key, item);
+  if (PyDict_Check(owner)) return item ? PyDict_SetItem(owner, key, item) : PyDict_DelItem(owner, key);
+  const Py_ssize_t place = PyLong_AsSsize_t(key);
+  return item ? PySequence_SetItem(owner, place, item) : PySequence_DelItem(owner, place);
 }
 
 }  // namespace
@@ -258,55 +258,23 @@ bool RecipeRun::apply(const RecipeStep& step) {
   PyObject *owner = argument(step, 0), *value = argument(step, 1);
   switch (step.op) {
     case RecipeOp::SetItems: {
-      if (!PyList_Check(owner)) {
-        dropped_.push_back(Ref<>::steal(PySequence_List(owner)));
-        auto cleared = Ref<>::steal(PyObject_CallMethod(owner, "clear", nullptr));
-        auto extended = cleared ? Ref<>::steal(PyObject_CallMethod(owner, "extend", "O", value)) : Ref<>();
-        return bool(extended);
-      }
       auto old = Ref<>::steal(PyList_GetSlice(owner, 0, PyList_GET_SIZE(owner)));
       if (!old || PyList_SetSlice(owner, 0, PyList_GET_SIZE(owner), value) < 0) return false;
       dropped_.push_back(std::move(old));
       return true;
     }
-    case RecipeOp::DictAssign: {
-      auto old = Ref<>::steal(PyDict_Copy(owner));
-      if (!old) return false;
-      if (grows_to(old.get(), value)) {
-        // As the program did: an iterator over the dict sees what it would see.
-        Py_ssize_t position = 0;
-        PyObject *key, *item;
-        while (PyDict_Next(value, &position, &key, &item))
-          if (PyDict_GetItemWithError(old.get(), key) != item && store_item(owner, key, item) < 0) return false;
-        dropped_.push_back(std::move(old));
-        return true;
-      }
-      dropped_.push_back(std::move(old));
-      if (PyODict_Check(owner)) {
-        // It keeps an order of its own, which only its own functions see to.
-        auto cleared = Ref<>::steal(PyObject_CallMethod(reinterpret_cast<PyObject*>(&PyODict_Type), "clear", "O", owner));
-        Py_ssize_t position = 0;
-        PyObject *key, *item;
-        while (cleared && PyDict_Next(value, &position, &key, &item))
-          if (store_item(owner, key, item) < 0) return false;
-        return bool(cleared);
-      }
-      PyDict_Clear(owner);
-      return PyDict_Update(owner, value) == 0;
+    case RecipeOp::SetItem: {
+      if (PyDict_Check(owner))
+        if (PyObject* old = PyDict_GetItemWithError(owner, value)) dropped_.push_back(Ref<>::borrow(old));
+      return store_item(owner, value, argument(step, 2)) == 0;
     }
-    case RecipeOp::SetAssign: {
-      // Element by element, as the program did: where an element lies in a set depends on what was there before.
-      auto old = Ref<>::steal(PySequence_List(owner));
-      auto items = Ref<>::steal(PySequence_List(value));
-      if (!old || !items) return false;
-      for (Py_ssize_t i = 0; i < PyList_GET_SIZE(old.get()); ++i) {
-        PyObject* item = PyList_GET_ITEM(old.get(), i);
-        const int stays = PySet_Contains(value, item);
-        if (stays < 0 || (stays == 0 && PySet_Discard(owner, item) < 0)) return false;
-      }
-      dropped_.push_back(std::move(old));
-      for (Py_ssize_t i = 0; i < PyList_GET_SIZE(items.get()); ++i)
-        if (PySet_Add(owner, PyList_GET_ITEM(items.get(), i)) < 0) return false;
+    case RecipeOp::Mutate: {
+      std::vector<PyObject*> arguments;
+      for (std::size_t i = 0; i < step.args.size(); ++i) arguments.push_back(argument(step, i));
+      if (PyDict_Check(owner) && step.args.size() == 1) dropped_.push_back(Ref<>::steal(PyDict_Copy(owner)));  // clear()
+      auto result = Ref<>::steal(PyObject_Vectorcall(step.object.get(), arguments.data(), arguments.size(), nullptr));
+      if (!result) return false;
+      dropped_.push_back(std::move(result));
       return true;
     }
     case RecipeOp::SetAttr:
@@ -316,9 +284,6 @@ bool RecipeRun::apply(const RecipeStep& step) {
       if (PyType_Check(owner)) return PyType_Type.tp_setattro(owner, step.object.get(), stored) == 0;
       return PyObject_GenericSetAttr(owner, step.object.get(), stored) == 0;
     }
-    case RecipeOp::StoreGlobal:
-      if (!value) return PyDict_DelItem(owner, step.object.get()) == 0;
-      return PyDict_SetItem(owner, step.object.get(), value) == 0;
     case RecipeOp::SetCell: {
       dropped_.push_back(Ref<>::steal(PyCell_Get(owner)));
       return PyCell_Set(owner, value) == 0;

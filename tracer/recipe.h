@@ -40,15 +40,17 @@ enum class RecipeOp : std::uint8_t {
   CallWithKeywords,  // object(*args[1:], **args[0])
   Expect,         // object(*args[0], **args[1]); fails unless it gives args[2], before anything has happened
   // effects
-  SetItems,       // list or deque args[0][:] = args[1]
-  DictAssign,     // dict or OrderedDict args[0]: clear, update(args[1])
-  SetAssign,      // set args[0]: what is in args[1] and nothing else
+  SetItems,       // list args[0][:] = args[1]
+  SetItem,        // dict, OrderedDict or deque args[0][args[1]] = args[2]; args[2] absent: deleted
+  Mutate,         // object(*args): a method of C code that acts on args[0] only
   SetAttr,        // args[0].(object) = args[1], without Python code
   DelAttr,
-  StoreGlobal,    // object: key; args: dict (of globals, of an instance), value
-  SetCell,        // cell args[0] = args[1]
+  SetCell,        // cell args[0] = args[1]; absent: empty
   BumpVersion,    // tensor args[0], by `index`
 };
+
+/// The class of C code a class is built on, whose tp_new makes its instances.
+PyTypeObject* builtin_base(PyTypeObject* type);
 
 struct RecipeStep {
   RecipeOp op;

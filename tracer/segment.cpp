@@ -108,6 +108,8 @@ bool Segment::follows(const std::vector<bool>& decisions) const {
 
 SegmentStatus Segment::run(const FrameValues& values, const GuardBindings& bindings, FrameUpdate& update) const {
   if (eager_gradient) return eager(update, "the result needs a gradient");
+  // Hooks see what eager saves, in eager's order: a checkpoint finds by it what it computes again, in CPython's frames or in ours.
+  if (derivative && torch_saved_tensors_hooks()) return eager(update, "hooks on the tensors that autograd saves are set");
 
   std::size_t graph_symbols = graph ? graph->symbols.size() : 0;
   Buffer<std::int64_t, 16> symbols(std::max(bindings.symbols.size(), graph_symbols));
@@ -145,9 +147,16 @@ SegmentStatus Segment::run(const FrameValues& values, const GuardBindings& bindi
   std::fill(output_buffer.span().begin(), output_buffer.span().end(), ArrayRef{});
   OwnedOutputs owned{output_buffer.span()};
   bool wrote = false;
-  RandomStates random(program ? externs.get() : nullptr);
+  std::vector<Ref<>> generators;
+  if (program && externs)
+    for (SourceRef source : externs->held()) {
+      generators.push_back(guards->sources().fetch(source, values));
+      if (!generators.back()) return eager(update, source->text() + " is missing");
+    }
+  RandomStates random(program ? externs.get() : nullptr, generators);
   if (program) {
-    SegmentHost host(output_library, externs.get());
+    SegmentHost host(output_library, externs.get(), inference_outputs.empty() ? nullptr : &inference_outputs);
+    host.hold(std::move(generators));
     Call call;
     call.host = &host;
     call.inputs = input_buffer.span();

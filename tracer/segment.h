@@ -73,6 +73,7 @@ class Segment {
   int start_instruction = 0;
   bool covers_function = false;                    // starts at instruction 0 and returns: needs no frame
   std::vector<Library> output_library;
+  std::vector<bool> inference_outputs;             // made in torch's inference mode; may be shorter than the outputs
   std::uint32_t collects = 0;                      // KernelStatus bits the program can raise for NumPy
   std::shared_ptr<Derivative> derivative;          // if a result needs a gradient
   bool eager_gradient = false;                     // a result needs a gradient that only torch can give: not run compiled

@@ -89,6 +89,7 @@ void Tracer::write(ArrayValue& array, ValueId value) { impl_->write(array, value
 std::shared_ptr<ArrayValue> Tracer::new_array(Library library, ValueId value, std::optional<Strides> strides) {
   // What is computed under no_grad() is a constant.
   if (library == Library::Torch && !impl_->modes.grad && impl_->requires_gradient(value)) value = impl_->stopped(value);
+  impl_->note_memory(value);
   const Type& type = impl_->graph->type(value);
   auto storage = std::make_shared<FakeStorage>();
   storage->dtype = type.dtype;
@@ -97,6 +98,7 @@ std::shared_ptr<ArrayValue> Tracer::new_array(Library library, ValueId value, st
   storage->contents = value;
   storage->batch_depth = impl_->batch_depth;
   storage->library = library;
+  storage->inference = library == Library::Torch && impl_->modes.inference;
   storage->allocated_by_numpy = library == Library::Numpy;
   auto array = std::make_shared<ArrayValue>();
   array->library = library;
@@ -127,8 +129,12 @@ std::shared_ptr<ArrayValue> Tracer::new_view(const std::shared_ptr<ArrayValue>& 
   array->requires_grad = base->requires_grad;
   array->stops_gradient = base->stops_gradient || (!impl_->modes.grad && impl_->requires_gradient(*base));
   array->writeable = base->writeable;
+  array->viewed_in_inference = base->viewed_in_inference ||
+                               (impl_->modes.inference && !impl_->modes_outside().inference && !base->storage->inference && base->library == Library::Torch);
   return array;
 }
+
+void Tracer::note_torch() { impl_->note_torch(); }
 
 void Tracer::composite(CompositeRule rule, std::vector<ValueId> operands, ValueId result, std::vector<ValueId> kept, Attrs attrs) {
   impl_->graph->composites.push_back({rule, std::move(operands), result, std::move(kept), std::move(attrs)});

@@ -46,15 +46,18 @@ enum class ValueKind : std::uint8_t {
 /// The step of the outermost frame that is being traced (see tracer.h): every Value remembers when it was made, so that
 /// a trace can be ended before the making of one that can't be live at its exit.
 inline thread_local int current_step = 0;
+/// How many Values this thread has made: which of two is older, and what was made since some moment.
+inline thread_local std::uint64_t values_made = 0;
 
 class Value {
  public:
-  explicit Value(ValueKind kind) : kind(kind), born(current_step) {}
+  explicit Value(ValueKind kind) : kind(kind), born(current_step), number(values_made++) {}
   virtual ~Value() = default;
   Value(const Value&) = delete;
 
   const ValueKind kind;
   const int born;
+  const std::uint64_t number;
   SourceRef source = nullptr;   // null: made in the trace
 };
 
@@ -67,7 +70,6 @@ class ObjectValue final : public Value {
   explicit ObjectValue(Ref<> object) : Value(ValueKind::Object), object(std::move(object)) {}
   Ref<> object;
   bool guarded_type = false, guarded_value = false;  // which guards the looks so far have added
-  bool changed = false;         // attributes were assigned in the trace
   V contents;                   // of a class derived from a builtin container: that part (see TracerImpl::builtin_part)
 };
 
@@ -100,6 +102,7 @@ struct FakeStorage {
   std::shared_ptr<int> torch_version;  // the owner's
   int batch_depth = 0;          // functions being batched where it was made (transforms.cpp)
   bool written_without_gradient = false;  // an array that requires a gradient, under no_grad()
+  bool inference = false;       // of a tensor made in torch's inference mode
 };
 
 /// One step from a storage's owner to a view, in graph operations that can be run in both directions.
@@ -136,6 +139,7 @@ class ArrayValue final : public Value {
   bool parameter = false;
   bool requires_grad = false;   // from outside: what the array itself says
   bool stops_gradient = false;  // torch: a view through which no gradient flows
+  bool viewed_in_inference = false;  // torch: a view of an ordinary tensor made in inference mode
   bool writeable = true;
   /// In-place operations through this tensor and what shares torch's version counter with it: its views.
   std::shared_ptr<int> torch_version = std::make_shared<int>(0);
@@ -160,7 +164,7 @@ class ListValue final : public Value {
   std::vector<V> items;
   Ref<> type;                   // null: list; else collections.deque
   std::optional<std::int64_t> longest;  // a deque's maxlen
-  bool mutated = false;         // with a source: written back at the exit by slice assignment
+  bool mutated = false;         // its items are assigned at the exit
 };
 
 /// Insertion-ordered; keys are constants (hashable real objects). A dict from outside is opened when its keys are
@@ -170,12 +174,12 @@ class DictValue final : public Value {
   DictValue() : Value(ValueKind::Dict) {}
   Ref<> real;                   // from outside: the dict
   bool opened = true;           // `items` is complete
+  bool plain_keys = false;      // not opened: seen to have no keys whose classes compare them
   std::vector<std::pair<Ref<>, V>> items;
   Ref<> type;                   // null: dict; else OrderedDict or defaultdict
   V default_factory;            // of a defaultdict; null: None
   V attributes_of;              // the object whose __dict__ it is
   int deletions = 0;            // of keys, in the trace: an iterator over it notices
-  bool mutated = false;
 };
 
 /// Its contents are a real set that went through the same operations as the set of the program, so that it is in the same
@@ -184,7 +188,7 @@ class SetValue final : public Value {
  public:
   explicit SetValue(bool frozen = false);
   Ref<> real;
-  bool frozen = false, mutated = false;
+  bool frozen = false;
   bool ordered = true;          // false: an element hashes by its address, so the order can't be known
 };
 
@@ -224,7 +228,6 @@ class CellValue final : public Value {
   V contents;                   // null: empty
   Ref<> real;                   // from outside: the cell
   bool loaded = false;          // with a source: contents were fetched
-  bool mutated = false;
 };
 
 class FunctionValue final : public Value {

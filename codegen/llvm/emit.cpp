@@ -289,18 +289,21 @@ void Emitter::emit_vector_loop(VarId variable, Value* begin, Value* end, const s
     return next;
   };
 
-  Value* next = begin;
-  if (lanes == 1) {
-    run(next, 1, 1, false);
-  } else {
-    next = run(next, lanes, shape_.unroll, false);
+  auto piece = [&](Value* from, Value* to) {
+    end = to;
+    if (lanes == 1) {
+      run(from, 1, 1, false);
+      return;
+    }
+    Value* next = run(from, lanes, shape_.unroll, false);
     if (machine_.avx512) {
-      run(next, lanes, 1, true);
+      run(next, shape_.rest_lanes, 1, true);
     } else {
       if (shape_.unroll > 1) next = run(next, lanes, 1, false);
       run(next, 1, 1, false);
     }
-  }
+  };
+  emit_pieces(begin, end, lanes == 1 ? std::vector<Cut>() : find_cuts(variable), piece);
   lanes_ = 1;
   scopes_.pop_back();
 }

@@ -20,6 +20,8 @@ Val Emitter::identity(const AccumulatorInfo& info) {
   };
   switch (info.reduction) {
     case Reduction::Sum:
+      // A running sum begins with its first element, -0.0 too; a whole one with 0.0.
+      if (info.scan.valid() && is_float(info.dtype)) return ops_.constant(info.dtype, Scalar(-0.0));
       return ops_.constant(dtype, is_float(dtype) || is_complex(dtype) ? Scalar(0.0) : Scalar(std::int64_t(0)));
     case Reduction::Product:
       return ops_.constant(dtype, is_float(dtype) || is_complex(dtype) ? Scalar(1.0) : Scalar(std::int64_t(1)));
@@ -159,6 +161,16 @@ void Emitter::update(const Statement& statement) {
   const std::size_t copy = state.over_lanes ? std::size_t(copy_) : 0;
   const bool rest = state.rest_slot && !partial;
   Value* slot = rest ? state.rest_slot : state.slots[copy];
+  // Lanes that are masked off are looked at where all lanes are one result.
+  Value* mask = partial ? mask_ : nullptr;
+  if (const Expr& product = kernel_[statement.value];
+      info.contracts && machine_.fma && product.kind == ExprKind::Pointwise && product.op == Op::mul && is_float(info.dtype)) {
+    const Val left = argument(product.args[0], vector), right = argument(product.args[1], vector);
+    const Val old = load_slot(info, slot);
+    Value* next = b.CreateIntrinsic(llvm::Intrinsic::fma, {old.real->getType()}, {left.real, right.real, old.real});
+    store_slot(info, slot, {mask ? b.CreateSelect(mask, next, old.real) : next});
+    return;
+  }
   const Val value = argument(statement.value, vector);
   if (finds_index(info)) {
     Value* index_slot = rest ? state.rest_index : state.indices[copy];
@@ -166,9 +178,9 @@ void Emitter::update(const Statement& statement) {
     Found old{b.CreateLoad(ops_.wide(info.dtype), slot), b.CreateLoad(index_type, index_slot)};
     Value* at = b.CreateTrunc(vector ? lane_addresses(statement.address) : scalar_address(statement.address), index_type);
     Found found = better_later(info, old, {value.real, at});
-    if (mask_ && vector) {
-      found.value = b.CreateSelect(mask_, found.value, old.value);
-      found.index = b.CreateSelect(mask_, found.index, old.index);
+    if (mask) {
+      found.value = b.CreateSelect(mask, found.value, old.value);
+      found.index = b.CreateSelect(mask, found.index, old.index);
     }
     b.CreateStore(found.value, slot);
     b.CreateStore(found.index, index_slot);
@@ -176,7 +188,7 @@ void Emitter::update(const Statement& statement) {
   }
   const Val old = load_slot(info, slot);
   Val next = combine(info, old, value);
-  if (mask_ && vector) next.real = b.CreateSelect(mask_, next.real, old.real);
+  if (mask) next.real = b.CreateSelect(mask, next.real, old.real);
   store_slot(info, slot, next);
 }
 

@@ -92,8 +92,15 @@ Value* Emitter::pointer(int buffer, const Affine& address) {
   const int at = level(variables, accumulators_of(address));
   for (const auto& [key, value] : scopes_[at].pointers)
     if (key.first == buffer && key.second == address) return value;
-  Value* base = buffer_pointer(buffer);
-  Value* offset = scalar_address(address);
+  // What doesn't change in this scope is a pointer of an outer one: the inner loop adds one index to it.
+  Affine outer, inner;
+  outer.constant = address.constant;
+  for (const auto& term : address.terms) (level(bit(term.first), 0) == at ? inner : outer).terms.push_back(term);
+  for (const auto& term : address.dynamic)
+    (level(variables_[term.first.index], accumulators_read_[term.first.index]) == at ? inner : outer).dynamic.push_back(term);
+  const bool splits = at > 0 && !(outer == Affine());
+  Value* base = splits ? pointer(buffer, outer) : buffer_pointer(buffer);
+  Value* offset = scalar_address(splits ? inner : address);
   Value* result = nullptr;
   at_level(at, [&] {
     if (parts(buffer) == 2) offset = b.CreateShl(offset, 1);
@@ -118,14 +125,15 @@ std::optional<Emitter::LaneAddress> Emitter::lane_address(const Affine& address)
 
 Value* Emitter::lane_indices() {
   Scope& scope = vector_scope();
-  if (scope.splats.contains(UINT32_MAX)) return scope.splats[UINT32_MAX].real;
+  const std::pair key{UINT32_MAX, lanes_};
+  if (scope.splats.contains(key)) return scope.splats[key].real;
   std::vector<llvm::Constant*> steps;
   for (int lane = 0; lane < lanes_; ++lane) steps.push_back(b.getInt64(std::uint64_t(lane)));
   Value* offsets = llvm::ConstantVector::get(steps);
   Value* first = b.CreateVectorSplat(unsigned(lanes_), index_of(kernel_.vector_var));
   Value* indices = b.CreateAdd(first, offsets);
   if (mask_) indices = b.CreateSelect(mask_, indices, first);
-  scope.splats[UINT32_MAX] = {indices};
+  scope.splats[key] = {indices};
   return indices;
 }
 
@@ -171,9 +179,10 @@ Val Emitter::wide(ExprId id) {
   if (lanes_ == 1 || is_vector(id)) return value;
   const int at = level(variables_[id.index], accumulators_read_[id.index]);
   auto& splats = scopes_[at].splats;
-  if (auto found = splats.find(id.index); found != splats.end()) return found->second;
+  const std::pair key{id.index, lanes_};
+  if (auto found = splats.find(key); found != splats.end()) return found->second;
   const Val spread = at_level(at, [&] { return Val{b.CreateVectorSplat(unsigned(lanes_), value.real)}; });
-  scopes_[at].splats[id.index] = spread;
+  scopes_[at].splats[key] = spread;
   return spread;
 }
 
@@ -201,7 +210,10 @@ Val Emitter::compute(ExprId id) {
       result = {vector ? lane_addresses(expr.address) : scalar_address(expr.address)};
       break;
     case ExprKind::Load:
-      result = vector ? vector_load(expr) : scalar_load(expr);
+      if (const auto transposed = vector ? transposed_load(id) : std::nullopt)
+        result = *transposed;
+      else
+        result = vector ? vector_load(expr) : scalar_load(expr);
       break;
     case ExprKind::Accumulator:
       result = read_accumulator(expr.accumulator);
@@ -218,6 +230,14 @@ Val Emitter::compute(ExprId id) {
       break;
     }
     case ExprKind::Pointwise: {
+      if (const auto fact = known(id)) {
+        result = ops_.constant(DType::Bool, Scalar(*fact));
+        break;
+      }
+      if (const auto taken = expr.op == Op::where ? known(expr.args[0]) : std::nullopt; taken && leaves_no_trace(expr.args[*taken ? 2 : 1])) {
+        result = argument(expr.args[*taken ? 1 : 2], vector);
+        break;
+      }
       std::vector<Val> args;
       for (ExprId arg : expr.args) args.push_back(argument(arg, vector));
       result = ops_.apply(expr.op, expr.dtype, expr.operand_dtype, args);
@@ -242,20 +262,22 @@ Val Emitter::scalar_load(const Expr& expr) {
     address = b.CreateSelect(emit(expr.predicate).real, address, harmless());
   }
   auto* real = b.CreateAlignedLoad(type, address, alignment(expr.buffer));
-  if (!expr.predicate.valid()) annotate(real, expr.buffer);
+  annotate(real, expr.buffer);
   if (!is_complex(dtype)) return {ops_.from_memory(dtype, real)};
   auto* imaginary = b.CreateAlignedLoad(type, b.CreateConstGEP1_32(type, address, 1), alignment(expr.buffer));
-  if (!expr.predicate.valid()) annotate(imaginary, expr.buffer);
+  annotate(imaginary, expr.buffer);
   return {real, imaginary};
 }
 
+/// Nothing is stored to it after the function's start, so that reading it is reading the buffer as far as aliases are concerned.
 Value* Emitter::harmless() {
   if (harmless_) return harmless_;
   llvm::IRBuilder<>::InsertPointGuard guard(b);
   b.SetInsertPoint(entry_, entry_->begin());
-  auto* type = llvm::ArrayType::get(b.getInt64Ty(), 2);
+  // As many bytes as the widest vector that is loaded: choose_shape makes at most four registers one vector.
+  auto* type = llvm::ArrayType::get(b.getInt64Ty(), std::uint64_t(std::max(16, 4 * machine_.vector_bytes) / 8));
   auto* space = b.CreateAlloca(type);
-  space->setAlignment(llvm::Align(16));
+  space->setAlignment(llvm::Align(64));
   b.CreateStore(llvm::Constant::getNullValue(type), space);
   return harmless_ = space;
 }
@@ -266,24 +288,89 @@ Value* Emitter::first_lane_where_inactive(Value* loaded) {
   return b.CreateSelect(mask_, loaded, first);
 }
 
+std::optional<Val> Emitter::transposed_load(ExprId id) {
+  const Expr& expr = kernel_[id];
+  const auto lane = lane_address(expr.address);
+  if (mask_ || expr.predicate.valid() || !lane || lane->stride == SymDim() || lane->stride == SymDim(1) || parts(expr.buffer) != 1) return std::nullopt;
+  std::map<std::int64_t, ExprId> neighbours;  // by how many elements behind this one
+  for (std::uint32_t i = 0; i < kernel_.expressions.size(); ++i) {
+    const Expr& other = kernel_.expressions[i];
+    if (other.kind != ExprKind::Load || other.buffer != expr.buffer || other.predicate.valid()) continue;
+    if (other.address.terms != expr.address.terms || other.address.dynamic != expr.address.dynamic) continue;
+    if (const auto apart = (other.address.constant - expr.address.constant).constant()) neighbours[*apart] = ExprId{i};
+  }
+  // Groups of as many as there are lanes, from the first on.
+  std::int64_t first = 0;
+  while (neighbours.contains(first - 1)) --first;
+  first = -((-first) % lanes_);
+  for (int row = 0; row < lanes_; ++row)
+    if (!neighbours.contains(first + row)) return std::nullopt;
+
+  llvm::Type* element = storage(expr.buffer);
+  auto* type = llvm::FixedVectorType::get(element, unsigned(lanes_));
+  Value* stride = size(lane->stride);
+  Affine start = lane->uniform;
+  start.constant = start.constant + SymDim(first);
+  Value* address = b.CreateGEP(element, pointer(expr.buffer, start), b.CreateMul(index_of(kernel_.vector_var), stride));
+  std::vector<Value*> rows;
+  for (int row = 0; row < lanes_; ++row) {
+    auto* load = b.CreateAlignedLoad(type, address, alignment(expr.buffer));
+    annotate(load, expr.buffer);
+    rows.push_back(load);
+    address = b.CreateGEP(element, address, stride);
+  }
+  // The quarters beside the diagonal change places, in ever smaller blocks.
+  for (int width = lanes_ / 2; width >= 1; width /= 2)
+    for (int row = 0; row < lanes_; ++row) {
+      if (row & width) continue;
+      std::vector<int> upper, lower;
+      for (int column = 0; column < lanes_; ++column) {
+        upper.push_back(column & width ? lanes_ + column - width : column);
+        lower.push_back(column & width ? lanes_ + column : column + width);
+      }
+      Value *above = rows[std::size_t(row)], *below = rows[std::size_t(row + width)];
+      rows[std::size_t(row)] = b.CreateShuffleVector(above, below, upper);
+      rows[std::size_t(row + width)] = b.CreateShuffleVector(above, below, lower);
+    }
+  const DType dtype = program_.buffers[expr.buffer].dtype;
+  Scope& scope = scopes_[level(variables_[id.index], accumulators_read_[id.index])];
+  for (int row = 0; row < lanes_; ++row)
+    scope.memo[neighbours[first + row].index] = {ops_.from_memory(dtype, rows[std::size_t(row)])};
+  return scope.memo[id.index];
+}
+
 Val Emitter::vector_load(const Expr& expr) {
   const DType dtype = program_.buffers[expr.buffer].dtype;
   llvm::Type* element = storage(expr.buffer);
   auto* type = llvm::FixedVectorType::get(element, unsigned(lanes_));
   const llvm::Align align = alignment(expr.buffer);
-  Value* predicate = expr.predicate.valid() ? wide(expr.predicate).real : nullptr;
+  const ExprId condition = unknown_part(expr.predicate);
+  if (condition.valid() && known(condition) == false) return {ops_.from_memory(dtype, llvm::Constant::getNullValue(type))};
   const auto lane = lane_address(expr.address);
   llvm::Instruction* loaded;
   Value* result;
   if (lane && lane->stride == SymDim(1)) {
     Value* address = b.CreateGEP(element, pointer(expr.buffer, lane->uniform), index_of(kernel_.vector_var));
-    Value* mask = predicate && mask_ ? b.CreateAnd(predicate, mask_) : predicate ? predicate : mask_;
+    Value* mask = mask_;
+    if (condition.valid()) {
+      // Where no lane is on the address may lie where no memory is mapped. A masked load may not fault there, but each such load
+      // costs the processor a microcode assist of hundreds of cycles: it gets an address that is always there.
+      Value* any;
+      if (is_vector(condition)) {
+        Value* predicate = emit(condition).real;
+        mask = mask ? b.CreateAnd(predicate, mask) : predicate;
+        any = b.CreateOrReduce(mask);
+      } else {
+        any = emit(condition).real;
+      }
+      address = b.CreateSelect(any, address, harmless());
+    }
     if (mask)
       loaded = b.CreateMaskedLoad(type, address, align, mask, llvm::Constant::getNullValue(type));
     else
       loaded = b.CreateAlignedLoad(type, address, align);
     result = first_lane_where_inactive(loaded);
-  } else if (lane && lane->stride == SymDim()) {
+  } else if (Value* predicate = condition.valid() ? wide(condition).real : nullptr; lane && lane->stride == SymDim()) {
     // The same element in all lanes, under a predicate that differs between them.
     Value* any = predicate ? b.CreateOrReduce(predicate) : static_cast<Value*>(b.getTrue());
     Value* address = b.CreateSelect(any, pointer(expr.buffer, lane->uniform), harmless());

@@ -4,6 +4,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <unordered_map>
 
 #include <llvm/ADT/STLFunctionalExtras.h>
@@ -50,7 +51,8 @@ class Emitter {
     std::uint64_t variables = 0;   // the loop's (all parallel ones share a scope)
     BasicBlock* preheader = nullptr;  // ends in a branch to the loop: invariants of the loop go here
     std::map<std::uint32_t, Value*> index;
-    std::unordered_map<std::uint32_t, Val> memo, splats;
+    std::unordered_map<std::uint32_t, Val> memo;
+    std::map<std::pair<std::uint32_t, int>, Val> splats;  // by expression and number of lanes
     std::vector<std::pair<std::pair<int, Affine>, Value*>> pointers;
     std::vector<std::pair<Affine, Value*>> addresses;
     bool vector = false;
@@ -143,10 +145,12 @@ class Emitter {
   llvm::Align alignment(int buffer) const;
   Val scalar_load(const Expr& expr);
 
-  /// 16 bytes that read as 0.
+  /// A vector of zeros in memory.
   Value* harmless();
   Value* first_lane_where_inactive(Value* loaded);
   Val vector_load(const Expr& expr);
+  /// A load whose lanes are a stride apart, where as many loads of its neighbours are wanted as there are lanes: all of them.
+  std::optional<Val> transposed_load(ExprId id);
 
   // ---- accumulators
 
@@ -199,6 +203,20 @@ class Emitter {
 
   void emit_loop(const Statement& statement);
   void emit_vector_loop(VarId variable, Value* begin, Value* end, const std::vector<Statement>& body);
+  /// Where a comparison of positions changes its value along the vector loop: the loop runs in pieces, and in each the comparison is
+  /// known. So a concatenation loads from one array at a time, and the inside of a padded one needs no masks.
+  struct Cut {
+    Affine at;  // the first index behind it
+    std::vector<std::pair<ExprId, bool>> facts;  // comparisons, with their value behind it
+  };
+  std::vector<Cut> find_cuts(VarId variable) const;
+  void emit_pieces(Value* begin, Value* end, const std::vector<Cut>& cuts, llvm::function_ref<void(Value*, Value*)> emit_piece);
+  /// What is known here of a condition.
+  std::optional<bool> known(ExprId condition) const;
+  /// The condition without the parts of a conjunction that are known to hold here; invalid if nothing is left.
+  ExprId unknown_part(ExprId condition) const;
+  /// Nobody can tell whether the value was computed.
+  bool leaves_no_trace(ExprId id) const;
   Value* active_lanes(Value* index, Value* end, int lanes);
   void emit_items();
 
@@ -221,6 +239,7 @@ class Emitter {
   std::vector<llvm::MDNode*> alias_scopes_;
   Value* harmless_ = nullptr;
   Value* mask_ = nullptr;
+  std::map<std::uint32_t, bool> known_;  // comparisons, in the piece of the vector loop being emitted
   int lanes_ = 1;  // of the vector loop being emitted; 1 outside it
   int copy_ = 0;
 };

@@ -43,6 +43,30 @@ int weight(const Expr& expr) {
   }
 }
 
+/// What the updates of reductions compute in one step. A product that is contracted with its sum costs nothing of its own.
+int weight_of_updates(const Kernel& kernel) {
+  std::vector<bool> used(kernel.expressions.size());
+  int total = 0;
+  auto visit = [&](auto&& self, const std::vector<Statement>& body) -> void {
+    for (const Statement& statement : body) {
+      self(self, statement.body);
+      if (statement.kind != StatementKind::Update) continue;
+      used[statement.value.index] = true;
+      if (kernel.accumulators[statement.accumulator].contracts) total -= weight(kernel[statement.value]);
+    }
+  };
+  visit(visit, kernel.body);
+  for (std::size_t i = used.size(); i-- > 0;) {
+    if (!used[i]) continue;
+    const Expr& expr = kernel.expressions[i];
+    total += weight(expr);
+    for (loop::ExprId arg : expr.args) used[arg.index] = true;
+    if (expr.predicate.valid()) used[expr.predicate.index] = true;
+    for (const auto& [dynamic, coefficient] : expr.address.dynamic) used[dynamic.index] = true;
+  }
+  return total;
+}
+
 }  // namespace
 
 bool contains_vector_loop(const Kernel& kernel, const std::vector<Statement>& body) {
@@ -77,12 +101,20 @@ Shape choose_shape(const Kernel& kernel, const Machine& machine) {
   shape.lanes = std::max(2, machine.vector_bytes / int(widest));
   const std::vector<Statement>* body = vector_is_parallel(kernel) ? &kernel.body : vector_body(kernel, kernel.body);
   const bool loops_inside = body && contains_loop(*body);
-  if (loops_inside)
-    // Lanes are independent reductions: wide vectors serve as the unrolling.
-    shape.lanes *= total <= 24 && !kernel.accumulators.empty() ? 4 : 1;
-  else
-    shape.unroll = total <= 60 ? 4 : total <= 160 ? 2 : 1;
+  shape.rest_lanes = shape.lanes;
   const auto extent = kernel.variables[kernel.vector_var.index].extent.constant();
+  // Registers for accumulators; a quarter is left for operands.
+  const int registers = (machine.avx512 ? 32 : 16) * 3 / 4, accumulators = int(kernel.accumulators.size());
+  if (loops_inside) {
+    // Lanes are independent reductions: wide vectors serve as the unrolling.
+    int wide = kernel.accumulators.empty() ? 1 : 4;
+    while (wide > 1 && (accumulators * wide > registers || weight_of_updates(kernel) * wide > 96 || (extent && *extent <= shape.lanes * wide / 2)))
+      wide /= 2;
+    shape.lanes *= wide;
+  } else {
+    shape.unroll = total <= 60 ? 4 : total <= 160 ? 2 : 1;
+    while (shape.unroll > 1 && accumulators * shape.unroll > registers) shape.unroll /= 2;
+  }
   while (extent && shape.unroll > 1 && *extent < shape.lanes * shape.unroll) shape.unroll /= 2;
   return shape;
 }

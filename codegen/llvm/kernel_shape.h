@@ -9,6 +9,7 @@ namespace fj {
 struct Shape {
   int lanes = 1;
   int unroll = 1;
+  int rest_lanes = 1;  // of the masked loop for what is left: no wider than a register where `lanes` are several
 };
 
 Shape choose_shape(const loop::Kernel& kernel, const Machine& machine);

@@ -120,8 +120,10 @@ Value* Operations::float_to_brain(Value* value) {
   Value* bits = b.CreateBitCast(value, ints);
   Value* odd = b.CreateAnd(b.CreateLShr(bits, word(16)), word(1));
   Value* rounded = b.CreateLShr(b.CreateAdd(b.CreateAdd(bits, word(0x7fff)), odd), word(16));
+  // A NaN keeps its sign and the head of its payload, so that copies of it are eager's.
+  Value* quiet = b.CreateOr(b.CreateLShr(bits, word(16)), word(0x40));
   Value* nan = b.CreateFCmpUNO(value, value);
-  return b.CreateTrunc(b.CreateSelect(nan, word(0x7fc0), rounded), wide(b.getInt16Ty()));
+  return b.CreateTrunc(b.CreateSelect(nan, quiet, rounded), wide(b.getInt16Ty()));
 }
 
 Value* Operations::from_memory(DType dtype, Value* value) {

@@ -267,6 +267,9 @@ Val floor_divide(Operations& ops, DType, DType operand, Args args) {
   if (is_float(operand)) return {ops.round_to(operand, divmod_floats(ops, operand, args[0].real, args[1].real).first)};
   const Division division = divide_integers(ops, operand, args[0].real, args[1].real);
   if (!is_signed_integer(operand)) return {division.quotient};
+  // NumPy warns of the one quotient that wraps.
+  Value* lowest = ops.integer(operand, 1ull << (size_in_bytes(operand) * 8 - 1));
+  ops.report(ops.b.CreateAnd(ops.b.CreateICmpEQ(args[0].real, lowest), ops.b.CreateICmpEQ(args[1].real, ops.integer(operand, ~0ull))), kFloatOverflow);
   Value* crossed = signs_differ(ops, operand, division);
   return {ops.select(crossed, ops.b.CreateSub(division.quotient, ops.integer(operand, 1)), division.quotient)};
 }

@@ -145,8 +145,6 @@ const char* fj_self_check(void) {
              PY_MINOR_VERSION, Py_GetVersion());
     return verdict = text;
   }
-  if (interpreter != PyInterpreterState_Main())
-    return verdict = "framejit compiles nothing in a subinterpreter; everything runs as without it";
   /* The offset of the field differs between builds of one version: is it where our headers say? */
   _PyFrameEvalFunction before = _PyInterpreterState_GetEvalFrameFunc(interpreter);
   _PyInterpreterState_SetEvalFrameFunc(interpreter, probe);

@@ -37,6 +37,7 @@ bool may_raise_condition(const Graph& graph, const Node& node) {
     default: break;
   }
   const DType operand = graph.type(node.operands[0]).dtype;
+  if (node.op == Op::floor_div && is_signed_integer(operand)) return true;  // the lowest by -1 overflows
   if (node.op == Op::cast) return cast_may_raise(operand, graph.type(node.results[0]).dtype);
   // |a + bi| is a square root of squares.
   if (is_complex(operand) && node.op == Op::abs) return true;

@@ -367,7 +367,8 @@ ValueId moved(Derivation& d, ValueId x, std::int64_t axis, std::int64_t by, doub
 
 void CumsumGrad(Derivation& d) {
   const auto axis = d.attrs.get<std::int64_t>("axis");
-  d.give(0, flipped(d, d.add(Op::cumsum, {flipped(d, d.cotangent, axis)}, with("axis", axis)), axis));
+  const ValueId sums = d.add(Op::cumsum, {flipped(d, d.cotangent, axis)}, with("axis", axis));
+  d.give(0, flipped(d, d.plus(sums, 0.0), axis));  // torch's sums begin with 0.0
 }
 
 /// As the products of ever longer runs, each of two: y[i] *= y[i - 1], then y[i - 2], y[i - 4], ... A quotient by x would be

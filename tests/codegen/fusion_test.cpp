@@ -247,4 +247,24 @@ graph @f(%x: f32[9, 9]) {
 })", {sample(DType::F32, {9, 9}, 1)}, {.ulps = 2});
 }
 
+TEST(Fusion, a_loop_that_is_cut_where_comparisons_change_computes_every_element) {
+  // Pieces of any length, none too; one of the cuts is not known to come before the other.
+  for (const auto& [low, high] : {std::pair<std::int64_t, std::int64_t>{0, 100}, {3, 97}, {97, 3}, {50, 50}, {-5, 200}, {200, -5}, {99, 100}})
+    same_as_reference(R"(
+graph @f(%x: f32[100], %y: f32[100], %z: f32[37]) where s0 >= -1000, s1 >= -1000 {
+  %0 = iota {axis = 0} : i64[100]
+  %1 = dim {value = s0} : i64[]
+  %2 = broadcast %1 {dims = [], shape = [100]} : i64[100]
+  %3 = dim {value = s1} : i64[]
+  %4 = broadcast %3 {dims = [], shape = [100]} : i64[100]
+  %5 = gt %0, %2 : bool[100]
+  %6 = le %0, %4 : bool[100]
+  %7 = bit_and %5, %6 : bool[100]
+  %8 = where %7, %x, %y : f32[100]
+  %9 = concat %z, %8, %z {axis = 0} : f32[174]
+  %10 = mul %9, %9 : f32[174]
+  return %10
+})", {sample(DType::F32, {100}, 1), sample(DType::F32, {100}, 2), sample(DType::F32, {37}, 3)}, {.symbols = {low, high}});
+}
+
 }  // namespace fj::test

@@ -17,10 +17,16 @@ import unittest
 class Decorate(ast.NodeTransformer):
     """Puts every function through `__framejit_compile__`; lines stay where they are."""
 
+    # What type.__new__ makes of a plain function under these names.
+    MADE_BY_TYPE = {"__new__": "__framejit_staticmethod__", "__init_subclass__": "__framejit_classmethod__",
+                    "__class_getitem__": "__framejit_classmethod__"}
+
     def visit_FunctionDef(self, node):
         self.generic_visit(node)
-        name = ast.copy_location(ast.Name("__framejit_compile__", ast.Load()), node)
-        node.decorator_list.append(name)  # innermost: staticmethod and property get the compiled function
+        names = ["__framejit_compile__"]  # innermost: staticmethod and property get the compiled function
+        if not node.decorator_list and node.name in self.MADE_BY_TYPE:
+            names.insert(0, self.MADE_BY_TYPE[node.name])
+        node.decorator_list += [ast.copy_location(ast.Name(name, ast.Load()), node) for name in names]
         return node
 
     def visit_Lambda(self, node):
@@ -58,6 +64,7 @@ def load(name, compiled):
         return framejit.compile(function) if type(function).__name__ == "function" else function
 
     builtins.__framejit_compile__ = compile_function
+    builtins.__framejit_staticmethod__, builtins.__framejit_classmethod__ = staticmethod, classmethod
     doctest.compile = lambda source, filename, mode, flags, inherit: decorated(source, filename, mode, flags)
     spec = importlib.util.find_spec(name)
     module = importlib.util.module_from_spec(spec)

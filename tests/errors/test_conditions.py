@@ -102,3 +102,16 @@ def test_ordinary_numbers_raise_nothing_although_all_is_computed():
         x = np.linspace(1, 2, n)
         compare(Outcome(compiled, (x, x + 1), {}), Outcome(f, (x, x + 1), {}))
     assert framejit.cache_info()["eager_replays"] == 0
+
+
+@pytest.mark.parametrize("function", [lambda x: x // -1, lambda x: np.divmod(x, x * 0 - 1), lambda x: (np.floor_divide(x, -1), x + 1)[1], lambda x: x % -1])
+@pytest.mark.parametrize("dtype", ["int8", "int32", "int64"])
+def test_the_lowest_integer_divided_by_minus_one_overflows(function, dtype):
+    for x in (np.array([5, 7], dtype), np.array([np.iinfo(dtype).min, 7], dtype)):
+        compare(Outcome(framejit.compile(function), (x,), {}), Outcome(function, (x,), {}))
+
+
+@pytest.mark.parametrize("function", [lambda x: np.sum(x, dtype=np.float64), lambda x: x.prod(0, dtype="f4"), lambda x: np.cumsum(x, dtype="f4")])
+def test_an_imaginary_part_that_is_discarded_is_told(function):
+    x = np.array([1 + 2j, 3], np.complex64)
+    compare(Outcome(framejit.compile(function), (x,), {}), Outcome(function, (x,), {}))

@@ -54,11 +54,15 @@ def make(lib, shape, dtype="float32", seed=0, layout="c", values="plain"):
             return torch.stack([t, t], -1)[..., 0]
         if layout == "expanded" and t.ndim and t.shape[0]:
             return t[:1].expand(t.shape)
+        if layout == "padded" and t.ndim:
+            return torch.cat([t, t], -1)[..., t.shape[-1]:]
         if layout == "leaf" and t.is_floating_point():
             return t.requires_grad_()
         return t
     if layout == "f":
         return np.asfortranarray(x)
+    if layout == "padded" and x.ndim:
+        return np.concatenate([x, x], -1)[..., x.shape[-1]:]
     if layout == "strided" and x.ndim:
         return np.stack([x, x], -1)[..., 0]
     if layout == "reversed" and x.ndim:
@@ -109,8 +113,27 @@ def call_observed(function, arguments):
     return Called(result, error, stdout.getvalue(), shown)
 
 
+def backward(value, tensors):
+    """Collects the tensors of a result that have a gradient function."""
+    if torch is not None and isinstance(value, torch.Tensor):
+        if value.grad_fn is not None:
+            tensors.append(value)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            backward(item, tensors)
+    return tensors
+
+
 def seen(function, namespace):
     called = call_observed(function, namespace["ARGS"])
+    tensors = backward(called.result, [])
+    if tensors:
+        # Each result with another weight; what it gives is seen in the leaves' .grad.
+        try:
+            sum(t.real.float().sum() * n for n, t in enumerate(tensors, 1)).backward()
+        except RuntimeError as error:
+            # The text names functions, which are ours.
+            called.stdout += f"\nbackward: {type(error).__name__}"
     records = observe(called.result, called.error, namespace["ARGS"], namespace, called.stdout, called.warnings)
     # Exceptions hold frames, which hold arrays: what the next call sees must not depend on it.
     return records, type(called.error).__name__ if called.error is not None else None

@@ -36,6 +36,8 @@ def kind_of(value):
         return "array"
     if isinstance(value, (bool, np.bool_)):
         return "bool"
+    if isinstance(value, np.number) and not np.iscomplexobj(value):
+        return "scalar"
     for kind in (int, float, list, dict, tuple, str):
         if type(value) is kind:
             return kind.__name__
@@ -73,6 +75,7 @@ class Grower:
         # Programs with rounding do not branch on values, so that a difference in the last bit stays one.
         self.exact = r.random() < 0.75
         self.fails = r.choice([0.0, 0.0, 0.02, 0.1])
+        self.gradients = lib == "torch" and r.random() < 0.25
         expressions = list(rows(parts.EXPRESSIONS, lib)) + (list(rows(parts.INEXACT, lib)) * 2 if not self.exact else [])
         expressions += [(6, text) for piece in self.pieces for text in piece[2]]
         statements = list(rows(parts.STATEMENTS, lib)) + [(5, text) for piece in self.pieces for text in piece[1]]
@@ -121,14 +124,14 @@ class Grower:
         if what == "i":
             return r.choice([str(r.randrange(0, 4)), self.named("int", default="k"), "k", str(r.randrange(-2, 6))])
         if what == "n":
-            choices = parts.NUMBERS if r.random() < 0.4 else ["k", "s", "2", "0.5", "-1", self.named("int", "float", default="s")]
+            choices = parts.NUMBERS if r.random() < 0.4 else ["k", "s", "2", "0.5", "-1", self.named("int", "float", "scalar", default="s")]
             return r.choice(choices)
         if what == "p":
             return r.choice(["2", "4", "0.5", "-2", "k", "3"] if self.exact else ["3", "0.7", "s", "k"])
         if what == "v":
             if r.random() < 0.3:
                 return self.place("e", depth)
-            return self.named("array", "int", "float", "list", "dict", "tuple", "object", "bool", "str", default="k")
+            return self.named("array", "int", "float", "scalar", "list", "dict", "tuple", "object", "bool", "str", default="k")
         if what == "l":
             return self.named("list", default="LOG")
         if what == "t":
@@ -348,7 +351,11 @@ class Grower:
     def array_text(self, shape, dtype=None):
         r = self.random
         dtype = dtype or r.choice(parts.DTYPES if r.random() < 0.6 else ["float32", "float64"])
-        layout = r.choice(["c"] * 6 + ["f", "strided"] + (["reversed", "expanded", "readonly"] if self.lib == "numpy" else ["expanded", "leaf"] if r.random() < 0.3 else []))
+        if self.lib == "torch" and r.random() < 0.05:
+            dtype = "bfloat16"
+        layout = r.choice(["c"] * 6 + ["f", "strided", "padded"] + (["reversed", "expanded", "readonly"] if self.lib == "numpy" else ["expanded"] if r.random() < 0.3 else []))
+        if self.gradients and r.random() < 0.6:
+            layout = "leaf"
         values = r.choice(["plain"] * 7 + ["special", "large"])
         return f'make({shape}, "{dtype}", {r.randrange(1000)}, "{layout}", "{values}")'
 
@@ -373,7 +380,7 @@ class Grower:
         calls = [self.call(texts), self.call(texts)]
         for _ in range(r.randrange(2, 6)):
             changed, before = dict(texts), ""
-            what = r.randrange(12)
+            what = r.randrange(15)
             if what < 3:
                 name = r.choice([n for n in texts if n in "xyz"])
                 changed[name] = self.array_text(shape)
@@ -381,9 +388,10 @@ class Grower:
                 changed["k"] = r.choice(["0", "1", "5", "-1", "True", "2.0", "np.int64(2)", "3"])
                 changed["s"] = r.choice(["0.5", "1", "-0.0", 'float("inf")', "np.float32(1.5)", "True", "None"])
             elif what == 4:
-                changed = self.arguments(tuple(n + r.choice([0, 1, 2]) if n else n for n in shape))
+                changed = self.arguments(tuple(r.choice([n, n + 1, n + 2, 0, 1]) for n in shape))
             elif what == 5:
-                before, changed["x"], changed["y"] = f"B = {texts['x']}\n", "B", r.choice(["B", "B[1:]", "B[:-1]", "B[...]", "B.T", "B[::2]"])
+                before, changed["x"], changed["y"] = f"B = {texts['x']}\n", "B", r.choice(["B", "B[1:]", "B[:-1]", "B[...]", "B.T", "B[::2]", "B[0]", "B.reshape(-1)", "B[1:2]"])
+                changed["x"], changed["z"] = r.choice(["B", "B", "B[:-1]", "B[::2]"]), r.choice([changed["z"], "B", "B[-1]"])
             elif what == 6:
                 before = f"B = {texts['x']}\n"
                 changed["x"], changed["items"] = "B", "[B, 1, B[:1]]"
@@ -391,9 +399,18 @@ class Grower:
             elif what == 7:
                 changed["items"] = r.choice(["[]", "[1, 2, 3]", f"({self.array_text(shape)}, 2)", f"[{self.array_text(shape)}] * 2", f"[[{self.array_text(shape)}], 'text']"])
                 changed["table"] = r.choice(["{}", f'{{"n": 1, "a": {self.array_text(shape)}, "b": None}}', '{"a": 3, "n": 2.5}', "collections.OrderedDict(a=1, n=2)"])
-            elif what == 8:
+            elif what == 11:
                 calls.append("ARGS = list(ARGS)")
                 continue
+            elif what == 8:
+                # Overlapping views that differ in size, or sizes of zero, or another rank.
+                other = r.choice([tuple(0 for _ in shape), shape[1:], shape + (2,), (1,) + shape, (3,), tuple(n and n - 1 for n in shape)])
+                changed[r.choice("xyz")] = self.array_text(other)
+            elif what == 9:
+                changed = self.arguments(shape)
+            elif what == 10:
+                changed[r.choice("xyz")] = r.choice(["np.float32(1.5)", "2", "np.array(3)", "None", "[1, 2]", f"{self.array_text(shape)}.astype('>f4')" if self.lib == "numpy"
+                                                     else f"{self.array_text(shape, 'float32')}.to_sparse()"])
             else:
                 changes = parts.CHANGES + [c for key, some in parts.PIECE_CHANGES.items() if key in self.source for c in some]
                 before = self.fill(r.choice(changes)).replace(" k", " 2").replace("(k", "(2") + "\n"
@@ -445,7 +462,8 @@ def failing_calls(case):
     def count(frame, event, argument):
         nonlocal lines
         lines += 1
-        if lines > LONGEST:
+        # A list that grows by itself in a loop takes all memory in a few lines.
+        if lines > LONGEST or any(isinstance(value, (list, dict, str)) and len(value) > LONGEST for value in frame.f_locals.values()):
             raise TooLong
         return count
 

@@ -30,6 +30,8 @@ class Elements:
         if self.dtype != other.dtype or self.values.shape != other.values.shape:
             return True
         a, e = self.values, other.values
+        if self.dtype == "object":
+            return repr(a.tolist()) != repr(e.tolist())
         if self.dtype not in TOLERANCE:
             return not (np.array_equal(a, e) if e.dtype.kind in "biu" else a.tobytes() == e.tobytes())
         relative, absolute = TOLERANCE[self.dtype]
@@ -147,7 +149,8 @@ class Walk:
                 self.add(f"{path} cell {name}", "empty")
 
     def array(self, path, value):
-        self.arrays.append((path, value))
+        if torch is None or not isinstance(value, torch.Tensor) or value.layout == torch.strided:
+            self.arrays.append((path, value))
         if isinstance(value, np.ndarray):
             flags = value.flags
             self.add(path, type(value).__qualname__, value.dtype.str, value.shape, strides_of(value), "owns" if flags.owndata else "borrows",
@@ -158,6 +161,9 @@ class Walk:
             else:
                 self.add(path + ".base", type(value.base).__name__)
             return
+        if value.layout != torch.strided:
+            self.add(path, str(value.layout), str(value.dtype), tuple(value.shape), repr(value))
+            return
         self.add(path, type(value).__qualname__, str(value.dtype), tuple(value.shape), strides_of(value), value.storage_offset(),
                  "requires grad" if value.requires_grad else "", "leaf" if value.is_leaf else "", f"version {value._version}",
                  "view" if value._is_view() else "no view", value.is_conj(), value.is_neg(), value.untyped_storage().nbytes(),
@@ -165,7 +171,9 @@ class Walk:
         if value._base is not None:
             self.value(path + "._base", value._base)
         if value.is_leaf and value.grad is not None:
-            self.value(path + ".grad", value.grad)
+            # Its strides and version tell whether autograd could take the first gradient as it was or had to copy it.
+            gradient = value.grad
+            self.add(path + ".grad", tuple(gradient.shape), Elements(_torch_values(gradient), str(gradient.dtype).split(".")[-1]))
 
     def exception(self, path, error):
         self.add(path, type(error).__qualname__, str(error), error.__suppress_context__, getattr(error, "__notes__", None))

@@ -37,8 +37,10 @@ b 1 {e} != {n}
 b 2 lib.where({m}, {e}, {e})
 b 2 lib.where({m}, {e}, {n})
 b 1 lib.where({m}, {n}, {n})
-b 2 lib.maximum({e}, {e})
-b 2 lib.minimum({e}, {e})
+n 2 np.maximum({e}, {e})
+n 2 np.minimum({e}, {e})
+t 2 (lib.maximum({e}, {e}) + 0)
+t 1 (lib.minimum({e}, {e}) + 0)
 n 2 np.maximum({e}, {n})
 n 1 np.minimum({n}, {e})
 b 2 lib.clip({e}, -1, 2)
@@ -193,6 +195,106 @@ b 1 {a}.ndim + {e}
 b 1 {e} + len({a})
 b 1 bool({a}.any())
 b 1 {a}.tolist()
+b 1 {a}[(0,) * {a}.ndim]
+b 1 {a}[(0,) * {a}.ndim] + {e}
+b 1 {a}.sum() * {n}
+b 1 {e}.max() + {e}
+b 1 lib.zeros((0, 3)) + {n}
+b 1 {e} - {e}.mean()
+n 1 np.float32({n}) + {e}
+n 1 np.int8({i}) * {e}
+n 1 np.float16({n}) * {e}
+n 1 np.float64({i}) / 3
+n 1 np.uint8(200) + {i}
+n 1 np.int64({i}) ** 2 + np.float32(1.5)
+n 1 {e}.sum(dtype=np.float64) + np.float32(1)
+n 1 {a}.astype(np.float32).max() - np.int8(1)
+n 1 np.asarray({n}) + {e}
+n 1 np.array({e}, order="F")
+n 1 np.ascontiguousarray({a}.T)
+n 1 np.lib.stride_tricks.sliding_window_view({a}, 1, axis=0)
+n 1 np.bitwise_count({a})
+n 1 np.float_power({e}, 2)
+n 1 {e}.astype(np.complex64) * 1j
+n 1 np.angle({a})
+n 1 {a}.conj() * {e}
+n 1 {a}.imag + 1
+n 1 np.copysign({e}, {e})
+n 1 np.heaviside({e}, {n})
+n 1 np.fmod({e}, {p})
+n 1 np.trunc({e} / 3)
+n 1 np.rint({e} / 2)
+n 1 np.ptp({e}, axis={ax})
+n 1 np.argsort({e}, axis={ax}, kind="stable")
+n 1 np.searchsorted(np.array([0, 1, 2]), {e})
+n 1 np.select([{m}, {m}], [{a}, {a}], {n})
+n 1 np.choose({m} * 1, [{a}, {a}])
+n 1 np.einsum("i...->...", {e})
+n 1 np.flip({e}, 0)
+n 1 np.rot90({a})
+n 1 np.meshgrid({e}, {e})[0]
+n 1 np.split({a}, 1)[0]
+n 1 np.atleast_2d({e})
+n 1 np.cross({e}, {e})
+n 1 np.triu({a})
+n 1 np.trace({a})
+n 1 np.interp({e}, [0, 1], [2, 4])
+n 1 np.logical_xor({e}, {e})
+n 1 np.left_shift({a}, 1)
+t 1 {a}.bfloat16() + {e}
+t 1 {a}.half() * {n}
+t 1 {a}.to(lib.bfloat16).sum({ax})
+t 1 {a}.to(lib.complex64) * 1j
+t 1 {a}.bfloat16() // {p}
+t 1 {a}.half() % {p}
+t 1 {a}.sum(dtype=lib.float64) + {e}
+t 1 {a}.as_strided((2,), (1,))
+t 1 {a}.unfold(0, 1, 1)
+t 1 {a}.swapaxes(0, -1)
+t 1 {a}.mT
+t 1 {a}.view_as({a})
+t 1 {a}.expand_as({a}) + 1
+t 1 {a}.split(1)[0]
+t 1 {a}.tensor_split(2)[1]
+t 1 {a}.select(0, 0)
+t 1 {a}.movedim(0, -1)
+t 1 {a}.gather(0, lib.zeros({a}.shape, dtype=lib.int64))
+t 1 {a}.scatter(0, lib.zeros({a}.shape, dtype=lib.int64), {n})
+t 1 {a}.index_add(0, lib.tensor([0]), {a}[:1])
+t 1 {a}.take_along_dim(lib.zeros({a}.shape, dtype=lib.int64), 0)
+t 1 {a}.cummax(0).values
+t 1 {a}.topk(1).indices
+t 1 {a}.std_mean()[1]
+t 1 {a}.aminmax().min
+t 1 lib.minimum({e}, {e}) + 0
+t 1 lib.clamp({e}, min={n})
+t 1 lib.bitwise_and({a}, 3)
+t 1 lib.fmod({e}, {p})
+t 1 lib.trunc({e} / 3)
+t 1 lib.heaviside({e}, {e})
+t 1 lib.copysign({e}, {n})
+t 1 lib.addcmul({a}, {a}, {a})
+t 1 lib.lerp({a}, {a}, 0.5)
+t 1 lib.outer({a}, {a})
+t 1 lib.bmm({a}, {a})
+t 1 lib.block_diag({a}, {a})
+t 1 lib.broadcast_to({a}, (2,) + {a}.shape)
+t 1 lib.cumprod({e}, 0)
+t 1 lib.diff({a})
+t 1 lib.triu({a})
+t 1 lib.trace({a})
+t 1 lib.unique({a})
+t 1 lib.argsort({e}, stable=True)
+t 1 lib.searchsorted(lib.tensor([0, 1, 2]), {e})
+t 1 lib.bucketize({e}, lib.tensor([0., 1.]))
+t 1 lib.nn.functional.one_hot(({a} > 0).long())
+t 1 lib.nn.functional.linear({a}, {a})
+t 1 lib.nn.functional.embedding(lib.tensor([0, 0]), {a})
+t 1 lib.nn.functional.threshold({a}, 0, 2)
+t 1 lib.nn.functional.hardtanh({e})
+t 1 lib.nn.functional.mse_loss({e}, {e}, reduction="none")
+t 1 lib.nn.functional.dropout({e}, 0.5)
+t 1 lib.randn_like({a})
 """.strip().splitlines()
 
 INEXACT = """
@@ -210,6 +312,19 @@ t 1 {e}.var({ax})
 t 1 lib.softmax({e}, {ax})
 t 1 lib.sigmoid({e})
 t 1 lib.nn.functional.gelu({e})
+t 1 lib.nn.functional.silu({e})
+t 1 lib.nn.functional.layer_norm({e}, ({e}.shape[-1],))
+t 1 lib.nn.functional.softplus({e})
+t 1 lib.log_softmax({e}, {ax})
+t 1 lib.logsumexp({e}, {ax})
+t 1 {a}.norm()
+t 1 lib.nn.functional.cross_entropy({a}, {a}.argmax(-1))
+n 1 np.linalg.norm({a})
+n 1 np.average({e})
+n 1 np.log1p(abs({e}))
+n 1 np.arctan2({e}, {e})
+n 1 np.logaddexp({e}, {e})
+n 1 np.cbrt({e})
 b 1 {e} ** 0.5
 b 1 lib.hypot({e}, {e})
 """.strip().splitlines()
@@ -360,6 +475,89 @@ t 1 lib.mul({a}, {n}, out={a})
 t 1 {a}.view(-1)[0] = {n}
 t 1 {a}.requires_grad_(False)
 t 1 {a}.numpy()[...] = {n}
+b 2 {a}[{ix}][{ix}] *= 2
+b 2 {a}[{ix}] += {a}
+b 1 {a} *= {a}
+b 1 {a} -= {a}[{ix}]
+b 1 {a}[{ix}] = {a}.T
+b 1 {a}.T[...] = {a}
+b 1 {a}.T[{ix}] += {n}
+b 1 {a}[1:] *= {a}[:-1]
+b 1 {a}[:-1] = {a}[1:] + {n}
+b 1 {fresh} = {a}[{ix}]; {fresh} += {n}
+b 2 {fresh} = {a}; {fresh} *= 2
+b 1 {a}[{m}] = {e}
+b 1 {a}[{m}] = {a}[{m}] * 2 + {n}
+b 1 {a}[{i}] = {a}[{i}]
+b 1 {a}[None] += 1
+b 1 {a}.reshape(-1)[1:] = {n}
+b 1 {a}.ravel()[{ix}] = {n}
+b 1 {a}[{ix}], {fresh} = {n}, {a}[{ix}]
+b 1 for {fresh} in {a}: {fresh} += 1
+b 1 {l}[0][{ix}] = {n}
+b 1 {d}["a"][{ix}] += {n}
+b 1 {d}["a"] = {d}["n"] = {a}
+n 1 {a}[::-1] += {a}
+n 1 {a}[::-1] = {a}
+n 1 np.add({a}, {n}, out={a}[...])
+n 1 np.add({a}, 1, out={a}[{ix}])
+n 1 np.subtract({a}, {e}, where={m}, out={a})
+n 1 np.multiply({a}[::-1], {a}, out={a})
+n 1 np.cumsum({a}, axis=0, out={a})
+n 1 np.negative({a}, {a})
+n 1 np.floor_divide({a}, 2, out={a}, casting="unsafe")
+n 1 np.copyto({a}[{ix}], {n})
+n 1 np.copyto({a}, {e}, casting="unsafe")
+n 1 {a}.flat[1:] = {n}
+n 1 {a}.real = {n}
+n 1 np.minimum.at({a}, 0, {n})
+n 1 {fresh}, {fresh} = np.divmod({e}, 3)
+n 1 {fresh}, {fresh} = np.modf({e})
+n 1 {a}[np.arange({i} % 3)] += 1
+n 1 {a}[[True] + [False] * (len({a}) - 1)] = {n}
+n 1 np.fill_diagonal({a}, {n})
+n 1 {a}.partition(0)
+n 1 {a}.byteswap(True)
+n 1 {a}.setflags(write=True)
+t 2 {a}[{ix}].copy_({e})
+t 2 {a}[{ix}].zero_()
+t 2 {a}[{ix}].mul_({n})
+t 1 {a}[{ix}].add_({e})
+t 1 {a}.copy_({a}.flip(0))
+t 1 {a}.copy_({n})
+t 1 {a}.t().add_(1)
+t 1 {a}.view(-1).mul_(2)
+t 1 {a}.div_(2)
+t 1 {a}.abs_()
+t 1 {a}.floor_()
+t 1 {a}.pow_(2)
+t 1 {a}.clamp_min_(0)
+t 1 {a}.clamp_(max={n})
+t 1 {a}.logical_not_()
+t 1 {a}.eq_({n})
+t 1 {a}.index_add_(0, lib.tensor([0, 0]), {a}[:2])
+t 1 {a}.index_fill_(0, lib.tensor([0]), 2)
+t 1 {a}.index_copy_(0, lib.tensor([0]), {a}[-1:])
+t 1 {a}.index_put_((lib.tensor([0]),), lib.tensor(2))
+t 1 {a}.scatter_(0, lib.zeros({a}.shape, dtype=lib.int64), {n})
+t 1 {a}.masked_scatter_({m}, {a})
+t 1 {a}.fill_diagonal_(1)
+t 1 {a}.addcmul_({a}, {a}, value=2)
+t 1 {a}.lerp_({a}, 0.5)
+t 1 {a}.transpose_(0, -1)
+t 1 {a}.squeeze_()
+t 1 {a}.resize_({a}.shape)
+t 1 {a}.uniform_()
+t 1 {a}.bernoulli_(0.5)
+t 1 lib.sum({e}, {ax}, out={a})
+t 1 lib.add({a}[1:], {a}[:-1], out={a}[1:])
+t 1 lib.where({m}, {a}, {a}, out={a})
+t 1 {fresh} = {a}.detach(); {fresh} *= 2
+t 1 {fresh} = {a}.clone().requires_grad_(); ({fresh} * {n}).sum().backward()
+t 1 {e}.sum().backward()
+t 1 {fresh} = lib.autograd.grad(({a} * {a}).sum(), {a})
+t 1 {fresh} = {a}.grad
+t 1 {a}.grad = None
 b 2 print({i}, {a}.shape)
 b 1 print({n}, {t} is {t}, sep="|")
 b 1 print({a}.sum().item())

@@ -2,6 +2,7 @@
 import numpy as np
 import pytest
 
+import framejit
 from case import Case, check
 from harness import both_libraries, same_as_eager, torch
 
@@ -57,3 +58,102 @@ def test_the_sum_of_negative_zeros_has_numpys_sign(shape, axis):
         return x.sum(axis), x.prod(axis), x.mean(axis) if axis != () and x.size else 0
 
     same_as_eager(f, np.full(shape, -0.0, np.float32))
+
+
+ZEROS = np.array([0.0, -0.0, 0.0, -0.0, 1.0, np.nan, -np.inf, 0.0] * 5)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("name", ["maximum", "minimum"])
+@pytest.mark.parametrize("backend", ["llvm", "reference", "eager"])
+def test_numpys_extremes_choose_among_zeros_as_numpy_does(name, dtype, backend):
+    def f(x, y):
+        g = getattr(np, name)
+        return g(x, y), g(y, x), g(x, -0.0), g(x, 0.0), g(-0.0, x), g(0.0, x), g(x[:3], y[1:4]), np.clip(x, -0.0, 1), np.clip(x, None, -0.0), np.clip(-x, 0.0, None)
+
+    x = ZEROS.astype(dtype)
+    same_as_eager(f, x, -x, backend=backend)
+
+
+@both_libraries
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_running_sum_begins_as_the_librarys(lib, dtype):
+    def f(x):
+        return x.cumsum(0), x.cumsum(1), x[0].cumsum(0)
+
+    same_as_eager(f, lib.array(np.array([[-0.0, -0.0, 1.0], [-0.0, 0.0, -1.0]], dtype)))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_sin_of_negative_zero_keeps_its_sign_beside_large_values(dtype):
+    x = np.resize(np.array([-0.0, 1e5, 0.0, 1e10, 1e30, 0.5, -0.0], dtype), 40)
+    same_as_eager(lambda x: (np.sin(x), np.cos(x), np.tan(x)), x)
+    same_as_eager(lambda x: np.sin(x), x[:3])
+
+
+@pytest.mark.skipif(torch is None, reason="needs torch")
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("by", [0.1, 0.3, -0.7, 3])
+def test_floor_division_of_halves_takes_the_number_unrounded(dtype, by):
+    x = torch.linspace(-5, 5, 101).to(getattr(torch, dtype))
+    same_as_eager(lambda x: (x // by, torch.floor_divide(x, by), torch.div(x, by, rounding_mode="floor"), x % by, by // (x + 6), x // x.flip(0)), x)
+    # A tensor without dimensions is such a number, whatever its dtype; so is one of a single element.
+    for other in (torch.tensor(by, dtype=torch.float64), torch.tensor([4097])):
+        same_as_eager(lambda x, y: (x // y, x / y, x * y, x + 1), x, other)
+
+
+@pytest.mark.skipif(torch is None, reason="needs torch")
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_layer_norm_without_a_bias_gives_no_negative_zero(dtype):
+    f = torch.nn.functional.layer_norm
+    for values in (np.arange(12.0), np.zeros(12), -np.zeros(12)):
+        x = torch.tensor(values.reshape(3, 4), dtype=getattr(torch, dtype))
+        same_as_eager(lambda x, w: (f(x, (4,), eps=float("inf")), f(x, (4,), -w), f(x, (4,), w, -0 * w)), x, x[1] + 1)
+
+
+@pytest.mark.skipif(torch is None, reason="needs torch")
+@pytest.mark.parametrize("numbers", ["[2, np.float64(0.25)]", "np.float64(0.25)", "[np.float32(1.5), 1.0]", "[np.int8(3)]", "(True, np.float64(1))", "[2, 0.25]"])
+def test_numpys_scalars_in_tensor_bring_their_dtype(numbers):
+    check(Case("torch", f"def f(x):\n    return lib.tensor({numbers}), x + lib.tensor({numbers})\n", ["ARGS = [make((2,))]"] * 2))
+
+
+def test_a_loop_over_a_dict_that_was_changed_before_it():
+    # The loop breaks: its iterator is made again, after the change.
+    source = """\
+class Counter:
+    pass
+
+def f(table, more):
+    del table["a"]
+    table["b"] = 1
+    for key in table:
+        Counter().seen = sys._getframe().f_lineno
+    for key, value in zip(more, more.items()):
+        more_seen = sys._getframe().f_lineno
+    return list(table)
+"""
+    check(Case("numpy", "import sys\n" + source, ['ARGS = [{"a": 1, "n": 2}, {"p": 1}]'] * 2))
+    check(Case("numpy", "import sys\n" + source.replace("f(table, more):", "f(table, more):\n    more['q'] = 2"), ['ARGS = [{"a": 1, "n": 2}, {"p": 1}]'] * 2))
+
+
+@pytest.mark.skipif(torch is None, reason="needs torch")
+def test_a_new_axis_has_the_stride_it_had_before_the_rest_was_indexed():
+    # It decides whether torch takes the view assigned to itself for an overlap.
+    @framejit.compile
+    def f(z, w):
+        z[None, 1] += 3
+        return [v.stride() for v in (z[None, 1], w[None, 1], w[:, None, 2], w[1, None], w[None, None, 0], w[None, 1:2], w[..., None])]
+
+    w = torch.ones(3, 4)
+    z = torch.ones(33, dtype=torch.complex64)
+    assert f(z, w) == [v.stride() for v in (z[None, 1], w[None, 1], w[:, None, 2], w[1, None], w[None, None, 0], w[None, 1:2], w[..., None])]
+    assert z[1] == 4
+
+
+@pytest.mark.parametrize("body", ["return x.sum(dtype=np.float64)", "return x.sum(1, dtype=np.float32)", "return x.cumsum(0, dtype=np.float32)", "return np.prod(x, dtype=np.int64)"])
+def test_reductions_of_complex_in_a_real_dtype_warn(body):
+    numpy_case(body + ", np.abs(y) + 1", 'make((3, 4), "complex64")', "make((3,))")
+
+
+def test_tiling_an_array_without_elements_gives_a_view():
+    numpy_case("return np.tile(x, 2), x + 1", "make((0, 3))", "None")

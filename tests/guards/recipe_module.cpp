@@ -15,7 +15,7 @@ RecipeOp recipe_op(const std::string& text) {
   static const std::vector<std::string> names = {
       "FromSource", "Constant", "Output", "OutputScalar", "View", "CrossView", "Int", "Null", "Tuple", "List", "Set", "FrozenSet",
       "Dict", "NamedTuple", "Slice", "Range", "Iter", "Cell", "Function", "BoundMethod", "Instance", "Exception", "GetAttr", "Call", "CallWithKeywords", "Expect",
-      "SetItems", "DictAssign", "SetAssign", "SetAttr", "DelAttr", "StoreGlobal", "SetCell", "BumpVersion"};
+      "SetItems", "SetItem", "Mutate", "SetAttr", "DelAttr", "SetCell", "BumpVersion"};
   auto found = std::find(names.begin(), names.end(), text);
   if (found == names.end()) throw py::value_error("no recipe step " + text);
   return RecipeOp(found - names.begin());

@@ -91,8 +91,11 @@ def test_functions_cells_and_methods():
 def test_effects_keep_the_identity_of_containers():
     items, table, members = [1, 2, 3], {"a": 1, "b": 2}, {1, 2}
     effect("SetItems", items, [4])
-    effect("DictAssign", table, {"b": 3, "c": 4})
-    effect("SetAssign", members, {5})
+    effect("SetItem", table, "c", 4)
+    effect("SetItem", table, "a")
+    effect("SetItem", table, "b", 3)
+    effect("Mutate", members, 5, object=set.add)
+    effect("Mutate", members, {1, 2}, object=set.difference_update)
     assert items == [4] and list(table.items()) == [("b", 3), ("c", 4)] and members == {5}
 
 
@@ -110,11 +113,14 @@ def test_attributes_globals_and_cells():
     assert Plain().on_class == 6
     effect("DelAttr", Plain, object="on_class")
     names = {}
-    effect("StoreGlobal", names, 7, object="name")
+    effect("SetItem", names, "name", 7)
     assert names == {"name": 7}
     cell = make("Cell", 1)
     effect("SetCell", cell, 2)
     assert cell.cell_contents == 2
+    effect("SetCell", cell)
+    with pytest.raises(ValueError):
+        cell.cell_contents
 
 
 def test_effects_happen_in_order_after_all_objects():
@@ -213,12 +219,17 @@ def test_nothing_is_kept_alive():
 
 def test_deques_and_ordered_dicts_keep_their_own_rules():
     items, table = collections.deque([1, 2], maxlen=2), collections.OrderedDict(a=1, b=2)
-    effect("SetItems", items, [3, 4, 5])
-    effect("DictAssign", table, {"c": 1, "b": 2})
-    assert list(items) == [4, 5] and items.maxlen == 2
-    assert list(table) == ["c", "b"] and list(reversed(table)) == ["b", "c"]
-    table.move_to_end("c")
-    assert list(table) == ["b", "c"]
+    elements = iter(items)
+    effect("SetItem", items, 0, 7)
+    assert next(elements) == 7  # an item that is assigned is no change of the deque
+    effect("Mutate", items, 5, object=collections.deque.append)
+    with pytest.raises(RuntimeError):
+        next(elements)
+    assert list(items) == [2, 5] and items.maxlen == 2
+    effect("SetItem", table, "c", 3)
+    effect("SetItem", table, "b")
+    effect("Mutate", table, "c", False, object=collections.OrderedDict.move_to_end)
+    assert list(table) == ["c", "a"] and list(reversed(table)) == ["a", "c"]
 
 
 def test_an_expected_result():

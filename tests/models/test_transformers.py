@@ -1,9 +1,8 @@
 """Models of the `transformers` package, small and with random weights: equal to eager, in evaluation and in training mode.
 
 `BREAKS` bounds what each family breaks at: a number that rises is a regression, one that falls is to be lowered here. What is left:
-inspect.signature in apply_chunking_to_forward (sys.getrecursionlimit(), a method's __func__, len() of a mappingproxy; bert, distilbert),
-an operator called through torch.ops (mixtral's grouped product, a slice in mamba), what torch runs of the model under its own dispatch
-modes (the grouped product's fallback, mamba's associative scan), and the look for packages to import (wav2vec2, mamba).
+mamba's associative scan, which the model uses where it is compiled only, calls its function through torch.vmap; wav2vec2 in training sets
+`requires_grad` of a tensor it has just made, which only torch can do.
 """
 import copy
 
@@ -71,6 +70,11 @@ def wav2vec2():
     return transformers.Wav2Vec2Model(config), dict(input_values=torch.randn(1, 400, generator=torch.Generator().manual_seed(0)))
 
 
+def mamba(**more):
+    config = transformers.MambaConfig(vocab_size=60, hidden_size=32, state_size=8, num_hidden_layers=2, **more)
+    return transformers.MambaModel(config), dict(input_ids=tokens(), use_cache=False)
+
+
 FAMILIES = {
     "bert": lambda: text("Bert"),
     "gpt2": gpt2,
@@ -83,8 +87,8 @@ FAMILIES = {
     "swin": lambda: vision("Swin", image_size=16, patch_size=2, embed_dim=8, depths=[2, 1], num_heads=[2, 2], window_size=4),
     "wav2vec2": wav2vec2,
     "whisper": whisper,
-    "mamba": lambda: (transformers.MambaModel(transformers.MambaConfig(vocab_size=60, hidden_size=32, state_size=8, num_hidden_layers=2)),
-                      dict(input_ids=tokens(), use_cache=False)),
+    "mamba": lambda: mamba(use_associative_scan=False),
+    "mamba_scan": lambda: mamba(),
     "gemma": lambda: causal("Gemma", num_key_value_heads=1, head_dim=8),
     "distilbert": lambda: (transformers.DistilBertModel(transformers.DistilBertConfig(
         vocab_size=60, dim=32, n_layers=2, n_heads=4, hidden_dim=48, max_position_embeddings=32)), dict(input_ids=tokens())),
@@ -92,8 +96,8 @@ FAMILIES = {
 
 
 # Breaks at most; families that are not named have none.
-BREAKS = {"bert": 3, "mixtral": 2, "wav2vec2": 1, "mamba": 3, "distilbert": 3}
-TRAINED = ["bert", "gpt2", "resnet", "whisper"]
+BREAKS = {("mamba_scan", False): 2, ("wav2vec2", True): 1}
+TRAINED = [family for family in FAMILIES if family != "mamba_scan"]
 
 
 def tensors(value, path=""):
@@ -133,4 +137,5 @@ def test_family(family, training):
     assert info["internal_errors"] == 0 and info["eager_replays"] == 0 and report.graphs, report
     # Where torch.compile ran in this process, it notes each module that is made.
     breaks = [b for b in report.breaks if "_dynamo" not in b.file]
-    assert len(breaks) <= BREAKS.get(family, 0), report
+    assert len(breaks) <= BREAKS.get((family, training), 0), report
+    assert breaks or len(report.graphs) == 1, report

@@ -105,3 +105,15 @@ def test_an_operation_that_is_its_operand_gives_a_copy():
         return y, np.maximum(x, x), x.copy()
 
     same_as_eager(f, layouts("int32")["c"])
+
+
+@pytest.mark.parametrize("x", [np.zeros(0), np.zeros((0, 2)), np.zeros((3, 0)), np.broadcast_to(np.ones(2), (3, 2)), np.broadcast_to(np.ones((2, 1)), (2, 3))],
+                         ids=["empty", "no rows", "empty rows", "repeated rows", "repeated columns"])
+def test_an_index_out_of_range_is_found_whatever_the_strides(x):
+    for function in (lambda x: x[[0, 7]] * 1, lambda x: x[..., [0, -7]] * 1, lambda x: np.take(x, [0, 7], axis=-1)):
+        same_as_eager(function, x, compiles=False)
+        same_as_eager(function, x, compiles=False, dynamic=True)
+
+
+def test_rounding_integers_without_dimensions_gives_a_scalar():
+    same_as_eager(lambda x: (np.round(x, 2), x.round(1), x + 1), np.array(3, np.int32), breaks=())

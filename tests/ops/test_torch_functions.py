@@ -4,6 +4,8 @@ An expression eager refuses for a dtype must raise the same error compiled. Wher
 evaluates the captured graph, so a failure here is the front end's.
 """
 import pytest
+
+import framejit
 from harness import same_as_eager
 
 torch = pytest.importorskip("torch")
@@ -83,3 +85,15 @@ def test_write_into_a_new_tensor_and_into_a_view(statement, dtype):
 @pytest.mark.parametrize("statement", cases.WRITES)
 def test_write_into_an_argument(statement):
     same_as_eager(function(f"y = x; x = y * 1; {statement}; return x"), sample(), backend="reference", compiles=False, calls=1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_a_copied_nan_keeps_its_sign_and_payload(dtype):
+    nans = [0x7FFF, -1, 0x7FC0, -64] if dtype == torch.bfloat16 else [0x7FFF, -1, 0x7E00, -512]
+    n = torch.tensor(nans * 9, dtype=torch.int16).view(dtype)
+
+    def f(n):
+        return n.roll(1), torch.cat((n, n)), torch.copysign(torch.ones_like(n), n.flip(0))
+
+    for actual, expected in zip(framejit.compile(f)(n), f(n)):
+        assert torch.equal(actual.view(torch.int16), expected.view(torch.int16))

@@ -101,5 +101,40 @@ TEST(Background, AForkWaitsForSectionsAndTakesTheQueueAlong) {
   busy.join();
 }
 
+/// As LLVM's tables: made on first use, so destroyed before every exit handler registered till then runs.
+struct Table {
+  std::atomic<bool> alive{true};
+  ~Table() { alive = false; }
+};
+
+Table& table() {
+  static Table made;
+  return made;
+}
+
+TEST(Background, JobsAndSectionsEndBeforeStaticDestructors) {
+  EXPECT_EQ(child_status([] {
+              static std::atomic<int> begun{0};
+              static const auto look = [] {
+                const Table& used = table();
+                ++begun;
+                for (int i = 0; i < 50; ++i) {
+                  if (!used.alive) ::_exit(5);
+                  std::this_thread::sleep_for(std::chrono::milliseconds(1));
+                }
+              };
+              run_in_background([] { look(); });
+              std::thread([] {
+                const NoFork section;
+                look();
+              }).detach();
+              while (begun < 2) std::this_thread::yield();
+              end_background();
+              run_in_background([] { ::_exit(6); });
+              std::exit(0);
+            }),
+            0);
+}
+
 }  // namespace
 }  // namespace fj

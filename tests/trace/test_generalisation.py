@@ -120,8 +120,10 @@ def test_a_first_call_without_array_work_decides_for_such_calls_only():
 def test_a_float_that_varies_keeps_its_special_values():
     specials = [1.5, 2.5, 0.0, -0.0, float("inf"), -float("inf"), float("nan"), 1e-310, 1e300]
     for x in (X, X.astype(np.float32), X.astype(np.float16), np.arange(5)):
-        with np.errstate(all="ignore"):  # the values; tests/errors/test_conditions.py has the warnings
-            graphs_for(lambda x, k: (x * k, k + x, x < k, np.where(x > 1, k, x)), [(x, k) for k in specials])
+        for under in ("ignore", "warn"):  # np.where casts a Python number as an array: that reports underflow, ufuncs don't
+            with np.errstate(under=under):
+                graphs_for(lambda x, k: (x * k, k + x, x < k, np.where(x > 1, k, x), np.pad(x, 1, constant_values=k if x.dtype.kind == "f" else 1)),
+                           [(x, k) for k in specials])
 
 
 @needs_torch

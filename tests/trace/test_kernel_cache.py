@@ -244,6 +244,27 @@ def test_a_process_may_end_while_the_background_compiles(ending):
     """)
 
 
+def test_a_process_may_end_in_the_middle_of_a_long_compilation():
+    """LLVM's own tables must outlive the job that uses them."""
+    processes = [start(f"""
+        import time
+        import numpy as np
+        import framejit
+
+        @framejit.compile(cache_bytes=0)
+        def f(x):
+            for i in range(60):
+                x = np.exp(x * i) - np.tanh(x)
+            return x
+
+        x = np.ones(100, np.float32)
+        f(x), f(x)
+        time.sleep({delay / 1000})
+    """) for delay in range(0, 400, 40)]
+    for process in processes:
+        finish(process)
+
+
 def test_reset_forgets_counts_and_keeps_the_disk():
     f = framejit.compile(lambda x: x * 2.5 + 1)
     x = np.ones(5, np.float32)

@@ -207,6 +207,8 @@ ValueId layer_norm(Tracer& tracer, ValueId input, int normalized_rank, ValueId w
       operands.push_back(cast(tracer, factor, dtype));
       result = pointwise(tracer, op, {result, operands.back()});
     }
+    // torch adds a bias of 0 where there is none: no -0.0 comes out.
+    if (!bias.valid()) result = with_constant(tracer, Op::add, result, 0);
     return composite(tracer, CompositeRule::LayerNorm, operands, result,
                      {{"axes", axes}, {"weighted", weight.valid()}, {"biased", bias.valid()}}, {average, inverse});
   });

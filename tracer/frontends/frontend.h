@@ -29,6 +29,8 @@ Handler find_handler(PyObject* callable);
 /// Callables of an array library that have no row, or whose row does not cover the arguments: may they run as extern nodes?
 enum class ExternUse : std::uint8_t { No, WithArray, Always };
 ExternUse extern_use(PyObject* callable);
+/// Its name in torch's schema registry, without "aten::"; "" if it is none of torch's operators.
+std::string torch_operator_name(PyObject* callable);
 /// True if what a row does not cover (BreakReason::UnsupportedOperation) is to be tried as if there were no row.
 bool goes_on_without_row(PyObject* callable);
 

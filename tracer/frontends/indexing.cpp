@@ -126,10 +126,13 @@ Array apply_basic(Tracer& tracer, const Array& x, const std::vector<Index::Item>
   Array view = x;
   std::int64_t axis = 0;
   Axes removed, inserted;   // in the axes of the sliced view; in the axes of the result
+  Strides fresh;            // of the inserted axes
   std::int64_t position = 0;
   for (const auto& item : items) {
     if (item.kind == Kind::NewAxis) {
       inserted.push_back(position++);
+      // torch adds an axis before it indexes those behind it.
+      fresh.push_back(axis < view->rank() ? view->shape[axis] * view->strides[axis] : SymDim(1));
       continue;
     }
     const SymDim size = view->shape[axis];
@@ -147,7 +150,10 @@ Array apply_basic(Tracer& tracer, const Array& x, const std::vector<Index::Item>
     ++axis;
   }
   if (!removed.empty()) view = view_squeeze(tracer, view, removed);
-  if (!inserted.empty()) view = view_expand_axes(tracer, view, inserted);
+  if (!inserted.empty()) {
+    view = view_expand_axes(tracer, view, inserted);
+    for (std::size_t i = 0; i < inserted.size() && view->library == Library::Torch; ++i) view->strides[inserted[i]] = fresh[i];
+  }
   return view == x ? view_alias(tracer, x) : view;
 }
 
@@ -242,15 +248,22 @@ Array index_view(Tracer& tracer, const Array& x, const Index& index) {
   return apply_basic(tracer, x, complete(index, x->rank()));
 }
 
+ValueId gather(Tracer& tracer, ValueId source, ValueId indices, std::int64_t axis) {
+  const Dims shape = shape_of(tracer, source);
+  for (std::size_t i = 0; i < shape.size(); ++i)
+    if (std::int64_t(i) != axis && tracer.decide(shape[i], Py_EQ, 0)) unsupported("indices into an array without elements");
+  Attrs attrs;
+  attrs.set("axis", axis);
+  return emit(tracer, Op::gather, {source, indices}, std::move(attrs));
+}
+
 Array index_gather(Tracer& tracer, const Array& x, const Index& index) {
   Fancy fancy = take_fancy(tracer, index, x->rank());
   if (fancy.mask) break_graph(BreakReason::DataDependentShape, "indexing by a boolean mask");
   const bool plain = std::all_of(fancy.basic.begin(), fancy.basic.end(), [&](const auto& item) { return full_slice(tracer, item); });
   Array base = plain ? x : apply_basic(tracer, x, fancy.basic);
   const ValueId source = tracer.read(*base), key = cast(tracer, tracer.read(*fancy.key), DType::I64);
-  Attrs attrs;
-  attrs.set("axis", fancy.axis);
-  const ValueId gathered = emit(tracer, Op::gather, {source, key}, std::move(attrs));
+  const ValueId gathered = gather(tracer, source, key, fancy.axis);
   const Dims shape = shape_of(tracer, gathered);
   if (x->library == Library::Torch) return tracer.new_array(x->library, gathered, row_major(shape));
   // NumPy allocates the index's axes first, in the index's order, then the others in the source's order, and moves the

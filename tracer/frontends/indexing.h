@@ -24,6 +24,8 @@ struct Index {
 Index parse_index(Tracer& tracer, Library library, const V& key, int rank);
 /// The view a basic index selects (rank 0 for all-integer keys: NumPy's caller makes the scalar).
 Array index_view(Tracer& tracer, const Array& x, const Index& index);
+/// Rows of `source` along an axis; indices are checked at run time, which needs an element of each row to be computed.
+ValueId gather(Tracer& tracer, ValueId source, ValueId indices, std::int64_t axis);
 /// Reads by one integer array; the other items are basic.
 Array index_gather(Tracer& tracer, const Array& x, const Index& index);
 /// x[index] = value: `value` is broadcast and cast.

@@ -29,6 +29,8 @@ Array numpy_array(Tracer& tracer, const V& value);
 bool is_numpy_operand(const V& value);
 /// The operand's contents in `dtype`. Breaks where a Python number does not fit (NumPy raises OverflowError or warns).
 ValueId operand_value(Tracer& tracer, const Operand& operand, DType dtype);
+/// The same where NumPy makes an array of a Python number and casts that: unlike its ufuncs, the cast reports underflow.
+ValueId cast_operand_value(Tracer& tracer, const Operand& operand, DType dtype);
 
 /// np.result_type of operands.
 DType numpy_result_type(Tracer& tracer, std::span<const Operand> operands);

@@ -171,6 +171,11 @@ ValueId operand_value(Tracer& tracer, const Operand& operand, DType dtype) {
   return size_value(tracer, *expression, dtype);
 }
 
+ValueId cast_operand_value(Tracer& tracer, const Operand& operand, DType dtype) {
+  if (operand.weak != Operand::Weak::Float || !is_float(dtype)) return operand_value(tracer, operand, dtype);
+  return cast(tracer, operand_value(tracer, operand, DType::F64), dtype);
+}
+
 Ref<> numpy_object(std::string_view path) {
   PyObject* module = numpy_module();
   FJ_CHECK(module, "NumPy is not loaded");

@@ -62,7 +62,7 @@ V sum_or_prod(Tracer& tracer, const Arguments& arguments, const char* name, Op o
   p.unsupported("initial, where");
   Array input = numpy_array(tracer, p.required(ufunc_method ? "array" : "a"));
   const DType dtype = numpy_dtype_argument(tracer, p["dtype"]).value_or(accumulator(input->dtype));
-  if (is_complex(dtype) || dtype == DType::Bool) p.refuse("this dtype");
+  if (is_complex(input->dtype) || is_complex(dtype) || dtype == DType::Bool) p.refuse("this dtype");
   refuse_other_out(tracer, p, dtype);
   const Axes axes = reduce_axes(tracer, p, input, ufunc_method);
   const bool keepdims = p.flag("keepdims", false);
@@ -186,7 +186,7 @@ V scan(Tracer& tracer, const Arguments& arguments, const char* name, Op op) {
   Parameters p(tracer, name, arguments, "a, axis, dtype, out");
   Array input = numpy_array(tracer, p.required("a"));
   const DType dtype = numpy_dtype_argument(tracer, p["dtype"]).value_or(accumulator(input->dtype));
-  if (is_complex(dtype) || dtype == DType::Bool || dtype == DType::F16) p.refuse("this dtype");
+  if (is_complex(input->dtype) || is_complex(dtype) || dtype == DType::Bool || dtype == DType::F16) p.refuse("this dtype");
   refuse_other_out(tracer, p, dtype);
   std::int64_t axis = 0;
   ValueId value = tracer.read(*input);

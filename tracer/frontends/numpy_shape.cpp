@@ -354,6 +354,8 @@ V numpy_tile(Tracer& tracer, const Arguments& arguments) {
   for (const SymDim& count : reps) {
     if (tracer.decide(count, Py_LT, 0)) refuse("negative repetitions");
   }
+  // Nothing to repeat: a reshaped view.
+  if (tracer.decide(product(x->shape), Py_EQ, 0)) p.refuse("an array without elements");
   // All ones is a copy in NumPy's own order.
   if (std::all_of(reps.begin(), reps.end(), [](const SymDim& count) { return count == SymDim(1); })) p.refuse("repetitions of one");
   // [d0, d1] -> [1, d0, 1, d1] -> [r0, d0, r1, d1] -> [r0*d0, r1*d1]
@@ -478,7 +480,7 @@ V numpy_pad(Tracer& tracer, const Arguments& arguments) {
   Attrs attrs;
   attrs.set("low", low);
   attrs.set("high", high);
-  const ValueId padded = emit(tracer, Op::pad, {tracer.read(*x), operand_value(tracer, fill, x->dtype)}, std::move(attrs));
+  const ValueId padded = emit(tracer, Op::pad, {tracer.read(*x), cast_operand_value(tracer, fill, x->dtype)}, std::move(attrs));
   const Dims shape = shape_of(tracer, padded);
   return tracer.new_array(Library::Numpy, padded, c_or_fortran(tracer, x, shape));
 }
@@ -512,8 +514,8 @@ V numpy_where(Tracer& tracer, const Arguments& arguments) {
   const DType dtype = numpy_result_type(tracer, choices);
   if (is_complex(dtype)) p.refuse("complex numbers");
   const ValueId value = pointwise(tracer, Op::where,
-                                  {operand_value(tracer, condition, DType::Bool), operand_value(tracer, choices[0], dtype),
-                                   operand_value(tracer, choices[1], dtype)});
+                                  {operand_value(tracer, condition, DType::Bool), cast_operand_value(tracer, choices[0], dtype),
+                                   cast_operand_value(tracer, choices[1], dtype)});
   std::vector<Layout> layouts;
   for (const Array& array : {condition.array, choices[0].array, choices[1].array})
     if (array) layouts.push_back(layout_of(array));
@@ -550,9 +552,7 @@ V numpy_round(Tracer& tracer, const Arguments& arguments) {
   if (is_integer(x->dtype) && decimals >= 0 && !out) {
     Arguments copy;
     copy.positional = {given};
-    Array result = array_of(numpy_copy(tracer, copy));
-    result->numpy_scalar = array_of(given) && array_of(given)->numpy_scalar;
-    return result;
+    return numpy_result(tracer, array_of(numpy_copy(tracer, copy)));
   }
   if (!is_float(x->dtype) || decimals < 0) p.refuse("these decimals");
   if (decimals == 0) return numpy_ufunc(tracer, "rint", {V(x)}, out);
@@ -578,9 +578,7 @@ V numpy_take(Tracer& tracer, const Arguments& arguments) {
   std::int64_t axis = 0;
   if (p.absent("axis")) value = reshape(tracer, value, {product(x->shape)});
   else axis = normalise_axis(p.integer("axis", 0), x->rank());
-  Attrs attrs;
-  attrs.set("axis", axis);
-  return fresh(tracer, emit(tracer, Op::gather, {value, cast(tracer, tracer.read(*indices), DType::I64)}, std::move(attrs)));
+  return fresh(tracer, gather(tracer, value, cast(tracer, tracer.read(*indices), DType::I64), axis));
 }
 
 // ---- questions

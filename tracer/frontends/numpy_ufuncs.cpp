@@ -2,6 +2,7 @@
 ///
 /// A lowering gets its operands in the dtype of the loop NumPy chose and builds nodes; the engine casts to the loop's
 /// output dtype. Where a loop's result is not one node, the lowering says how NumPy defines it.
+#include <array>
 #include <cmath>
 #include <unordered_map>
 
@@ -23,6 +24,32 @@ Values Pointwise(Tracer& tracer, const Values& in, DType loop) {
 template <Op op, Op boolean>
 Values BoolOr(Tracer& tracer, const Values& in, DType loop) {
   return {pointwise(tracer, loop == DType::Bool ? boolean : op, in)};
+}
+
+/// True if NumPy's maximum of 0.0 and -0.0 is the second one in this dtype: so it is where its loops use x86's instructions.
+bool takes_second_of_equals(DType dtype) {
+  static const std::array<bool, 3> answers = [] {
+    std::array<bool, 3> result{};
+    constexpr const char* kTypes[] = {"float16", "float32", "float64"};
+    for (int i = 0; i < 3; ++i) {
+      Ref<> type = numpy_object(kTypes[i]), maximum = numpy_object("maximum");
+      Ref<> zero = type ? Ref<>::steal(PyObject_CallFunction(type.get(), "d", 0.0)) : Ref<>();
+      Ref<> negative = type ? Ref<>::steal(PyObject_CallFunction(type.get(), "d", -0.0)) : Ref<>();
+      Ref<> larger = maximum && zero && negative
+                         ? Ref<>::steal(PyObject_CallFunctionObjArgs(maximum.get(), zero.get(), negative.get(), nullptr)) : Ref<>();
+      result[std::size_t(i)] = larger && std::signbit(PyFloat_AsDouble(larger.get()));
+      PyErr_Clear();
+    }
+    return result;
+  }();
+  return is_float(dtype) && answers[dtype == DType::F16 ? 0 : dtype == DType::F32 ? 1 : 2];
+}
+
+/// maximum and minimum. The graph's give the first of two equal operands, which 0.0 and -0.0 are.
+template <Op op, Op boolean>
+Values Extreme(Tracer& tracer, const Values& in, DType loop) {
+  if (takes_second_of_equals(loop)) return {pointwise(tracer, op, {in[1], in[0]})};
+  return BoolOr<op, boolean>(tracer, in, loop);
 }
 
 Values Same(Tracer&, const Values& in, DType) { return in; }

@@ -239,8 +239,27 @@ const std::unordered_set<PyObject*>& extern_functions() {
   return *functions;
 }
 
+/// "aten::mul" of torch.ops.aten.mul and torch.ops.aten.mul.Tensor; "" of anything else.
+std::string dispatcher_name(PyObject* callable) {
+  const std::string_view type = Py_TYPE(callable)->tp_name;
+  if (type != "OpOverloadPacket" && type != "OpOverload") return "";
+  static PyObject* const classes[] = {torch_object("_ops.OpOverloadPacket").release(), torch_object("_ops.OpOverload").release()};
+  if (reinterpret_cast<PyObject*>(Py_TYPE(callable)) != classes[0] && reinterpret_cast<PyObject*>(Py_TYPE(callable)) != classes[1]) return "";
+  Ref<> name;
+  if (type == "OpOverload") {
+    Ref<> schema = Ref<>::steal(PyObject_GetAttrString(callable, "_schema"));
+    if (schema) name = Ref<>::steal(PyObject_GetAttrString(schema.get(), "name"));
+  } else {
+    name = Ref<>::steal(PyObject_GetAttrString(callable, "_qualified_op_name"));
+  }
+  const char* text = name && PyUnicode_Check(name.get()) ? PyUnicode_AsUTF8(name.get()) : nullptr;
+  PyErr_Clear();
+  return text ? text : "";
+}
+
 /// The name of a builtin function of torch's operator namespaces; "" if it is none.
 std::string operator_name(PyObject* callable) {
+  if (std::string name = dispatcher_name(callable); !name.empty()) return name.rfind("aten::", 0) == 0 ? name.substr(6) : name;
   if (!PyCFunction_Check(callable)) return "";
   // torch's builtins: methods of torch._C._VariableFunctions, torch._C._nn and the like.
   const char* name = reinterpret_cast<PyCFunctionObject*>(callable)->m_ml->ml_name;
@@ -254,6 +273,8 @@ std::string operator_name(PyObject* callable) {
 }
 
 }  // namespace
+
+std::string torch_operator_name(PyObject* callable) { return operator_name(callable); }
 
 ExternUse torch_extern_use(PyObject* callable) {
   if (extern_functions().count(callable)) return ExternUse::WithArray;

@@ -66,6 +66,9 @@ void flatten_numbers(Tracer& tracer, const V& value, std::size_t depth, Dims& sh
   if (!sequence) {
     if (array_of(value)) unsupported("tensor() of tensors or arrays");
     if (depth != shape.size()) refuse("tensor() of lists of different lengths");
+    // NumPy's scalars, float64 too, which is a Python float, bring their own dtype, not the default one.
+    PyObject* object = tracer.constant_object(value);
+    if (object && numpy_scalar_dtype(object)) unsupported("tensor() of NumPy scalars");
     numbers.push_back(torch_operand(tracer, value));
     return;
   }

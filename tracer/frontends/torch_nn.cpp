@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "tracer/frontends/composites.h"
+#include "tracer/frontends/indexing.h"
 #include "tracer/frontends/torch.h"
 
 namespace fj {
@@ -317,9 +318,7 @@ V torch_f_embedding(Tracer& tracer, const Arguments& arguments) {
   // torch takes no negative indices: sent out of range, where the program fails and eager raises.
   ValueId beyond = broadcast_to(tracer, size_value(tracer, weight->shape[0], DType::I64), index->shape);
   wide = emit(tracer, Op::where, {with_constant(tracer, Op::lt, wide, 0), beyond, wide});
-  Attrs attrs;
-  attrs.set("axis", std::int64_t(0));
-  return torch_fresh(tracer, emit(tracer, Op::gather, {tracer.read(*weight), wide}, std::move(attrs)));
+  return torch_fresh(tracer, gather(tracer, tracer.read(*weight), wide, 0));
 }
 
 namespace {

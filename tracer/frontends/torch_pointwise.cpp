@@ -1,7 +1,7 @@
 /// Pointwise rows: arithmetic, comparison, logic, and in-place writes.
 ///
 /// Half types: TensorIterator's kernels compute one operation in f32 and round once, which the graph's own half-precision
-/// operations do; mul and div take a number as the second operand unrounded (in f32), add and sub round it first.
+/// operations do; mul, div and floor division take a number as the second operand unrounded (in f32), add, sub and remainder round it first.
 #include <cmath>
 #include <limits>
 
@@ -34,6 +34,15 @@ TorchOperands one(Tracer& tracer, const char* name, const Arguments& arguments) 
 
 bool is_scalar(const TorchOperand& operand) { return !operand.array || operand.array->shape.empty(); }
 
+/// True if torch's kernel of a half type takes the second operand as one number in f32, not rounded to half.
+bool keeps_scalar(const TorchOperands& operands, DType dtype) {
+  if (!is_half(dtype)) return false;
+  const TorchOperand& b = operands[1];
+  // An array of one element is such a number too, whatever its rank; which matters where half types round its values.
+  if (b.array && !b.array->shape.empty() && !is_half(b.dtype) && size_in_bytes(b.dtype) > 1) unsupported("a half tensor with a tensor of integers");
+  return is_scalar(b);
+}
+
 /// A half tensor by a scalar that keeps its f32 value.
 V by_scalar(Tracer& tracer, Op op, const TorchOperands& operands, DType dtype) {
   ValueId a = cast(tracer, torch_value(tracer, operands[0], dtype), DType::F32);
@@ -59,14 +68,14 @@ bool number_is(Tracer& tracer, const TorchOperand& operand, double& value) {
 V multiply(Tracer& tracer, TorchOperands operands) {
   const DType dtype = torch_result_type(operands);
   if (dtype == DType::Bool) return torch_pointwise(tracer, Op::bit_and, operands);
-  if (is_half(dtype) && is_scalar(operands[1])) return by_scalar(tracer, Op::mul, operands, dtype);
+  if (keeps_scalar(operands, dtype)) return by_scalar(tracer, Op::mul, operands, dtype);
   return torch_pointwise(tracer, Op::mul, operands);
 }
 
 V divide(Tracer& tracer, TorchOperands operands) {
   DType dtype = torch_result_type(operands);
   if (!is_float(dtype)) dtype = torch_default_dtype();
-  if (is_half(dtype) && is_scalar(operands[1])) return by_scalar(tracer, Op::div, operands, dtype);
+  if (keeps_scalar(operands, dtype)) return by_scalar(tracer, Op::div, operands, dtype);
   ValueId value = pointwise(tracer, Op::div, {torch_value(tracer, operands[0], dtype), torch_value(tracer, operands[1], dtype)});
   return torch_elementwise(tracer, value, operands);
 }
@@ -237,8 +246,15 @@ V torch_rsub(Tracer& tracer, const Arguments& arguments) {
 V torch_mul(Tracer& tracer, const Arguments& arguments) { return multiply(tracer, two(tracer, "mul", arguments)); }
 V torch_true_divide(Tracer& tracer, const Arguments& arguments) { return divide(tracer, two(tracer, "true_divide", arguments)); }
 
+namespace {
+V floor_divide_row(Tracer& tracer, const TorchOperands& operands) {
+  const DType dtype = torch_result_type(operands);
+  return keeps_scalar(operands, dtype) ? by_scalar(tracer, Op::floor_div, operands, dtype) : widened(tracer, Op::floor_div, operands);
+}
+}  // namespace
+
 V torch_floor_divide(Tracer& tracer, const Arguments& arguments) {
-  return widened(tracer, Op::floor_div, two(tracer, "floor_divide", arguments));
+  return floor_divide_row(tracer, two(tracer, "floor_divide", arguments));
 }
 
 V torch_div(Tracer& tracer, const Arguments& arguments) {
@@ -247,7 +263,7 @@ V torch_div(Tracer& tracer, const Arguments& arguments) {
   TorchOperands operands = two(tracer, p);
   if (p.absent("rounding_mode")) return divide(tracer, operands);
   const std::string mode = p.text("rounding_mode", "");
-  if (mode == "floor") return widened(tracer, Op::floor_div, operands);
+  if (mode == "floor") return floor_divide_row(tracer, operands);
   if (mode != "trunc") refuse("div() with an unknown rounding_mode");
   const DType dtype = torch_result_type(operands);
   refuse_bool(dtype, "division");

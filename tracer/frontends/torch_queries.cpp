@@ -8,16 +8,9 @@
 namespace fj {
 namespace {
 
-void guard_modes(Tracer& tracer) {
-  Guard guard;
-  guard.kind = GuardKind::TorchModes;
-  guard.number = std::int64_t(torch_modes());
-  tracer.guards().add(std::move(guard));
-}
-
 /// What the function at `path` answers now, on constant arguments.
 V answer(Tracer& tracer, const char* path, const Arguments& arguments) {
-  guard_modes(tracer);
+  tracer.note_torch();  // guards the modes as they are outside
   Ref<> positional = Ref<>::steal(PyTuple_New(Py_ssize_t(arguments.positional.size())));
   for (std::size_t i = 0; i < arguments.positional.size(); ++i) {
     PyObject* object = tracer.constant_object(arguments.positional[i]);
@@ -46,13 +39,7 @@ V torch_is_autocast_enabled(Tracer& tracer, const Arguments& arguments) {
   return answer(tracer, "is_autocast_enabled", arguments);
 }
 
-V torch_get_autocast_dtype(Tracer& tracer, const Arguments& arguments) {
-  if (!any_autocast() || !about_cpu(tracer, arguments)) unsupported("the dtype of an autocast that is off or another device's");
-  return answer(tracer, "get_autocast_dtype", arguments);
-}
-
 V torch_is_autocast_cpu_enabled(Tracer& tracer, const Arguments& arguments) { return answer(tracer, "is_autocast_cpu_enabled", arguments); }
-V torch_is_inference_mode_enabled(Tracer& tracer, const Arguments& arguments) { return answer(tracer, "is_inference_mode_enabled", arguments); }
 V torch_get_default_dtype(Tracer& tracer, const Arguments& arguments) { return answer(tracer, "get_default_dtype", arguments); }
 V torch_get_deterministic(Tracer& tracer, const Arguments& arguments) { return answer(tracer, "_C._get_deterministic_algorithms", arguments); }
 

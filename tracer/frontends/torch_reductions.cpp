@@ -188,7 +188,10 @@ V scan(Tracer& tracer, const char* name, Op op, const Arguments& arguments) {
   if (x->rank() == 0) return torch_fresh(tracer, value);
   Attrs attrs;
   attrs.set("axis", dim);
-  return torch_fresh(tracer, emit(tracer, op, {value}, std::move(attrs)));
+  value = emit(tracer, op, {value}, std::move(attrs));
+  // Begins with 0.0, so that no -0.0 is seen; NumPy's and the graph's begin with the first element.
+  if (op == Op::cumsum && is_float(result)) value = with_constant(tracer, Op::add, value, 0);
+  return torch_fresh(tracer, value);
 }
 
 }  // namespace

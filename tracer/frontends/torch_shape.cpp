@@ -606,9 +606,7 @@ V torch_index_select(Tracer& tracer, const Arguments& arguments) {
   Array x = torch_tensor(tracer, p.required("input")), index = index_tensor(tracer, p.required("index"));
   if (x->rank() == 0 || index->rank() != 1) unsupported("index_select() of or by a 0-d tensor");
   const std::int64_t dim = normalise_axis(int_argument(tracer, p.required("dim")), x->rank());
-  Attrs attrs;
-  attrs.set("axis", dim);
-  return torch_fresh(tracer, emit(tracer, Op::gather, {tracer.read(*x), checked(tracer, tracer.read(*index), x->shape[dim])}, std::move(attrs)));
+  return torch_fresh(tracer, gather(tracer, tracer.read(*x), checked(tracer, tracer.read(*index), x->shape[dim]), dim));
 }
 
 V torch_gather(Tracer& tracer, const Arguments& arguments) {

@@ -95,6 +95,7 @@ V TracerImpl::wrap_array(PyObject* object, SourceRef source) {
   storage->allocated_by_numpy = info.library == Library::Numpy;
   storage->input_array = array.get();
   std::tie(storage->first_byte, storage->last_byte) = extent(info);
+  storage->inference = info.inference;
   storage->owner = array;
   storage->torch_version = array->torch_version;
   array->storage = storage;
@@ -169,9 +170,23 @@ void TracerImpl::ensure_input(FakeStorage& storage) {
   storage.input = int(graph->inputs.size());
   storage.contents = graph->add_input(array->source->text(), {storage.dtype, storage.shape}, storage.strides);
   graph_inputs.push_back(array->source);
+  in_memory_.insert(storage.contents);
   if (array->requires_grad && modes_outside().grad) {
     flow.want(storage.contents);
     inputs_requiring_gradient.push_back(storage.input);
+  }
+}
+
+void TracerImpl::note_memory(ValueId contents) {
+  if (!in_memory_.insert(contents).second) {
+    copies.twice.insert(contents);
+    return;
+  }
+  // Mostly the last node's result.
+  for (auto node = graph->nodes.rbegin(); node != graph->nodes.rend(); ++node) {
+    if (std::find(node->results.begin(), node->results.end(), contents) == node->results.end()) continue;
+    if (may_be_view(node->op)) copies.maps.insert(contents);
+    return;
   }
 }
 
@@ -210,6 +225,7 @@ ValueId TracerImpl::read(const ArrayValue& array) {
     if (storage.written_without_gradient) break_graph(BreakReason::Gradient, "it is read after it was written under no_grad()");
   }
   if (!batches.empty()) check_example(storage.contents);
+  if (storage.inference && !modes.inference && inference_read_at < 0) inference_read_at = step;
   if (array.contents.valid() && array.contents_version == storage.version) return array.contents;
   ValueId value = storage.contents;
   for (const ViewStep& view : array.view) value = show(*graph, view, value, location());
@@ -250,6 +266,8 @@ void TracerImpl::write(ArrayValue& array, ValueId value) {
   FakeStorage& storage = *array.storage;
   if (!array.writeable || array.numpy_scalar) break_graph(BreakReason::ErrorWhileTracing, "the array is read-only");
   auto* base = static_cast<ArrayValue*>(storage.input_array);
+  if (storage.inference && !modes.inference) break_graph(BreakReason::ErrorWhileTracing, "a write into an inference tensor outside of inference mode");
+  note_write(nullptr);
   ensure_input(storage);
   if (array.library == Library::Torch) {
     // Eager would note the write in its own graph, or refuse a backward that reads what was there before.
@@ -283,6 +301,7 @@ void TracerImpl::write(ArrayValue& array, ValueId value) {
     }
   }
   storage.contents = value;
+  note_memory(value);
   ++storage.version;
   if (array.library == Library::Torch) ++*array.torch_version;
 }

@@ -3,6 +3,9 @@
 /// For a real object the lookup is done on the real type and instance dict, and what it found is guarded: what the class
 /// and its bases have under that name, the presence of the key in the instance dict, the absence where the
 /// class answers. Python code on the way (property, __getattr__, descriptors) is inlined.
+#include <Python.h>
+#include <structmember.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -50,7 +53,7 @@ PyObject* module_getattr() {
 /// Callables of C that bind as functions do.
 bool is_function_like(PyObject* object) {
   const char* type = Py_TYPE(object)->tp_name;
-  return !std::strcmp(type, "numpy._ArrayFunctionDispatcher") || !std::strcmp(type, "framejit.CompiledFunction");
+  return is_random_method(object) || !std::strcmp(type, "numpy._ArrayFunctionDispatcher") || !std::strcmp(type, "framejit.CompiledFunction");
 }
 
 bool is_cached_property(PyObject* object) {
@@ -105,6 +108,7 @@ void TracerImpl::note_descriptor(PyTypeObject* type) {
 
 void TracerImpl::note_class(PyTypeObject* type, PyObject* name) {
   if (!(type->tp_flags & Py_TPFLAGS_HEAPTYPE)) return;  // static types don't change
+  if (!type->tp_mro) break_graph(BreakReason::UnsupportedObject, "a class that is not finished");
   if (!made_classes_.empty() && made_classes_.count(reinterpret_cast<PyObject*>(type))) return;  // nobody else has it
   Ref<> interned = Ref<>::borrow(name);
   if (interned && !PyUnicode_CHECK_INTERNED(name)) {
@@ -120,12 +124,6 @@ void TracerImpl::note_class(PyTypeObject* type, PyObject* name) {
   guard.object = Ref<>::borrow(object);
   if (interned) guard.names.push_back(interned);
   add_guard(std::move(guard));
-}
-
-std::optional<V> TracerImpl::written_attribute(const V& owner, PyObject* name) {
-  for (auto write = attribute_writes.rbegin(); write != attribute_writes.rend(); ++write)
-    if (write->owner == owner && PyUnicode_Compare(write->name.get(), name) == 0) return write->value;
-  return std::nullopt;
 }
 
 /// Whether a method of a class is written in Python; false: it is C's own. Anything else a class may have there is Python's matter.
@@ -394,19 +392,15 @@ V TracerImpl::outside_dict(const V& owner, ObjectValue& value, PyObject* members
   if (!dict) break_graph(BreakReason::UnsupportedObject, "the __dict__ of " + describe(owner));
   if (dict->attributes_of) return wrapped;
   dict->attributes_of = owner;
-  // What was assigned until now belongs to it.
-  std::vector<AttributeWrite> others;
-  for (AttributeWrite& write : std::vector<AttributeWrite>(attribute_writes)) {
-    PyObject* descriptor = write.owner == owner ? fj_type_lookup(Py_TYPE(value.object.get()), write.name.get()) : nullptr;
-    if (write.owner != owner || (descriptor && Py_TYPE(descriptor) == &PyMemberDescr_Type)) {
-      others.push_back(write);
-    } else if (write.value) {
-      dict_store(wrapped, write.name, write.value);
-    } else {
-      delete_item(wrapped, wrap_constant(write.name.get()));
-    }
+  // What was assigned until now belongs to it, and is in the log.
+  for (const Effect& effect : effects) {
+    if (effect.kind != Effect::Kind::Attribute || effect.owner != owner) continue;
+    PyObject* descriptor = fj_type_lookup(Py_TYPE(value.object.get()), effect.key.get());
+    if (descriptor && Py_TYPE(descriptor) == &PyMemberDescr_Type) continue;
+    open(*dict);
+    dict_put(*dict, effect.key, effect.arguments.empty() ? nullptr : effect.arguments[0]);
+    written_names_.erase({owner.get(), effect.key.get()});
   }
-  attribute_writes = std::move(others);
   return wrapped;
 }
 
@@ -613,7 +607,18 @@ V TracerImpl::find_attribute(const V& owner, PyObject* name) {
       }
       break;
     }
-    case ValueKind::Instance: return class_attribute_rules(owner, name);
+    case ValueKind::Instance:
+      if (is_mode(*as<InstanceValue>(owner)) && (text == "__enter__" || text == "__exit__")) {
+        PyObject* found = fj_type_lookup(as<InstanceValue>(owner)->type.get(), name);
+        if (found && !PyFunction_Check(found)) {
+          // torch._C._InferenceMode: C code, known to the tracer.
+          auto method = std::make_shared<BuiltinValue>();
+          method->owner = owner;
+          method->name = text;
+          return method;
+        }
+      }
+      return class_attribute_rules(owner, name);
     case ValueKind::Tuple: {
       auto& tuple = *as<TupleValue>(owner);
       if (tuple.type) {
@@ -647,6 +652,7 @@ V TracerImpl::find_attribute(const V& owner, PyObject* name) {
 void TracerImpl::set_attribute(const V& owner, PyObject* name, const V& value) {
   if (auto* function = as<FunctionValue>(owner)) {
     const std::string text = text_of(name);
+    note_write(owner.get());
     if (text == "__qualname__" && constant_object(value)) {
       function->qualname = Ref<>::borrow(constant_object(value));
       return;
@@ -661,6 +667,7 @@ void TracerImpl::set_attribute(const V& owner, PyObject* name, const V& value) {
     return dict_store(function->attributes, Ref<>::borrow(name), value);
   }
   if (owner->kind == ValueKind::Dict && text_of(name) == "default_factory" && as<DictValue>(owner)->type.get() == defaultdict_type() && !owner->source) {
+    note_write(owner.get());
     as<DictValue>(owner)->default_factory = is_none(value) ? nullptr : value;
     return;
   }
@@ -668,7 +675,8 @@ void TracerImpl::set_attribute(const V& owner, PyObject* name, const V& value) {
   if ((!object && owner->kind != ValueKind::Instance) ||
       (object && (PyModule_Check(object->object.get()) || PyType_Check(object->object.get()) || array_library(object->object.get()) ||
                   PyFunction_Check(object->object.get()) || is_plain(object->object.get()) ||
-                  has_own_rules(Py_TYPE(object->object.get()), "__setattr__", reinterpret_cast<void*>(PyObject_GenericSetAttr)))))
+                  has_own_rules(Py_TYPE(object->object.get()), "__setattr__", reinterpret_cast<void*>(PyObject_GenericSetAttr)))) ||
+      (!object && has_own_rules(as<InstanceValue>(owner)->type.get(), "__setattr__", reinterpret_cast<void*>(PyObject_GenericSetAttr))))
     break_graph(BreakReason::UnsupportedObject, "assigns an attribute of " + describe(owner));
   static PyObject* const setattr_name = intern("__setattr__");
   PyTypeObject* type = type_of(owner);
@@ -707,6 +715,12 @@ bool TracerImpl::plain_module_store(const V& owner, ObjectValue& object, PyObjec
 
 namespace {
 
+/// Of a class's __slots__.
+bool is_slot(PyObject* member) {
+  const PyMemberDef* field = reinterpret_cast<PyMemberDescrObject*>(member)->d_member;
+  return field->type == T_OBJECT_EX && field->flags == 0;
+}
+
 bool has_instance_dict(PyTypeObject* type) {
   static PyObject* const name = intern("__dict__");
   PyObject* found = fj_type_lookup(type, name);
@@ -726,6 +740,8 @@ void TracerImpl::store_attribute(const V& owner, PyObject* name, const V& value)
   PyObject* descriptor = class_attribute(type, name);
   const bool member = descriptor && Py_TYPE(descriptor) == &PyMemberDescr_Type;
   const char* verb = value ? "assigns" : "deletes";
+  // A field of C code may be read-only or of another kind than an object.
+  if (member && !is_slot(descriptor)) break_graph(BreakReason::UnsupportedObject, std::string(verb) + " '" + text_of(name) + "' of " + describe(owner));
   if (descriptor && Py_TYPE(descriptor)->tp_descr_set && !member) {
     note_descriptor(Py_TYPE(descriptor));
     if (Py_TYPE(descriptor) == &PyProperty_Type) {
@@ -750,8 +766,11 @@ void TracerImpl::store_attribute(const V& owner, PyObject* name, const V& value)
   if (auto* instance = as<InstanceValue>(owner)) {
     auto found = std::find_if(instance->attributes.begin(), instance->attributes.end(),
                               [&](auto& item) { return PyUnicode_Check(item.first.get()) && PyUnicode_Compare(item.first.get(), name) == 0; });
+    note_write(owner.get());
+    note_write(instance->dict.get());
     if (!value) {
       if (found == instance->attributes.end()) raise_no_attribute(owner, name);
+      ++instance->dict->deletions;
       instance->attributes.erase(found);
     } else if (found != instance->attributes.end()) {
       found->second = value;
@@ -774,8 +793,7 @@ void TracerImpl::store_attribute(const V& owner, PyObject* name, const V& value)
     return;
   }
   if (!value && descriptor) break_graph(BreakReason::UnsupportedObject, "deletes an attribute that the class has too");
-  object->changed = true;
-  attribute_writes.push_back({owner, Ref<>::borrow(name), value});
+  note_attribute(owner, name, value);
 }
 
 void TracerImpl::delete_attribute(const V& owner, PyObject* name) {

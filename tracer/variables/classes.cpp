@@ -8,6 +8,7 @@
 
 #include "runtime/base/error.h"
 #include "tracer/interpreter.h"
+#include "tracer/recipe.h"
 #include "tracer/variables/containers.h"
 #include "tracer/variables/functional.h"
 #include "tracer/variables/proxies.h"
@@ -16,12 +17,6 @@
 namespace fj {
 
 namespace {
-
-PyTypeObject* builtin_base(PyTypeObject* type) {
-  auto* defaulting = reinterpret_cast<PyTypeObject*>(defaultdict_type());
-  while (type != defaulting && type->tp_flags & Py_TPFLAGS_HEAPTYPE && type->tp_base) type = type->tp_base;
-  return type;
-}
 
 PyObject* name_object(const char* text) {
   PyObject* name = PyUnicode_InternFromString(text);
@@ -114,12 +109,14 @@ V TracerImpl::make_instance(PyTypeObject* type, std::vector<V> positional, Keywo
     // The __new__ of a namedtuple is generated code: what it does, by the fields.
     if (V tuple = make_named_tuple(type, positional, keywords)) return tuple;
   }
-  if (own_new || (maker && PyFunction_Check(maker))) {
+  if (own_new || (maker && is_python_method(maker))) {
     Ref<> function = own_new ? Ref<>::steal(PyObject_GetAttrString(maker, "__func__")) : Ref<>::borrow(maker);
     std::vector<V> arguments = positional;
     arguments.insert(arguments.begin(), wrap_constant(reinterpret_cast<PyObject*>(type)));
     made = call(wrap_constant(keep(function).get()), std::move(arguments), keywords);
   } else if (builtin_base(type) == &PyBaseObject_Type) {
+    // An __init__ of C code fills fields that nobody here knows.
+    if (init && !own_init && type->tp_init != PyBaseObject_Type.tp_init) break_graph(BreakReason::UnknownCall, type_name(type) + "()");
     if ((!positional.empty() || !keywords.empty()) && !own_init) {
       if (type->tp_init == PyBaseObject_Type.tp_init)
         raise(PyExc_TypeError, {tracer.string(std::string(type->tp_name) + "() takes no arguments")}, BreakReason::ErrorWhileTracing, "arguments of " + std::string(type->tp_name));
@@ -182,7 +179,7 @@ V TracerImpl::call_type(const V& callable, PyTypeObject* type, std::vector<V> po
   if (type == &PyMethod_Type && positional.size() == 2 && keywords.empty()) return bound_method(positional[0], positional[1]);
   static PyObject* const call_name = name_object("__call__");
   PyTypeObject* meta = Py_TYPE(type);
-  if (PyObject* own = class_attribute(meta, call_name); own && PyFunction_Check(own)) {
+  if (PyObject* own = class_attribute(meta, call_name); own && is_python_method(own)) {
     if (is_enum_type(type))
       if (V member = enum_member(*this, type, positional, keywords)) return member;
     positional.insert(positional.begin(), callable);
@@ -193,8 +190,10 @@ V TracerImpl::call_type(const V& callable, PyTypeObject* type, std::vector<V> po
   if (type == &PyDictProxy_Type && positional.size() == 1 && keywords.empty()) {
     auto instance = std::make_shared<InstanceValue>();
     instance->type = Ref<PyTypeObject>::borrow(type);
-    instance->contents = positional[0]->kind == ValueKind::Dict ? positional[0] : builtin_part(positional[0]);
-    if (instance->contents) return instance;
+    // What a derived class defines is asked through it.
+    if (positional[0]->kind != ValueKind::Dict) break_graph(BreakReason::UnknownCall, type_name(type) + "() of " + describe(positional[0]));
+    instance->contents = positional[0];
+    return instance;
   }
   if (V made = make_class_wrapper(type, positional, keywords)) return made;
   if (V made = make_functional(*this, type, positional, keywords)) return made;
@@ -213,7 +212,16 @@ V TracerImpl::call_builtin_method(BuiltinValue& method, std::vector<V> positiona
   const V owner = method.owner;
   const std::string& name = method.name;
   if (V done = call_mode_method(owner, name)) return done;
+  if (V done = keywords.empty() ? call_context_variable(owner, name, positional) : nullptr) return done;
   const std::size_t count = positional.size();
+  if (method.descriptor && (owner->kind == ValueKind::Dict || owner->kind == ValueKind::Instance || owner->kind == ValueKind::Object)) {
+    // dict.__delitem__(ordered, key) goes behind the OrderedDict's back.
+    V part = owner->kind == ValueKind::Dict ? owner : builtin_part(owner);
+    const bool beneath = part && part->kind == ValueKind::Dict && type_of(part) == &PyODict_Type && name != "__class__" &&
+                         (Py_TYPE(method.descriptor.get()) == &PyMethodDescr_Type || Py_TYPE(method.descriptor.get()) == &PyWrapperDescr_Type) &&
+                         PyDescr_TYPE(method.descriptor.get()) == &PyDict_Type && fj_type_lookup(&PyODict_Type, PyDescr_NAME(method.descriptor.get())) != method.descriptor.get();
+    if (beneath) break_graph(BreakReason::UnsupportedObject, "a method of dict on an OrderedDict");
+  }
   switch (owner->kind) {
     case ValueKind::Array:
       if (as<ArrayValue>(owner)->library == Library::Numpy && ((name == "__copy__" && count == 0) || (name == "__deepcopy__" && count == 1)))
@@ -233,9 +241,11 @@ V TracerImpl::call_builtin_method(BuiltinValue& method, std::vector<V> positiona
     case ValueKind::Slice:
       if (name == "indices" && count == 1) {
         auto size = tracer.constant_int(positional[0]);
-        if (!size) break;
-        const Bounds bounds = slice_of(*this, owner, std::size_t(*size));
-        return tracer.tuple({tracer.integer(std::int64_t(bounds.start)), tracer.integer(std::int64_t(bounds.stop)), tracer.integer(std::int64_t(bounds.step))});
+        PyObject* slice = size ? constant_object(owner) : nullptr;
+        if (!slice) break;
+        Ref<> bounds = Ref<>::steal(PyObject_CallMethod(slice, "indices", "L", static_cast<long long>(*size)));
+        if (!bounds) raise_python_error();
+        return wrap_constant(keep(bounds).get());
       }
       break;
     case ValueKind::Function:
@@ -276,7 +286,7 @@ V reduced(TracerImpl& tracer, const V& owner) {
   static PyObject* const special[] = {name_object("__getnewargs_ex__"), name_object("__getnewargs__"), name_object("__reduce__")};
   for (PyObject* name : special) {
     PyObject* found = tracer.class_attribute(type, name);
-    if (found && PyFunction_Check(found)) return nullptr;
+    if (found && tracer.is_python_method(found)) return nullptr;
   }
   if (is_exception_type(type) || (owner->kind == ValueKind::Object && !as<ObjectValue>(owner)->source)) return nullptr;
   Ref<> copyreg = Ref<>::steal(PyImport_ImportModule("copyreg"));
@@ -284,7 +294,7 @@ V reduced(TracerImpl& tracer, const V& owner) {
   if (!maker) return nullptr;
   V state;
   PyObject* own_state = tracer.class_attribute(type, state_name);
-  if (own_state && PyFunction_Check(own_state)) {
+  if (own_state && tracer.is_python_method(own_state)) {
     state = tracer.call(tracer.bind_class_attribute(own_state, owner, type), {}, {});
   } else {
     // The dict itself, and what slots hold beside it.
@@ -369,7 +379,11 @@ V TracerImpl::object_method(const V& owner, const std::string& name, std::vector
       store_attribute(owner, attribute, nullptr);
       return none;
     }
-    if ((name == "__reduce_ex__" && count == 1) || (name == "__reduce__" && count == 0)) return reduced(*this, owner);
+    if (name == "__reduce_ex__" && count == 1) {
+      auto protocol = tracer.constant_int(positional[0]);
+      return protocol && *protocol >= 2 ? reduced(*this, owner) : nullptr;
+    }
+    if (name == "__reduce__" && count == 0) return nullptr;
     if (name == "__getstate__" && count == 0) {
       V parts = reduced(*this, owner);
       return parts ? as<TupleValue>(parts)->items[2] : nullptr;
@@ -394,6 +408,8 @@ V TracerImpl::object_method(const V& owner, const std::string& name, std::vector
     } else if (part->kind == ValueKind::Dict && (name == "copy" || name == "__copy__") && type == &PyDictProxy_Type) {
       return container_method(part, "copy", positional, keywords);
     }
+    // OrderedDict's and deque's copy() asks the class for another.
+    if ((name == "copy" || name == "__copy__") && type_of(part) != type && (type_of(part) == &PyODict_Type || part->kind == ValueKind::List)) return nullptr;
     BuiltinValue of_part;
     of_part.owner = part;
     of_part.name = name;
@@ -402,7 +418,7 @@ V TracerImpl::object_method(const V& owner, const std::string& name, std::vector
   }
   if (type && keywords.empty()) {
     // object.__init__; an object of a class of C that exists already may do more at its own.
-    const bool initialises = known && !(type->tp_flags & Py_TPFLAGS_HEAPTYPE) && type->tp_init != PyBaseObject_Type.tp_init;
+    const bool initialises = known && builtin_base(type)->tp_init != PyBaseObject_Type.tp_init;
     if (name == "__init__" && !initialises && (count == 0 || type->tp_new != PyBaseObject_Type.tp_new)) return none;
     if (name == "__hash__" && count == 0 && instance) return nullptr;
     if (name == "__eq__" && count == 1 && instance) return same_object(owner, positional[0]) ? true_value : wrap_constant(Py_NotImplemented);
@@ -411,7 +427,7 @@ V TracerImpl::object_method(const V& owner, const std::string& name, std::vector
     if (name == "__str__" && count == 0 && instance) return repr_of(*this, owner);
     if (name == "__format__" && count == 1 && instance) return format_of(*this, owner, positional[0]);
   }
-  if (known) {
+  if (known && !(Py_TYPE(known->object.get())->tp_flags & Py_TPFLAGS_HEAPTYPE)) {
     // np.add.reduce: the method of one object of a library.
     Ref<> bound = Ref<>::steal(PyObject_GetAttrString(known->object.get(), name.c_str()));
     if (!bound) PyErr_Clear();
@@ -419,14 +435,16 @@ V TracerImpl::object_method(const V& owner, const std::string& name, std::vector
       if (!guard_value(*known) && owner->source) add_guard(GuardKind::Identity, owner->source, known->object.get());
       return run_handler(tracer, handler, {std::move(positional), std::move(keywords)});
     }
-    if (V mapping = proxied_mapping(owner)) return container_method(mapping, name, positional, keywords);
   }
+  if (known)
+    if (V mapping = proxied_mapping(owner)) return container_method(mapping, name, positional, keywords);
   PyObject* object = constant_object(owner);
   if (object && is_enum_member(object) && (PyLong_Check(object) || PyUnicode_Check(object))) object = constant_object(number_part(owner));
   if (!object || !is_plain(object)) return nullptr;
   if (name == "__new__" || name == "__class__") return nullptr;
   if (name == "join" && PyUnicode_CheckExact(object) && count == 1) positional[0] = tracer.tuple(sequence_items(positional[0]));
-  if (count == 1 && keywords.empty() && name.size() > 4 && name[0] == '_') {
+  const bool number = PyLong_Check(object) || PyFloat_Check(object) || PyComplex_Check(object);
+  if (count == 1 && keywords.empty() && number && operator_method_known(name)) {
     PyObject* other = constant_object(number_part(positional[0]));
     if (!other || !is_plain(other)) return wrap_constant(Py_NotImplemented);
   }

@@ -93,10 +93,16 @@ Ref<> TracerImpl::constant_key(const V& value) {
       static PyObject* const hash_name = PyUnicode_InternFromString("__hash__");
       PyObject* method = class_attribute(type, hash_name);
       if (method == Py_None) unhashable(type->tp_name);
-      if (method && PyFunction_Check(method)) {
+      if (method && is_python_method(method)) {
         PyObject* hash = constant_object(call(wrap_constant(method), {value}, {}));
         if (!hash || !PyLong_CheckExact(hash)) break_graph(BreakReason::UnsupportedObject, "a hash that is no constant");
-        return make_proxy(*this, value, PyObject_Hash(hash));
+        // As a class's hash: the number itself if it fits, and -1 means an error.
+        Py_ssize_t number = PyLong_AsSsize_t(hash);
+        if (number == -1 && PyErr_Occurred()) {
+          PyErr_Clear();
+          number = PyObject_Hash(hash);
+        }
+        return make_proxy(*this, value, number == -1 ? -2 : number);
       }
       if (type->tp_hash == PyBaseObject_Type.tp_hash) {
         auto* real = as<ObjectValue>(value);
@@ -117,22 +123,6 @@ Ref<> TracerImpl::constant_key(const V& value) {
     default: break;
   }
   break_graph(BreakReason::UnsupportedObject, "a key that is " + describe(value));
-}
-
-void TracerImpl::note_mutation(const V& container) {
-  bool* flag = nullptr;
-  if (auto* list = as<ListValue>(container)) flag = &list->mutated;
-  if (auto* dict = as<DictValue>(container)) flag = &dict->mutated;
-  if (auto* set = as<SetValue>(container)) {
-    flag = &set->mutated;
-    // How many free places a set from outside has is not known, so neither is the order after this.
-    if (container->source) set->ordered = false;
-  }
-  FJ_CHECK(flag, "mutation of something that can't be mutated");
-  if (expecting && (container->source || container->born < expecting_since)) mutated_by_cached = true;
-  if (*flag) return;
-  *flag = true;
-  if (container->source) mutated.push_back(container);
 }
 
 V TracerImpl::wrap_builtin(PyObject* object, SourceRef source) {
@@ -234,6 +224,22 @@ std::vector<V> TracerImpl::sequence_items(const V& value) {
       return items;
     }
   }
+}
+
+V TracerImpl::make_measured_iterator(const V& value) {
+  V iterator = make_iterator(value);
+  if (value->kind != ValueKind::Object && value->kind != ValueKind::Instance) return iterator;
+  V method = python_method(value, "__len__");
+  if (!method) method = python_method(value, "__length_hint__");
+  if (!method) return iterator;
+  auto size = tracer.constant_int(call(method, {}, {}));
+  if (!size || *size < 0) break_graph(BreakReason::ErrorWhileTracing, "a length that is none");
+  return iterator;
+}
+
+std::vector<V> TracerImpl::listed_items(const V& value) {
+  if (value->kind != ValueKind::Object && value->kind != ValueKind::Instance) return sequence_items(value);
+  return sequence_items(make_measured_iterator(value));
 }
 
 V TracerImpl::length(const V& value) {
@@ -390,12 +396,9 @@ void TracerImpl::delete_item(const V& container, const V& key) {
   if (auto* dict = as<DictValue>(container)) {
     open(*dict);
     Ref<> wanted = constant_key(key);
-    auto found = std::find_if(dict->items.begin(), dict->items.end(), [&](auto& item) { return same_key(item.first.get(), wanted.get()); });
-    if (found == dict->items.end()) no_key(key);
-    note_mutation(container);
-    key_removed(*dict);
-    dict->items.erase(found);
-    return;
+    const std::size_t place = dict_place(*dict, wanted.get());
+    if (place == dict->items.size()) no_key(key);
+    return dict_erase(container, place);
   }
   if (container->kind == ValueKind::Object || container->kind == ValueKind::Instance) {
     if (V method = python_method(container, "__delitem__")) {

@@ -35,8 +35,10 @@ bool runs_code_as_key(PyObject* key) {
     return false;
   }
   static PyObject* const names[] = {PyUnicode_InternFromString("__hash__"), PyUnicode_InternFromString("__eq__")};
-  for (PyObject* name : names)
-    if (PyObject* found = fj_type_lookup(Py_TYPE(key), name); found && PyFunction_Check(found)) return true;
+  for (PyObject* name : names) {
+    PyObject* found = fj_type_lookup(Py_TYPE(key), name);
+    if (found && Py_TYPE(found) != &PyWrapperDescr_Type) return true;
+  }
   return false;
 }
 
@@ -55,7 +57,7 @@ void TracerImpl::open(DictValue& dict) {
     // The order is the OrderedDict's own, not that of the dict it is built on.
     Ref<> iterator = Ref<>::steal(PyODict_Type.tp_iter(real));
     keys = iterator ? Ref<>::steal(PySequence_List(iterator.get())) : Ref<>();
-    if (!keys) break_graph(BreakReason::ErrorWhileTracing, take_error());
+    if (!keys || PyList_GET_SIZE(keys.get()) != PyDict_GET_SIZE(real)) break_graph(BreakReason::ErrorWhileTracing, take_error());
     add_guard(GuardKind::Elements, dict.source, keys.get());
   } else {
     keys = Ref<>::steal(PyDict_Keys(real));
@@ -73,11 +75,35 @@ void TracerImpl::open(DictValue& dict) {
   }
 }
 
+std::size_t TracerImpl::dict_place(DictValue& dict, PyObject* key) {
+  const Mark before = mark();
+  const Py_hash_t hash = PyObject_Hash(key);
+  if (hash == -1) raise_python_error();
+  for (std::size_t i = 0; i < dict.items.size(); ++i) {
+    Ref<> known = dict.items[i].first;
+    if (known.get() == key || (proxied(key) && proxied(known.get()) == proxied(key))) return i;
+    if (PyObject_Hash(known.get()) != hash) continue;
+    // Which of two keys of one hash is asked first depends on where deleted ones were.
+    if (dict.deletions && (holds_proxy(known.get()) || holds_proxy(key)))
+      break_graph(BreakReason::UnsupportedObject, "a key with its own __eq__ in a dict that keys were deleted from");
+    const bool same = same_key(known.get(), key);
+    if (written_since(&dict, before)) break_graph(BreakReason::UnsupportedObject, "a dict that a key's __eq__ changes");
+    if (same) return i;
+  }
+  return dict.items.size();
+}
+
 V TracerImpl::dict_find(DictValue& dict, PyObject* key) {
   if (!dict.opened && holds_proxy(key)) open(dict);
-  for (auto& [known, value] : dict.items)
-    if (same_key(known.get(), key)) return value;
+  if (const std::size_t place = dict_place(dict, key); place < dict.items.size()) return dict.items[place].second;
   if (dict.opened) return nullptr;
+  if (!dict.plain_keys) {
+    Py_ssize_t position = 0;
+    PyObject *other, *item;
+    while (PyDict_Next(dict.real.get(), &position, &other, &item))
+      if (!PyUnicode_CheckExact(other) && runs_code_as_key(other)) break_graph(BreakReason::UnsupportedObject, "a key of a class with its own __hash__ or __eq__");
+    dict.plain_keys = true;
+  }
   PyObject* found = PyDict_GetItemWithError(dict.real.get(), key);
   if (!found) {
     PyErr_Clear();
@@ -93,13 +119,38 @@ V TracerImpl::dict_find(DictValue& dict, PyObject* key) {
 void TracerImpl::dict_store(const V& target, Ref<> key, const V& value) {
   auto& dict = *as<DictValue>(target);
   open(dict);
-  note_mutation(target);
-  for (auto& [known, old] : dict.items)
-    if (same_key(known.get(), key.get())) {
-      old = value;
-      return;
-    }
-  dict.items.emplace_back(std::move(key), value);
+  const std::size_t place = dict_place(dict, key.get());
+  dict_store_at(target, place, std::move(key), value);
+}
+
+void TracerImpl::dict_store_at(const V& target, std::size_t place, Ref<> key, const V& value) {
+  auto& dict = *as<DictValue>(target);
+  if (place < dict.items.size()) key = dict.items[place].first;  // which the dict keeps
+  note_item(target, key, value);
+  if (place < dict.items.size())
+    dict.items[place].second = value;
+  else
+    dict.items.emplace_back(std::move(key), value);
+}
+
+void TracerImpl::dict_erase(const V& target, std::size_t place) {
+  auto& dict = *as<DictValue>(target);
+  note_item(target, dict.items[place].first, nullptr);
+  ++dict.deletions;
+  dict.items.erase(dict.items.begin() + std::ptrdiff_t(place));
+}
+
+void TracerImpl::dict_put(DictValue& dict, Ref<> key, const V& value) {
+  const std::size_t place = dict_place(dict, key.get());
+  const bool known = place < dict.items.size();
+  if (!value && known) {
+    ++dict.deletions;
+    dict.items.erase(dict.items.begin() + std::ptrdiff_t(place));
+  } else if (known) {
+    dict.items[place].second = value;
+  } else if (value) {
+    dict.items.emplace_back(std::move(key), value);
+  }
 }
 
 void dict_update(TracerImpl& tracer, const V& owner, const std::vector<V>& arguments, const Keywords& keywords) {
@@ -117,10 +168,12 @@ void dict_update(TracerImpl& tracer, const V& owner, const std::vector<V>& argum
       if (keys) {
         for (const V& key : tracer.sequence_items(tracer.call(keys, {}, {}))) tracer.dict_store(owner, tracer.constant_key(key), tracer.get_item(from, key));
       } else {
-        for (const V& pair : tracer.sequence_items(from)) {
+        V iterator = tracer.make_iterator(from);
+        while (V pair = tracer.next(iterator)) {
           std::vector<V> parts = tracer.sequence_items(pair);
           if (parts.size() != 2) break_graph(BreakReason::ErrorWhileTracing, "an update by something that is no pair");
           tracer.dict_store(owner, tracer.constant_key(parts[0]), parts[1]);
+          tracer.check_limits();
         }
       }
     }
@@ -148,20 +201,6 @@ V view(const V& dict, PyTypeObject* type) {
 
 }  // namespace
 
-/// Iterators over the dict notice. One that Python made and the frame holds would see the dict as it is at the end of the
-/// segment: a key that went and came back would escape it.
-void TracerImpl::key_removed(DictValue& dict) {
-  ++dict.deletions;
-  for (const V& value : frames.front()->stack) {
-    auto* held = as<ObjectValue>(value);
-    if (!held || Py_TYPE(held->object.get())->tp_iternext == nullptr) continue;
-    guard_type(*held);
-    PyTypeObject* type = Py_TYPE(held->object.get());
-    if (type == &PyDictIterKey_Type || type == &PyDictIterItem_Type || type == &PyDictIterValue_Type || !std::strcmp(type->tp_name, "odict_iterator"))
-      break_graph(BreakReason::UnsupportedObject, "a dict whose keys change while it is iterated over");
-  }
-}
-
 V dict_method(TracerImpl& tracer, const V& owner, const std::string& name, std::vector<V>& arguments, Keywords& keywords) {
   auto& dict = *as<DictValue>(owner);
   const std::size_t count = arguments.size();
@@ -170,12 +209,12 @@ V dict_method(TracerImpl& tracer, const V& owner, const std::string& name, std::
     const bool to_end = !last || tracer.truth(last);
     Ref<> wanted = tracer.constant_key(arguments[0]);
     tracer.open(dict);
-    auto found = std::find_if(dict.items.begin(), dict.items.end(), [&](auto& item) { return same_key(item.first.get(), wanted.get()); });
-    if (found == dict.items.end()) tracer.no_key(arguments[0]);
-    tracer.note_mutation(owner);
-    tracer.key_removed(dict);
-    auto moved = *found;
-    dict.items.erase(found);
+    const std::size_t place = tracer.dict_place(dict, wanted.get());
+    if (place == dict.items.size()) tracer.no_key(arguments[0]);
+    auto moved = dict.items[place];
+    tracer.note_call(owner, "move_to_end", moved.first, {tracer.tracer.boolean(to_end)});
+    ++dict.deletions;
+    dict.items.erase(dict.items.begin() + std::ptrdiff_t(place));
     dict.items.insert(to_end ? dict.items.end() : dict.items.begin(), moved);
     return tracer.none;
   }
@@ -186,11 +225,15 @@ V dict_method(TracerImpl& tracer, const V& owner, const std::string& name, std::
     if (dict.items.empty())
       tracer.raise(PyExc_KeyError, {tracer.tracer.string(is_ordered(dict) ? "dictionary is empty" : "popitem(): dictionary is empty")},
                    BreakReason::ErrorWhileTracing, "an empty dict");
-    auto place = from_end ? dict.items.end() - 1 : dict.items.begin();
-    auto [key, value] = *place;
-    tracer.note_mutation(owner);
-    tracer.key_removed(dict);
-    dict.items.erase(place);
+    const std::size_t place = from_end ? dict.items.size() - 1 : 0;
+    auto [key, value] = dict.items[place];
+    // Not a deletion: a dict gets its last place back.
+    if (is_ordered(dict))
+      tracer.note_item(owner, key, nullptr);
+    else
+      tracer.note_call(owner, "popitem", {}, {});
+    ++dict.deletions;
+    dict.items.erase(dict.items.begin() + std::ptrdiff_t(place));
     return tracer.tracer.tuple({tracer.wrap_constant(key.get()), value});
   }
   if ((name == "update" || name == "__init__") && count <= 1) {
@@ -222,24 +265,31 @@ V dict_method(TracerImpl& tracer, const V& owner, const std::string& name, std::
   if (given == 0 && (name == "copy" || name == "__copy__")) return copy_of(tracer, dict);
   if (name == "setdefault" && (given == 1 || given == 2)) {
     Ref<> key = tracer.constant_key(arguments[0]);
-    if (V found = tracer.dict_find(dict, key.get())) return found;
+    if (!dict.opened)
+      if (V found = tracer.dict_find(dict, key.get())) return found;
+    tracer.open(dict);
+    const std::size_t place = tracer.dict_place(dict, key.get());
+    if (place < dict.items.size()) return dict.items[place].second;
     V value = given == 2 ? arguments[1] : tracer.none;
-    tracer.dict_store(owner, key, value);
+    tracer.dict_store_at(owner, place, key, value);
     return value;
   }
   if (name == "pop" && (given == 1 || given == 2)) {
     Ref<> key = tracer.constant_key(arguments[0]);
-    V found = tracer.dict_find(dict, key.get());
-    if (!found && given == 2) return arguments[1];
-    if (!found) tracer.no_key(arguments[0]);
-    tracer.delete_item(owner, arguments[0]);
+    if (dict.opened || tracer.dict_find(dict, key.get())) tracer.open(dict);
+    const std::size_t place = tracer.dict_place(dict, key.get());
+    if (place == dict.items.size()) {
+      if (given == 2) return arguments[1];
+      tracer.no_key(arguments[0]);
+    }
+    V found = dict.items[place].second;
+    tracer.dict_erase(owner, place);
     return found;
   }
   if (name == "clear" && given == 0) {
     tracer.open(dict);
-    if (dict.items.empty()) return tracer.none;
-    tracer.note_mutation(owner);
-    tracer.key_removed(dict);
+    tracer.note_call(owner, "clear", {}, {});
+    dict.deletions += !dict.items.empty();
     dict.items.clear();
     return tracer.none;
   }

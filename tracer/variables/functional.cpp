@@ -59,7 +59,48 @@ V dispatched(TracerImpl& t, PyObject* dispatch, PyTypeObject* type) {
   return nullptr;
 }
 
-/// The wrapped function is traced as if it were called; the real cache is asked when the segment runs, and a segment is only
+/// What an lru_cache holds for plain positional arguments, without asking it: it counts who asks. Null: nothing, or it is not known.
+Ref<> held_by_cache(PyObject* wrapper, PyObject* arguments) {
+  Ref<> parameters = Ref<>::steal(PyObject_CallMethod(wrapper, "cache_parameters", nullptr));
+  PyObject* typed = parameters && PyDict_Check(parameters.get()) ? PyDict_GetItemString(parameters.get(), "typed") : nullptr;
+  PyErr_Clear();
+  if (typed != Py_False) return {};
+  // As the cache makes its keys.
+  PyObject* only = PyTuple_GET_SIZE(arguments) == 1 ? PyTuple_GET_ITEM(arguments, 0) : nullptr;
+  PyObject* key = only && (PyUnicode_CheckExact(only) || PyLong_CheckExact(only)) ? only : arguments;
+  // What the wrapper refers to: key, result and class of each link, or one dict of keys and results.
+  std::vector<PyObject*> found;
+  Py_TYPE(wrapper)->tp_traverse(wrapper, [](PyObject* object, void* place) {
+    static_cast<std::vector<PyObject*>*>(place)->push_back(object);
+    return 0;
+  }, &found);
+  auto same_key = [&](PyObject* other) {
+    if (Py_TYPE(other) != Py_TYPE(key)) return false;
+    if (PyTuple_CheckExact(other))
+      for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(other); ++i)
+        if (!is_plain(PyTuple_GET_ITEM(other, i))) return false;
+    const int equal = PyObject_RichCompareBool(other, key, Py_EQ);
+    PyErr_Clear();
+    return equal == 1;
+  };
+  bool linked = false;
+  for (std::size_t i = 2; i < found.size(); ++i) {
+    if (!PyType_Check(found[i]) || std::strcmp(reinterpret_cast<PyTypeObject*>(found[i])->tp_name, "functools._lru_list_elem")) continue;
+    linked = true;
+    if (same_key(found[i - 2])) return Ref<>::borrow(found[i - 1]);
+  }
+  PyObject* size = PyDict_GetItemString(parameters.get(), "maxsize");
+  for (PyObject* object : found) {
+    if (linked || size != Py_None || !PyDict_CheckExact(object)) continue;
+    PyObject *other, *result;
+    for (Py_ssize_t position = 0; PyDict_Next(object, &position, &other, &result);)
+      if (same_key(other)) return Ref<>::borrow(result);
+    break;  // the second dict has its attributes
+  }
+  return {};
+}
+
+/// The wrapped function is traced as if it were called, unless the cache has an answer; the real cache is asked when the segment runs, and a segment is only
 /// good as long as it gives this same constant (RecipeOp::Expect).
 V call_lru_cache(TracerImpl& t, const V& callable, PyObject* wrapper, std::vector<V>& positional, Keywords& keywords) {
   Ref<> function = attribute(wrapper, "__wrapped__");
@@ -77,6 +118,22 @@ V call_lru_cache(TracerImpl& t, const V& callable, PyObject* wrapper, std::vecto
   PyList_Append(key.get(), wrapper);
   for (const V& value : constants) PyList_Append(key.get(), t.constant_object(value));
   for (auto& [name, value] : keywords) PyList_Append(key.get(), Ref<>::steal(PyUnicode_FromString(name.c_str())).get());
+  Ref<> arguments = Ref<>::steal(PyTuple_New(Py_ssize_t(positional.size())));
+  for (std::size_t i = 0; i < positional.size(); ++i) PyTuple_SET_ITEM(arguments.get(), Py_ssize_t(i), Py_NewRef(t.constant_object(constants[i])));
+  Ref<> names = Ref<>::steal(PyDict_New());
+  for (std::size_t i = 0; i < keywords.size(); ++i)
+    PyDict_SetItemString(names.get(), keywords[i].first.c_str(), t.constant_object(constants[positional.size() + i]));
+  auto plain = [](auto& self, PyObject* object) -> bool {
+    if (!PyTuple_CheckExact(object)) return is_plain(object);
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(object); ++i)
+      if (!self(self, PyTuple_GET_ITEM(object, i))) return false;
+    return true;
+  };
+  if (Ref<> held = keywords.empty() ? held_by_cache(wrapper, arguments.get()) : Ref<>(); held && plain(plain, held.get())) {
+    // Within another cached function, the run of that one by its cache is what asks.
+    if (!t.expecting) t.expectations.push_back({Ref<>::borrow(wrapper), arguments, names, held});
+    return t.wrap_constant(t.keep(held).get());
+  }
   if (t.expecting)
     for (auto& [asked, result] : t.cached_results)
       if (PyObject_RichCompareBool(asked.get(), key.get(), Py_EQ) == 1) return result;
@@ -86,7 +143,10 @@ V call_lru_cache(TracerImpl& t, const V& callable, PyObject* wrapper, std::vecto
     t.cached_results.emplace_back(key, result);
     return result;
   }
-  const std::size_t writes = t.attribute_writes.size() + t.global_writes.size() + t.mutated.size() + t.graph->nodes.size();
+  // The cache runs the function before what this trace has written is there.
+  if (!t.effects.empty()) break_graph(BreakReason::UnknownCall, "a cached function after side effects");
+  const TracerImpl::Mark before = t.mark();
+  const std::size_t nodes = t.graph->nodes.size();
   struct Restore {
     bool& expecting;
     ~Restore() { expecting = false; }
@@ -95,25 +155,12 @@ V call_lru_cache(TracerImpl& t, const V& callable, PyObject* wrapper, std::vecto
   {
     // Calls of cached functions within it are those of the cache's own run.
     t.expecting = true;
-    t.expecting_since = t.step;
-    t.mutated_by_cached = false;
     Restore restore{t.expecting};
     result = t.call(t.wrap_constant(t.keep(function).get()), positional, keywords);
   }
   PyObject* expected = t.constant_object(result);
-  auto plain = [](auto& self, PyObject* object) -> bool {
-    if (!PyTuple_CheckExact(object)) return is_plain(object);
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(object); ++i)
-      if (!self(self, PyTuple_GET_ITEM(object, i))) return false;
-    return true;
-  };
-  if (!expected || !plain(plain, expected) || t.mutated_by_cached || writes != t.attribute_writes.size() + t.global_writes.size() + t.mutated.size() + t.graph->nodes.size())
+  if (!expected || !plain(plain, expected) || t.written_since(before) || nodes != t.graph->nodes.size())
     break_graph(BreakReason::UnknownCall, "a cached function whose result is no constant");
-  Ref<> arguments = Ref<>::steal(PyTuple_New(Py_ssize_t(positional.size())));
-  for (std::size_t i = 0; i < positional.size(); ++i) PyTuple_SET_ITEM(arguments.get(), Py_ssize_t(i), Py_NewRef(t.constant_object(constants[i])));
-  Ref<> names = Ref<>::steal(PyDict_New());
-  for (std::size_t i = 0; i < keywords.size(); ++i)
-    PyDict_SetItemString(names.get(), keywords[i].first.c_str(), t.constant_object(constants[positional.size() + i]));
   t.expectations.push_back({Ref<>::borrow(wrapper), arguments, names, Ref<>::borrow(expected)});
   return result;
 }
@@ -153,6 +200,52 @@ V referent(TracerImpl& t, ObjectValue& reference) {
     for (const V& held : frame->slots)
       if (held == value && found.get() != Py_None) return value;
   break_graph(BreakReason::UnsupportedObject, "whether a weakref's object is still there");
+}
+
+struct Query {
+  const char *module, *name;
+  PyObject* function = nullptr;  // owned for the life of the process, once its module is loaded
+};
+
+/// A row of queries.def.
+bool is_query(PyObject* callable) {
+  static Query table[] = {
+#define FJ_QUERY(module, name) {module, name},
+#include "tracer/queries.def"
+  };
+  if (!PyCFunction_Check(callable)) return false;
+  for (Query& row : table) {
+    if (!row.function) {
+      PyObject* module = PyDict_GetItemString(PyImport_GetModuleDict(), row.module);
+      if (module) row.function = PyObject_GetAttrString(module, row.name);
+      PyErr_Clear();
+    }
+    if (row.function == callable) return true;
+  }
+  return false;
+}
+
+/// The answer of now, which a guard asks for again. Null: arguments that are not known, an answer that is no plain value.
+V ask(TracerImpl& t, const V& callable, PyObject* function, const std::vector<V>& positional, const Keywords& keywords) {
+  if (!keywords.empty()) return nullptr;
+  Ref<> arguments = Ref<>::steal(PyTuple_New(Py_ssize_t(positional.size())));
+  for (std::size_t i = 0; i < positional.size(); ++i) {
+    PyObject* object = t.constant_object(positional[i]);
+    if (!object || !PyUnicode_CheckExact(object)) return nullptr;
+    PyTuple_SET_ITEM(arguments.get(), Py_ssize_t(i), Py_NewRef(object));
+  }
+  // One object for equal arguments, so that a question asked twice has one source.
+  static PyObject* const known = PyDict_New();
+  PyObject* key = PyDict_SetDefault(known, arguments.get(), arguments.get());
+  Ref<> answer = Ref<>::steal(PyObject_CallObject(function, key));
+  if (!answer) t.raise_python_error();
+  if (!is_plain(answer.get()) && !dtype_from_object(answer.get())) return nullptr;
+  t.guard_value(*as<ObjectValue>(callable));
+  // What a traced `with` has set for the CPU; what was set before it is guarded.
+  const bool about_cpu = positional.empty() || text_of(PyTuple_GET_ITEM(key, 0)) == "cpu";
+  if (t.autocast.begun() && about_cpu && std::strstr(reinterpret_cast<PyCFunctionObject*>(function)->m_ml->ml_name, "autocast"))
+    return t.wrap_constant(t.keep(answer).get());
+  return t.wrap(t.keep(answer).get(), t.sources->make(SourceKind::Answer, t.sources->constant(function), 0, key));
 }
 
 }  // namespace
@@ -206,6 +299,7 @@ V call_functional(TracerImpl& t, const V& callable, std::vector<V>& positional, 
   PyObject* object = known.object.get();
   const std::string_view type = Py_TYPE(object)->tp_name;
   if (PyWeakref_CheckRefExact(object) && positional.empty() && keywords.empty()) return referent(t, known);
+  if (is_query(object)) return ask(t, callable, object, positional, keywords);
   if (type == "functools._lru_cache_wrapper") return call_lru_cache(t, callable, object, positional, keywords);
   const bool attributes = type == "operator.attrgetter", items = type == "operator.itemgetter", method = type == "operator.methodcaller";
   if ((!attributes && !items && !method) || positional.size() != 1 || !keywords.empty()) return nullptr;

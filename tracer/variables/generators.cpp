@@ -39,6 +39,7 @@ V TracerImpl::make_generator(std::shared_ptr<Frame> frame) {
 V TracerImpl::resume_generator(IteratorValue& generator, const V& sent, const V& thrown) {
   Frame& frame = *generator.frame;
   generator.started = true;
+  note_write(&generator);
   if (frame.running)
     raise(PyExc_ValueError, {tracer.string("generator already executing")}, BreakReason::Generator, "a generator that runs already");
   if (frame.finished || (frame.pc == 0 && thrown)) {

@@ -71,8 +71,27 @@ std::shared_ptr<IteratorValue> iterate_dict(TracerImpl& tracer, const V& owner, 
     tracer.refresh_view(*view);
     return view->items[at];
   };
-  iterator->remaining = [iterator = iterator.get(), owner, view]() -> V { return iterator->started ? nullptr : view ? V(view) : owner; };
+  // Iterators are made again before effects are replayed, which change a dict from outside: then nothing may have changed it at all.
+  const TracerImpl::Mark made = owner->source ? TracerImpl::Mark{} : tracer.mark();
+  iterator->remaining = [&tracer, iterator = iterator.get(), owner, view, made]() -> V {
+    if (iterator->started || tracer.written_since(owner.get(), made)) return nullptr;
+    return view ? V(view) : owner;
+  };
   return iterator;
+}
+
+/// Python decides what becomes of an iterator whose container changes.
+void break_if_written(TracerImpl& tracer, IteratorValue& iterator, const V& container, const char* what) {
+  auto seen = std::make_shared<TracerImpl::Mark>(tracer.mark());
+  iterator.next = [&tracer, container, what, seen, next = std::move(iterator.next)]() -> V {
+    if (tracer.written_since(container.get(), *seen)) break_graph(BreakReason::UnsupportedObject, what);
+    *seen = tracer.mark();
+    return next();
+  };
+  // Made at an exit it would have been made after the change.
+  iterator.remaining = [&tracer, container, seen, remaining = std::move(iterator.remaining)]() -> V {
+    return remaining && !tracer.written_since(container.get(), *seen) ? remaining() : nullptr;
+  };
 }
 
 }  // namespace
@@ -84,7 +103,11 @@ V TracerImpl::make_iterator(const V& value) {
       if (auto tuple = std::static_pointer_cast<TupleValue>(value); tuple->view_of) return iterate_dict(*this, tuple->view_of, tuple);
       if (V method = python_method(value, "__iter__")) return call(method, {}, {});
       return iterate_sequence(value);
-    case ValueKind::List: return iterate_sequence(value);
+    case ValueKind::List: {
+      auto iterator = iterate_sequence(value);
+      if (as<ListValue>(value)->type) break_if_written(*this, *iterator, value, "a deque that changes while it is iterated over");
+      return iterator;
+    }
     case ValueKind::Range: return iterate_range(*this, std::static_pointer_cast<RangeValue>(value));
     case ValueKind::Array: {
       auto iterator = iterate_sequence(tracer.tuple(array_iterate(tracer, value)));
@@ -97,6 +120,7 @@ V TracerImpl::make_iterator(const V& value) {
       if (!set.ordered && PySet_GET_SIZE(set.real.get()) > 1) break_graph(BreakReason::UnsupportedObject, "the order of a set");
       auto iterator = iterate_sequence(tracer.tuple(set_items(set)));
       iterator->remaining = nullptr;
+      break_if_written(*this, *iterator, value, "a set that changes while it is iterated over");
       return iterator;
     }
     default: break;
@@ -150,6 +174,7 @@ V TracerImpl::make_iterator(const V& value) {
 V TracerImpl::next(const V& value) {
   if (auto* iterator = as<IteratorValue>(value)) {
     iterator->started = true;
+    note_write(value.get());
     stopped_with = none;
     V item = iterator->next();
     if (!item && iterator->returned) stopped_with = iterator->returned;
@@ -159,7 +184,7 @@ V TracerImpl::next(const V& value) {
     static PyObject* const next_name = PyUnicode_InternFromString("__next__");
     PyTypeObject* type = type_of(value);
     PyObject* method = class_attribute(type, next_name);
-    if (method && PyFunction_Check(method)) {
+    if (method && is_python_method(method)) {
       stopped_with = none;
       return catch_stop_iteration([&] { return call(wrap_constant(method), {value}, {}); });
     }

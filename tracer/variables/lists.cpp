@@ -20,29 +20,76 @@ void trim(ListValue& list, bool from_left) {
 
 bool equal(TracerImpl& tracer, const V& a, const V& b) { return a == b || tracer.truth(tracer.compare(Py_EQ, a, b)); }
 
+/// An index, a comparison or the items of a value may run code of the user's, which may change the list itself.
+void unchanged(TracerImpl& tracer, const V& list, const TracerImpl::Mark& before) {
+  if (tracer.written_since(list.get(), before)) break_graph(BreakReason::UnsupportedObject, "a list that changes while it is looked at");
+}
+
+/// The first item that is equal; none: nothing is.
+std::optional<std::size_t> find_equal(TracerImpl& tracer, const V& owner, const V& wanted) {
+  auto& items = as<ListValue>(owner)->items;
+  const TracerImpl::Mark before = tracer.mark();
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    V item = items[i];
+    const bool found = equal(tracer, item, wanted);
+    unchanged(tracer, owner, before);
+    if (found) return i;
+  }
+  return std::nullopt;
+}
+
+/// A place in a deque as the key of an effect.
+Ref<> place_key(std::size_t place) { return Ref<>::steal(PyLong_FromSize_t(place)); }
+
+void erase_at(TracerImpl& tracer, const V& owner, std::size_t place) {
+  auto& list = *as<ListValue>(owner);
+  if (list.type)
+    tracer.note_item(owner, place_key(place), nullptr);
+  else
+    tracer.note_items(owner);
+  list.items.erase(list.items.begin() + std::ptrdiff_t(place));
+}
+
+/// As CPython takes the items of an argument: of a list, tuple or the like all at once, of anything else one after the other, so that
+/// code which makes them sees what was done with those before.
+template <class Use>
+void for_each_item(TracerImpl& tracer, const V& owner, const V& from, Use use) {
+  const bool at_once = from->kind == ValueKind::List || from->kind == ValueKind::Tuple || from->kind == ValueKind::Array;
+  if (at_once ? !tracer.python_method(from, "__iter__") : tracer.builtin_part(from) == owner) {
+    for (const V& item : tracer.sequence_items(from)) use(item);
+    return;
+  }
+  const bool deque = bool(as<ListValue>(owner)->type);
+  V iterator = deque ? tracer.make_iterator(from) : tracer.make_measured_iterator(from);
+  while (V item = tracer.next(iterator)) {
+    use(item);
+    tracer.check_limits();
+  }
+}
+
 /// What only a deque has, or does in its own way.
 V deque_method(TracerImpl& tracer, const V& owner, const std::string& name, std::vector<V>& arguments) {
   auto& list = *as<ListValue>(owner);
   auto& items = list.items;
   const std::size_t count = arguments.size();
   if ((name == "append" || name == "appendleft") && count == 1) {
-    tracer.note_mutation(owner);
+    tracer.note_call(owner, name.c_str(), {}, arguments);
     items.insert(name == "append" ? items.end() : items.begin(), arguments[0]);
     trim(list, name == "append");
     return tracer.none;
   }
   if ((name == "extend" || name == "extendleft") && count == 1) {
-    std::vector<V> fresh = tracer.sequence_items(arguments[0]);
-    tracer.note_mutation(owner);
-    for (const V& item : fresh) {
-      items.insert(name == "extend" ? items.end() : items.begin(), item);
-      trim(list, name == "extend");
-    }
+    const bool at_end = name == "extend";
+    for_each_item(tracer, owner, arguments[0], [&](const V& item) {
+      tracer.note_call(owner, at_end ? "append" : "appendleft", {}, {item});
+      items.insert(at_end ? items.end() : items.begin(), item);
+      trim(list, at_end);
+    });
     return tracer.none;
   }
   if ((name == "pop" || name == "popleft") && count == 0) {
     if (items.empty()) tracer.raise(PyExc_IndexError, {tracer.tracer.string("pop from an empty deque")}, BreakReason::ErrorWhileTracing, "pop from an empty deque");
-    tracer.note_mutation(owner);
+    tracer.note_call(owner, name.c_str(), {}, {});
     auto place = name == "pop" ? items.end() - 1 : items.begin();
     V item = *place;
     items.erase(place);
@@ -51,8 +98,8 @@ V deque_method(TracerImpl& tracer, const V& owner, const std::string& name, std:
   if (name == "rotate" && count <= 1) {
     auto steps = count ? tracer.tracer.constant_int(tracer.index_number(arguments[0])) : std::optional<std::int64_t>(1);
     if (!steps) return nullptr;
+    tracer.note_call(owner, "rotate", {}, {tracer.tracer.integer(*steps)});
     if (items.empty()) return tracer.none;
-    tracer.note_mutation(owner);
     const auto size = std::int64_t(items.size());
     const std::int64_t shift = ((*steps % size) + size) % size;
     std::rotate(items.begin(), items.end() - shift, items.end());
@@ -68,12 +115,10 @@ V deque_method(TracerImpl& tracer, const V& owner, const std::string& name, std:
   if (name == "insert" && list.longest && std::int64_t(items.size()) >= *list.longest)
     tracer.raise(PyExc_IndexError, {tracer.tracer.string("deque already at its maximum size")}, BreakReason::ErrorWhileTracing, "a full deque");
   if (name == "remove" && count == 1) {
-    for (std::size_t i = 0; i < items.size(); ++i)
-      if (equal(tracer, items[i], arguments[0])) {
-        tracer.note_mutation(owner);
-        items.erase(items.begin() + std::ptrdiff_t(i));
-        return tracer.none;
-      }
+    if (auto place = find_equal(tracer, owner, arguments[0])) {
+      erase_at(tracer, owner, *place);
+      return tracer.none;
+    }
     break_graph(BreakReason::ErrorWhileTracing, "a value that is not there");
   }
   return nullptr;
@@ -87,31 +132,42 @@ V list_method(TracerImpl& tracer, const V& owner, const std::string& name, std::
   const std::size_t count = arguments.size();
   const bool deque = bool(list.type);
   if (name == "sort" && count == 0 && !deque) {
-    // Empty while it is sorted, as CPython has it; the keys and comparisons may look.
+    // Empty while it is sorted, as CPython has it: keys and comparisons may look. Whatever happens, it holds its items again.
     V snapshot = tracer.tracer.list(items);
+    struct Emptied {
+      std::vector<V>& items;
+      std::vector<V> kept;
+      ~Emptied() { items = std::move(kept); }
+    } emptied{items, std::exchange(items, {})};
+    tracer.note_items(owner);
+    const TracerImpl::Mark before = tracer.mark();
     V sorted = tracer.call(tracer.wrap_constant(PyDict_GetItemString(PyEval_GetBuiltins(), "sorted")), {snapshot}, keywords);
-    tracer.note_mutation(owner);
-    items = as<ListValue>(sorted)->items;
+    if (tracer.written_since(owner.get(), before)) break_graph(BreakReason::UnsupportedObject, "a list that changes while it is sorted");
+    emptied.kept = as<ListValue>(sorted)->items;
     return tracer.none;
   }
   if (!keywords.empty()) return nullptr;
   if (deque)
     if (V done = deque_method(tracer, owner, name, arguments)) return done;
   if (name == "append" && count == 1) {
-    tracer.note_mutation(owner);
+    tracer.note_items(owner);
     items.push_back(arguments[0]);
     return tracer.none;
   }
   if (name == "extend" && count == 1) {
-    std::vector<V> fresh = tracer.sequence_items(arguments[0]);
-    tracer.note_mutation(owner);
-    items.insert(items.end(), fresh.begin(), fresh.end());
+    for_each_item(tracer, owner, arguments[0], [&](const V& item) {
+      tracer.note_items(owner);
+      items.push_back(item);
+    });
     return tracer.none;
   }
   if (name == "insert" && count == 2) {
     auto index = tracer.tracer.constant_int(tracer.index_number(arguments[0]));
     if (!index) return nullptr;
-    tracer.note_mutation(owner);
+    if (deque)
+      tracer.note_call(owner, "insert", {}, {tracer.tracer.integer(*index), arguments[1]});
+    else
+      tracer.note_items(owner);
     std::int64_t position = *index < 0 ? *index + std::int64_t(items.size()) : *index;
     position = std::clamp<std::int64_t>(position, 0, std::int64_t(items.size()));
     items.insert(items.begin() + position, arguments[1]);
@@ -119,37 +175,46 @@ V list_method(TracerImpl& tracer, const V& owner, const std::string& name, std::
   }
   if (name == "pop" && count <= 1 && !deque) {
     if (items.empty()) tracer.raise(PyExc_IndexError, {tracer.tracer.string("pop from empty list")}, BreakReason::ErrorWhileTracing, "pop from empty list");
+    const TracerImpl::Mark before = tracer.mark();
     const std::size_t index = count ? index_of(tracer, arguments[0], items.size(), "pop index out of range") : items.size() - 1;
-    tracer.note_mutation(owner);
+    unchanged(tracer, owner, before);
+    tracer.note_items(owner);
     V item = items[index];
     items.erase(items.begin() + std::ptrdiff_t(index));
     return item;
   }
   if (name == "clear" && count == 0) {
-    tracer.note_mutation(owner);
+    if (deque)
+      tracer.note_call(owner, "clear", {}, {});
+    else
+      tracer.note_items(owner);
     items.clear();
     return tracer.none;
   }
   if (name == "reverse" && count == 0) {
-    tracer.note_mutation(owner);
+    if (deque)
+      tracer.note_call(owner, "reverse", {}, {});
+    else
+      tracer.note_items(owner);
     std::reverse(items.begin(), items.end());
     return tracer.none;
   }
   if (name == "copy" && count == 0 && !deque) return tracer.tracer.list(items);
   if (name == "remove" && count == 1) {
-    for (std::size_t i = 0; i < items.size(); ++i) {
-      if (!equal(tracer, items[i], arguments[0])) continue;
-      tracer.note_mutation(owner);
-      items.erase(items.begin() + std::ptrdiff_t(i));
+    if (auto place = find_equal(tracer, owner, arguments[0])) {
+      erase_at(tracer, owner, *place);
       return tracer.none;
     }
     value_error(tracer, "list.remove(x): x not in list");
   }
   if (name == "__init__" && count <= 1 && !deque) {
-    std::vector<V> fresh = count ? tracer.sequence_items(arguments[0]) : std::vector<V>();
-    if (items.empty() && fresh.empty()) return tracer.none;
-    tracer.note_mutation(owner);
-    items = std::move(fresh);
+    if (!items.empty()) tracer.note_items(owner);
+    items.clear();
+    if (count)
+      for_each_item(tracer, owner, arguments[0], [&](const V& item) {
+        tracer.note_items(owner);
+        items.push_back(item);
+      });
     return tracer.none;
   }
   return sequence_method(tracer, owner, name, arguments);
@@ -159,7 +224,11 @@ V sequence_method(TracerImpl& tracer, const V& owner, const std::string& name, s
   const std::size_t count = arguments.size();
   if (name == "count" && count == 1) {
     std::int64_t seen = 0;
-    for (const V& item : tracer.sequence_items(owner)) seen += equal(tracer, item, arguments[0]);
+    const TracerImpl::Mark before = tracer.mark();
+    for (const V& item : tracer.sequence_items(owner)) {
+      seen += equal(tracer, item, arguments[0]);
+      unchanged(tracer, owner, before);
+    }
     return tracer.tracer.integer(seen);
   }
   if (name == "index" && count >= 1 && count <= 3) {
@@ -171,8 +240,12 @@ V sequence_method(TracerImpl& tracer, const V& owner, const std::string& name, s
       if (!given) return nullptr;
       bounds[i - 1] = std::clamp<std::int64_t>(*given < 0 ? *given + size : *given, 0, size);
     }
-    for (std::int64_t i = bounds[0]; i < bounds[1]; ++i)
-      if (equal(tracer, items[std::size_t(i)], arguments[0])) return tracer.tracer.integer(i);
+    const TracerImpl::Mark before = tracer.mark();
+    for (std::int64_t i = bounds[0]; i < bounds[1]; ++i) {
+      const bool found = equal(tracer, items[std::size_t(i)], arguments[0]);
+      unchanged(tracer, owner, before);
+      if (found) return tracer.tracer.integer(i);
+    }
     if (owner->kind == ValueKind::Tuple) value_error(tracer, "tuple.index(x): x not in tuple");
     PyObject* wanted = tracer.constant_object(arguments[0]);
     if (!wanted || !is_plain(wanted)) break_graph(BreakReason::ErrorWhileTracing, "a value that is not there");
@@ -182,37 +255,35 @@ V sequence_method(TracerImpl& tracer, const V& owner, const std::string& name, s
   return nullptr;
 }
 
-/// An index or the items of a value may run code of the user's, which may change the list itself.
-void unchanged(const std::vector<V>& items, std::size_t size) {
-  if (items.size() != size) break_graph(BreakReason::UnsupportedObject, "a list that changes while it is assigned to");
-}
-
 void list_set_item(TracerImpl& tracer, const V& owner, const V& key, const V& value) {
   auto& list = *as<ListValue>(owner);
   auto& items = list.items;
   if (key->kind != ValueKind::Slice) {
-    const std::size_t size = items.size();
-    const std::size_t index = index_of(tracer, key, size, list.type ? "deque index out of range" : "list assignment index out of range");
-    unchanged(items, size);
-    tracer.note_mutation(owner);
+    const TracerImpl::Mark before = tracer.mark();
+    const std::size_t index = index_of(tracer, key, items.size(), list.type ? "deque index out of range" : "list assignment index out of range");
+    unchanged(tracer, owner, before);
+    if (list.type)
+      tracer.note_item(owner, place_key(index), value);
+    else
+      tracer.note_items(owner);
     items[index] = value;
     return;
   }
   if (list.type) break_graph(BreakReason::ErrorWhileTracing, "a slice of a deque");
-  const std::size_t size = items.size();
-  const Bounds bounds = slice_of(tracer, key, size);
+  const TracerImpl::Mark before = tracer.mark();
+  const Bounds bounds = slice_of(tracer, key, items.size());
   std::vector<V> fresh = tracer.sequence_items(value);
-  unchanged(items, size);
+  unchanged(tracer, owner, before);
   if (bounds.step == 1) {
     const Py_ssize_t stop = std::max(bounds.start, bounds.stop);
-    tracer.note_mutation(owner);
+    tracer.note_items(owner);
     items.erase(items.begin() + bounds.start, items.begin() + stop);
     items.insert(items.begin() + bounds.start, fresh.begin(), fresh.end());
     return;
   }
   if (Py_ssize_t(fresh.size()) != bounds.count)
     value_error(tracer, "attempt to assign sequence of size " + std::to_string(fresh.size()) + " to extended slice of size " + std::to_string(bounds.count));
-  tracer.note_mutation(owner);
+  tracer.note_items(owner);
   for (Py_ssize_t i = 0; i < bounds.count; ++i) items[std::size_t(bounds.start + i * bounds.step)] = fresh[std::size_t(i)];
 }
 
@@ -220,21 +291,19 @@ void list_delete_item(TracerImpl& tracer, const V& owner, const V& key) {
   auto& list = *as<ListValue>(owner);
   auto& items = list.items;
   if (key->kind != ValueKind::Slice) {
-    const std::size_t size = items.size();
-    const std::size_t index = index_of(tracer, key, size, list.type ? "deque index out of range" : "list assignment index out of range");
-    unchanged(items, size);
-    tracer.note_mutation(owner);
-    items.erase(items.begin() + std::ptrdiff_t(index));
-    return;
+    const TracerImpl::Mark before = tracer.mark();
+    const std::size_t index = index_of(tracer, key, items.size(), list.type ? "deque index out of range" : "list assignment index out of range");
+    unchanged(tracer, owner, before);
+    return erase_at(tracer, owner, index);
   }
   if (list.type) break_graph(BreakReason::ErrorWhileTracing, "a slice of a deque");
-  const std::size_t size = items.size();
-  const Bounds bounds = slice_of(tracer, key, size);
-  unchanged(items, size);
+  const TracerImpl::Mark before = tracer.mark();
+  const Bounds bounds = slice_of(tracer, key, items.size());
+  unchanged(tracer, owner, before);
   if (bounds.count == 0) return;
   std::vector<bool> gone(items.size());
   for (Py_ssize_t i = 0; i < bounds.count; ++i) gone[std::size_t(bounds.start + i * bounds.step)] = true;
-  tracer.note_mutation(owner);
+  tracer.note_items(owner);
   std::vector<V> left;
   for (std::size_t i = 0; i < items.size(); ++i)
     if (!gone[i]) left.push_back(items[i]);

@@ -230,8 +230,11 @@ V TracerImpl::array_operand(const V& value, const V& array) {
 
 V TracerImpl::index_number(const V& value) {
   if (value->kind == ValueKind::SymInt) return value;
-  if (V method = python_method(value, "__index__")) return call(method, {}, {});
-  return number_part(value);
+  V method = python_method(value, "__index__");
+  if (!method || PyType_IsSubtype(type_of(value), &PyLong_Type)) return number_part(value);  // an int is its own index
+  V number = call(method, {}, {});
+  if (type_of(number) != &PyLong_Type) break_graph(BreakReason::ErrorWhileTracing, "__index__ that gives " + describe(number));
+  return number;
 }
 
 std::optional<V> TracerImpl::try_operator(const BinaryMethods& row, bool in_place, const V& a, const V& b) {
@@ -278,11 +281,12 @@ V TracerImpl::binary(int op, const V& a, const V& b) {
     V result = binary(op, part, b);
     return result == part ? a : result;
   }
+  if (row.op == NB_REMAINDER)
+    if (V text = format_percent(a, b)) return text;
   if (V part = builtin_part(b)) return binary(op, a, part);
   if (auto* list = as<ListValue>(a)) {
     auto* other = as<ListValue>(b);
     if (row.op == NB_ADD && ((other && other->type.get() == list->type.get()) || in_place)) {
-      std::vector<V> items = sequence_items(b);
       V result = a;
       if (!in_place) {
         auto fresh = std::make_shared<ListValue>();
@@ -291,7 +295,7 @@ V TracerImpl::binary(int op, const V& a, const V& b) {
         fresh->longest = list->longest;
         result = fresh;
       }
-      std::vector<V> given{tracer.list(items)};
+      std::vector<V> given{b};
       Keywords no_keywords;
       container_method(result, "extend", given, no_keywords);
       return result;
@@ -337,7 +341,7 @@ V TracerImpl::binary(int op, const V& a, const V& b) {
   }
   if (row.op == NB_MULTIPLY && in_place && a->kind == ValueKind::List && !as<ListValue>(a)->type) {
     V repeated = binary(NB_MULTIPLY, a, b);
-    note_mutation(a);
+    note_items(a);
     as<ListValue>(a)->items = as<ListValue>(repeated)->items;
     return a;
   }
@@ -409,6 +413,12 @@ V TracerImpl::operator_method(const std::string& name, const V& owner, const V& 
   return nullptr;
 }
 
+bool TracerImpl::operator_method_known(const std::string& name) {
+  for (const BinaryRow& row : kBinary)
+    if (name == row.method || name == row.reflected) return true;
+  return std::find(std::begin(kComparisonMethod), std::end(kComparisonMethod), name) != std::end(kComparisonMethod) || name == "__divmod__" || name == "__rdivmod__";
+}
+
 V TracerImpl::unary(int opcode, const V& a) {
   if (is_array(a)) return array_unary(tracer, opcode, a);
   if (auto* symbolic = as<SymIntValue>(a)) {
@@ -456,6 +466,14 @@ std::optional<V> TracerImpl::try_comparison(int comparison, const V& a, const V&
 }
 
 V TracerImpl::compare(int comparison, const V& a, const V& b) {
+  // Containers in themselves have no end.
+  constexpr int kDeepest = 200;
+  struct Deeper {
+    int& depth;
+    explicit Deeper(int& counter) : depth(counter) { ++depth; }
+    ~Deeper() { --depth; }
+  } deeper(comparisons_);
+  if (comparisons_ > kDeepest) break_graph(BreakReason::UnsupportedObject, "a comparison of containers in containers");
   if (is_unwrapped_array(a) || is_unwrapped_array(b)) break_graph(BreakReason::UnsupportedArray, describe(is_unwrapped_array(a) ? a : b));
   const bool equality = comparison == Py_EQ || comparison == Py_NE;
   if (is_array(a) || is_array(b)) {
@@ -482,11 +500,12 @@ V TracerImpl::compare(int comparison, const V& a, const V& b) {
   const bool both_lists = a->kind == ValueKind::List && b->kind == ValueKind::List && as<ListValue>(a)->type.get() == as<ListValue>(b)->type.get();
   if (both_tuples || both_lists) {
     std::vector<V> left = sequence_items(a), right = sequence_items(b);
+    const Mark before = mark();
     if (equality && left.size() != right.size() && both_lists) return tracer.boolean(comparison == Py_NE);
     for (std::size_t i = 0; i < std::min(left.size(), right.size()); ++i) {
       // As CPython: identity first, then ==; the first difference decides the order.
       const bool same = left[i] == right[i] || truth(compare(Py_EQ, left[i], right[i]));
-      if (both_lists && (as<ListValue>(a)->items.size() != left.size() || as<ListValue>(b)->items.size() != right.size()))
+      if (both_lists && (written_since(a.get(), before) || written_since(b.get(), before)))
         break_graph(BreakReason::UnsupportedObject, "a list that its elements' __eq__ changes");
       if (same) continue;
       if (equality) return tracer.boolean(comparison == Py_NE);
@@ -499,10 +518,12 @@ V TracerImpl::compare(int comparison, const V& a, const V& b) {
     open(left);
     open(right);
     bool same = left.items.size() == right.items.size();
-    for (auto& [key, value] : left.items) {
-      if (!same) break;
+    const Mark before = mark();
+    for (std::size_t i = 0; same && i < left.items.size(); ++i) {
+      auto [key, value] = left.items[i];
       V other = dict_find(right, key.get());
       same = other && (other == value || truth(compare(Py_EQ, value, other)));
+      if (written_since(&left, before) || written_since(&right, before)) break_graph(BreakReason::UnsupportedObject, "a dict that an __eq__ changes");
     }
     const auto ordered = [](const DictValue& dict) { return dict.type.get() == reinterpret_cast<PyObject*>(&PyODict_Type); };
     if (same && ordered(left) && ordered(right))
@@ -561,8 +582,23 @@ bool TracerImpl::contains(const V& container, const V& item) {
       [[fallthrough]];
     case ValueKind::List: case ValueKind::Range: case ValueKind::Iterator:
       if (V method = python_method(container, "__contains__")) return truth(call(method, {item}, {}));
-      for (const V& element : sequence_items(container))
-        if (element == item || truth(compare(Py_EQ, element, item))) return true;
+      if (container->kind == ValueKind::Iterator || container->kind == ValueKind::Range) {
+        // Only as far as the item: what is behind it stays in an iterator.
+        V iterator = make_iterator(container);
+        while (V element = next(iterator)) {
+          if (element == item || truth(compare(Py_EQ, element, item))) return true;
+          check_limits();
+        }
+        return false;
+      }
+      {
+        const Mark before = mark();
+        for (const V& element : sequence_items(container)) {
+          const bool found = element == item || truth(compare(Py_EQ, element, item));
+          if (written_since(container.get(), before)) break_graph(BreakReason::UnsupportedObject, "a list that an __eq__ changes");
+          if (found) return true;
+        }
+      }
       return false;
     case ValueKind::Dict:
       return dict_find(*as<DictValue>(container), constant_key(item).get()) != nullptr;

@@ -449,7 +449,12 @@ bool TracerImpl::truth(const V& value) {
 
 bool TracerImpl::object_truth(const V& value) {
   PyTypeObject* type = type_of(value);
-  if (V method = python_method(value, "__bool__")) return truth(call(method, {}, {}));
+  if (V method = python_method(value, "__bool__")) {
+    V answer = call(method, {}, {});
+    PyObject* decided = constant_object(answer);
+    if (!decided || !PyBool_Check(decided)) break_graph(BreakReason::ErrorWhileTracing, "a __bool__ that gives no bool");
+    return decided == Py_True;
+  }
   static PyObject* const bool_name = PyUnicode_InternFromString("__bool__");
   V part = builtin_part(value);
   if (class_attribute(type, bool_name)) {

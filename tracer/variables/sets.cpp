@@ -48,7 +48,7 @@ Ref<> real_operand(TracerImpl& tracer, const V& value, bool& ordered) {
     Ref<> key = tracer.constant_key(items[i]);
     PyList_SET_ITEM(list.get(), Py_ssize_t(i), Py_NewRef(key.get()));
   }
-  if (value->kind != ValueKind::Dict && !(as<TupleValue>(value) && as<TupleValue>(value)->view_of)) return list;
+  if (value->kind != ValueKind::Dict) return list;
   // A dict is taken over with its hashes, which sizes the table differently.
   Ref<> dict = Ref<>::steal(PyDict_New());
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list.get()); ++i) PyDict_SetItem(dict.get(), PyList_GET_ITEM(list.get(), i), Py_None);
@@ -78,6 +78,29 @@ std::vector<V> TracerImpl::set_items(const SetValue& set) {
   return items;
 }
 
+namespace {
+
+/// An argument of a method of a set as it is now, for the log: what is in it, in its order. A set from outside is itself, since it
+/// will be at the exit what it is here.
+V logged_operand(TracerImpl& tracer, const V& argument, const Ref<>& real) {
+  V part = argument->kind == ValueKind::Set ? argument : tracer.builtin_part(argument);
+  if (part && part->kind == ValueKind::Set && part->source) return argument;
+  if (PyAnySet_Check(real.get())) {
+    auto copy = std::make_shared<SetValue>();
+    copy->real = Ref<>::steal(PySet_New(real.get()));
+    return copy;
+  }
+  std::vector<V> keys;
+  Ref<> list = Ref<>::steal(PySequence_List(real.get()));
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list.get()); ++i) keys.push_back(tracer.wrap_constant(tracer.keep(Ref<>::borrow(PyList_GET_ITEM(list.get(), i))).get()));
+  if (!PyDict_Check(real.get())) return tracer.tracer.tuple(std::move(keys));
+  auto dict = std::make_shared<DictValue>();
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list.get()); ++i) dict->items.emplace_back(Ref<>::borrow(PyList_GET_ITEM(list.get(), i)), tracer.none);
+  return dict;
+}
+
+}  // namespace
+
 void TracerImpl::add_to_set(SetValue& set, Ref<> item) {
   if (hashes_by_address(item.get())) set.ordered = false;
   const int done = PySet_Add(set.real.get(), item.get());
@@ -98,7 +121,8 @@ V set_operator(TracerImpl& tracer, int op, const V& a, const V& b) {
   Function function = op == NB_OR ? PyNumber_Or : op == NB_AND ? PyNumber_And : op == NB_SUBTRACT ? PyNumber_Subtract : op == NB_XOR ? PyNumber_Xor : nullptr;
   if (!function) return nullptr;
   // With a view the result is built in another way, in another order.
-  return new_set(checked(tracer, Ref<>::steal(function(left->real.get(), other.get()))), ordered && !is_view);
+  Ref<> first = is_view && left->frozen ? Ref<>::steal(PySet_New(left->real.get())) : left->real;
+  return new_set(checked(tracer, Ref<>::steal(function(first.get(), other.get()))), ordered && !is_view);
 }
 
 V set_comparison(TracerImpl& tracer, int comparison, const V& a, const V& b) {
@@ -111,8 +135,10 @@ V set_comparison(TracerImpl& tracer, int comparison, const V& a, const V& b) {
 V set_method(TracerImpl& tracer, const V& owner, const std::string& name, std::vector<V>& arguments) {
   auto& set = *as<SetValue>(owner);
   if (name == "__init__" && !set.frozen) {
+    std::vector<V> nothing;
+    if (PySet_GET_SIZE(set.real.get())) set_method(tracer, owner, "clear", nothing);
     if (arguments.empty()) return tracer.none;
-    return set_method(tracer, owner, "update", arguments);
+    return arguments.size() == 1 ? set_method(tracer, owner, "update", arguments) : nullptr;
   }
   struct Row {
     const char* name;
@@ -132,13 +158,17 @@ V set_method(TracerImpl& tracer, const V& owner, const std::string& name, std::v
     if (name == "pop" && !set.ordered && PySet_GET_SIZE(set.real.get()) > 1) break_graph(BreakReason::UnsupportedObject, "the order of a set");
     bool ordered = set.ordered;
     Ref<> real = Ref<>::steal(PyTuple_New(Py_ssize_t(arguments.size())));
+    std::vector<V> operands;
+    if (row.key && arguments.empty()) return nullptr;
     for (std::size_t i = 0; i < arguments.size(); ++i) {
       Ref<> argument;
       if (row.key) {
+        if (i > 0) return nullptr;
         argument = tracer.constant_key(arguments[i]);
         ordered = ordered && (name != "add" || !hashes_by_address(argument.get()));
       } else {
         argument = real_operand(tracer, arguments[i], ordered);
+        if (row.changes && owner->source) operands.push_back(logged_operand(tracer, arguments[i], argument));
       }
       PyTuple_SET_ITEM(real.get(), Py_ssize_t(i), Py_NewRef(argument.get()));
     }
@@ -146,8 +176,12 @@ V set_method(TracerImpl& tracer, const V& owner, const std::string& name, std::v
     Ref<> method = Ref<>::steal(PyObject_GetAttrString(set.real.get(), row.name));
     Ref<> result = checked(tracer, Ref<>::steal(PyObject_CallObject(method.get(), real.get())));
     if (row.changes) {
-      tracer.note_mutation(owner);
-      set.ordered = set.ordered && ordered;
+      // How many free places a set from outside has is not known, so neither is the order after this.
+      set.ordered = set.ordered && ordered && !owner->source;
+      if (row.key)
+        tracer.note_call(owner, row.name, Ref<>::borrow(PyTuple_GET_ITEM(real.get(), 0)), {});
+      else
+        tracer.note_call(owner, row.name, {}, std::move(operands));
       return result.get() == Py_None ? tracer.none : tracer.wrap_constant(tracer.keep(result).get());
     }
     if (PyAnySet_Check(result.get())) return new_set(result, ordered);

@@ -67,9 +67,12 @@ V text(TracerImpl& tracer, const V& value, bool repr) {
     }
     static PyObject* const names[] = {PyUnicode_InternFromString("__str__"), PyUnicode_InternFromString("__repr__")};
     PyObject* method = tracer.class_attribute(type, names[repr]);
-    if (method && PyFunction_Check(method)) {
+    if (method && tracer.is_python_method(method)) {
       return tracer.call(tracer.bind_class_attribute(method, value, type), {}, {});
     }
+    if (!repr && method && Py_TYPE(method) == &PyWrapperDescr_Type && PyDescr_TYPE(method) == &PyBaseObject_Type) return text(tracer, value, true);
+    if (repr && method && Py_TYPE(method) == &PyWrapperDescr_Type && PyDescr_TYPE(method) == &PyBaseObject_Type)
+      break_graph(BreakReason::UnsupportedObject, "formats " + describe(value));
     if (V part = tracer.builtin_part(value)) return text(tracer, part, repr);
     if (V part = tracer.number_part(value); part != value) return text(tracer, part, repr);
     if (auto* instance = as<InstanceValue>(value);
@@ -104,9 +107,11 @@ V format_of(TracerImpl& tracer, const V& value, const V& specification) {
     static PyObject* const name = PyUnicode_InternFromString("__format__");
     PyTypeObject* type = tracer.type_of(value);
     PyObject* method = tracer.class_attribute(type, name);
-    if (method && PyFunction_Check(method))
+    if (method && tracer.is_python_method(method))
       return tracer.call(tracer.bind_class_attribute(method, value, type), {specification ? specification : tracer.tracer.string("")}, {});
-    if (V part = tracer.number_part(value); part != value && object) return format_of(tracer, part, specification);
+    // C code formats what a derived class is; with nothing to go by it asks for str().
+    if (!format || PyUnicode_GET_LENGTH(format) == 0) return str_of(tracer, value);
+    if (V part = tracer.number_part(value); part != value && object && method && PyDescr_TYPE(method) != &PyBaseObject_Type) return format_of(tracer, part, specification);
     if (V part = tracer.builtin_part(value); part && part->kind == ValueKind::Object && method && PyDescr_TYPE(method) != &PyBaseObject_Type)
       return format_of(tracer, part, specification);
   }

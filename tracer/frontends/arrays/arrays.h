@@ -31,6 +31,7 @@ struct ArrayInfo {
   const void* storage = nullptr;             // identity of the memory owner (torch StorageImpl; NumPy: ultimate base)
   bool requires_grad = false;
   bool is_leaf = true;
+  bool inference = false;                    // torch: made in inference mode
   bool writeable = true;
   bool parameter = false;                    // exact type torch.nn.Parameter
   std::uint64_t key_set = 0;
@@ -82,6 +83,9 @@ bool torch_grad_enabled();
 /// A word that differs whenever inference mode, autocast, function/dispatch modes,
 /// functorch or forward-mode levels, default dtype or device or the deterministic flag differ; 0 in a fresh process.
 std::uint64_t torch_modes();
+/// Whether hooks on what autograd saves are set (torch.autograd.graph.saved_tensors_hooks, torch.utils.checkpoint), which see each
+/// tensor that eager would save.
+bool torch_saved_tensors_hooks();
 /// nullptr, or which mode is on that gives torch's operations another meaning than the one framejit compiles.
 const char* torch_modes_refusal();
 /// np.geterr() as KernelStatus bits that are not 'ignore'; and whether anything but warn/ignore is set.

@@ -137,7 +137,7 @@ bool read_torch(PyObject* tensor, ArrayView& view) {
   if (code >= TorchLayout::kDTypeCodes || layout->dtype_of_code[code] < 0) return false;
   view.key_set = read_at<std::uint64_t>(implementation, layout->key_set);
   // Only these are known to keep sizes, strides and storage where we look.
-  if (view.key_set != layout->plain_keys && view.key_set != layout->plain_keys_with_gradient) return false;
+  if (!layout->is_plain(view.key_set)) return false;
   view.dtype = DType(layout->dtype_of_code[code]);
   view.rank = int(read_at<std::uint64_t>(implementation, layout->rank));
   if (view.rank <= layout->inline_rank) {
@@ -167,7 +167,7 @@ bool make_quick_torch(PyObject* tensor, QuickCheck& check) {
   check.key_set = read_at<std::uint64_t>(implementation, layout->key_set);
   if (check.dtype_code >= TorchLayout::kDTypeCodes || layout->dtype_of_code[check.dtype_code] < 0) return false;
   // Of other key sets it is not known where sizes and memory are.
-  if (check.key_set != layout->plain_keys && check.key_set != layout->plain_keys_with_gradient) return false;
+  if (!layout->is_plain(check.key_set)) return false;
   check.alignment = std::uint8_t(std::min<std::size_t>(8, size_in_bytes(DType(layout->dtype_of_code[check.dtype_code]))));
   return true;
 }
@@ -229,6 +229,7 @@ ArrayInfo describe_torch(PyObject* tensor) {
   info.requires_grad = view.requires_grad;
   info.is_leaf = !info.requires_grad || attribute_is_true(tensor, "is_leaf");
   info.key_set = view.key_set;
+  info.inference = view.key_set == layout.inference_keys;
   if (!view.aligned) info.unsupported = "memory that is not aligned to its dtype";
   return info;
 }
@@ -289,7 +290,7 @@ Ref<> view_torch(PyObject* base, DType dtype, std::span<const std::int64_t> shap
 void* torch_data(PyObject* tensor) {
   ArrayView view;
   if (read_torch(tensor, view)) return view.data;
-  // Of a key set that guards don't know: what is made in inference mode.
+  // Of a key set that guards don't know.
   Ref<> address = Ref<>::steal(PyObject_CallMethod(tensor, "data_ptr", nullptr));
   void* data = address ? PyLong_AsVoidPtr(address.get()) : nullptr;
   PyErr_Clear();

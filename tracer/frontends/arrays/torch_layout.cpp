@@ -100,7 +100,9 @@ bool calibrate(TorchLayout& layout) {
   const Ref<> conj = torch_evaluate("torch.zeros((3,), device='cpu', dtype=torch.complex64).conj()");
   const Ref<> negative = torch_evaluate("torch.zeros((3,), device='cpu', dtype=torch.complex64).conj().imag");
   const Ref<> real = torch_evaluate("torch.zeros((3,), device='cpu', dtype=torch.complex64).imag");
-  if (!shaped || !wide || !shifted || !many || !leaf || !complex || !conj || !negative || !real) return false;
+  const Ref<> inference = torch_evaluate(
+      "(lambda mode: (mode.__enter__(), torch.empty((7, 11, 13), device='cpu', dtype=torch.float32), mode.__exit__(None, None, None))[1])(torch.inference_mode())");
+  if (!inference || !shaped || !wide || !shifted || !many || !leaf || !complex || !conj || !negative || !real) return false;
 
   // The implementation: directly in the Python object, or behind a flag (older releases).
   const auto implementation = only(16, 32, 8, [&](int offset) {
@@ -171,6 +173,7 @@ bool calibrate(TorchLayout& layout) {
   if (layout.neg_bit == 0 || (layout.neg_bit & (layout.neg_bit - 1)) != 0) return false;
   layout.plain_keys = word(base, *keys);
   layout.plain_keys_with_gradient = word(impl(leaf), *keys);
+  layout.inference_keys = word(impl(inference), *keys);
 
   std::memset(layout.dtype_of_code, -1, sizeof layout.dtype_of_code);
   constexpr struct {
@@ -189,7 +192,7 @@ bool calibrate(TorchLayout& layout) {
     layout.dtype_of_code[code] = std::int8_t(row.dtype);
   }
   if (layout.dtype_of_code[6] != int(DType::F32)) return false;
-  for (const Ref<>& probe : {shaped, wide, shifted, many, leaf, complex})
+  for (const Ref<>& probe : {shaped, wide, shifted, many, leaf, complex, inference})
     if (!reads_back(layout, probe)) return false;
   for (const char* expression : {"torch.empty((), device='cpu')", "torch.empty((0, 3), device='cpu')", "torch.empty((2, 3, 4, 5, 6), device='cpu').permute(4, 2, 0, 1, 3)",
                                  "torch.empty((1,) * 9, device='cpu').expand((2,) * 9)", "torch.ones((9,), device='cpu', dtype=torch.int16)[3:5]"}) {

@@ -28,6 +28,8 @@ struct TorchLayout {
   bool (*requires_grad)(const void* implementation) = nullptr;
   std::uint64_t conj_bit = 0, neg_bit = 0;
   std::uint64_t plain_keys = 0, plain_keys_with_gradient = 0;  // key sets of ordinary CPU tensors
+  std::uint64_t inference_keys = 0;  // of one made in inference mode
+  bool is_plain(std::uint64_t keys) const { return keys == plain_keys || keys == plain_keys_with_gradient || keys == inference_keys; }
   static constexpr int kDTypeCodes = 64;
   std::int8_t dtype_of_code[kDTypeCodes];     // DType or -1
 };

@@ -213,6 +213,30 @@ std::uint64_t torch_modes() {
   return word;
 }
 
+bool torch_saved_tensors_hooks() {
+  static PyObject* const top = torch_attribute({"_C", "_autograd", "_top_saved_tensors_default_hooks"});
+  const Ref<> hooks = top != nullptr ? Ref<>::steal(PyObject_CallOneArg(top, Py_True)) : Ref<>();
+  PyErr_Clear();
+  return hooks.get() != Py_None;
+}
+
+InferenceMode::InferenceMode(bool wanted, bool on) {
+  if (!wanted) return;
+  static PyObject* const maker = torch_attribute({"_C", "_InferenceMode"});
+  Ref<> mode = maker ? Ref<>::steal(PyObject_CallOneArg(maker, on ? Py_True : Py_False)) : Ref<>();
+  if (mode && Ref<>::steal(PyObject_CallMethod(mode.get(), "__enter__", nullptr))) mode_ = std::move(mode);
+  PyErr_Clear();
+}
+
+InferenceMode::~InferenceMode() {
+  if (!mode_) return;
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  Ref<>::steal(PyObject_CallMethod(mode_.get(), "__exit__", "OOO", Py_None, Py_None, Py_None));
+  PyErr_Clear();
+  PyErr_Restore(type, value, traceback);
+}
+
 std::optional<DType> torch_autocast_dtype() {
   if (!(torch_modes() & torch_mode_bits::kAutocast)) return std::nullopt;
   const Getters* get = getters();

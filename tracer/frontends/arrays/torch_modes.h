@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "frame_hook/cpython/ref.h"
 #include "runtime/base/dtype.h"
 
 namespace fj {
@@ -14,6 +15,17 @@ constexpr std::uint64_t kInference = 1, kDeterministic = 2, kAutocast = 4, kOthe
 constexpr int kAutocastDtype = 8, kDefaultDtype = 16, kFunctionModes = 24, kDispatchModes = 32, kFunctorchLevel = 40, kForwardLevel = 48;
 constexpr std::uint64_t field(int shift) { return std::uint64_t(0xff) << shift; }
 }  // namespace torch_mode_bits
+
+/// torch's inference mode on or off while it exists; nothing happens if it is not `wanted`.
+class InferenceMode {
+ public:
+  InferenceMode(bool wanted, bool on);
+  ~InferenceMode();
+  InferenceMode(const InferenceMode&) = delete;
+
+ private:
+  Ref<> mode_;
+};
 
 /// The dtype autocast on the CPU casts to; nothing: it is off.
 std::optional<DType> torch_autocast_dtype();

@@ -1,0 +1,73 @@
+"""framejit in a subinterpreter, where its extension cannot be loaded: every function stays as it is."""
+import contextlib
+import functools
+import warnings
+
+from framejit._errors import BackendError, Error, GraphBreakError  # noqa: F401
+
+REASON = "framejit compiles nothing in a subinterpreter; everything runs as without it"
+
+
+def in_subinterpreter():
+    try:  # CPython's own module, under its name of 3.13 and before
+        import _interpreters as interpreters
+    except ImportError:
+        try:
+            import _xxsubinterpreters as interpreters
+        except ImportError:
+            return False
+    return interpreters.get_current() != interpreters.get_main()
+
+
+@functools.cache
+def _notice_once():
+    warnings.warn(REASON, RuntimeWarning, stacklevel=3)
+
+
+def compile(function=None, *, backend=None, **options):
+    if function is None:
+        return compile
+    if not callable(function) and not isinstance(function, (staticmethod, classmethod)):
+        raise TypeError(f"framejit.compile takes a function, a module or another callable object, not {function!r}")
+    _notice_once()
+    return function
+
+
+def disable(function=None):
+    return disable if function is None else function
+
+
+@contextlib.contextmanager
+def options(**changes):
+    yield
+
+
+def explain(function):
+    raise Error(REASON)
+
+
+def _refused(*arguments, **keywords):
+    """Means something only where it is compiled."""
+    raise Error(REASON)
+
+
+grad = hessian = jacobian = jvp = value_and_grad = vjp = vmap = _refused
+
+
+def _nothing(*arguments, **keywords):
+    """Has something to do only where something is compiled."""
+
+
+graph_break = mark_dynamic = reset = set_logs = register_backend = _nothing
+
+
+def is_compiling():
+    return False
+
+
+def cache_info():
+    return {}
+
+
+__all__ = ["BackendError", "Error", "GraphBreakError", "cache_info", "compile", "disable", "explain", "grad", "graph_break", "hessian",
+           "is_compiling", "jacobian", "jvp", "mark_dynamic", "options", "register_backend", "reset", "set_logs", "value_and_grad", "vjp", "vmap"]
