@@ -18,5 +18,6 @@ else:
     from framejit._backends import register_backend
     from framejit._errors import BackendError, Error, GraphBreakError
     from framejit._explain import explain
+    from framejit._transforms import grad, hessian, jacobian, jvp, value_and_grad, vjp, vmap
 
     __all__ = [*_uncompiled.__all__, "CompiledFunction", "Graph"]

@@ -46,6 +46,14 @@ def explain(function):
     raise Error(REASON)
 
 
+def _refused(*arguments, **keywords):
+    """Means something only where it is compiled."""
+    raise Error(REASON)
+
+
+grad = hessian = jacobian = jvp = value_and_grad = vjp = vmap = _refused
+
+
 def _nothing(*arguments, **keywords):
     """Has something to do only where something is compiled."""
 
@@ -61,5 +69,5 @@ def cache_info():
     return {}
 
 
-__all__ = ["BackendError", "Error", "GraphBreakError", "cache_info", "compile", "disable", "explain", "graph_break", "is_compiling",
-           "mark_dynamic", "options", "register_backend", "reset", "set_logs"]
+__all__ = ["BackendError", "Error", "GraphBreakError", "cache_info", "compile", "disable", "explain", "grad", "graph_break", "hessian",
+           "is_compiling", "jacobian", "jvp", "mark_dynamic", "options", "register_backend", "reset", "set_logs", "value_and_grad", "vjp", "vmap"]

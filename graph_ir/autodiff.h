@@ -37,8 +37,10 @@ class GradientFlow {
 
 /// An operation without a rule stands between an output and a wanted input.
 struct NoDerivative : std::runtime_error {
-  NoDerivative(Op op) : std::runtime_error("no derivative of " + std::string(name(op))), op(op) {}
+  NoDerivative(Op op, Location location)
+      : std::runtime_error("no derivative of " + std::string(name(op))), op(op), location(std::move(location)) {}
   Op op;
+  Location location;
 };
 
 /// One operation passed on the way back.
@@ -47,6 +49,11 @@ struct BackwardStep {
   std::vector<ValueId> into;  // those that get a cotangent from it
   bool reads;                 // its derivative needs values of the forward graph, which eager saves
 };
+
+/// Adds to the graph the nodes that compute the gradients of `wanted`, from a cotangent for each value in `of`. Wanted values
+/// may be any: what lies before them is not derived. Invalid: no path from it to a value in `of`. Throws NoDerivative.
+std::vector<ValueId> add_gradients(Graph& graph, std::span<const ValueId> wanted, std::span<const ValueId> of,
+                                   std::span<const ValueId> cotangents, std::vector<BackwardStep>* steps = nullptr);
 
 /// The graph with its backward nodes behind it.
 struct Joint {

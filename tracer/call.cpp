@@ -138,7 +138,8 @@ V TracerImpl::call_object(const V& callable, PyObject* object, std::vector<V> po
     try {
       return run_handler(tracer, handler, {positional, keywords});
     } catch (const BreakGraph& refused) {
-      if (refused.reason != BreakReason::UnsupportedOperation || !goes_on_without_row(object)) throw;
+      if ((refused.reason != BreakReason::UnsupportedOperation && refused.reason != BreakReason::Gradient) || !goes_on_without_row(object))
+        throw;
       try {
         return call_without_row(callable, object, positional, keywords);
       } catch (const BreakGraph& again) {
@@ -168,6 +169,7 @@ V TracerImpl::call_without_row(const V& callable, PyObject* object, std::vector<
     guard_value(value);
     if (mark == "is_compiling") return true_value;
     if (mark == "graph_break") break_graph(BreakReason::UserRequest, source_text());
+    if (V made = transform(mark, positional)) return made;
   }
   if (PyType_Check(object)) {
     guard_value(value);

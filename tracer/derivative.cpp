@@ -240,6 +240,7 @@ const Derivative::Backward& Derivative::compiled(int number, const std::string& 
     made.next = Derivative::of(made.graph, differentiated);
     if (made.next) {
       made.next->compile_ = compile_;
+      made.next->externs_ = externs_;
       made.graph = made.next->forward_;
     }
   }
@@ -336,7 +337,7 @@ Ref<> Derivative::backward(int number, PyObject* saved, PyObject* cotangents, co
     }
   } owned{outputs};
   const std::vector<Library> libraries(graph.outputs.size(), Library::Torch);
-  SegmentHost host(libraries, nullptr);
+  SegmentHost host(libraries, externs_.get());
   Call call;
   call.host = &host;
   call.inputs = inputs;

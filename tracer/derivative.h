@@ -26,6 +26,7 @@
 #include "graph_ir/graph.h"
 #include "runtime/host.h"
 #include "runtime/program.h"
+#include "tracer/extern_table.h"
 
 namespace fj {
 
@@ -42,6 +43,8 @@ class Derivative : public std::enable_shared_from_this<Derivative> {
   const Graph& forward() const { return forward_; }
   using Compile = std::function<std::unique_ptr<Program>(const Graph&)>;
   void compile_with(Compile compile) { compile_ = std::move(compile); }
+  /// The library calls of both programs.
+  void call_with(std::shared_ptr<const ExternTable> externs) { externs_ = std::move(externs); }
 
   /// After forward has run: gives the outputs that need a gradient their grad_fn. False: a Python error is set.
   bool link(std::span<const ArrayRef> inputs, std::span<ArrayRef> outputs, std::span<const std::int64_t> symbols) const;
@@ -75,6 +78,7 @@ class Derivative : public std::enable_shared_from_this<Derivative> {
   std::vector<Node> nodes_;
   bool reads_written_ = false;
   Compile compile_;
+  std::shared_ptr<const ExternTable> externs_;
   std::map<std::tuple<int, std::string, std::vector<bool>>, Backward> backwards_;
 };
 

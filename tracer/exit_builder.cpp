@@ -411,6 +411,7 @@ int ExitBuilder::build_instance(const V& value, InstanceValue& instance) {
 }
 
 int ExitBuilder::output_of(ValueId value, Library library, const Strides& strides, bool scalar, bool inference) {
+  if (!t_.batches.empty()) t_.check_example(value);
   RecipeStep& made = step(scalar ? RecipeOp::OutputScalar : RecipeOp::Output);
   made.index = std::int64_t(t_.graph->outputs.size());
   t_.graph->outputs.push_back({value, strides});
@@ -699,6 +700,7 @@ void ExitBuilder::derive() {
     segment_->eager_gradient = true;
     return;
   }
+  segment_->derivative->call_with(t_.externs);
   segment_->graph = std::make_shared<Graph>(segment_->derivative->forward());
   segment_->output_library.resize(segment_->graph->outputs.size(), Library::Torch);
 }
@@ -730,10 +732,18 @@ std::unique_ptr<Segment> ExitBuilder::finish(const Frame& frame, const V* result
     }
   }
   build_effects();
+  if (!t_.followed.empty() && !t_.graph->writes.empty())
+    break_graph(BreakReason::MutationOfInput, "an array from outside is written in a function that branches on data");
+  for (const TracerImpl::Followed& followed : t_.followed) {
+    segment_->conditions.push_back({int(t_.graph->outputs.size()), followed.outcome});
+    t_.graph->outputs.push_back({followed.condition, std::nullopt});
+    segment_->output_library.push_back(Library::Numpy);
+  }
   recipe.steps = std::move(steps_);
   for (RecipeStep& effect : effects_) recipe.steps.push_back(std::move(effect));
   segment_->inputs = t_.graph_inputs;
-  if (t_.uses_numpy)
+  // Derivatives have no eager meaning that could report floating-point conditions.
+  if (t_.uses_numpy && !t_.request.follow)
     segment_->collects = t_.collected_conditions() & (kFloatDivide | kFloatOverflow | kFloatUnderflow | kFloatInvalid);
   segment_->nodes = int(t_.graph->nodes.size());
   segment_->graph = t_.graph;

@@ -17,6 +17,8 @@
 
 #include "frame_hook/cpython/cpython.h"
 #include "graph_ir/autodiff.h"
+#include "graph_ir/batch.h"
+#include "graph_ir/evaluate.h"
 #include "tracer/frontends/frontend.h"
 #include "tracer/extern_table.h"
 #include "tracer/tracer.h"
@@ -396,13 +398,14 @@ class TracerImpl {
   ValueId read(const ArrayValue& array);
   void write(ArrayValue& array, ValueId value);
   void ensure_input(FakeStorage& storage);
-  ValueId float_input(const V& value);
+  /// `always`: an input though it has not changed yet.
+  ValueId float_input(const V& value, bool always = false);
   void note_torch();
   void note_array(const ArrayValue& array);               // guards of the library's modes
   void check_overlaps();
-  // ---- gradients (variables/arrays.cpp). Asked where grad mode is on outside: else nothing needs one.
+  // ---- gradients (variables/arrays.cpp). Inputs need one where grad mode is on outside, and what is derived here (transforms.cpp).
   bool requires_gradient(const ArrayValue& array);
-  bool requires_gradient(ValueId value) { return modes_outside().grad && flow.needs(value); }
+  bool requires_gradient(ValueId value) { return flow.needs(value); }
   /// The value as a constant of the derivative.
   ValueId stopped(ValueId value);
   GradientFlow flow{*graph};
@@ -419,6 +422,27 @@ class TracerImpl {
   const Modes& modes_outside() const { return modes_outside_; }
   /// The floating-point conditions that operations added until now may have to report.
   std::uint32_t collected_conditions();
+
+  // ---- transformations of the graph so far (transforms.cpp)
+  /// What the functions of framejit/_transforms.py mean that have a marker. Null: none of these.
+  V transform(const std::string& marker, const std::vector<V>& arguments);
+  /// A branch on data, where these are followed: how it goes in this call.
+  bool follow(const ArrayValue& array);
+  /// The value may not be used here: it belongs to one example of a function that has been batched.
+  void check_example(ValueId value);
+  bool depends_on_example(ValueId value);
+  struct Batch {
+    std::vector<Batched> examples;
+    Dependence dependence;
+    bool ended;
+  };
+  std::vector<Batch> batches;
+  int batch_depth = 0;                // not ended
+  struct Followed {
+    ValueId condition;
+    bool outcome;
+  };
+  std::vector<Followed> followed;
 
   // ---- side effects (side_effects.cpp)
   std::vector<Effect> effects;       // of what came from outside, in program order
@@ -475,6 +499,8 @@ class TracerImpl {
   std::set<ValueId> in_memory_;      // contents of some array
   std::unordered_map<SourceRef, SymbolId> string_lengths_;
   std::vector<Ref<>> kept_;
+  std::unordered_map<std::uint32_t, DenseArray> evaluated_;  // values a followed condition is made of, as in this call
+  const DenseArray* evaluated(ValueId value, std::span<const std::int64_t> symbols);
   struct Write {
     const Value* owner;
     std::uint64_t number;            // the owner's; 0: it was there before anything else

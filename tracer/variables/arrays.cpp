@@ -191,9 +191,9 @@ void TracerImpl::note_memory(ValueId contents) {
 }
 
 bool TracerImpl::requires_gradient(const ArrayValue& array) {
-  if (array.library != Library::Torch || array.stops_gradient || !modes_outside().grad) return false;
+  if (array.library != Library::Torch || array.stops_gradient) return false;
   auto* base = static_cast<ArrayValue*>(array.storage->input_array);
-  if (base && base->requires_grad) return true;
+  if (base && base->requires_grad && modes_outside().grad) return true;
   return array.storage->contents.valid() && flow.needs(array.storage->contents);
 }
 
@@ -224,6 +224,7 @@ ValueId TracerImpl::read(const ArrayValue& array) {
     if (!modes_outside().grad) break_graph(BreakReason::Gradient, "enable_grad() inside of no_grad()");
     if (storage.written_without_gradient) break_graph(BreakReason::Gradient, "it is read after it was written under no_grad()");
   }
+  if (!batches.empty()) check_example(storage.contents);
   if (storage.inference && !modes.inference && inference_read_at < 0) inference_read_at = step;
   if (array.contents.valid() && array.contents_version == storage.version) return array.contents;
   ValueId value = storage.contents;
@@ -280,6 +281,8 @@ void TracerImpl::write(ArrayValue& array, ValueId value) {
     }
   }
   const Type& type = graph->type(value);
+  if (storage.batch_depth < batch_depth && depends_on_example(value))
+    break_graph(BreakReason::OneExample, "`" + source_text() + "` writes into an array from outside the function that is batched");
   FJ_CHECK(type.dtype == array.dtype && type.shape == array.shape, "a write of " + text(type) + " into another type");
   const Location where = location();
   std::vector<ValueId> contents{storage.contents};

@@ -263,11 +263,13 @@ bool TracerImpl::guard_value(ObjectValue& value) {
   return true;
 }
 
-ValueId TracerImpl::float_input(const V& value) {
+ValueId TracerImpl::float_input(const V& value, bool always) {
   auto* held = as<ObjectValue>(value);
-  if (!request.generalise.float_inputs || request.generalise.never_dynamic || !held || !held->source || held->guarded_value ||
-      !PyFloat_CheckExact(held->object.get()) || !has_name(request.generalise.sources, held->source->text()))
-    return {};
+  if (!request.generalise.float_inputs || request.generalise.never_dynamic || !held || !held->source || held->guarded_value) return {};
+  // np.float64 is a float, and holds its number where a float does.
+  PyObject* object = held->object.get();
+  if (!PyFloat_CheckExact(object) && !(PyFloat_Check(object) && numpy_scalar_dtype(object))) return {};
+  if (!always && !has_name(request.generalise.sources, held->source->text())) return {};
   auto [known, fresh] = float_inputs_.emplace(held->source, ValueId{});
   if (fresh) {
     guard_type(*held);
@@ -429,6 +431,7 @@ bool TracerImpl::truth(const V& value) {
     case ValueKind::Instance: return object_truth(value);
     case ValueKind::SymInt: return !decide(as<SymIntValue>(value)->expression, Py_EQ, 0);
     case ValueKind::Array:
+      if (request.follow) return follow(*as<ArrayValue>(value));
       break_graph(BreakReason::BranchOnData, "`" + source_text() + "` tests " + describe(value));
     case ValueKind::Tuple: return !sequence_items(value).empty();
     case ValueKind::List: return !as<ListValue>(value)->items.empty();
