@@ -124,6 +124,10 @@ SegmentStatus Segment::run(const FrameValues& values, const GuardBindings& bindi
       }
       // A float that changes between calls is an array of one element where it lies.
       if (!data) data = PyFloat_CheckExact(object) ? &reinterpret_cast<PyFloatObject*>(object)->ob_fval : data_pointer(object);
+      // Kernels read what does not vary in a loop before it, also where the loop has no step: an element of an array that has none
+      // and whose strides are 0, as NumPy's often are. torch gives such an array no memory.
+      alignas(64) static std::byte nothing[4096] = {};
+      if (!data) data = nothing;
       held.hold(data, object);
     }
   }
