@@ -186,3 +186,12 @@ def test_loops_over_rows_that_write_stay_linear(lib):
 @pytest.mark.skipif(torch is None, reason="needs torch")
 def test_permute_without_dimensions_is_a_type_error():
     check(Case("torch", "def f(x):\n    y = x + 1\n    return y.permute(*reversed(range(y.ndim)))\n", ["ARGS = [make(())]"] * 2))
+
+
+@pytest.mark.skipif(torch is None, reason="needs torch")
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int32"])
+def test_an_array_without_elements_or_memory_is_not_read(dtype):
+    # NumPy's strides of such an array are 0, so its element did not vary in the loop and was read before it.
+    z = torch.from_numpy(np.ones((0, 3), "f4")[:, 0].astype("f4")).to(getattr(torch, dtype))
+    w = torch.from_numpy(np.zeros((0, 6), "f4")).to(getattr(torch, dtype))
+    same_as_eager(lambda z, w: (z.sum(), z + 1, w.sum(0), w.sum(), w * 2), z, w)
