@@ -129,7 +129,8 @@ V spread(Tracer& tracer, const char* name, bool root, const Arguments& arguments
   // torch warns where the correction leaves no degree of freedom.
   SymDim count = 1;
   for (std::int64_t axis : axes) count = count * x->shape[axis];
-  if (tracer.decide(count, Py_LE, std::int64_t(std::ceil(correction)))) unsupported(std::string(name) + "() of too few elements");
+  // It counts elements, of which an empty tensor has none whatever the axes.
+  if (tracer.decide(product(x->shape), Py_EQ, 0) || tracer.decide(count, Py_LE, std::int64_t(std::ceil(correction)))) unsupported(std::string(name) + "() of too few elements");
   ValueId value = in_compute_dtype(tracer, tracer.read(*x), [&](ValueId wide) {
     ValueId result = variance(tracer, wide, axes, correction, p.flag("keepdim", false));
     if (!root) return result;
