@@ -598,9 +598,14 @@ void arrange_scan(Kernel kernel, Body body, LoweredProgram& program) {
   statements.push_back(accumulator_statement(StatementKind::Initialise, stage.accumulator));
   for (Statement& statement : nest({axis}, std::move(inner))) statements.push_back(std::move(statement));
 
-  // Vector lanes are independent scans, if there is a dimension for them inside the axis.
+  // Vector lanes are independent scans, if there is a dimension for them inside the axis; else they scan together, where the order of
+  // additions may change.
   std::vector<std::uint32_t> outer = body.rows;
-  if (!outer.empty() && outer.back() > axis) {
+  const auto& info = kernel.accumulators[stage.accumulator];
+  const bool any_order = !is_float(info.dtype) || info.reduction == Reduction::Sum;
+  if (outer.empty() || outer.back() < axis) {
+    if (any_order) kernel.vector_var = VarId{axis};
+  } else {
     kernel.vector_var = VarId{outer.back()};
     outer.pop_back();
     if (outer.empty())
