@@ -384,12 +384,14 @@ std::vector<Jam> transposed_blocks(const Kernel& kernel, const Body& body) {
   const auto row = gathered_along(kernel, body);
   if (!row) return {};
   int work = 0;
+  bool small = true;  // elements of which a register holds more than a block
   for (const Expr& expr : kernel.expressions) {
+    small = small && (!is_float(expr.dtype) && size_in_bytes(expr.dtype) < 4);
     work += expr.kind == ExprKind::Pointwise ? instructions(expr) : 0;
     if (expr.predicate.valid() || !expr.address.dynamic.empty()) return {};
   }
   const auto extent = kernel.variables[row->index].extent.constant();
-  if (work > kTransposedInstructions || (extent && *extent < kGatherBlock)) return {};
+  if (small || work > kTransposedInstructions || (extent && *extent < kGatherBlock)) return {};
   return {{*row, kGatherBlock}};
 }
 
