@@ -333,3 +333,23 @@ def test_a_number_that_does_not_fit_is_refused_as_eager_refuses_it():
               lambda x, k: x * k + k / (x + 1)):
         graphs_for(f, [(x, k) for k in (1.5, 2.5, 1e300, 0.5, -1e300)])
         graphs_for(f, [(x, 1e300), (x.half(), 70000.0), (x.half(), 1.5)])
+
+
+@needs_torch
+def test_parameters_whose_sizes_change_with_the_input_s():
+    def f(x, y, weight, bias):
+        return x + torch.nn.functional.layer_norm(y, (y.shape[-1],), weight, bias)
+
+    framejit.reset()
+    compiled = framejit.compile(f)
+    for n, k in ((8, 3), (16, 4), (24, 5)):
+        arguments = [torch.randn(2, n, k), torch.randn(2, n, k), torch.randn(k), torch.randn(k)]
+        gradients = []
+        for run in (f, compiled):
+            leaves = [array.clone().requires_grad_() for array in arguments]
+            run(*leaves).square().sum().backward()
+            gradients.append([leaf.grad for leaf in leaves])
+        for eager, ours in zip(*gradients):
+            torch.testing.assert_close(ours, eager, rtol=1e-4, atol=1e-4)
+    info = framejit.cache_info()
+    assert info["graphs"] == 2 and info["internal_errors"] == 0

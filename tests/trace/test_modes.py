@@ -141,6 +141,20 @@ def test_gradients_meet_inference_tensors_as_in_eager():
     agrees(f, lambda: torch.arange(3.0), breaks=2)
 
 
+@needs_torch
+def test_requires_grad_of_what_it_is_anyway_is_nothing():
+    def f(x):
+        y = (x * 2).requires_grad_(False)
+        return y.detach().requires_grad_(False) + 1
+
+    def leaf(x):
+        return (x * 2).requires_grad_() * 3
+
+    assert len(agrees(f, lambda: torch.arange(3.0)).graphs) == 1
+    agrees(leaf, lambda: torch.arange(3.0), breaks=1)
+    agrees(leaf, lambda: torch.arange(3.0, requires_grad=True))
+
+
 # ---- autocast
 
 @needs_torch
