@@ -55,6 +55,28 @@ bool is_settled(PyTypeObject* type) {
   return text == "torch" || text == "numpy" || text.rfind("torch.", 0) == 0 || text.rfind("numpy.", 0) == 0;
 }
 
+/// What an abstract class says of a class of the user's holds until some class is registered somewhere, which moves a number that
+/// the module abc keeps, or the class itself changes.
+void guard_abstract_answer(TracerImpl& t, PyTypeObject* type, PyTypeObject* base) {
+  static PyObject* const hook_name = PyUnicode_InternFromString("__subclasshook__");
+  PyObject* hook = t.class_attribute(base, hook_name);
+  Ref<> module = Ref<>::steal(PyObject_GetAttrString(reinterpret_cast<PyObject*>(base), "__module__"));
+  PyErr_Clear();
+  const std::string home = module && PyUnicode_Check(module.get()) ? text_of(module.get()) : "";
+  // Python's own look for methods; C's has no opinion.
+  if (hook != fj_type_lookup(&PyBaseObject_Type, hook_name) && home != "collections.abc" && home != "typing" && home != "contextlib")
+    break_graph(BreakReason::UnsupportedObject, std::string("isinstance of the abstract class ") + base->tp_name);
+  static PyObject* const token = [] {
+    Ref<> abc = Ref<>::steal(PyImport_ImportModule("_abc"));
+    return abc ? PyObject_GetAttrString(abc.get(), "get_cache_token") : nullptr;
+  }();
+  static PyObject* const nothing = PyTuple_New(0);
+  Ref<> number = token ? Ref<>::steal(PyObject_CallNoArgs(token)) : Ref<>();
+  if (!number) break_graph(BreakReason::UnsupportedObject, take_error());
+  t.constant_object(t.wrap(t.keep(number).get(), t.sources->make(SourceKind::Answer, t.sources->constant(token), 0, nothing)));
+  t.guard_type_version(type);
+}
+
 /// Plain MRO membership, unless a metaclass decides (then by asking it, if it is one known to be pure).
 bool is_subclass(TracerImpl& t, PyTypeObject* type, PyTypeObject* base) {
   if (PyType_IsSubtype(type, base)) return true;
@@ -68,9 +90,7 @@ bool is_subclass(TracerImpl& t, PyTypeObject* type, PyTypeObject* base) {
   if (!std::strcmp(meta->tp_name, "ABCMeta")) {
     const int answer = PyObject_IsSubclass(reinterpret_cast<PyObject*>(type), reinterpret_cast<PyObject*>(base));
     if (answer < 0) break_graph(BreakReason::ErrorWhileTracing, take_error());
-    // A class may be registered later, which no guard sees; those of the libraries and of C will not be.
-    if (!answer && !is_settled(type))
-      break_graph(BreakReason::UnsupportedObject, std::string("isinstance of the abstract class ") + base->tp_name);
+    if (!is_settled(type)) guard_abstract_answer(t, type, base);
     return answer;
   }
   if (!std::strcmp(meta->tp_name, "_ParameterMeta") || !std::strcmp(meta->tp_name, "_BufferMeta") ||
@@ -475,6 +495,35 @@ V builtin_vars(TracerImpl& t, Arguments_& a, Keywords& k) {
   static PyObject* const name = PyUnicode_InternFromString("__dict__");
   if (V found = t.find_attribute(a[0], name)) return found;
   unknown_call("vars", a);
+}
+
+/// Names of the instance and of its class, as object.__dir__ gives them.
+V builtin_dir(TracerImpl& t, Arguments_& a, Keywords& k) {
+  expect("dir", a, k, 1, 1);
+  PyTypeObject* type = a[0]->kind == ValueKind::Object || a[0]->kind == ValueKind::Instance ? t.type_of(a[0]) : nullptr;
+  static PyObject* const own_rule = PyUnicode_InternFromString("__dir__");
+  static PyObject* const dict_name = PyUnicode_InternFromString("__dict__");
+  // Of classes and modules something else; a class of C may have names that are not in its dict.
+  if (!type || !(type->tp_flags & Py_TPFLAGS_HEAPTYPE) || PyType_IsSubtype(type, &PyType_Type) ||
+      t.class_attribute(type, own_rule) != fj_type_lookup(&PyBaseObject_Type, own_rule))
+    unknown("dir", a);
+  t.guard_type_version(type);
+  Ref<> names = Ref<>::steal(PyObject_Dir(reinterpret_cast<PyObject*>(type)));
+  Ref<> all = names ? Ref<>::steal(PySet_New(names.get())) : Ref<>();
+  if (!all) t.raise_python_error();
+  if (fj_type_lookup(type, dict_name)) {
+    V members = t.find_attribute(a[0], dict_name);
+    auto* dict = as<DictValue>(members);
+    if (!dict) unknown("dir", a);
+    t.open(*dict);
+    for (auto& [key, value] : dict->items)
+      if (!PyUnicode_CheckExact(key.get()) || PySet_Add(all.get(), key.get()) < 0) unknown("dir", a);
+  }
+  Ref<> sorted = Ref<>::steal(PySequence_List(all.get()));
+  if (!sorted || PyList_Sort(sorted.get()) < 0) t.raise_python_error();
+  std::vector<V> items;
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(sorted.get()); ++i) items.push_back(t.wrap_constant(t.keep(Ref<>::borrow(PyList_GET_ITEM(sorted.get(), i))).get()));
+  return t.tracer.list(std::move(items));
 }
 
 V builtin_delattr(TracerImpl& t, Arguments_& a, Keywords& k) {

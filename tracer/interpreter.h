@@ -19,6 +19,7 @@
 #include "graph_ir/autodiff.h"
 #include "graph_ir/batch.h"
 #include "graph_ir/evaluate.h"
+#include "tracer/dynamic.h"
 #include "tracer/frontends/frontend.h"
 #include "tracer/extern_table.h"
 #include "tracer/tracer.h"
@@ -251,6 +252,7 @@ class TracerImpl {
   // ---- values from outside (variables/objects.cpp)
   V wrap(PyObject* object, SourceRef source);
   V wrap_array(PyObject* object, SourceRef source);
+  SymbolId size_symbol(const DynamicAxis& mark, std::int64_t size);
   V wrap_constant(PyObject* object); // held by the segment: class attributes, constants of the code
   /// Guards that the value is exactly the object it was while tracing, by equality or identity. False: not such a value.
   bool guard_value(ObjectValue& value);
@@ -516,6 +518,7 @@ class TracerImpl {
   std::unordered_map<PyObject*, V> made_functions_;
   std::unordered_map<PyObject*, int> made_classes_;
   std::map<void*, V> identity_numbers_;
+  std::map<std::string, SymbolId> named_sizes_;  // by the name of a Dim
   std::vector<V> identity_owners_;   // kept, so that their addresses are not used again
 };
 

@@ -32,6 +32,19 @@ bool overlap(const FakeStorage& a, const FakeStorage& b) {
 
 }  // namespace
 
+/// The size of an axis that changes. Bounds the user has given are guarded once, here.
+SymbolId TracerImpl::size_symbol(const DynamicAxis& mark, std::int64_t size) {
+  if (!mark.name.empty())
+    if (auto known = named_sizes_.find(mark.name); known != named_sizes_.end() && graph->symbols[known->second.index].hint == size) return known->second;
+  const SymbolId symbol = graph->new_symbol({"s" + std::to_string(graph->symbols.size()), 0, INT64_MAX, size, {}});
+  if (mark.min > 0) decide(symbol, Py_GE, mark.min);
+  if (mark.max < INT64_MAX) decide(symbol, Py_LE, mark.max);
+  graph->symbols[symbol.index].min = mark.min;
+  graph->symbols[symbol.index].max = mark.max;
+  if (!mark.name.empty()) named_sizes_.emplace(mark.name, symbol);
+  return symbol;
+}
+
 V TracerImpl::wrap_array(PyObject* object, SourceRef source) {
   const ArrayInfo info = describe(object);
   if (!info.unsupported.empty()) return nullptr;
@@ -50,15 +63,20 @@ V TracerImpl::wrap_array(PyObject* object, SourceRef source) {
   if (!constant_source)
     for (const auto& [name, axis] : request.generalise.dimensions)
       if (name == text && axis >= 0 && axis < rank) dynamic[axis] = true;
-  for (int axis : marked_axes(object))
-    if (axis < rank) dynamic[axis] = true;
+  std::vector<DynamicAxis> marks(std::size_t(rank), DynamicAxis{});
+  for (const DynamicAxis& mark : marked_axes(object)) {
+    if (mark.axis >= rank) continue;
+    dynamic[mark.axis] = true;
+    // An array that was resized since is marked wrongly.
+    if (info.shape[mark.axis] >= mark.min && info.shape[mark.axis] <= mark.max) marks[std::size_t(mark.axis)] = mark;
+  }
   if (request.generalise.never_dynamic || constant_source) dynamic.assign(rank, false);
   for (int i = 0; i < rank; ++i) {
     if (!dynamic[i]) {
       array->shape.push_back(info.shape[i]);
       continue;
     }
-    array->shape.push_back(graph->new_symbol({"s" + std::to_string(graph->symbols.size()), 0, INT64_MAX, info.shape[i], {}}));
+    array->shape.push_back(size_symbol(marks[std::size_t(i)], info.shape[i]));
   }
   // Strides that follow from the sizes: those of a dense array in some order of its axes.
   std::vector<int> order(rank);

@@ -92,6 +92,56 @@ bool never_negative(const Graph& graph, const SymDim& expression) {
   return true;
 }
 
+/// What an expression can be, by the bounds of its symbols; nullopt: no bound.
+struct Bounds {
+  std::optional<std::int64_t> low, high;
+};
+
+Bounds bounds_of(const Graph& graph, const SymDim& expression) {
+  Bounds result{0, 0};
+  for (const auto& term : expression.terms()) {
+    // A product of numbers that are not negative grows with each of them.
+    std::optional<std::int64_t> low = 1, high = 1;
+    for (SymbolId id : term.symbols) {
+      const Symbol& symbol = graph.symbols[id.index];
+      if (symbol.min < 0) return {};
+      std::int64_t product = 0;
+      low = low && !__builtin_mul_overflow(*low, symbol.min, &product) ? std::optional(product) : std::nullopt;
+      const bool bounded = high && symbol.max < INT64_MAX && !__builtin_mul_overflow(*high, symbol.max, &product);
+      high = bounded ? std::optional(product) : std::nullopt;
+    }
+    const bool rises = term.coefficient > 0;
+    auto add = [&](std::optional<std::int64_t>& total, std::optional<std::int64_t> part) {
+      std::int64_t product = 0, sum = 0;
+      if (!total || !part || __builtin_mul_overflow(*part, term.coefficient, &product) || __builtin_add_overflow(*total, product, &sum))
+        total = std::nullopt;
+      else
+        total = sum;
+    };
+    add(result.low, rises ? low : high);
+    add(result.high, rises ? high : low);
+  }
+  return result;
+}
+
+/// `expression (comparison) 0` where the bounds decide it.
+std::optional<bool> known_sign(const Graph& graph, int comparison, const SymDim& expression) {
+  const auto [low, high] = bounds_of(graph, expression);
+  switch (comparison) {
+    case Py_GE: case Py_LT:
+      if (low && *low >= 0) return comparison == Py_GE;
+      if (high && *high < 0) return comparison == Py_LT;
+      return std::nullopt;
+    case Py_GT: case Py_LE:
+      if (low && *low > 0) return comparison == Py_GT;
+      if (high && *high <= 0) return comparison == Py_LE;
+      return std::nullopt;
+    default:
+      if ((low && *low > 0) || (high && *high < 0)) return comparison == Py_NE;
+      return std::nullopt;
+  }
+}
+
 bool sizes_only(const Graph& graph, const SymDim& expression) {
   for (SymbolId symbol : expression.symbols())
     if (graph.symbols[symbol.index].min < 0) return false;
@@ -125,8 +175,8 @@ std::optional<SymDim> TracerImpl::int_expression(const V& value) {
 bool TracerImpl::decide(const SymDim& a, int comparison, const SymDim& b) {
   const SymDim difference = a - b;
   if (auto constant = difference.constant()) return compare_numbers(*constant, comparison, 0);
-  // Sizes are never negative: n >= 0 and n > -1 need no guard.
-  if ((comparison == Py_GE || comparison == Py_LT) && never_negative(*graph, difference)) return comparison == Py_GE;
+  // Sizes are never negative, and within the bounds the user gave: n >= 0 and n > -1 need no guard.
+  if (auto known = known_sign(*graph, comparison, difference)) return *known;
   const bool answer = compare_numbers(hint(a), comparison, hint(b));
   Guard guard;
   guard.kind = GuardKind::Relation;
