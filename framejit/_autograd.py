@@ -33,8 +33,10 @@ def _tensors(value, found):
 
 
 def _replaced(value, by_id):
+    """With the leaves in their places; other tensors as constants."""
     if isinstance(value, torch.Tensor):
-        return by_id.get(id(value), value)
+        leaf = by_id.get(id(value))
+        return leaf if leaf is not None else value.detach() if value.requires_grad else value
     if isinstance(value, (tuple, list)):
         return type(value)([_replaced(item, by_id) for item in value])
     if isinstance(value, dict):
