@@ -37,8 +37,10 @@ def _tensors(value, found):
 
 
 def _replaced(value, by_id):
+    """With the leaves in their places; other tensors as constants."""
     if isinstance(value, torch.Tensor):
-        return by_id.get(id(value), value)
+        leaf = by_id.get(id(value))
+        return leaf if leaf is not None else value.detach() if value.requires_grad else value
     if isinstance(value, (tuple, list)):
         return type(value)([_replaced(item, by_id) for item in value])
     if isinstance(value, dict):
@@ -70,7 +72,7 @@ class Vjp:
 
     @torch.no_grad()
     def __call__(self, cotangent, derived, *args, **kwargs):
-        direct = _direct.get(self.function)
+        direct = None if self.autocast else _direct.get(self.function)
         gradients = None if direct is None else direct(cotangent, derived, *args, **kwargs)
         if gradients is None:
             leaves = {id(tensor): tensor.detach().requires_grad_() for tensor in derived}
@@ -98,7 +100,7 @@ class Vjp:
 def _convolution(cotangent, derived, input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
     """Needs nothing of what forward made, so forward is not run again. None: not such a call."""
     rank = weight.dim() - 2
-    if isinstance(padding, str) or input.dim() != weight.dim() or input is weight or torch.is_autocast_enabled("cpu"):
+    if isinstance(padding, str) or input.dim() != weight.dim() or input is weight:
         return None
     stride, padding, dilation = ([value] * rank if isinstance(value, int) else list(value) * (rank if len(value) == 1 else 1)
                                  for value in (stride, padding, dilation))

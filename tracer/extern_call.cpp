@@ -425,12 +425,30 @@ void ExternBuilder::add_derivative(std::size_t result, ValueId value) {
   t_.graph->composites.push_back({CompositeRule::Extern, operands_, value, {}, std::move(attrs)});
 }
 
+/// Functions that draw random numbers for dropout only, and have none.
+bool draws_nothing(const ExternCall& call) {
+  auto is_zero = [](const ExternArgument& argument) {
+    return argument.kind == ExternArgument::Kind::Constant && argument.object && PyFloat_Check(argument.object.get()) &&
+           PyFloat_AS_DOUBLE(argument.object.get()) == 0;
+  };
+  if (call.name == "scaled_dot_product_attention") {
+    for (auto& [name, argument] : call.keywords)
+      if (PyUnicode_CompareWithASCIIString(name.get(), "dropout_p") == 0) return is_zero(argument);
+    return call.positional.size() <= 4 || is_zero(call.positional[4]);
+  }
+  if (call.name != "lstm" && call.name != "gru" && call.name != "rnn_tanh" && call.name != "rnn_relu") return false;
+  // (input, hx, weights, bias, layers, dropout, ...) or (data, sizes, hx, weights, bias, layers, dropout, ...): its only float.
+  auto is_float_argument = [](const ExternArgument& argument) { return argument.object && PyFloat_Check(argument.object.get()); };
+  const auto dropout = std::find_if(call.positional.begin(), call.positional.end(), is_float_argument);
+  return dropout != call.positional.end() && is_zero(*dropout);
+}
+
 V ExternBuilder::run(const std::vector<V>& positional, const Keywords& keywords) {
   for (const V& value : positional) call_.positional.push_back(argument(value));
   for (auto& [name, value] : keywords)
     call_.keywords.emplace_back(Ref<>::steal(PyUnicode_InternFromString(name.c_str())), argument(value));
   const ExternEffects& effects = extern_effects(call_.name);
-  call_.random = effects.random;
+  call_.random = effects.random && !draws_nothing(call_);
   if (operands_.empty()) {
     if (!effects.factory) give_up("`" + call_.name + "` without a tensor");
     for (auto& [name, value] : keywords) {
@@ -457,6 +475,8 @@ V ExternBuilder::run(const std::vector<V>& positional, const Keywords& keywords)
   call_.structure = structure;
   call_.results = results_of(now);
   const std::size_t returned = call_.results.size();
+  if (derived && !call_.mutated.empty() && call_.name != "batch_norm" && call_.name != "instance_norm")
+    break_graph(BreakReason::Gradient, "`" + call_.name + "` writes into a tensor");
   for (std::size_t i = 0; i < returned; ++i)
     if (call_.results[i].view_of >= 0 && derived)
       break_graph(BreakReason::Gradient, "`" + call_.name + "` returns a view of a tensor that requires a gradient");
@@ -481,12 +501,12 @@ V ExternBuilder::run(const std::vector<V>& positional, const Keywords& keywords)
   attrs.set("operand_strides", operand_strides_);
   attrs.set("result_strides", strides);
   std::vector<ValueId> values = t_.graph->add_extern(operands_, attrs, types, t_.location());
-  for (std::size_t i = 0; derived && i < values.size(); ++i) {
-    if (!is_float(types[i].dtype)) continue;
-    if (i < returned)
-      add_derivative(i, values[i]);
-    else
-      values[i] = t_.stopped(values[i]);  // running statistics and the like
+  if (derived) {
+    // Running statistics that are written: no gradient flows into them, and their old contents, gone by then, say nothing of it.
+    for (std::size_t i = 0; i < call_.mutated.size(); ++i)
+      operands_[std::size_t(call_.mutated[i])] = values[returned + i] = t_.stopped(values[returned + i]);
+    for (std::size_t i = 0; i < returned; ++i)
+      if (is_float(types[i].dtype)) add_derivative(i, values[i]);
   }
 
   std::vector<V> arrays;
