@@ -22,7 +22,14 @@ class Compiled(torch.autograd.Function):
         return (None, None, None, *ctx.run(saved, cotangents))
 
 
-join = Compiled.apply
+def join(results, saved, backward, *inputs):
+    """The results as those of a node. Where a function of torch gave a view of a tensor it had made, so is ours: of the memory under
+    another name, since torch lets nobody write into views that a node of Python's returns."""
+    if not any(result._is_view() for result in results):
+        return Compiled.apply(results, saved, backward, *inputs)
+    owners = tuple(result.data if result._is_view() else result for result in results)
+    made = Compiled.apply(owners, saved, backward, *inputs)
+    return tuple(new.view(new.shape) if result._is_view() else new for new, result in zip(made, results))
 
 
 def _tensors(value, found):

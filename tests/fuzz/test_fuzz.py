@@ -15,7 +15,9 @@ BLOCK = 15
 
 # Programs whose difference is known: {(library, seed): what differs}. Each is named in the summary, and must differ: an entry goes
 # with the change that mends it.
-KNOWN = {}
+KNOWN = {
+    ("torch", 124): "the base of what einsum returns with a gradient has the result's shape",
+}
 
 
 @both_libraries
