@@ -17,6 +17,7 @@ BLOCK = 15
 # with the change that mends it.
 KNOWN = {
     ("torch", 124): "the base of what einsum returns with a gradient has the result's shape",
+    ("torch", 132): "a tensor written after a use that is not differentiated: torch's error about versions, since the results share a node",
 }
 
 
