@@ -449,9 +449,9 @@ void TracerImpl::execute(Frame& frame, const FjInstr& instr, std::optional<V>& r
       return push(call_with_names(*this, frame, arg, names));
     }
     case FJ_CALL_KW: {
-      PyObject* names = constant_object(pop(frame));
-      FJ_CHECK(names && PyTuple_Check(names), "CALL_KW without names");
-      return push(call_with_names(*this, frame, arg, names));
+      Ref<> names = constant_object(pop(frame));
+      FJ_CHECK(names && PyTuple_Check(names.get()), "CALL_KW without names");
+      return push(call_with_names(*this, frame, arg, names.get()));
     }
     case FJ_CALL_FUNCTION_EX: {
       Keywords keywords;

@@ -260,6 +260,7 @@ class TracerImpl {
   void add_guard(GuardKind kind, SourceRef source, PyObject* object = nullptr, std::int64_t number = 0);
   void add_guard(Guard guard);
   PyObject* constant_object(const V& value);
+  Ref<> constant_object(V&& value);
   PyTypeObject* type_of(const V& value);
   /// len() of a str or bytes from outside without looking at what is in it; null: not such a value.
   V string_length(const V& value);

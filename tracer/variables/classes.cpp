@@ -454,15 +454,17 @@ V TracerImpl::object_method(const V& owner, const std::string& name, std::vector
   }
   if (known)
     if (V mapping = proxied_mapping(owner)) return container_method(mapping, name, positional, keywords);
-  PyObject* object = constant_object(owner);
-  if (object && is_enum_member(object) && (PyLong_Check(object) || PyUnicode_Check(object))) object = constant_object(number_part(owner));
+  Ref<> known_object = Ref<>::borrow(constant_object(owner));
+  if (known_object && is_enum_member(known_object.get()) && (PyLong_Check(known_object.get()) || PyUnicode_Check(known_object.get())))
+    known_object = constant_object(number_part(owner));
+  PyObject* const object = known_object.get();
   if (!object || !is_plain(object)) return nullptr;
   if (name == "__new__" || name == "__class__") return nullptr;
   if (name == "join" && PyUnicode_CheckExact(object) && count == 1) positional[0] = tracer.tuple(sequence_items(positional[0]));
   const bool number = PyLong_Check(object) || PyFloat_Check(object) || PyComplex_Check(object);
   if (count == 1 && keywords.empty() && number && operator_method_known(name)) {
-    PyObject* other = constant_object(number_part(positional[0]));
-    if (!other || !is_plain(other)) return wrap_constant(Py_NotImplemented);
+    Ref<> other = constant_object(number_part(positional[0]));
+    if (!other || !is_plain(other.get())) return wrap_constant(Py_NotImplemented);
   }
   Ref<> bound = Ref<>::steal(PyObject_GetAttrString(object, name.c_str()));
   if (!bound) break_graph(BreakReason::ErrorWhileTracing, take_error());

@@ -19,14 +19,14 @@ namespace fj {
 
 Bounds slice_of(TracerImpl& tracer, const V& key, std::size_t length) {
   auto& slice = *as<SliceValue>(key);
-  auto bound = [&](const V& value) -> PyObject* {
+  auto bound = [&](const V& value) -> Ref<> {
     if (value->kind == ValueKind::SymInt) return tracer.constant_object(tracer.tracer.integer(*tracer.tracer.constant_int(value)));
     V number = value->kind == ValueKind::Object && tracer.is_none(value) ? value : tracer.index_number(value);
     PyObject* object = tracer.constant_object(number);
     if (!object || !(object == Py_None || PyLong_Check(object))) break_graph(BreakReason::UnsupportedObject, "a slice of " + describe(value));
-    return object;
+    return Ref<>::borrow(object);
   };
-  Ref<> real = Ref<>::steal(PySlice_New(bound(slice.start), bound(slice.stop), bound(slice.step)));
+  Ref<> real = Ref<>::steal(PySlice_New(bound(slice.start).get(), bound(slice.stop).get(), bound(slice.step).get()));
   Bounds result{};
   if (PySlice_Unpack(real.get(), &result.start, &result.stop, &result.step) < 0) tracer.raise_python_error();
   result.count = PySlice_AdjustIndices(Py_ssize_t(length), &result.start, &result.stop, result.step);
@@ -108,9 +108,9 @@ Ref<> TracerImpl::constant_key(const V& value) {
       PyObject* method = class_attribute(type, hash_name);
       if (method == Py_None) unhashable(type->tp_name);
       if (method && is_python_method(method)) {
-        PyObject* hash = constant_object(call(wrap_constant(method), {value}, {}));
-        if (!hash || !PyLong_CheckExact(hash)) break_graph(BreakReason::UnsupportedObject, "a hash that is no constant");
-        return make_proxy(*this, value, hash_from(hash));
+        Ref<> hash = constant_object(call(wrap_constant(method), {value}, {}));
+        if (!hash || !PyLong_CheckExact(hash.get())) break_graph(BreakReason::UnsupportedObject, "a hash that is no constant");
+        return make_proxy(*this, value, hash_from(hash.get()));
       }
       if (type->tp_hash == PyBaseObject_Type.tp_hash) {
         auto* real = as<ObjectValue>(value);
@@ -315,9 +315,9 @@ V TracerImpl::length(const V& value) {
     }
     if (V part = builtin_part(value)) return length(part);
     if (V length = string_length(value)) return length;
-    PyObject* object = constant_object(number_part(value));
-    if (object && (is_plain(object) || Py_TYPE(object) == &PyType_Type)) {
-      const Py_ssize_t size = PyObject_Size(object);
+    Ref<> object = constant_object(number_part(value));
+    if (object && (is_plain(object.get()) || Py_TYPE(object.get()) == &PyType_Type)) {
+      const Py_ssize_t size = PyObject_Size(object.get());
       if (size >= 0) return tracer.integer(std::int64_t(size));
       raise_python_error();
     }

@@ -256,7 +256,7 @@ bool is_enum_type(PyTypeObject* type) {
 }
 
 V enum_member(TracerImpl& t, PyTypeObject* type, const std::vector<V>& positional, const Keywords& keywords) {
-  PyObject* value = positional.size() == 1 && keywords.empty() ? t.constant_object(t.number_part(positional[0])) : nullptr;
+  Ref<> value = positional.size() == 1 && keywords.empty() ? t.constant_object(t.number_part(positional[0])) : Ref<>();
   PyObject* given = positional.size() == 1 ? t.constant_object(positional[0]) : nullptr;
   if (!value || !given || !(is_plain(given) || is_enum_member(given))) return nullptr;
   Ref<> missing = attribute(reinterpret_cast<PyObject*>(type), "_missing_");
@@ -279,9 +279,10 @@ V make_functional(TracerImpl& t, PyTypeObject* type, const std::vector<V>& posit
   if (!limits && name != "operator.attrgetter" && name != "operator.itemgetter" && name != "operator.methodcaller") return nullptr;
   Ref<> arguments = Ref<>::steal(PyTuple_New(Py_ssize_t(positional.size())));
   for (std::size_t i = 0; i < positional.size(); ++i) {
-    PyObject* object = t.constant_object(positional[i]->kind == ValueKind::SymInt ? t.tracer.integer(*t.tracer.constant_int(positional[i])) : positional[i]);
+    const bool symbol = positional[i]->kind == ValueKind::SymInt;
+    Ref<> object = t.constant_object(symbol ? t.tracer.integer(*t.tracer.constant_int(positional[i])) : V(positional[i]));
     if (!object) return nullptr;
-    PyTuple_SET_ITEM(arguments.get(), Py_ssize_t(i), Py_NewRef(object));
+    PyTuple_SET_ITEM(arguments.get(), Py_ssize_t(i), object.release());
   }
   Ref<> names = Ref<>::steal(PyDict_New());
   for (auto& [key, value] : keywords) {

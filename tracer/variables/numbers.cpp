@@ -666,9 +666,9 @@ bool TracerImpl::contains(const V& container, const V& item) {
   if (V mapping = proxied_mapping(container)) return contains(mapping, item);
   PyObject* left = constant_object(container);
   if (left && is_plain(left)) {
-    PyObject* right = constant_object(number_part(item));
+    Ref<> right = constant_object(number_part(item));
     if (right) {
-      const int answer = PySequence_Contains(left, right);
+      const int answer = PySequence_Contains(left, right.get());
       if (answer < 0) raise_python_error();
       return answer;
     }

@@ -319,6 +319,8 @@ bool TracerImpl::strings_differ(const V& a, const V& b) {
   return true;
 }
 
+Ref<> TracerImpl::constant_object(V&& value) { return Ref<>::borrow(constant_object(value)); }
+
 PyObject* TracerImpl::constant_object(const V& value) {
   switch (value->kind) {
     case ValueKind::Object: {

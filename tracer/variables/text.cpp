@@ -142,7 +142,7 @@ Ref<> readable_object(TracerImpl& tracer, const V& value) {
     return list;
   };
   switch (value->kind) {
-    case ValueKind::SymInt: return Ref<>::borrow(tracer.constant_object(tracer.tracer.integer(*tracer.tracer.constant_int(value))));
+    case ValueKind::SymInt: return tracer.constant_object(tracer.tracer.integer(*tracer.tracer.constant_int(value)));
     case ValueKind::Object: {
       PyObject* object = tracer.constant_object(value);
       return object && has_constant_text(object) ? Ref<>::borrow(object) : make_proxy(tracer, value);
