@@ -85,6 +85,8 @@ class ExitBuilder {
     // What has a hash of its own would be asked for it again.
     if (V value = hashed_by_its_class(object.get())) cannot(value);
     if (V value = proxied(object.get())) return build(value);
+    // Fetched again: a segment keeps no object of the program alive.
+    if (auto known = t_.outside_keys_.find(object.get()); known != t_.outside_keys_.end()) return build(known->second);
     if (holds_proxy(object.get())) return build(t_.wrap_constant(t_.keep(object).get()));
     return constant(std::move(object));
   }
@@ -157,6 +159,7 @@ int ExitBuilder::make(const V& value) {
         made.object = Ref<>::steal(PyObject_GetAttrString(reinterpret_cast<PyObject*>(ordered ? &PyODict_Type : &PyDict_Type), method));
         return made.target;
       }
+      if (tuple.constant) return constant(tuple.constant);
       std::vector<int> args = all(tuple.items);
       if (!tuple.type) return step(RecipeOp::Tuple, args).target;
       RecipeStep& made = step(RecipeOp::NamedTuple, args);  // also torch.Size and torch.return_types
@@ -697,6 +700,8 @@ std::unique_ptr<Segment> ExitBuilder::finish(const Frame& frame, const V* result
     }
   }
   build_effects();
+  for (std::size_t i = 0; i < t_.held_.size(); ++i)
+    if (!t_.held_[i] && t_.request.values.slots[i]) recipe.let_go.push_back(int(i));
   recipe.steps = std::move(steps_);
   for (RecipeStep& effect : effects_) recipe.steps.push_back(std::move(effect));
   segment_->inputs = t_.graph_inputs;

@@ -56,6 +56,7 @@ V TracerImpl::run() {
   const std::size_t local_count = outer.co->co_nlocalsplus;
   outer.slots.resize(local_count);
   outer.initial.assign(local_count, true);
+  for (PyObject* object : request.values.slots) held_.push_back(object != nullptr);
   if (PyObject* closure = request.function->func_closure)
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(closure); ++i)
       outer.closure.push_back(wrap(PyTuple_GET_ITEM(closure, i), sources->make(SourceKind::ClosureCell, sources->function(), i)));
@@ -65,6 +66,7 @@ V TracerImpl::run() {
     if (!object) add_guard(GuardKind::Unbound, source);
     outer.stack.push_back(object ? wrap(object, source) : std::make_shared<NullValue>());
   }
+  initial_stack_ = outer.stack;
   try {
     return run_frame(outer);
   } catch (const RaisedInTrace& raised) {
@@ -79,6 +81,12 @@ std::uint32_t TracerImpl::collected_conditions() {
   if (graph->nodes.size() > collected_nodes_) collected_ |= modes.float_conditions;
   collected_nodes_ = graph->nodes.size();
   return collected_;
+}
+
+void TracerImpl::let_go(int slot) {
+  if (slot >= int(held_.size()) || !held_[std::size_t(slot)]) return;
+  held_[std::size_t(slot)] = false;
+  if (request.fragile[std::size_t(slot)]) break_graph(BreakReason::UnsupportedObject, "lets go of an object whose end runs Python code");
 }
 
 void TracerImpl::check_limits() {
@@ -163,6 +171,11 @@ V TracerImpl::run_frame(Frame& frame) {
         if (!handle(frame, instr, raised)) throw;
         frame.finished = false;
       }
+      if (frame.outermost && !result)
+        while (!initial_stack_.empty() && (initial_stack_.size() > frame.stack.size() || frame.stack[initial_stack_.size() - 1] != initial_stack_.back())) {
+          initial_stack_.pop_back();
+          let_go(int(frame.slots.size() + initial_stack_.size()));
+        }
     }
   } catch (const BreakGraph&) {
     if (!break_location) {
@@ -298,8 +311,11 @@ V& bound_local(TracerImpl& tracer, Frame& frame, int slot) {
   return value;
 }
 
-void store_local(Frame& frame, int slot, V value) {
-  if (frame.outermost) frame.initial[slot] = false;
+void store_local(TracerImpl& tracer, Frame& frame, int slot, V value) {
+  if (frame.outermost) {
+    tracer.let_go(slot);
+    frame.initial[slot] = false;
+  }
   frame.slots[slot] = std::move(value);
 }
 
@@ -497,25 +513,25 @@ void TracerImpl::execute(Frame& frame, const FjInstr& instr, std::optional<V>& r
       return push(bound_local(*this, frame, arg));
     case FJ_LOAD_FAST_AND_CLEAR: {
       V value = local(frame, arg);
-      store_local(frame, arg, nullptr);
+      store_local(*this, frame, arg, nullptr);
       return push(value ? value : std::make_shared<NullValue>());
     }
     case FJ_STORE_FAST: {
       V value = pop(frame);
-      return store_local(frame, arg, is_null(value) ? nullptr : value);
+      return store_local(*this, frame, arg, is_null(value) ? nullptr : value);
     }
     case FJ_DELETE_FAST:
       bound_local(*this, frame, arg);
-      return store_local(frame, arg, nullptr);
+      return store_local(*this, frame, arg, nullptr);
     case FJ_MAKE_CELL: {
       auto cell = std::make_shared<CellValue>();
       cell->contents = local(frame, arg);
-      return store_local(frame, arg, cell);
+      return store_local(*this, frame, arg, cell);
     }
     case FJ_COPY_FREE_VARS: {
       const int first = frame.co->co_nlocalsplus - arg;
       FJ_CHECK(int(frame.closure.size()) >= arg, "closure is too short");
-      for (int i = 0; i < arg; ++i) store_local(frame, first + i, frame.closure[i]);
+      for (int i = 0; i < arg; ++i) store_local(*this, frame, first + i, frame.closure[i]);
       return;
     }
     case FJ_LOAD_CLOSURE:

@@ -69,6 +69,7 @@ struct Recipe {
   int register_count = 0;
   std::vector<int> slots;          // register of each local and stack entry after the segment; -1: NULL
   std::vector<bool> keep;          // slot is unchanged: leave what is there
+  std::vector<int> let_go;         // slots whose objects the program let go of before the end
   int result = -1;                 // Return
 };
 

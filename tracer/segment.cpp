@@ -129,11 +129,12 @@ SegmentStatus Segment::run(const FrameValues& values, const GuardBindings& bindi
   }
 
   // A function that computes one array and returns it: no registers, no steps.
-  bool plain = exit.kind == Exit::Kind::Return && recipe.steps.size() == 1 && recipe.steps[0].op == RecipeOp::Output;
+  bool plain = exit.kind == Exit::Kind::Return && recipe.steps.size() == 1 && recipe.steps[0].op == RecipeOp::Output && recipe.let_go.empty();
   std::optional<RecipeRun> run;
   if (!plain) {
     run.emplace(*this, values, bindings, symbols.span());
     if (!run->before_program()) return eager(update, "an object could not be made");
+    if (!run->drops_quietly()) return eager(update, "an object whose end runs Python code would be let go of");
   }
 
   Buffer<ArrayRef, 8> output_buffer(graph ? graph->outputs.size() : 0);

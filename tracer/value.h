@@ -155,6 +155,7 @@ class TupleValue final : public Value {
   std::vector<V> items;
   Ref<> type;                   // null: tuple
   V view_of;                    // keys(), items() or values() of this dict
+  Ref<> constant;               // of the code, or met as one: this very tuple
 };
 
 class ListValue final : public Value {

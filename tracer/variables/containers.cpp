@@ -88,7 +88,10 @@ Ref<> TracerImpl::constant_key(const V& value) {
       break;
     case ValueKind::Function: return make_proxy(*this, value);
     case ValueKind::Object: case ValueKind::Instance: {
-      if (PyObject* object = constant_object(value)) return Ref<>::borrow(object);
+      if (PyObject* object = constant_object(value)) {
+        if (value->source && !is_plain(object)) outside_keys_.emplace(object, value);
+        return Ref<>::borrow(object);
+      }
       PyTypeObject* type = type_of(value);
       static PyObject* const hash_name = PyUnicode_InternFromString("__hash__");
       PyObject* method = class_attribute(type, hash_name);
@@ -109,7 +112,10 @@ Ref<> TracerImpl::constant_key(const V& value) {
         if (!real) return make_proxy(*this, value);
         if (type->tp_richcompare == PyBaseObject_Type.tp_richcompare) {
           // An object that hashes by identity is its own key.
-          if (real->source) add_guard(GuardKind::Identity, real->source, real->object.get());
+          if (real->source) {
+            add_guard(GuardKind::Identity, real->source, real->object.get());
+            outside_keys_.emplace(real->object.get(), value);
+          }
           return real->object;
         }
         break;

@@ -130,7 +130,13 @@ V TracerImpl::wrap_constant(PyObject* object) {
   if (object == Py_False) return false_value;
   if (is_stateless(object) || PyCode_Check(object)) return std::make_shared<ObjectValue>(Ref<>::borrow(object));
   if (PyTuple_CheckExact(object)) {
+    const bool itself = !holds_proxy(object);
+    if (auto known = identity_.find(object); itself && known != identity_.end() && !known->second->source) return known->second;
     auto tuple = std::make_shared<TupleValue>();
+    if (itself) {
+      tuple->constant = keep(Ref<>::borrow(object));
+      identity_[object] = tuple;
+    }
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(object); ++i) tuple->items.push_back(wrap_constant(PyTuple_GET_ITEM(object, i)));
     return tuple;
   }
