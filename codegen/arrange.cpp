@@ -384,12 +384,14 @@ std::vector<Jam> transposed_blocks(const Kernel& kernel, const Body& body) {
   const auto row = gathered_along(kernel, body);
   if (!row) return {};
   int work = 0;
+  bool small = true;  // elements of which a register holds more than a block
   for (const Expr& expr : kernel.expressions) {
+    small = small && (!is_float(expr.dtype) && size_in_bytes(expr.dtype) < 4);
     work += expr.kind == ExprKind::Pointwise ? instructions(expr) : 0;
     if (expr.predicate.valid() || !expr.address.dynamic.empty()) return {};
   }
   const auto extent = kernel.variables[row->index].extent.constant();
-  if (work > kTransposedInstructions || (extent && *extent < kGatherBlock)) return {};
+  if (small || work > kTransposedInstructions || (extent && *extent < kGatherBlock)) return {};
   return {{*row, kGatherBlock}};
 }
 
@@ -598,9 +600,14 @@ void arrange_scan(Kernel kernel, Body body, LoweredProgram& program) {
   statements.push_back(accumulator_statement(StatementKind::Initialise, stage.accumulator));
   for (Statement& statement : nest({axis}, std::move(inner))) statements.push_back(std::move(statement));
 
-  // Vector lanes are independent scans, if there is a dimension for them inside the axis.
+  // Vector lanes are independent scans, if there is a dimension for them inside the axis; else they scan together, where the order of
+  // additions may change.
   std::vector<std::uint32_t> outer = body.rows;
-  if (!outer.empty() && outer.back() > axis) {
+  const auto& info = kernel.accumulators[stage.accumulator];
+  const bool any_order = !is_float(info.dtype) || info.reduction == Reduction::Sum;
+  if (outer.empty() || outer.back() < axis) {
+    if (any_order) kernel.vector_var = VarId{axis};
+  } else {
     kernel.vector_var = VarId{outer.back()};
     outer.pop_back();
     if (outer.empty())

@@ -38,6 +38,12 @@ std::optional<Index> reshape_index(const Dims& operand, const Dims& result, cons
       else
         result_size = result_size * result[j_end++];
     }
+    if (i_end == i + 1 && j_end == j + 1) {
+      // Also of size 1, where any index would do: a row keeps its variables, by which the scheduler knows it again.
+      mapped[i] = index[j];
+      i = i_end, j = j_end;
+      continue;
+    }
     Affine position;
     SymDim stride = 1;
     for (std::size_t d = j_end; d-- > j;) {

@@ -297,7 +297,7 @@ class GroupLowering {
     expr.dtype = index ? DType::I64 : info.dtype;
     expr.accumulator = accumulator;
     const ExprId read = kernel_.add(expr);
-    return is_half(result) ? pointwise(Op::cast, result, DType::F32, {read}) : read;
+    return !index && info.dtype != result ? pointwise(Op::cast, result, info.dtype, {read}) : read;
   }
 
   ExprId accumulated_operand(ValueId operand, const Index& index) {
@@ -367,8 +367,13 @@ class GroupLowering {
     const ValueId result = node.results[0];
     const Index index = identity(group_.order);
     Body parts = body();
-    const ExprId operand = accumulated_operand(node.operands[0], index);
-    const int accumulator = add_accumulator(node.op, dtype(result));
+    // Sums of floats along lanes add in another order than one after the other. In float64 no partial sum overflows that
+    // wouldn't in order, and the rounded results are at least as good as the library's.
+    const DType type = dtype(result);
+    const bool wider = reduction_of(node.op) == Reduction::Sum && (is_half(type) || type == DType::F32);
+    ExprId operand = value(node.operands[0], index, {});
+    if (wider || is_half(type)) operand = pointwise(Op::cast, wider ? DType::F64 : DType::F32, type, {operand});
+    const int accumulator = add_accumulator(node.op, wider ? DType::F64 : type);
     kernel_.accumulators[accumulator].scan = VarId{parts.reductions[0]};
     parts.stages.push_back({accumulator, operand, {}});
     const int buffer = memory_.buffer[result.index];

@@ -69,7 +69,9 @@ class CodeCache {
   };
 
   /// A segment of this place whose guards hold, moved to the front; `bindings` are its.
-  std::shared_ptr<const Segment> find(int instruction, const FrameValues& values, GuardBindings& bindings);
+  /// `decisions`: the first ones of a followed segment.
+  std::shared_ptr<const Segment> find(int instruction, const FrameValues& values, GuardBindings& bindings,
+                                      const std::vector<bool>& decisions);
   Place& place(int instruction) { return places_[std::size_t(instruction)]; }
   /// Drops the least recently used segments of the process where `kept_bytes` are exceeded, never the new one.
   void publish(int instruction, std::shared_ptr<const Segment> segment);

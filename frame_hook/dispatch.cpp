@@ -40,6 +40,7 @@ class Scratch {
     contents_->update.slots.clear();
     contents_->update.result = {};
     contents_->update.reason.clear();
+    contents_->update.decisions.clear();
     pool().push_back(std::move(contents_));
   }
   GuardBindings& bindings() { return contents_->bindings; }
@@ -106,7 +107,7 @@ const std::shared_ptr<CodeCache>& cache_for(FunctionState& state, PyCodeObject* 
 void generalise(Generalisations& target, const std::vector<GuardSet::Failure>& failures) {
   auto is_number = [](const Guard& guard) {
     return guard.kind == GuardKind::Equals && guard.object &&
-           (PyLong_CheckExact(guard.object.get()) || PyFloat_CheckExact(guard.object.get()));
+           (PyLong_CheckExact(guard.object.get()) || PyFloat_Check(guard.object.get()));
   };
   for (const auto& failure : failures) {
     if (failure.guard == nullptr || failure.guard->source == nullptr) return;
@@ -181,7 +182,7 @@ void record_segment(FunctionState& state, const Segment& segment, double seconds
 }
 
 /// fullgraph: anything but a return is an error that explains itself.
-bool refuse_break(const Segment& segment) {
+bool refuse_break(const Segment& segment, bool followed) {
   BreakEvent event;
   event.reason = segment.exit.reason == BreakReason{} ? BreakReason::LoopTooLong : segment.exit.reason;
   event.file = segment.exit.file;
@@ -189,18 +190,19 @@ bool refuse_break(const Segment& segment) {
   event.detail = segment.exit.detail;
   event.line = segment.exit.line;
   event.nodes = segment.nodes;
-  PyErr_SetString(error_type(ErrorKind::GraphBreak), event.text().c_str());
+  PyErr_SetString(error_type(ErrorKind::GraphBreak), (followed ? event.refusal() : event.text()).c_str());
   return true;
 }
 
 /// Traces and compiles the piece that starts at `instruction`. Kept out of `drive`: its frame must stay small, recursion
 /// goes through it.
 [[gnu::noinline]] Compiled compile_segment(FunctionState& state, CodeCache& cache, PyThreadState* thread,
-                                           const FrameValues& values, int instruction) {
+                                           const FrameValues& values, int instruction, const std::vector<bool>& decisions = {}) {
   CodeCache::Place& place = cache.place(instruction);
   const Options& options = cache.options();
   if (place.exhausted || cache.compiling) return {};
-  if (std::int64_t(place.segments.size()) >= options.recompile_limit) {
+  // What follows branches has no other way to run: it is bounded by its bytes only.
+  if (std::int64_t(place.segments.size()) >= options.recompile_limit && !options.follow) {
     place.exhausted = true;
     if (auto failure = place.segments.empty() ? std::nullopt : place.segments.front()->guards->first_failure(values))
       note_miss(place, *failure);
@@ -239,6 +241,8 @@ bool refuse_break(const Segment& segment) {
     request.generalise.all_dynamic = options.dynamic.value_or(false);
     request.generalise.never_dynamic = !options.dynamic.value_or(true);
     request.many = place.segments.size() >= 3;
+    request.follow = options.follow;
+    request.decisions = decisions;
     PyObject* const callable = options.backend == state.options.backend ? state.backend.get() : nullptr;
     request.generalise.float_inputs = callable == nullptr && is_builtin_backend(options.backend);
     request.instruction_limit = int(options.instruction_limit);
@@ -249,7 +253,13 @@ bool refuse_break(const Segment& segment) {
       return {nullptr, report_internal(state, options, traced.internal_error)};
     }
     Segment& segment = *traced.segment;
-    if (options.fullgraph && segment.exit.kind != Exit::Kind::Return) return {nullptr, refuse_break(segment)};
+    if (options.follow && (segment.exit.reason == BreakReason::Raise || segment.exit.reason == BreakReason::ErrorWhileTracing)) return {};
+    if ((options.fullgraph || options.follow) && segment.exit.kind != Exit::Kind::Return) return {nullptr, refuse_break(segment, options.follow)};
+    if (options.follow && segment.eager_gradient) {
+      segment.exit.reason = BreakReason::Gradient;
+      segment.exit.detail = "a tensor that requires a gradient reaches the result, whose derivative has no rule; detach() it";
+      return {nullptr, refuse_break(segment, true)};
+    }
     std::size_t code_bytes = 0;
     if (segment.graph && !segment.program && !segment.eager_gradient)
       segment.program = compile_graph(segment, values, options, callable, code_bytes);
@@ -290,7 +300,7 @@ SegmentStatus run_segment(FunctionState& state, const Options& options, const Se
       }
       return status;
     }
-    if (status == SegmentStatus::Raised || status == SegmentStatus::Retrace) return status;
+    if (status == SegmentStatus::Raised || status == SegmentStatus::Retrace || status == SegmentStatus::OtherPath) return status;
     PyErr_Clear();
     state.events->fallback(state.name, update.reason.empty() ? "a compiled piece could not finish" : update.reason);
   } catch (const std::exception& error) {
@@ -346,6 +356,7 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
   const ReachScope own_account(thread, nullptr);  // but for what runs at breaks
   bool begun = false;
   int retraces = 0;
+  std::vector<bool> decisions;  // how the branches on data go that this call has met, where they are followed
   auto leave = [&](int instruction) {
     fj_leave_recursion(thread);
     if (begun) return hand_over(thread, frame, code, instruction);
@@ -364,11 +375,11 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
       const FrameValues values{
           fj_frame_function(frame),
           {fj_frame_slots(frame), std::size_t(fj_frame_slot_count(frame) + fj_frame_stack_depth(frame))}};
-      auto segment = cache.find(instruction, values, scratch.bindings());
+      auto segment = cache.find(instruction, values, scratch.bindings(), decisions);
       if (segment) {
         totals().hits++;
       } else {
-        Compiled compiled = compile_segment(state, cache, thread, values, instruction);
+        Compiled compiled = compile_segment(state, cache, thread, values, instruction, decisions);
         if (compiled.raised) return finish(nullptr);
         segment = std::move(compiled.segment);
         if (segment && !segment->guards->holds(values, scratch.bindings())) {
@@ -393,6 +404,10 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
         state.events->withdraw(segment->graph.get());
         cache.forget(instruction, segment.get());
         if (++retraces > kMaximumRetraces) return leave(instruction);
+        continue;
+      }
+      if (status == SegmentStatus::OtherPath) {
+        decisions = scratch.update().decisions;
         continue;
       }
       if (status == SegmentStatus::Eager) return leave(instruction);
@@ -430,9 +445,10 @@ Frameless call_without_frame(FunctionState& state, CodeCache& cache, PyFunctionO
   const FrameValues values{function, bound.slots()};
   const Running running;
   auto& segments = cache.place(0).segments;
+  std::vector<bool> decisions;
   for (std::size_t i = 0; i < segments.size(); i++) {
     const Segment& segment = *segments[i];
-    if (!segment.covers_function) continue;
+    if (!segment.covers_function || !segment.follows(decisions)) continue;
     BindingsLease lease(*segment.guards);
     if (!segment.guards->holds(values, lease.bindings())) continue;
     if (i != 0) std::rotate(segments.begin(), segments.begin() + std::ptrdiff_t(i), segments.begin() + std::ptrdiff_t(i) + 1);
@@ -440,6 +456,11 @@ Frameless call_without_frame(FunctionState& state, CodeCache& cache, PyFunctionO
     CodeCache::note_use(segment);
     FrameUpdate update;
     const SegmentStatus status = run_segment(state, cache.options(), segment, values, lease.bindings(), update);
+    if (status == SegmentStatus::OtherPath) {
+      decisions = std::move(update.decisions);
+      i = std::size_t(-1);  // from the first again: other threads may have moved them, and it follows other decisions now
+      continue;
+    }
     if (status == SegmentStatus::Retrace) {
       state.events->withdraw(segment.graph.get());
       cache.forget(0, &segment);

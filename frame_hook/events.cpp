@@ -82,8 +82,14 @@ std::string BreakEvent::cost() const {
 }
 
 std::string BreakEvent::text() const {
+  return described("graph break") + "\n  cost  " + cost() + "\n  try   " + break_row(reason).remedy;
+}
+
+std::string BreakEvent::refusal() const { return described("this can't be derived or batched,"); }
+
+std::string BreakEvent::described(const char* what) const {
   const BreakRow& row = break_row(reason);
-  std::string result = "framejit: graph break at " + last_component(file) + ":" + std::to_string(line) + " in " + function;
+  std::string result = std::string("framejit: ") + what + " at " + last_component(file) + ":" + std::to_string(line) + " in " + function;
   result += "\n  " + row.code() + " " + row.what;
   std::string said = detail;
   // Details that quote the user's line do so in backquotes; others get it in front.
@@ -91,10 +97,7 @@ std::string BreakEvent::text() const {
     if (std::string line_text = source(); !line_text.empty())
       said = "`" + line_text + "`" + (said.empty() || said == line_text ? "" : ": " + said);
   }
-  if (!said.empty()) result += ": " + said;
-  result += "\n  cost  " + cost();
-  result += std::string("\n  try   ") + row.remedy;
-  return result;
+  return said.empty() ? result : result + ": " + said;
 }
 
 std::string RecompileEvent::text() const {

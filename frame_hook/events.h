@@ -50,6 +50,10 @@ struct BreakEvent {
   std::string source() const;            // the user's line, stripped; "" if it can't be had
   std::string cost() const;
   std::string text() const;              // the message in the form of docs: four lines
+  std::string refusal() const;           // the same where it ends the call (option `follow`)
+
+ private:
+  std::string described(const char* what) const;
 };
 
 struct RecompileEvent {

@@ -213,8 +213,10 @@ PYBIND11_MODULE(_core, module) {
   module.def("finish_compiling", finish_compiling);
   module.def("list_cache", list_cache);
   module.def("clear_cache", [](const std::string& folder) { return DiskCache::clear(folder); });
-  module.def("mark_dynamic", [](py::object array, const std::vector<int>& axes) {
-    if (!mark_dynamic(array.ptr(), axes)) throw py::error_already_set();
+  module.def("mark_dynamic", [](py::object array, const std::vector<std::tuple<int, std::string, std::int64_t, std::int64_t>>& axes) {
+    std::vector<DynamicAxis> marks;
+    for (const auto& [axis, name, min, max] : axes) marks.push_back({axis, name, min, max});
+    if (!mark_dynamic(array.ptr(), marks)) throw py::error_already_set();
   });
   module.def("call_eagerly", call_eagerly);
   module.def("set_error_types", [](py::object error, py::object graph_break, py::object backend) {

@@ -16,7 +16,9 @@ else:
     from framejit._api import (cache_info, compile, disable, graph_break, is_compiling, mark_dynamic, options, reset, set_logs,
                                _reduce, _using)
     from framejit._backends import register_backend
+    from framejit._dim import Dim
     from framejit._errors import BackendError, Error, GraphBreakError
     from framejit._explain import explain
+    from framejit._transforms import grad, hessian, jacobian, jvp, value_and_grad, vjp, vmap
 
     __all__ = [*_uncompiled.__all__, "CompiledFunction", "Graph"]

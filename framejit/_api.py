@@ -7,6 +7,7 @@ import warnings
 
 from framejit import _core
 from framejit._backends import resolve
+from framejit._dim import LARGEST
 from framejit._errors import BackendError, Error, GraphBreakError
 from framejit._wrap import wrap_object
 
@@ -113,10 +114,10 @@ def mark_dynamic(array, *axes):
     """Says that the sizes of these axes change between calls: they are symbols from the first call with this array on.
 
     array: numpy.ndarray or torch.Tensor, passed to a compiled function later; another array needs a mark of its own. axes:
-    ints, negative ones count from the end; none given: all. Where the code needs one size (`if x.shape[0] == 8:`), that is
-    guarded as always. `dynamic=False` of `compile` wins.
+    ints, negative ones count from the end, or dicts of such and their `Dim`; none given: all. Where the code needs one size
+    (`if x.shape[0] == 8:`), that is guarded as always. `dynamic=False` of `compile` wins.
 
-    Raises TypeError for an object without a shape, IndexError for an axis it does not have.
+    Raises TypeError for an object without a shape, IndexError for an axis it does not have, ValueError for a size outside of its Dim.
 
         x = np.ones((8, 64))
         framejit.mark_dynamic(x, 0)
@@ -125,10 +126,16 @@ def mark_dynamic(array, *axes):
     shape = getattr(array, "shape", None)
     if not isinstance(shape, tuple):
         raise TypeError(f"framejit.mark_dynamic takes an array, not {array!r}")
-    for axis in axes:
-        if not -len(shape) <= axis < len(shape):
-            raise IndexError(f"framejit.mark_dynamic: axis {axis} of an array of {len(shape)} dimensions")
-    _core.mark_dynamic(array, [axis % len(shape) for axis in axes] if axes else list(range(len(shape))))
+    marks = []
+    for given in axes or range(len(shape)):
+        for axis, dim in given.items() if isinstance(given, dict) else [(given, None)]:
+            if not -len(shape) <= axis < len(shape):
+                raise IndexError(f"framejit.mark_dynamic: axis {axis} of an array of {len(shape)} dimensions")
+            name, low, high = ("", 0, LARGEST) if dim is None else (dim.name, dim.min, LARGEST if dim.max is None else dim.max)
+            if not low <= shape[axis] <= high:
+                raise ValueError(f"framejit.mark_dynamic: axis {axis} has {shape[axis]} elements, which is outside of {dim!r}")
+            marks.append((axis % len(shape), name, low, high))
+    _core.mark_dynamic(array, marks)
 
 
 graph_break.__framejit_marker__ = "graph_break"

@@ -1,20 +1,113 @@
-"""The node of torch's autograd graph that stands for one run of a compiled program. Imported when the first one is made."""
+"""What compiled programs need of torch's autograd. Imported when the first gradient is needed."""
 import torch
 
 
 class Compiled(torch.autograd.Function):
-    """Results that a program has made become results of this node; what it saved is checked by torch when backward reads it."""
+    """The node that stands for one run of a compiled program: results that it has made become results of this node; what it saved
+    is checked by torch when backward reads it."""
 
     @staticmethod
     def forward(ctx, results, saved, backward, *inputs):
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*saved)
+        ctx.keeps = bool(saved)
+        if saved:
+            ctx.save_for_backward(*saved)
         ctx.run = backward
         return results
 
     @staticmethod
     def backward(ctx, *cotangents):
-        return (None, None, None, *ctx.run(ctx.saved_tensors, cotangents))
+        # Where nothing was saved nothing is freed: eager lets such a node be used again.
+        saved = ctx.saved_tensors if ctx.keeps else ()
+        return (None, None, None, *ctx.run(saved, cotangents))
 
 
 join = Compiled.apply
+
+
+def _tensors(value, found):
+    if isinstance(value, torch.Tensor):
+        found.append(value)
+    elif isinstance(value, (tuple, list)):
+        for item in value:
+            _tensors(item, found)
+    elif isinstance(value, dict):
+        _tensors(list(value.values()), found)
+    return found
+
+
+def _replaced(value, by_id):
+    """With the leaves in their places; other tensors as constants."""
+    if isinstance(value, torch.Tensor):
+        leaf = by_id.get(id(value))
+        return leaf if leaf is not None else value.detach() if value.requires_grad else value
+    if isinstance(value, (tuple, list)):
+        return type(value)([_replaced(item, by_id) for item in value])
+    if isinstance(value, dict):
+        return {key: _replaced(item, by_id) for key, item in value.items()}
+    return value
+
+
+class Vjp:
+    """torch's own derivative of one tensor that a function of torch returns: the function is called again under autograd.
+
+    vjp(cotangent, derived, *args, **kwargs): `derived` are tensors among the arguments; returns a tuple of their gradients, contiguous and
+    each with memory of its own.
+    """
+
+    def __init__(self, function, result):
+        self.function, self.result = function, result
+        self.autocast = torch.is_autocast_enabled("cpu")
+        self.autocast_dtype = torch.get_autocast_dtype("cpu")
+
+    def again(self, cotangent, derived, *args, **kwargs):
+        """The same as a function that can be derived: of tensors that are part of a graph."""
+        given = {id(tensor) for tensor in _tensors((args, kwargs), [])}
+        with torch.autocast("cpu", dtype=self.autocast_dtype, enabled=self.autocast):
+            result = [tensor for tensor in _tensors(self.function(*args, **kwargs), []) if id(tensor) not in given][self.result]
+        if not result.requires_grad:
+            return tuple(torch.zeros_like(tensor) for tensor in derived)
+        gradients = torch.autograd.grad(result, derived, cotangent, create_graph=True, allow_unused=True)
+        return tuple(torch.zeros_like(tensor) if gradient is None else gradient for gradient, tensor in zip(gradients, derived))
+
+    @torch.no_grad()
+    def __call__(self, cotangent, derived, *args, **kwargs):
+        direct = None if self.autocast else _direct.get(self.function)
+        gradients = None if direct is None else direct(cotangent, derived, *args, **kwargs)
+        if gradients is None:
+            leaves = {id(tensor): tensor.detach().requires_grad_() for tensor in derived}
+            with torch.enable_grad():
+                gradients = self._recorded(cotangent, [leaves[id(tensor)] for tensor in derived], _replaced(args, leaves),
+                                           _replaced(kwargs, leaves))
+        taken, own = {cotangent.untyped_storage().data_ptr()}, []
+        for gradient in gradients:
+            storage = gradient.untyped_storage().data_ptr()
+            whole = gradient.is_contiguous() and storage not in taken and gradient._base is None
+            taken.add(storage)
+            own.append(gradient if whole else gradient.clone(memory_format=torch.contiguous_format))
+        return tuple(own)
+
+    def _recorded(self, cotangent, leaves, args, kwargs):
+        given = {id(tensor) for tensor in _tensors((args, kwargs), [])}
+        with torch.autocast("cpu", dtype=self.autocast_dtype, enabled=self.autocast):
+            result = [tensor for tensor in _tensors(self.function(*args, **kwargs), []) if id(tensor) not in given][self.result]
+        if not result.requires_grad:
+            return [torch.zeros_like(leaf) for leaf in leaves]
+        gradients = torch.autograd.grad(result, leaves, cotangent, allow_unused=True)
+        return [torch.zeros_like(leaf) if gradient is None else gradient for gradient, leaf in zip(gradients, leaves)]
+
+
+def _convolution(cotangent, derived, input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
+    """Needs nothing of what forward made, so forward is not run again. None: not such a call."""
+    rank = weight.dim() - 2
+    if isinstance(padding, str) or input.dim() != weight.dim() or input is weight:
+        return None
+    stride, padding, dilation = ([value] * rank if isinstance(value, int) else list(value) * (rank if len(value) == 1 else 1)
+                                 for value in (stride, padding, dilation))
+    wanted = [any(tensor is part for tensor in derived) for part in (input, weight, bias)]
+    made = torch.ops.aten.convolution_backward(cotangent, input, weight, None if bias is None else list(bias.shape), stride, padding,
+                                               dilation, False, [0] * rank, groups, wanted)
+    return [gradient for tensor in derived for gradient, part in zip(made, (input, weight, bias)) if tensor is part]
+
+
+_direct = {torch.conv1d: _convolution, torch.conv2d: _convolution, torch.conv3d: _convolution}

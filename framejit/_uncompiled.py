@@ -3,6 +3,7 @@ import contextlib
 import functools
 import warnings
 
+from framejit._dim import Dim  # noqa: F401
 from framejit._errors import BackendError, Error, GraphBreakError  # noqa: F401
 
 REASON = "framejit compiles nothing in a subinterpreter; everything runs as without it"
@@ -46,6 +47,14 @@ def explain(function):
     raise Error(REASON)
 
 
+def _refused(*arguments, **keywords):
+    """Means something only where it is compiled."""
+    raise Error(REASON)
+
+
+grad = hessian = jacobian = jvp = value_and_grad = vjp = vmap = _refused
+
+
 def _nothing(*arguments, **keywords):
     """Has something to do only where something is compiled."""
 
@@ -61,5 +70,5 @@ def cache_info():
     return {}
 
 
-__all__ = ["BackendError", "Error", "GraphBreakError", "cache_info", "compile", "disable", "explain", "graph_break", "is_compiling",
-           "mark_dynamic", "options", "register_backend", "reset", "set_logs"]
+__all__ = ["BackendError", "Dim", "Error", "GraphBreakError", "cache_info", "compile", "disable", "explain", "grad", "graph_break", "hessian",
+           "is_compiling", "jacobian", "jvp", "mark_dynamic", "options", "register_backend", "reset", "set_logs", "value_and_grad", "vjp", "vmap"]

@@ -43,21 +43,22 @@ std::vector<bool> gradient_flow(const Graph& graph, std::span<const ValueId> wan
   return needs;
 }
 
-Joint differentiate(const Graph& graph, std::span<const ValueId> wanted, std::span<const ValueId> of) {
+std::vector<ValueId> add_gradients(Graph& graph, std::span<const ValueId> wanted, std::span<const ValueId> of,
+                                   std::span<const ValueId> cotangents, std::vector<BackwardStep>* steps) {
   const std::vector<bool> needs = gradient_flow(graph, wanted);
-  Joint joint{graph, graph.value_count(), graph.nodes.size(), {}, {}};
+  const std::size_t forward_values = graph.value_count();
+  std::vector<bool> fixed(forward_values, false);  // cotangents, and what is made of constants: nothing is saved for them
+  for (ValueId value : cotangents) fixed[value.index] = true;
+  for (const Node& node : graph.nodes)
+    if (row(node.op).effect != Effect::Extern && std::all_of(node.operands.begin(), node.operands.end(), [&](ValueId value) { return fixed[value.index]; }))
+      for (ValueId result : node.results) fixed[result.index] = true;
   std::unordered_map<std::uint32_t, ValueId> cotangent;
-  Graph& target = joint.graph;
-  target.outputs.clear();
-  target.writes.clear();
   auto accumulate = [&](ValueId value, ValueId added, const Location& location) {
     auto [place, fresh] = cotangent.try_emplace(value.index, added);
-    if (!fresh) place->second = target.add(Op::add, {place->second, added}, {}, location);
+    if (!fresh) place->second = graph.add(Op::add, {place->second, added}, {}, location);
   };
-  for (ValueId value : of) {
-    joint.cotangents.push_back(target.add_input("cotangent" + std::to_string(joint.cotangents.size()), graph.type(value)));
-    if (needs[value.index]) accumulate(value, joint.cotangents.back(), {});
-  }
+  for (std::size_t i = 0; i < of.size(); ++i)
+    if (needs[of[i].index]) accumulate(of[i], cotangents[i], {});
   std::unordered_map<std::uint32_t, std::size_t> composites;
   for (std::size_t i = 0; i < graph.composites.size(); ++i) composites[graph.composites[i].result.index] = i;
 
@@ -66,32 +67,77 @@ Joint differentiate(const Graph& graph, std::span<const ValueId> wanted, std::sp
     for (ValueId result : node.results) {
       auto found = cotangent.find(result.index);
       if (found == cotangent.end() || !needs[result.index]) continue;
-      if (is_complex(graph.type(result).dtype)) throw NoDerivative(node.op);
       GradientRule rule = gradient_rule(node.op);
       std::vector<ValueId> operands = node.operands, kept;
       Attrs attrs = node.attrs;
       if (auto composite = composites.find(result.index); composite != composites.end()) {
-        const Composite& known = graph.composites[composite->second];
+        const Composite known = graph.composites[composite->second];
         rule = gradient_rule(known.rule);
         operands = known.operands;
         kept = known.kept;
         attrs = known.attrs;
       }
-      if (rule == nullptr) throw NoDerivative(node.op);
       std::vector<bool> asked;
       for (ValueId operand : operands) asked.push_back(needs[operand.index]);
-      Derivation derivation(target, node.op, operands, result, kept, attrs, found->second, asked, node.location);
+      const std::size_t before = graph.nodes.size();
+      if (std::find(asked.begin(), asked.end(), true) == asked.end()) continue;  // a wanted value's own node
+      if (rule == nullptr || is_complex(graph.type(result).dtype)) throw NoDerivative(node.op, node.location);
+      Derivation derivation(graph, node.op, operands, result, kept, attrs, found->second, asked, node.location);
       rule(derivation);
+      BackwardStep step{result, {}, false};
+      for (std::size_t n = before; n < graph.nodes.size(); ++n)
+        for (ValueId read : graph.nodes[n].operands) step.reads |= read.index < forward_values && !fixed[read.index];
       for (std::size_t operand = 0; operand < operands.size(); ++operand)
-        if (asked[operand] && derivation.given[operand].valid())
+        if (asked[operand] && derivation.given[operand].valid()) {
           accumulate(operands[operand], derivation.given[operand], node.location);
+          step.into.push_back(operands[operand]);
+        }
+      if (steps) steps->push_back(std::move(step));
     }
   }
+  std::vector<ValueId> gradients;
   for (ValueId value : wanted) {
     auto found = cotangent.find(value.index);
-    joint.gradients.push_back(found == cotangent.end() ? ValueId{} : found->second);
+    gradients.push_back(found == cotangent.end() ? ValueId{} : found->second);
   }
+  return gradients;
+}
+
+Joint differentiate(const Graph& graph, std::span<const ValueId> wanted, std::span<const ValueId> of) {
+  Joint joint{graph, graph.value_count(), graph.nodes.size(), {}, {}, {}};
+  joint.graph.outputs.clear();
+  joint.graph.writes.clear();
+  for (ValueId value : of)
+    joint.cotangents.push_back(joint.graph.add_input("cotangent" + std::to_string(joint.cotangents.size()), graph.type(value)));
+  joint.gradients = add_gradients(joint.graph, wanted, of, joint.cotangents, &joint.steps);
   return joint;
+}
+
+Independence independent_results(const Joint& joint, std::span<const ValueId> wanted, std::span<const ValueId> of) {
+  std::vector<int> parent(of.size());  // union-find
+  for (std::size_t i = 0; i < of.size(); ++i) parent[i] = int(i);
+  auto root = [&](int i) {
+    while (parent[std::size_t(i)] != i) i = parent[std::size_t(i)];
+    return i;
+  };
+  std::unordered_map<std::uint32_t, std::set<int>> from;  // by value: the results it leads to
+  for (std::size_t i = 0; i < of.size(); ++i) from[of[i].index].insert(int(i));
+  for (const BackwardStep& step : joint.steps) {
+    std::set<int> results;
+    for (int i : from[step.result.index]) results.insert(root(i));
+    if (step.reads)
+      for (int i : results) parent[std::size_t(root(i))] = root(*results.begin());
+    for (ValueId value : step.into) from[value.index].insert(results.begin(), results.end());
+  }
+  Independence found;
+  std::unordered_map<int, int> number;
+  for (std::size_t i = 0; i < of.size(); ++i) found.group.push_back(number.try_emplace(root(int(i)), int(number.size())).first->second);
+  for (ValueId value : wanted) {
+    std::set<int> groups;
+    for (int i : from[value.index]) groups.insert(found.group[std::size_t(i)]);
+    found.reached.push_back({groups.begin(), groups.end()});
+  }
+  return found;
 }
 
 namespace {
@@ -136,7 +182,8 @@ Graph backward_graph(const Joint& joint, std::span<const ValueId> saved) {
     if (std::any_of(node.results.begin(), node.results.end(), [&](ValueId result) { return live[result.index] && !mapped[result.index].valid(); }))
       for (ValueId operand : node.operands) live[operand.index] = true;
   }
-  for (const Node& node : from.nodes) {
+  for (std::size_t i = 0; i < from.nodes.size(); ++i) {
+    const Node& node = from.nodes[i];
     if (std::none_of(node.results.begin(), node.results.end(), [&](ValueId result) { return live[result.index] && !mapped[result.index].valid(); }))
       continue;
     std::vector<ValueId> operands;
@@ -144,7 +191,14 @@ Graph backward_graph(const Joint& joint, std::span<const ValueId> saved) {
       FJ_CHECK(mapped[operand.index].valid(), std::string(name(node.op)) + ": backward can't be computed from what was saved");
       operands.push_back(mapped[operand.index]);
     }
-    FJ_CHECK(node.op != Op::extern_call, "an extern call is repeated backward");
+    if (node.op == Op::extern_call) {
+      FJ_CHECK(i >= joint.forward_nodes, "an extern call is repeated backward");
+      std::vector<Type> types;
+      for (ValueId result : node.results) types.push_back(from.type(result));
+      const std::vector<ValueId> results = graph.add_extern(std::move(operands), node.attrs, types, node.location);
+      for (std::size_t result = 0; result < results.size(); ++result) mapped[node.results[result].index] = results[result];
+      continue;
+    }
     mapped[node.results[0].index] = graph.add(node.op, std::move(operands), node.attrs, node.location);
   }
   for (const Composite& composite : from.composites) {

@@ -37,9 +37,23 @@ class GradientFlow {
 
 /// An operation without a rule stands between an output and a wanted input.
 struct NoDerivative : std::runtime_error {
-  NoDerivative(Op op) : std::runtime_error("no derivative of " + std::string(name(op))), op(op) {}
+  NoDerivative(Op op, Location location)
+      : std::runtime_error("no derivative of " + std::string(name(op))), op(op), location(std::move(location)) {}
   Op op;
+  Location location;
 };
+
+/// One operation passed on the way back.
+struct BackwardStep {
+  ValueId result;
+  std::vector<ValueId> into;  // those that get a cotangent from it
+  bool reads;                 // its derivative needs values of the forward graph, which eager saves
+};
+
+/// Adds to the graph the nodes that compute the gradients of `wanted`, from a cotangent for each value in `of`. Wanted values
+/// may be any: what lies before them is not derived. Invalid: no path from it to a value in `of`. Throws NoDerivative.
+std::vector<ValueId> add_gradients(Graph& graph, std::span<const ValueId> wanted, std::span<const ValueId> of,
+                                   std::span<const ValueId> cotangents, std::vector<BackwardStep>* steps = nullptr);
 
 /// The graph with its backward nodes behind it.
 struct Joint {
@@ -48,10 +62,19 @@ struct Joint {
   std::size_t forward_nodes = 0;
   std::vector<ValueId> cotangents;    // one per entry of `of`
   std::vector<ValueId> gradients;     // one per wanted; invalid: no path from it to an output
+  std::vector<BackwardStep> steps;    // from the last
 };
 
 /// `of`: the values whose cotangents are given, in the order of Joint::cotangents. Throws NoDerivative.
 Joint differentiate(const Graph& graph, std::span<const ValueId> wanted, std::span<const ValueId> of);
+
+/// The values in `of` by whether eager lets one be differentiated after what was saved for another is freed: those that share
+/// an operation whose derivative reads something belong together. `reached[i]`: the values of `of` that wanted value i leads to.
+struct Independence {
+  std::vector<int> group;                 // by `of`, numbered from 0
+  std::vector<std::vector<int>> reached;  // by `wanted`: groups
+};
+Independence independent_results(const Joint& joint, std::span<const ValueId> wanted, std::span<const ValueId> of);
 
 /// The forward values that backward nodes read.
 std::vector<ValueId> values_read_backward(const Joint& joint);

@@ -232,7 +232,7 @@ bool Memo::fetch_other(const Source& source, PyObject* base, PyObject* found, st
       PyObject** place = source.kind == SourceKind::ClosureCell ? &function->func_closure : &function->func_defaults;
       type_of(base);
       pointer(place, *place);
-      item(*place, reinterpret_cast<PyTupleObject*>(*place)->ob_item, source.index);
+      item(*place, reinterpret_cast<PyTupleObject*>(*place)->ob_item, from_the_end(source.index, *place));
       return true;
     }
     case SourceKind::FunctionGlobals:

@@ -199,7 +199,10 @@ PyObject* fetch_step(const Source& source, PyObject* base, const FrameValues& va
     case SourceKind::Cell: return PyCell_Check(base) ? PyCell_GET(base) : nullptr;
     case SourceKind::ClosureCell: return function ? tuple_item(function->func_closure, source.index) : nullptr;
     case SourceKind::FunctionGlobals: return function ? function->func_globals : nullptr;
-    case SourceKind::FunctionDefault: return function ? tuple_item(function->func_defaults, source.index) : nullptr;
+    case SourceKind::FunctionDefault: {
+      PyObject* defaults = function ? function->func_defaults : nullptr;
+      return defaults ? tuple_item(defaults, from_the_end(source.index, defaults)) : nullptr;
+    }
     case SourceKind::FunctionKwDefault: return function ? dict_item(function->func_kwdefaults, source.key.get()) : nullptr;
     case SourceKind::MethodSelf:
       if (PyMethod_Check(base)) return PyMethod_GET_SELF(base);

@@ -62,6 +62,12 @@ class SourceTable {
   std::unordered_multimap<std::size_t, SourceRef> interned_;
 };
 
+/// The place in a function's defaults that an index of a FunctionDefault means. A parameter's default is counted from the end, as
+/// CPython binds it: -1 is that of the last parameter, however many have one.
+inline std::int64_t from_the_end(std::int64_t index, PyObject* defaults) {
+  return index < 0 && PyTuple_Check(defaults) ? index + PyTuple_GET_SIZE(defaults) : index;
+}
+
 /// One step of a fetch: the value of `source` given that of its base (null for roots). Borrowed, and kept alive by the base,
 /// except for a step that makes an object: that one is put into `owned`. Null without an error set if the step fails.
 /// collections.deque

@@ -3,9 +3,9 @@
 
 #include <algorithm>
 #include <cstring>
-#include <unordered_map>
+#include <utility>
 
-#include "tracer/interpreter.h"
+#include "tracer/builtin_table.h"
 #include "tracer/variables/containers.h"
 #include "tracer/variables/proxies.h"
 #include "tracer/variables/text.h"
@@ -15,33 +15,6 @@ namespace fj {
 namespace {
 
 using Arguments_ = std::vector<V>;
-
-[[noreturn]] void unknown(const char* name, const Arguments_& arguments) {
-  std::string text = std::string(name) + "(";
-  for (std::size_t i = 0; i < arguments.size(); ++i) text += (i ? ", " : "") + describe(arguments[i]);
-  break_graph(BreakReason::UnknownCall, text + ")");
-}
-
-V take_keyword(Keywords& keywords, const char* name) {
-  for (auto it = keywords.begin(); it != keywords.end(); ++it)
-    if (it->first == name) {
-      V value = it->second;
-      keywords.erase(it);
-      return value;
-    }
-  return nullptr;
-}
-
-void expect(const char* name, const Arguments_& arguments, const Keywords& keywords, std::size_t least, std::size_t most) {
-  if (!keywords.empty() || arguments.size() < least || arguments.size() > most) unknown(name, arguments);
-}
-
-/// Lets an exit make the iterator again by calling the builtin, as long as nothing was taken from it.
-V made_by(const char* name, const std::shared_ptr<IteratorValue>& iterator, std::vector<V> arguments) {
-  iterator->maker = Ref<>::borrow(PyDict_GetItemString(PyEval_GetBuiltins(), name));
-  iterator->arguments = std::move(arguments);
-  return iterator;
-}
 
 // ---- questions
 
@@ -63,14 +36,14 @@ std::vector<PyTypeObject*> classes_of(TracerImpl& t, const V& value) {
     result.push_back(reinterpret_cast<PyTypeObject*>(object));
     return result;
   }
-  if (object == Py_None) unknown("isinstance", {value});
+  if (object == Py_None) unknown_call("isinstance", {value});
   auto* real = as<ObjectValue>(value);
   if (real && !std::strcmp(Py_TYPE(real->object.get())->tp_name, "types.UnionType")) {
     if (real->source) t.add_guard(GuardKind::Identity, real->source, real->object.get());
     Ref<> parts = Ref<>::steal(PyObject_GetAttrString(real->object.get(), "__args__"));
     if (parts && PyTuple_Check(parts.get())) return classes_of(t, t.wrap_constant(t.keep(parts).get()));
   }
-  unknown("isinstance", {value});
+  unknown_call("isinstance", {value});
 }
 
 /// A class of C or of an array library.
@@ -80,6 +53,28 @@ bool is_settled(PyTypeObject* type) {
   if (!module) PyErr_Clear();
   const std::string text = module ? text_of(module.get()) : "";
   return text == "torch" || text == "numpy" || text.rfind("torch.", 0) == 0 || text.rfind("numpy.", 0) == 0;
+}
+
+/// What an abstract class says of a class of the user's holds until some class is registered somewhere, which moves a number that
+/// the module abc keeps, or the class itself changes.
+void guard_abstract_answer(TracerImpl& t, PyTypeObject* type, PyTypeObject* base) {
+  static PyObject* const hook_name = PyUnicode_InternFromString("__subclasshook__");
+  PyObject* hook = t.class_attribute(base, hook_name);
+  Ref<> module = Ref<>::steal(PyObject_GetAttrString(reinterpret_cast<PyObject*>(base), "__module__"));
+  PyErr_Clear();
+  const std::string home = module && PyUnicode_Check(module.get()) ? text_of(module.get()) : "";
+  // Python's own look for methods; C's has no opinion.
+  if (hook != fj_type_lookup(&PyBaseObject_Type, hook_name) && home != "collections.abc" && home != "typing" && home != "contextlib")
+    break_graph(BreakReason::UnsupportedObject, std::string("isinstance of the abstract class ") + base->tp_name);
+  static PyObject* const token = [] {
+    Ref<> abc = Ref<>::steal(PyImport_ImportModule("_abc"));
+    return abc ? PyObject_GetAttrString(abc.get(), "get_cache_token") : nullptr;
+  }();
+  static PyObject* const nothing = PyTuple_New(0);
+  Ref<> number = token ? Ref<>::steal(PyObject_CallNoArgs(token)) : Ref<>();
+  if (!number) break_graph(BreakReason::UnsupportedObject, take_error());
+  t.constant_object(t.wrap(t.keep(number).get(), t.sources->make(SourceKind::Answer, t.sources->constant(token), 0, nothing)));
+  t.guard_type_version(type);
 }
 
 /// Plain MRO membership, unless a metaclass decides (then by asking it, if it is one known to be pure).
@@ -95,9 +90,7 @@ bool is_subclass(TracerImpl& t, PyTypeObject* type, PyTypeObject* base) {
   if (!std::strcmp(meta->tp_name, "ABCMeta")) {
     const int answer = PyObject_IsSubclass(reinterpret_cast<PyObject*>(type), reinterpret_cast<PyObject*>(base));
     if (answer < 0) break_graph(BreakReason::ErrorWhileTracing, take_error());
-    // A class may be registered later, which no guard sees; those of the libraries and of C will not be.
-    if (!answer && !is_settled(type))
-      break_graph(BreakReason::UnsupportedObject, std::string("isinstance of the abstract class ") + base->tp_name);
+    if (!is_settled(type)) guard_abstract_answer(t, type, base);
     return answer;
   }
   if (!std::strcmp(meta->tp_name, "_ParameterMeta") || !std::strcmp(meta->tp_name, "_BufferMeta") ||
@@ -108,18 +101,31 @@ bool is_subclass(TracerImpl& t, PyTypeObject* type, PyTypeObject* base) {
 
 V builtin_isinstance(TracerImpl& t, Arguments_& a, Keywords& k) {
   expect("isinstance", a, k, 2, 2);
-  if (a[0]->kind == ValueKind::Iterator || a[0]->kind == ValueKind::Builtin) unknown("isinstance", a);
+  if (a[0]->kind == ValueKind::Iterator || a[0]->kind == ValueKind::Builtin) unknown_call("isinstance", a);
   PyTypeObject* type = t.type_of(a[0]);
   if (!is_settled(type)) t.guard_bases(type);
-  for (PyTypeObject* base : classes_of(t, a[1]))
+  // What an object calls its class counts too.
+  static PyObject* const class_name = PyUnicode_InternFromString("__class__");
+  const bool has_rules = a[0]->kind == ValueKind::Object || a[0]->kind == ValueKind::Instance;
+  const bool pretends = has_rules && t.class_attribute(type, class_name) != fj_type_lookup(&PyBaseObject_Type, class_name);
+  PyTypeObject* said = nullptr;
+  for (PyTypeObject* base : classes_of(t, a[1])) {
     if (is_subclass(t, type, base)) return t.true_value;
+    if (!pretends) continue;
+    if (V found = said ? nullptr : t.find_attribute(a[0], class_name)) {
+      PyObject* known = t.constant_object(found);
+      if (!known || !PyType_Check(known)) unknown_call("isinstance", a);
+      said = reinterpret_cast<PyTypeObject*>(known);
+    }
+    if (said && is_subclass(t, said, base)) return t.true_value;
+  }
   return t.false_value;
 }
 
 V builtin_issubclass(TracerImpl& t, Arguments_& a, Keywords& k) {
   expect("issubclass", a, k, 2, 2);
   PyObject* type = t.constant_object(a[0]);
-  if (!type || !PyType_Check(type)) unknown("issubclass", a);
+  if (!type || !PyType_Check(type)) unknown_call("issubclass", a);
   t.guard_bases(reinterpret_cast<PyTypeObject*>(type));
   for (PyTypeObject* base : classes_of(t, a[1]))
     if (is_subclass(t, reinterpret_cast<PyTypeObject*>(type), base)) return t.true_value;
@@ -132,7 +138,7 @@ V builtin_type(TracerImpl& t, Arguments_& a, Keywords& k) {
   if (a.size() == 3 && k.empty()) {
     PyObject* name = t.constant_object(a[0]);
     auto* space = as<DictValue>(a[2]);
-    if (!name || !PyUnicode_CheckExact(name) || !space) unknown("type", a);
+    if (!name || !PyUnicode_CheckExact(name) || !space) unknown_call("type", a);
     t.open(*space);
     // type() looks up whose code calls it.
     std::vector<std::pair<Ref<>, V>> members = space->items;
@@ -150,20 +156,20 @@ V builtin_callable(TracerImpl& t, Arguments_& a, Keywords& k) {
   expect("callable", a, k, 1, 1);
   switch (a[0]->kind) {
     case ValueKind::Function: case ValueKind::BoundMethod: case ValueKind::Builtin: case ValueKind::Partial: return t.true_value;
-    case ValueKind::Object: return t.tracer.boolean(t.type_of(a[0])->tp_call != nullptr);
-    case ValueKind::Instance: {
+    case ValueKind::Object: case ValueKind::Instance: {
       static PyObject* const name = PyUnicode_InternFromString("__call__");
-      t.guard_type_version(t.type_of(a[0]));
-      return t.tracer.boolean(fj_type_lookup(t.type_of(a[0]), name) != nullptr);
+      PyTypeObject* type = t.type_of(a[0]);
+      t.class_attribute(type, name);
+      return t.tracer.boolean(type->tp_call != nullptr);
     }
     case ValueKind::Set: case ValueKind::Array: case ValueKind::Tuple: case ValueKind::List: case ValueKind::Dict: case ValueKind::SymInt: return t.false_value;
-    default: unknown("callable", a);
+    default: unknown_call("callable", a);
   }
 }
 
 PyObject* attribute_name(TracerImpl& t, const V& value) {
   PyObject* name = t.constant_object(value);
-  if (!name || !PyUnicode_CheckExact(name)) unknown("getattr", {value});
+  if (!name || !PyUnicode_CheckExact(name)) unknown_call("getattr", {value});
   return name;
 }
 
@@ -204,7 +210,7 @@ V builtin_setattr(TracerImpl& t, Arguments_& a, Keywords& k) {
 
 V builtin_super(TracerImpl& t, Arguments_& a, Keywords& k) {
   expect("super", a, k, 0, 2);
-  if (a.size() == 1) unknown("super", a);
+  if (a.size() == 1) unknown_call("super", a);
   auto super = std::make_shared<SuperValue>();
   V type = a.empty() ? nullptr : a[0];
   super->self = a.empty() ? nullptr : a[1];
@@ -213,13 +219,13 @@ V builtin_super(TracerImpl& t, Arguments_& a, Keywords& k) {
     Frame& frame = *t.frames.back();
     PyObject* names = frame.co->co_localsplusnames;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names); ++i)
-      if (text_of(PyTuple_GET_ITEM(names, i)) == "__class__" && frame.slots[i] && frame.slots[i]->kind == ValueKind::Cell)
-        type = t.cell_contents(*as<CellValue>(frame.slots[i]));
+      if (text_of(PyTuple_GET_ITEM(names, i)) == "__class__")
+        if (V cell = t.local(frame, int(i)); cell && cell->kind == ValueKind::Cell) type = t.cell_contents(*as<CellValue>(cell));
     super->self = t.local(frame, 0);
     if (super->self && super->self->kind == ValueKind::Cell) super->self = t.cell_contents(*as<CellValue>(super->self));
   }
   PyObject* real = type ? t.constant_object(type) : nullptr;
-  if (!real || !PyType_Check(real) || !super->self) unknown("super", a);
+  if (!real || !PyType_Check(real) || !super->self) unknown_call("super", a);
   super->type = Ref<PyTypeObject>::borrow(reinterpret_cast<PyTypeObject*>(real));
   return super;
 }
@@ -231,14 +237,14 @@ V builtin_range(TracerImpl& t, Arguments_& a, Keywords& k) {
   auto range = std::make_shared<RangeValue>();
   auto bound = [&](const V& value) {
     auto expression = t.int_expression(value);
-    if (!expression) unknown("range", a);
+    if (!expression) unknown_call("range", a);
     return *expression;
   };
   range->start = a.size() > 1 ? bound(a[0]) : SymDim(0);
   range->stop = bound(a[a.size() > 1 ? 1 : 0]);
   if (a.size() == 3) {
     auto step = t.tracer.constant_int(a[2]);
-    if (!step || *step == 0) unknown("range", a);
+    if (!step || *step == 0) unknown_call("range", a);
     range->step = *step;
   }
   return range;
@@ -258,7 +264,7 @@ V builtin_enumerate(TracerImpl& t, Arguments_& a, Keywords& k) {
   expect("enumerate", a, k, 1, 2);
   if (a.size() == 2) start = a[1];
   auto from = start ? t.int_expression(start) : SymDim(0);
-  if (!from) unknown("enumerate", a);
+  if (!from) unknown_call("enumerate", a);
   auto position = std::make_shared<SymDim>(*from);
   V inner = t.make_iterator(a[0]);
   auto iterator = std::make_shared<IteratorValue>();
@@ -269,7 +275,7 @@ V builtin_enumerate(TracerImpl& t, Arguments_& a, Keywords& k) {
     *position = *position + SymDim(1);
     return t.tracer.tuple({number, item});
   };
-  return made_by("enumerate", iterator, {inner, t.integer(*from)});
+  return made_by("builtins", "enumerate", iterator, {inner, t.integer(*from)});
 }
 
 V builtin_map(TracerImpl& t, Arguments_& a, Keywords& k) {
@@ -289,7 +295,7 @@ V builtin_map(TracerImpl& t, Arguments_& a, Keywords& k) {
   };
   std::vector<V> arguments = parts;
   arguments.insert(arguments.begin(), function);
-  return made_by("map", iterator, std::move(arguments));
+  return made_by("builtins", "map", iterator, std::move(arguments));
 }
 
 V builtin_filter(TracerImpl& t, Arguments_& a, Keywords& k) {
@@ -301,57 +307,48 @@ V builtin_filter(TracerImpl& t, Arguments_& a, Keywords& k) {
       if (t.truth(t.is_none(function) ? item : t.call(function, {item}, {}))) return item;
     return nullptr;
   };
-  return made_by("filter", iterator, {function, inner});
+  return made_by("builtins", "filter", iterator, {function, inner});
 }
 
 V builtin_sorted(TracerImpl& t, Arguments_& a, Keywords& k) {
   V key = take_keyword(k, "key"), reverse = take_keyword(k, "reverse");
   expect("sorted", a, k, 1, 1);
-  std::vector<V> items, keys;
+  std::vector<V> items;
   // Without a key equal elements of a set are one, so their order in it is not seen.
   if (a[0]->kind == ValueKind::Set && !key)
     items = t.set_items(*as<SetValue>(a[0]));
   else
     items = t.listed_items(a[0]);
-  for (const V& item : items) keys.push_back(key && !t.is_none(key) ? t.call(key, {item}, {}) : item);
-  std::vector<std::size_t> order(items.size());
-  for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-  const bool descending = reverse && t.truth(reverse);
-  // Insertion keeps equal items in order, also when descending, as CPython does.
-  for (std::size_t i = 1; i < order.size(); ++i)
-    for (std::size_t j = i; j > 0; --j) {
-      const bool swap = descending ? t.truth(t.compare(Py_LT, keys[order[j - 1]], keys[order[j]]))
-                                   : t.truth(t.compare(Py_LT, keys[order[j]], keys[order[j - 1]]));
-      if (!swap) break;
-      std::swap(order[j], order[j - 1]);
-    }
-  std::vector<V> result;
-  for (std::size_t i : order) result.push_back(items[i]);
-  return t.tracer.list(result);
+  t.sort(items, key, reverse && t.truth(reverse));
+  return t.tracer.list(items);
 }
 
 // ---- folds over items
 
 V extreme(TracerImpl& t, Arguments_& a, Keywords& k, const char* name, int better) {
   V key = take_keyword(k, "key"), otherwise = take_keyword(k, "default");
-  if (!k.empty() || a.empty()) unknown(name, a);
-  auto* set = as<SetValue>(a[0]);
-  std::vector<V> items = a.size() > 1 ? a : set && !key ? t.set_items(*set) : t.sequence_items(a[0]);
-  if (items.empty()) {
-    if (otherwise) return otherwise;
-    if (a[0]->kind == ValueKind::Array) unknown(name, a);
-    Ref<> version = Ref<>::steal(PyObject_CallFunctionObjArgs(PyDict_GetItemString(PyEval_GetBuiltins(), name), Ref<>::steal(PyTuple_New(0)).get(), nullptr));
-    t.raise_python_error();
-  }
-  auto key_of = [&](const V& item) { return key && !t.is_none(key) ? t.call(key, {item}, {}) : item; };
-  V best = items[0], best_key = key_of(items[0]);
-  for (std::size_t i = 1; i < items.size(); ++i) {
-    V candidate = key_of(items[i]);
-    if (!t.truth(t.compare(better, candidate, best_key))) continue;
-    best = items[i];
+  if (!k.empty() || a.empty()) unknown_call(name, a);
+  if (otherwise && a.size() > 1) unknown_call(name, a);
+  V best, best_key;
+  auto look = [&](const V& item) {
+    V candidate = key && !t.is_none(key) ? t.call(key, {item}, {}) : item;
+    if (best && !t.truth(t.compare(better, candidate, best_key))) return;
+    best = item;
     best_key = candidate;
+  };
+  auto* set = as<SetValue>(a[0]);
+  if (a.size() > 1 || (set && !key)) {
+    // Without a key equal elements of a set are one, so their order in it is not seen.
+    for (const V& item : a.size() > 1 ? a : t.set_items(*set)) look(item);
+  } else {
+    t.for_each(a[0], look);
   }
-  return best;
+  if (best) return best;
+  if (otherwise) return otherwise;
+  if (a[0]->kind == ValueKind::Array) unknown_call(name, a);
+  Ref<> empty = Ref<>::steal(PyTuple_New(0));
+  Ref<> none = Ref<>::steal(PyObject_CallOneArg(PyDict_GetItemString(PyEval_GetBuiltins(), name), empty.get()));
+  t.raise_python_error();
 }
 
 V builtin_min(TracerImpl& t, Arguments_& a, Keywords& k) { return extreme(t, a, k, "min", Py_LT); }
@@ -361,21 +358,27 @@ V builtin_sum(TracerImpl& t, Arguments_& a, Keywords& k) {
   V start = take_keyword(k, "start");
   expect("sum", a, k, 1, 2);
   if (a.size() == 2) start = a[1];
-  std::vector<V> items = t.sequence_items(a[0]);
-  // CPython adds floats with compensation from 3.12 on: constants are summed by its own sum().
-  bool plain = true;
-  for (const V& item : items) plain = plain && item->kind == ValueKind::Object;
-  if (plain) {
-    std::vector<V> arguments{t.tracer.tuple(items)};
-    if (start) arguments.push_back(start);
-    static PyObject* const sum = PyDict_GetItemString(PyEval_GetBuiltins(), "sum");
-    if (V folded = fold_call(t, sum, arguments, {})) return folded;
-  }
+  // CPython adds numbers in ways of its own (floats with compensation from 3.12 on): its own sum() adds up constants. From the
+  // first other item on it is `total + item`, one after the other.
+  static PyObject* const sum = PyDict_GetItemString(PyEval_GetBuiltins(), "sum");
   V total = start ? start : t.tracer.integer(std::int64_t(0));
-  for (const V& item : items) {
-    if (item->kind == ValueKind::Object && PyFloat_CheckExact(as<ObjectValue>(item)->object.get())) unknown("sum", a);
+  std::vector<V> plain;
+  bool any_other = false;
+  auto fold = [&]() {
+    V folded = fold_call(t, sum, {t.tracer.tuple(std::exchange(plain, {})), total}, {});
+    if (!folded) unknown_call("sum", a);
+    total = folded;
+  };
+  auto constant = [&](const V& value) { return value->kind == ValueKind::Object && is_plain(as<ObjectValue>(value)->object.get()); };
+  if (constant(total)) fold();  // of nothing: it refuses to start with a str
+  t.for_each(a[0], [&](const V& item) {
+    if (!any_other && constant(item) && constant(total)) return plain.push_back(item);
+    if (!plain.empty()) fold();
+    if (item->kind != ValueKind::SymInt && !constant(item)) any_other = true;
+    if (!any_other && constant(item) && PyFloat_CheckExact(as<ObjectValue>(item)->object.get())) unknown_call("sum", a);
     total = t.binary(NB_ADD, total, item);
-  }
+  });
+  if (!plain.empty()) fold();
   return total;
 }
 
@@ -397,21 +400,20 @@ V builtin_all(TracerImpl& t, Arguments_& a, Keywords& k) {
 
 V builtin_reduce(TracerImpl& t, Arguments_& a, Keywords& k) {
   expect("reduce", a, k, 2, 3);
-  std::vector<V> items = t.sequence_items(a[1]);
-  V total = a.size() == 3 ? a[2] : items.empty() ? nullptr : items[0];
+  V total = a.size() == 3 ? a[2] : nullptr;
+  t.for_each(a[1], [&](const V& item) { total = total ? t.call(a[0], {total, item}, {}) : item; });
   if (!total) break_graph(BreakReason::ErrorWhileTracing, "reduce() of nothing");
-  for (std::size_t i = a.size() == 3 ? 0 : 1; i < items.size(); ++i) total = t.call(a[0], {total, items[i]}, {});
   return total;
 }
 
 // ---- numbers
 
 V method_or_fold(TracerImpl& t, Arguments_& a, Keywords& k, const char* name, const char* method) {
-  if (a.empty()) unknown(name, a);
+  if (a.empty()) unknown_call(name, a);
   if (a[0]->kind == ValueKind::Array) {
     Ref<> text = t.keep(Ref<>::steal(PyUnicode_InternFromString(method)));
     V bound = t.find_attribute(a[0], text.get());
-    if (!bound) unknown(name, a);
+    if (!bound) unknown_call(name, a);
     return t.call(bound, {a.begin() + 1, a.end()}, k);
   }
   if (V own = t.python_method(a[0], method)) return t.call(own, {a.begin() + 1, a.end()}, k);
@@ -420,7 +422,7 @@ V method_or_fold(TracerImpl& t, Arguments_& a, Keywords& k, const char* name, co
     if (argument->kind == ValueKind::SymInt) argument = t.tracer.integer(*t.tracer.constant_int(argument));
   }
   if (V folded = fold_call(t, PyDict_GetItemString(PyEval_GetBuiltins(), name), a, k)) return folded;
-  unknown(name, a);
+  unknown_call(name, a);
 }
 
 V builtin_abs(TracerImpl& t, Arguments_& a, Keywords& k) { return method_or_fold(t, a, k, "abs", "__abs__"); }
@@ -436,7 +438,7 @@ V builtin_pow(TracerImpl& t, Arguments_& a, Keywords& k) {
 V builtin_divmod(TracerImpl& t, Arguments_& a, Keywords& k) {
   expect("divmod", a, k, 2, 2);
   if (V own = t.python_method(a[0], "__divmod__")) return t.call(own, {a[1]}, {});
-  if (t.python_method(a[1], "__rdivmod__")) unknown("divmod", a);
+  if (t.python_method(a[1], "__rdivmod__")) unknown_call("divmod", a);
   return t.tracer.tuple({t.binary(NB_FLOOR_DIVIDE, a[0], a[1]), t.binary(NB_REMAINDER, a[0], a[1])});
 }
 
@@ -445,13 +447,12 @@ void break_on_array(const char* name, const Arguments_& a) {
     break_graph(BreakReason::ScalarFromArray, std::string("`") + name + "()` of " + describe(a[0]));
 }
 
-/// int(), float(), complex() of an object whose class has a method for it; null: it has none. Python warns of or refuses what is not
-/// exactly of that type.
+/// int(), float(), complex() of an object whose class has a method for it, which has to give a `type`; null: it has none.
 V converted(TracerImpl& t, Arguments_& a, Keywords& k, const char* method, PyTypeObject* type) {
   if (a.size() != 1 || !k.empty()) return nullptr;
   if (V own = t.python_method(a[0], method)) {
     V number = t.call(own, {}, {});
-    if (t.type_of(number) != type) break_graph(BreakReason::ErrorWhileTracing, std::string(method) + " that gives " + describe(number));
+    if (t.type_of(number) != type) break_graph(BreakReason::ErrorWhileTracing, std::string(method) + "() that gives " + describe(number));
     return number;
   }
   a[0] = t.number_part(a[0]);
@@ -462,17 +463,17 @@ V builtin_int(TracerImpl& t, Arguments_& a, Keywords& k) {
   break_on_array("int", a);
   for (const char* method : {"__int__", "__index__"})
     if (V number = converted(t, a, k, method, &PyLong_Type)) return number;
-  if (a.size() == 1 && t.python_method(a[0], "__trunc__")) unknown("int", a);
+  if (a.size() == 1 && t.python_method(a[0], "__trunc__")) unknown_call("int", a);
   if (a.size() == 1 && k.empty() && a[0]->kind == ValueKind::SymInt) return a[0];
   if (V folded = fold_call(t, reinterpret_cast<PyObject*>(&PyLong_Type), a, k)) return folded;
-  unknown("int", a);
+  unknown_call("int", a);
 }
 
 V builtin_index(TracerImpl& t, Arguments_& a, Keywords& k) {
   expect("index", a, k, 1, 1);
   V number = t.index_number(a[0]);
   if (t.int_expression(number)) return number;
-  unknown("index", a);
+  unknown_call("index", a);
 }
 
 V builtin_float(TracerImpl& t, Arguments_& a, Keywords& k) {
@@ -481,7 +482,7 @@ V builtin_float(TracerImpl& t, Arguments_& a, Keywords& k) {
   if (V number = converted(t, a, k, "__index__", &PyLong_Type)) a[0] = number;
   if (a.size() == 1 && a[0]->kind == ValueKind::SymInt) a[0] = t.tracer.integer(*t.tracer.constant_int(a[0]));
   if (V folded = fold_call(t, reinterpret_cast<PyObject*>(&PyFloat_Type), a, k)) return folded;
-  unknown("float", a);
+  unknown_call("float", a);
 }
 
 V builtin_bool(TracerImpl& t, Arguments_& a, Keywords& k) {
@@ -493,7 +494,36 @@ V builtin_vars(TracerImpl& t, Arguments_& a, Keywords& k) {
   expect("vars", a, k, 1, 1);
   static PyObject* const name = PyUnicode_InternFromString("__dict__");
   if (V found = t.find_attribute(a[0], name)) return found;
-  unknown("vars", a);
+  unknown_call("vars", a);
+}
+
+/// Names of the instance and of its class, as object.__dir__ gives them.
+V builtin_dir(TracerImpl& t, Arguments_& a, Keywords& k) {
+  expect("dir", a, k, 1, 1);
+  PyTypeObject* type = a[0]->kind == ValueKind::Object || a[0]->kind == ValueKind::Instance ? t.type_of(a[0]) : nullptr;
+  static PyObject* const own_rule = PyUnicode_InternFromString("__dir__");
+  static PyObject* const dict_name = PyUnicode_InternFromString("__dict__");
+  // Of classes and modules something else; a class of C may have names that are not in its dict.
+  if (!type || !(type->tp_flags & Py_TPFLAGS_HEAPTYPE) || PyType_IsSubtype(type, &PyType_Type) ||
+      t.class_attribute(type, own_rule) != fj_type_lookup(&PyBaseObject_Type, own_rule))
+    unknown("dir", a);
+  t.guard_type_version(type);
+  Ref<> names = Ref<>::steal(PyObject_Dir(reinterpret_cast<PyObject*>(type)));
+  Ref<> all = names ? Ref<>::steal(PySet_New(names.get())) : Ref<>();
+  if (!all) t.raise_python_error();
+  if (fj_type_lookup(type, dict_name)) {
+    V members = t.find_attribute(a[0], dict_name);
+    auto* dict = as<DictValue>(members);
+    if (!dict) unknown("dir", a);
+    t.open(*dict);
+    for (auto& [key, value] : dict->items)
+      if (!PyUnicode_CheckExact(key.get()) || PySet_Add(all.get(), key.get()) < 0) unknown("dir", a);
+  }
+  Ref<> sorted = Ref<>::steal(PySequence_List(all.get()));
+  if (!sorted || PyList_Sort(sorted.get()) < 0) t.raise_python_error();
+  std::vector<V> items;
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(sorted.get()); ++i) items.push_back(t.wrap_constant(t.keep(Ref<>::borrow(PyList_GET_ITEM(sorted.get(), i))).get()));
+  return t.tracer.list(std::move(items));
 }
 
 V builtin_delattr(TracerImpl& t, Arguments_& a, Keywords& k) {
@@ -505,7 +535,7 @@ V builtin_delattr(TracerImpl& t, Arguments_& a, Keywords& k) {
 V builtin_dict_fromkeys(TracerImpl& t, Arguments_& a, Keywords& k) {
   expect("dict.fromkeys", a, k, 1, 2);
   auto dict = std::make_shared<DictValue>();
-  for (const V& item : t.sequence_items(a[0])) t.dict_store(dict, t.constant_key(item), a.size() == 2 ? a[1] : t.none);
+  t.for_each(a[0], [&](const V& item) { t.dict_store(dict, t.constant_key(item), a.size() == 2 ? a[1] : t.none); });
   return dict;
 }
 
@@ -524,7 +554,7 @@ V builtin_is_inference_mode_enabled(TracerImpl& t, Arguments_& a, Keywords& k) {
 V builtin_str(TracerImpl& t, Arguments_& a, Keywords& k) {
   if (a.size() == 1 && k.empty()) return str_of(t, a[0]);
   if (V folded = fold_call(t, reinterpret_cast<PyObject*>(&PyUnicode_Type), a, k)) return folded;
-  unknown("str", a);
+  unknown_call("str", a);
 }
 
 V builtin_repr(TracerImpl& t, Arguments_& a, Keywords& k) {
@@ -552,14 +582,14 @@ V builtin_complex(TracerImpl& t, Arguments_& a, Keywords& k) {
   break_on_array("complex", a);
   if (V number = converted(t, a, k, "__complex__", &PyComplex_Type)) return number;
   if (V folded = fold_call(t, reinterpret_cast<PyObject*>(&PyComplex_Type), a, k)) return folded;
-  unknown("complex", a);
+  unknown_call("complex", a);
 }
 
 V builtin_bytes(TracerImpl& t, Arguments_& a, Keywords& k) {
   for (V& argument : a)
     if (argument->kind == ValueKind::List || argument->kind == ValueKind::Range) argument = t.tracer.tuple(t.sequence_items(argument));
   if (V folded = fold_call(t, reinterpret_cast<PyObject*>(&PyBytes_Type), a, k)) return folded;
-  unknown("bytes", a);
+  unknown_call("bytes", a);
 }
 
 V builtin_object(TracerImpl& t, Arguments_& a, Keywords& k) {
@@ -573,8 +603,7 @@ V builtin_object(TracerImpl& t, Arguments_& a, Keywords& k) {
 V builtin_globals(TracerImpl& t, Arguments_& a, Keywords& k) {
   expect("globals", a, k, 0, 0);
   Frame& frame = *t.frames.back();
-  if (t.globals_written(frame.globals.get())) unknown("globals", a);
-  return t.wrap(frame.globals.get(), t.sources->constant(frame.globals.get()));
+  return t.wrap(frame.globals.get(), t.globals_place(frame));
 }
 
 V operator_delitem(TracerImpl& t, Arguments_& a, Keywords& k) {
@@ -585,7 +614,7 @@ V operator_delitem(TracerImpl& t, Arguments_& a, Keywords& k) {
 
 V operator_concat(TracerImpl& t, Arguments_& a, Keywords& k) {
   expect("concat", a, k, 2, 2);
-  if (a[0]->kind == ValueKind::Array || a[1]->kind == ValueKind::Array) unknown("concat", a);
+  if (a[0]->kind == ValueKind::Array || a[1]->kind == ValueKind::Array) unknown_call("concat", a);
   return t.binary(NB_ADD, a[0], a[1]);
 }
 
@@ -594,20 +623,20 @@ V builtin_prod(TracerImpl& t, Arguments_& a, Keywords& k) {
   V start = take_keyword(k, "start");
   expect("prod", a, k, 1, 1);
   V total = start ? start : t.tracer.integer(std::int64_t(1));
-  for (const V& item : t.sequence_items(a[0])) total = t.binary(NB_MULTIPLY, total, item);
+  t.for_each(a[0], [&](const V& item) { total = t.binary(NB_MULTIPLY, total, item); });
   return total;
 }
 
 V operator_count(TracerImpl& t, Arguments_& a, Keywords& k) {
   expect("countOf", a, k, 2, 2);
   std::int64_t seen = 0;
-  for (const V& item : t.sequence_items(a[0])) seen += item == a[1] || t.truth(t.compare(Py_EQ, item, a[1]));
+  t.for_each(a[0], [&](const V& item) { seen += item == a[1] || t.truth(t.compare(Py_EQ, item, a[1])); });
   return t.tracer.integer(seen);
 }
 
 V operator_length_hint(TracerImpl& t, Arguments_& a, Keywords& k) {
   expect("length_hint", a, k, 1, 2);
-  if (a[0]->kind != ValueKind::List && a[0]->kind != ValueKind::Tuple && a[0]->kind != ValueKind::Dict) unknown("length_hint", a);
+  if (a[0]->kind != ValueKind::List && a[0]->kind != ValueKind::Tuple && a[0]->kind != ValueKind::Dict) unknown_call("length_hint", a);
   return t.length(a[0]);
 }
 
@@ -616,8 +645,10 @@ V builtin_count_elements(TracerImpl& t, Arguments_& a, Keywords& k) {
   expect("_count_elements", a, k, 2, 2);
   static PyObject* const get_name = PyUnicode_InternFromString("get");
   V get = t.find_attribute(a[0], get_name);
-  for (const V& item : t.sequence_items(a[1]))
-    t.set_item(a[0], item, t.binary(NB_ADD, t.call(get, {item, t.tracer.integer(std::int64_t(0))}, {}), t.tracer.integer(std::int64_t(1))));
+  t.for_each(a[1], [&](const V& item) {
+    V seen = t.call(get, {item, t.tracer.integer(std::int64_t(0))}, {});
+    t.set_item(a[0], item, t.binary(NB_ADD, seen, t.tracer.integer(std::int64_t(1))));
+  });
   return t.none;
 }
 
@@ -640,7 +671,7 @@ V builtin_list(TracerImpl& t, Arguments_& a, Keywords& k) {
 }
 
 V builtin_dict(TracerImpl& t, Arguments_& a, Keywords& k) {
-  if (a.size() > 1) unknown("dict", a);
+  if (a.size() > 1) unknown_call("dict", a);
   auto dict = std::make_shared<DictValue>();
   dict_update(t, dict, a, k);
   return dict;
@@ -708,39 +739,14 @@ V operator_contains(TracerImpl& t, Arguments_& a, Keywords& k) {
   return t.tracer.boolean(t.contains(a[0], a[1]));
 }
 
-struct BuiltinRow {
-  const char *module, *name;
-  BuiltinHandler handler;
-};
-const BuiltinRow kBuiltins[] = {
+constexpr BuiltinRow kRows[] = {
 #define FJ_BUILTIN(module, name, handler) {module, name, handler},
 #include "tracer/builtins.def"
 };
 
 }  // namespace
 
-BuiltinHandler find_builtin(PyObject* callable) {
-  static const auto* table = [] {
-    auto* rows = new std::unordered_map<PyObject*, BuiltinHandler>();
-    for (const BuiltinRow& row : kBuiltins) {
-      Ref<> module = Ref<>::steal(PyImport_ImportModule(row.module));
-      PyObject* found = module ? PyObject_GetAttrString(module.get(), row.name) : nullptr;
-      if (!found) PyErr_Clear();
-      if (found) (*rows)[found] = row.handler;  // held for ever: builtins do not die
-    }
-    return rows;
-  }();
-  auto row = table->find(callable);
-  if (row != table->end()) return row->second;
-  if (!PyCFunction_Check(callable)) return nullptr;
-  // A new object at each look: by what it is bound to, or by name in a module that may not be imported yet.
-  auto* function = reinterpret_cast<PyCFunctionObject*>(callable);
-  if (PyCFunction_GET_SELF(callable) == reinterpret_cast<PyObject*>(&PyDict_Type) && !std::strcmp(function->m_ml->ml_name, "fromkeys"))
-    return builtin_dict_fromkeys;
-  if (!std::strcmp(function->m_ml->ml_name, "is_grad_enabled") && torch_module()) return builtin_is_grad_enabled;
-  if (!std::strcmp(function->m_ml->ml_name, "is_inference_mode_enabled") && torch_module()) return builtin_is_inference_mode_enabled;
-  return nullptr;
-}
+std::span<const BuiltinRow> builtin_rows() { return kRows; }
 
 namespace {
 
@@ -791,13 +797,16 @@ V fold_call(TracerImpl& tracer, PyObject* callable, const std::vector<V>& positi
   }
   Ref<> result = Ref<>::steal(PyObject_Call(callable, arguments.get(), names.get()));
   if (!result) tracer.raise_python_error();
-  if (PyList_CheckExact(result.get())) {
+  // A list or tuple is a new one in each call.
+  auto made = [&](auto& self, Ref<> object) -> V {
+    const bool list = PyList_CheckExact(object.get());
+    if (!list && !(PyTuple_CheckExact(object.get()) && PyTuple_GET_SIZE(object.get()))) return tracer.wrap_constant(tracer.keep(object).get());
     std::vector<V> items;
-    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(result.get()); ++i)
-      items.push_back(tracer.wrap_constant(tracer.keep(Ref<>::borrow(PyList_GET_ITEM(result.get(), i))).get()));
-    return tracer.tracer.list(items);
-  }
-  return tracer.wrap_constant(tracer.keep(result).get());
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(object.get()); ++i)
+      items.push_back(self(self, Ref<>::borrow(PySequence_Fast_GET_ITEM(object.get(), i))));
+    return list ? tracer.tracer.list(items) : tracer.tracer.tuple(items);
+  };
+  return made(made, result);
 }
 
 V fold_reading_call(TracerImpl& tracer, PyObject* callable, const std::vector<V>& positional, const Keywords& keywords) {

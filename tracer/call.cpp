@@ -40,7 +40,9 @@ PyObject* module_call() {
 }
 
 /// A partial's keywords overridden by those of the call, in the order of the dict CPython makes.
-Keywords merged_keywords(Keywords known, const Keywords& given) {
+Keywords merged_keywords(const DictValue& partial, const Keywords& given) {
+  Keywords known;
+  for (auto& [name, item] : partial.items) known.emplace_back(text_of(name.get()), item);
   for (auto& [name, item] : given) {
     auto same = std::find_if(known.begin(), known.end(), [&](auto& old) { return old.first == name; });
     if (same != known.end())
@@ -92,13 +94,13 @@ V TracerImpl::make_partial(PyTypeObject* type, const std::vector<V>& positional,
   partial->type = Ref<PyTypeObject>::borrow(type);
   partial->function = positional[0];
   partial->positional.assign(positional.begin() + 1, positional.end());
-  partial->keywords = std::move(keywords);
   if (auto* inner = as<PartialValue>(positional[0])) {
     // A partial of a partial is one partial.
     partial->function = inner->function;
     partial->positional.insert(partial->positional.begin(), inner->positional.begin(), inner->positional.end());
-    partial->keywords = merged_keywords(inner->keywords, partial->keywords);
+    keywords = merged_keywords(*inner->keywords, keywords);
   }
+  for (auto& [name, value] : keywords) partial->keywords->items.emplace_back(Ref<>::steal(PyUnicode_InternFromString(name.c_str())), value);
   return partial;
 }
 
@@ -116,7 +118,7 @@ V TracerImpl::call(const V& callable, std::vector<V> positional, Keywords keywor
     case ValueKind::Partial: {
       auto& partial = *as<PartialValue>(callable);
       positional.insert(positional.begin(), partial.positional.begin(), partial.positional.end());
-      return call(partial.function, std::move(positional), merged_keywords(partial.keywords, keywords));
+      return call(partial.function, std::move(positional), merged_keywords(*partial.keywords, keywords));
     }
     case ValueKind::Builtin:
       return call_builtin_method(*as<BuiltinValue>(callable), std::move(positional), std::move(keywords));
@@ -136,7 +138,8 @@ V TracerImpl::call_object(const V& callable, PyObject* object, std::vector<V> po
     try {
       return run_handler(tracer, handler, {positional, keywords});
     } catch (const BreakGraph& refused) {
-      if (refused.reason != BreakReason::UnsupportedOperation || !goes_on_without_row(object)) throw;
+      if ((refused.reason != BreakReason::UnsupportedOperation && refused.reason != BreakReason::Gradient) || !goes_on_without_row(object))
+        throw;
       try {
         return call_without_row(callable, object, positional, keywords);
       } catch (const BreakGraph& again) {
@@ -158,10 +161,6 @@ V TracerImpl::call_without_row(const V& callable, PyObject* object, std::vector<
     if (value.source && value.source->kind != SourceKind::Constant) add_guard(GuardKind::Identity, value.source, object);
     return call_random(object, std::move(positional), keywords);
   }
-  if (BuiltinHandler handler = find_iteration(object)) {
-    guard_value(value);
-    return handler(*this, positional, keywords);
-  }
   if (BuiltinHandler handler = find_builtin(object)) {
     guard_value(value);
     return handler(*this, positional, keywords);
@@ -170,6 +169,7 @@ V TracerImpl::call_without_row(const V& callable, PyObject* object, std::vector<
     guard_value(value);
     if (mark == "is_compiling") return true_value;
     if (mark == "graph_break") break_graph(BreakReason::UserRequest, source_text());
+    if (V made = transform(mark, positional)) return made;
   }
   if (PyType_Check(object)) {
     guard_value(value);
@@ -293,13 +293,11 @@ V TracerImpl::call_without_row(const V& callable, PyObject* object, std::vector<
     };
     std::vector<V> arguments = sequence_items(part("args"));
     arguments.insert(arguments.end(), positional.begin(), positional.end());
-    Keywords merged;
     V given = part("keywords");
-    if (auto* dict = as<DictValue>(given)) {
-      open(*dict);
-      for (auto& [key, item] : dict->items) merged.emplace_back(text_of(key.get()), item);
-    }
-    return call(part("func"), std::move(arguments), merged_keywords(std::move(merged), keywords));
+    auto* dict = as<DictValue>(given);
+    if (!dict) break_graph(BreakReason::UnknownCall, callable_name(callable));
+    open(*dict);
+    return call(part("func"), std::move(arguments), merged_keywords(*dict, keywords));
   }
   if (method && is_python_method(method)) {
     class_attribute(type_of(callable), call_name);
@@ -386,7 +384,7 @@ V TracerImpl::inline_python_function(const V& callable, PyFunctionObject* functi
   std::vector<V> defaults, closure;
   if (PyObject* tuple = function->func_defaults)
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); ++i)
-      defaults.push_back(wrap(PyTuple_GET_ITEM(tuple, i), sources->make(SourceKind::FunctionDefault, source, i)));
+      defaults.push_back(wrap(PyTuple_GET_ITEM(tuple, i), sources->make(SourceKind::FunctionDefault, source, i - PyTuple_GET_SIZE(tuple))));
   std::vector<std::pair<std::string, V>> keyword_only;
   if (PyObject* dict = function->func_kwdefaults) {
     PyObject *key, *item;

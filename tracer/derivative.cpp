@@ -34,6 +34,7 @@ std::optional<Strides> dense_layout(const Dims& shape, const std::optional<Strid
 /// What the closure of a backward node holds on to.
 struct Run {
   std::shared_ptr<Derivative> derivative;
+  int node;
   std::vector<std::int64_t> symbols;
 };
 constexpr const char* kRun = "framejit.backward";
@@ -46,7 +47,7 @@ PyObject* call_backward(PyObject* capsule, PyObject* const* arguments, Py_ssize_
     return nullptr;
   }
   try {
-    return run->derivative->backward(arguments[0], arguments[1], run->symbols).release();
+    return run->derivative->backward(run->node, arguments[0], arguments[1], run->symbols).release();
   } catch (const std::exception& error) {
     PyErr_SetString(PyExc_RuntimeError, error.what());
     return nullptr;
@@ -56,8 +57,8 @@ PyObject* call_backward(PyObject* capsule, PyObject* const* arguments, Py_ssize_
 PyMethodDef backward_method = {"backward", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(call_backward)), METH_FASTCALL,
                                "backward(saved, cotangents) -> one gradient or None per input"};
 
-Ref<> backward_closure(std::shared_ptr<Derivative> derivative, std::span<const std::int64_t> symbols) {
-  auto run = std::make_unique<Run>(Run{std::move(derivative), {symbols.begin(), symbols.end()}});
+Ref<> backward_closure(std::shared_ptr<Derivative> derivative, int node, std::span<const std::int64_t> symbols) {
+  auto run = std::make_unique<Run>(Run{std::move(derivative), node, {symbols.begin(), symbols.end()}});
   Ref<> capsule = Ref<>::steal(PyCapsule_New(run.get(), kRun, [](PyObject* self) { delete static_cast<Run*>(PyCapsule_GetPointer(self, kRun)); }));
   if (!capsule) return {};
   run.release();
@@ -116,66 +117,120 @@ std::shared_ptr<Derivative> Derivative::of(const Graph& graph, const std::vector
   std::vector<ValueId> wanted_values, of;
   for (int input : wanted) wanted_values.push_back(graph.inputs[std::size_t(input)].value);
   const std::vector<bool> needs = gradient_flow(graph, wanted_values);
-  auto result = std::make_shared<Derivative>();
-  for (std::size_t i = 0; i < graph.outputs.size(); ++i)
-    if (needs[graph.outputs[i].value.index]) {
-      of.push_back(graph.outputs[i].value);
-      result->linked_.push_back(int(i));
-    }
+  for (const Output& output : graph.outputs)
+    if (needs[output.value.index]) of.push_back(output.value);
   if (of.empty()) return nullptr;
-  const std::vector<ValueId> read = values_read_backward(differentiate(graph, wanted_values, of));
+  const Joint joint = differentiate(graph, wanted_values, of);
   std::vector<ValueId> visible;
   std::map<std::uint32_t, Saved> place;
   for (std::size_t i = 0; i < graph.outputs.size(); ++i) place[graph.outputs[i].value.index] = {false, int(i)};
   for (std::size_t i = 0; i < graph.inputs.size(); ++i) place[graph.inputs[i].value.index] = {true, int(i)};
-  for (ValueId value : copies.twice) place.erase(value.index);  // which of the arrays is read does not show: it gets memory that nobody else sees
+  // Which of several arrays is read does not show: what is saved is in memory that nobody else sees.
+  for (ValueId value : copies.twice) place.erase(value.index);
   for (auto& [value, where] : place) visible.push_back({value});
+  auto result = std::make_shared<Derivative>();
   result->graph_ = graph;
   result->forward_ = graph;
   result->wanted_ = wanted;
-  result->saved_values_ = choose_saved(graph, read, visible, copies.maps);
+  // Each group saves for itself: an array that another one reads is not a source for what this one reads.
+  const Independence found = independent_results(joint, wanted_values, of);
+  std::vector<std::vector<ValueId>> saved;
+  for (int g = 0; g <= *std::max_element(found.group.begin(), found.group.end()); ++g) {
+    std::vector<ValueId> results;
+    for (std::size_t i = 0; i < of.size(); ++i)
+      if (found.group[i] == g) results.push_back(of[i]);
+    const bool all = results.size() == of.size();
+    saved.push_back(choose_saved(graph, values_read_backward(all ? joint : differentiate(graph, wanted_values, results)), visible, copies.maps));
+  }
+  std::set<ValueId> together;
+  for (const auto& list : saved) together.insert(list.begin(), list.end());
+  result->saved_values_.assign(together.begin(), together.end());
   for (ValueId value : result->saved_values_) {
     auto known = place.find(value.index);
     if (known != place.end()) {
       result->saved_.push_back(known->second);
     } else {
       result->saved_.push_back({false, int(result->forward_.outputs.size())});
-      if (needs[value.index]) result->linked_.push_back(int(result->forward_.outputs.size()));
       result->forward_.outputs.push_back({value, std::nullopt});
     }
     for (const Write& write : graph.writes)
       if (result->saved_.back().input && write.input == result->saved_.back().index) result->reads_written_ = true;
   }
+  result->make_nodes(found, saved, needs);
   return result;
+}
+
+void Derivative::make_nodes(const Independence& found, const std::vector<std::vector<ValueId>>& saved, const std::vector<bool>& needs) {
+  // What is saved and needs a gradient itself is a result of the node that reads it, so of one.
+  std::vector<int> node_of(saved.size());  // by group
+  std::iota(node_of.begin(), node_of.end(), 0);
+  auto join = [&](int a, int b) {
+    const int from = node_of[std::size_t(a)], to = node_of[std::size_t(b)];
+    std::replace(node_of.begin(), node_of.end(), std::max(from, to), std::min(from, to));
+  };
+  std::vector<int> linked;  // outputs of the graph
+  for (std::size_t i = 0; i < graph_.outputs.size(); ++i)
+    if (needs[graph_.outputs[i].value.index]) linked.push_back(int(i));
+  std::vector<int> reader(saved_.size(), -1);
+  std::vector<std::vector<int>> numbers(saved.size());
+  for (std::size_t g = 0; g < saved.size(); ++g)
+    for (ValueId value : saved[g]) {
+      const auto s = std::size_t(std::lower_bound(saved_values_.begin(), saved_values_.end(), value) - saved_values_.begin());
+      numbers[g].push_back(int(s));
+      if (saved_[s].input || !needs[value.index]) continue;
+      if (reader[s] >= 0) join(reader[s], int(g));
+      reader[s] = int(g);
+      for (std::size_t i = 0; i < linked.size(); ++i)
+        if (linked[i] == saved_[s].index) join(found.group[i], int(g));
+    }
+  std::vector<Node> nodes(saved.size());
+  auto node = [&](int group) -> Node& { return nodes[std::size_t(node_of[std::size_t(group)])]; };
+  for (std::size_t g = 0; g < saved.size(); ++g) node(int(g)).saved.insert(node(int(g)).saved.end(), numbers[g].begin(), numbers[g].end());
+  for (std::size_t i = 0; i < linked.size(); ++i) node(found.group[i]).linked.push_back(linked[i]);
+  for (std::size_t s = 0; s < saved_.size(); ++s)
+    if (reader[s] >= 0 && std::size_t(saved_[s].index) >= graph_.outputs.size()) node(reader[s]).linked.push_back(saved_[s].index);
+  for (std::size_t w = 0; w < found.reached.size(); ++w)
+    for (int group : found.reached[w]) node(group).wanted.push_back(int(w));
+  for (Node& made : nodes) {
+    if (made.linked.empty()) continue;
+    for (std::vector<int>* list : {&made.saved, &made.wanted}) {
+      std::sort(list->begin(), list->end());
+      list->erase(std::unique(list->begin(), list->end()), list->end());
+    }
+    nodes_.push_back(std::move(made));
+  }
 }
 
 bool Derivative::saves_input(ValueId input) const {
   return std::find(saved_values_.begin(), saved_values_.end(), input) != saved_values_.end();
 }
 
-const Derivative::Backward& Derivative::compiled(const std::string& layouts, const std::vector<bool>& requiring) {
-  const auto key = std::make_pair(layouts, requiring);
+const Derivative::Backward& Derivative::compiled(int number, const std::string& layouts, const std::vector<bool>& requiring) {
+  const auto key = std::make_tuple(number, layouts, requiring);
   if (auto known = backwards_.find(key); known != backwards_.end()) return known->second;
-  std::vector<ValueId> wanted, of;
-  for (int input : wanted_) wanted.push_back(graph_.inputs[std::size_t(input)].value);
-  for (std::size_t i = 0; i < linked_.size(); ++i)
-    if (Layout(layouts[i]) != Layout::Absent) of.push_back(forward_.outputs[std::size_t(linked_[i])].value);
+  const Node& node = nodes_[std::size_t(number)];
+  std::vector<ValueId> wanted, of, saved;
+  for (int w : node.wanted) wanted.push_back(graph_.inputs[std::size_t(wanted_[std::size_t(w)])].value);
+  for (int s : node.saved) saved.push_back(saved_values_[std::size_t(s)]);
+  for (std::size_t i = 0; i < node.linked.size(); ++i)
+    if (Layout(layouts[i]) != Layout::Absent) of.push_back(forward_.outputs[std::size_t(node.linked[i])].value);
   const Joint joint = differentiate(graph_, wanted, of);
   Backward made;
-  made.graph = backward_graph(joint, saved_values_);
-  for (std::size_t i = 0; i < saved_.size(); ++i)
-    made.graph.inputs[i].strides =
-        saved_[i].input ? forward_.inputs[std::size_t(saved_[i].index)].strides : forward_.outputs[std::size_t(saved_[i].index)].strides;
-  std::size_t next = saved_.size();
+  made.graph = backward_graph(joint, saved);
+  for (std::size_t i = 0; i < saved.size(); ++i) {
+    const Saved& from = saved_[std::size_t(node.saved[i])];
+    made.graph.inputs[i].strides = from.input ? forward_.inputs[std::size_t(from.index)].strides : forward_.outputs[std::size_t(from.index)].strides;
+  }
+  std::size_t next = saved.size();
   for (char layout : layouts) {
     if (Layout(layout) == Layout::Absent) continue;
     Input& input = made.graph.inputs[next++];
     if (Layout(layout) == Layout::Repeated) input.strides = Strides(made.graph.type(input.value).shape.size(), 0);
   }
-  for (std::size_t i = 0, output = 0; i < wanted_.size(); ++i) {
+  for (std::size_t i = 0, output = 0; i < wanted.size(); ++i) {
     const bool reached = joint.gradients[i].valid();
     made.gradients.push_back(reached ? int(output) : -1);
-    const Input& input = graph_.inputs[std::size_t(wanted_[i])];
+    const Input& input = graph_.inputs[std::size_t(wanted_[std::size_t(node.wanted[i])])];
     if (reached) made.graph.outputs[output++].strides = dense_layout(graph_.type(input.value).shape, input.strides);
   }
   std::vector<int> differentiated;
@@ -185,6 +240,7 @@ const Derivative::Backward& Derivative::compiled(const std::string& layouts, con
     made.next = Derivative::of(made.graph, differentiated);
     if (made.next) {
       made.next->compile_ = compile_;
+      made.next->externs_ = externs_;
       made.graph = made.next->forward_;
     }
   }
@@ -197,36 +253,41 @@ const Derivative::Backward& Derivative::compiled(const std::string& layouts, con
 bool Derivative::link(std::span<const ArrayRef> inputs, std::span<ArrayRef> outputs, std::span<const std::int64_t> symbols) const {
   PyObject* join = join_function();
   if (join == nullptr) return false;
-  Ref<> linked = Ref<>::steal(PyTuple_New(Py_ssize_t(linked_.size()))), saved = Ref<>::steal(PyTuple_New(Py_ssize_t(saved_.size())));
-  Ref<> closure = backward_closure(std::const_pointer_cast<Derivative>(shared_from_this()), symbols);
-  if (!linked || !saved || !closure) return false;
-  for (std::size_t i = 0; i < linked_.size(); ++i)
-    PyTuple_SET_ITEM(linked.get(), Py_ssize_t(i), Py_NewRef(static_cast<PyObject*>(outputs[std::size_t(linked_[i])].object)));
-  for (std::size_t i = 0; i < saved_.size(); ++i) {
-    const ArrayRef& array = saved_[i].input ? inputs[std::size_t(saved_[i].index)] : outputs[std::size_t(saved_[i].index)];
-    PyTuple_SET_ITEM(saved.get(), Py_ssize_t(i), Py_NewRef(static_cast<PyObject*>(array.object)));
-  }
-  std::vector<PyObject*> arguments{nullptr, linked.get(), saved.get(), closure.get()};
-  for (int input : wanted_) arguments.push_back(static_cast<PyObject*>(inputs[std::size_t(input)].object));
-  Ref<> joined = Ref<>::steal(PyObject_Vectorcall(join, arguments.data() + 1, (arguments.size() - 1) | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr));
-  if (!joined) return false;
-  FJ_CHECK(PyTuple_Check(joined.get()) && std::size_t(PyTuple_GET_SIZE(joined.get())) == linked_.size(), "a result for each output");
-  for (std::size_t i = 0; i < linked_.size(); ++i) {
-    ArrayRef& output = outputs[std::size_t(linked_[i])];
-    PyObject* old = static_cast<PyObject*>(output.object);
-    output.object = Py_NewRef(PyTuple_GET_ITEM(joined.get(), Py_ssize_t(i)));
-    Py_DECREF(old);
+  for (std::size_t n = 0; n < nodes_.size(); ++n) {
+    const Node& node = nodes_[n];
+    Ref<> linked = Ref<>::steal(PyTuple_New(Py_ssize_t(node.linked.size()))), saved = Ref<>::steal(PyTuple_New(Py_ssize_t(node.saved.size())));
+    Ref<> closure = backward_closure(std::const_pointer_cast<Derivative>(shared_from_this()), int(n), symbols);
+    if (!linked || !saved || !closure) return false;
+    for (std::size_t i = 0; i < node.linked.size(); ++i)
+      PyTuple_SET_ITEM(linked.get(), Py_ssize_t(i), Py_NewRef(static_cast<PyObject*>(outputs[std::size_t(node.linked[i])].object)));
+    for (std::size_t i = 0; i < node.saved.size(); ++i) {
+      const Saved& from = saved_[std::size_t(node.saved[i])];
+      const ArrayRef& array = from.input ? inputs[std::size_t(from.index)] : outputs[std::size_t(from.index)];
+      PyTuple_SET_ITEM(saved.get(), Py_ssize_t(i), Py_NewRef(static_cast<PyObject*>(array.object)));
+    }
+    std::vector<PyObject*> arguments{nullptr, linked.get(), saved.get(), closure.get()};
+    for (int w : node.wanted) arguments.push_back(static_cast<PyObject*>(inputs[std::size_t(wanted_[std::size_t(w)])].object));
+    Ref<> joined = Ref<>::steal(PyObject_Vectorcall(join, arguments.data() + 1, (arguments.size() - 1) | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr));
+    if (!joined) return false;
+    FJ_CHECK(PyTuple_Check(joined.get()) && std::size_t(PyTuple_GET_SIZE(joined.get())) == node.linked.size(), "a result for each output");
+    for (std::size_t i = 0; i < node.linked.size(); ++i) {
+      ArrayRef& output = outputs[std::size_t(node.linked[i])];
+      PyObject* old = static_cast<PyObject*>(output.object);
+      output.object = Py_NewRef(PyTuple_GET_ITEM(joined.get(), Py_ssize_t(i)));
+      Py_DECREF(old);
+    }
   }
   return true;
 }
 
-Ref<> Derivative::backward(PyObject* saved, PyObject* cotangents, const std::vector<std::int64_t>& given_symbols) {
-  FJ_CHECK(std::size_t(PyTuple_GET_SIZE(saved)) == saved_.size() && std::size_t(PyTuple_GET_SIZE(cotangents)) == linked_.size(),
+Ref<> Derivative::backward(int number, PyObject* saved, PyObject* cotangents, const std::vector<std::int64_t>& given_symbols) {
+  const Node& node = nodes_[std::size_t(number)];
+  FJ_CHECK(std::size_t(PyTuple_GET_SIZE(saved)) == node.saved.size() && std::size_t(PyTuple_GET_SIZE(cotangents)) == node.linked.size(),
            "backward of another program");
   std::string layouts;
   std::vector<Ref<>> objects;
-  for (std::size_t i = 0; i < saved_.size(); ++i) objects.push_back(Ref<>::borrow(PyTuple_GET_ITEM(saved, Py_ssize_t(i))));
-  for (std::size_t i = 0; i < linked_.size(); ++i) {
+  for (std::size_t i = 0; i < node.saved.size(); ++i) objects.push_back(Ref<>::borrow(PyTuple_GET_ITEM(saved, Py_ssize_t(i))));
+  for (std::size_t i = 0; i < node.linked.size(); ++i) {
     PyObject* cotangent = PyTuple_GET_ITEM(cotangents, Py_ssize_t(i));
     Layout layout = cotangent == Py_None ? Layout::Absent : layout_of(cotangent);
     Ref<> object = Ref<>::borrow(cotangent);
@@ -247,12 +308,12 @@ Ref<> Derivative::backward(PyObject* saved, PyObject* cotangents, const std::vec
     if (std::none_of(requiring.begin(), requiring.end(), [](bool required) { return required; })) requiring.clear();
   }
   const bool nothing = std::all_of(layouts.begin(), layouts.end(), [](char layout) { return Layout(layout) == Layout::Absent; });
-  Ref<> result = Ref<>::steal(PyTuple_New(Py_ssize_t(wanted_.size())));
+  Ref<> result = Ref<>::steal(PyTuple_New(Py_ssize_t(node.wanted.size())));
   if (!result) return {};
-  for (std::size_t i = 0; i < wanted_.size(); ++i) PyTuple_SET_ITEM(result.get(), Py_ssize_t(i), Py_NewRef(Py_None));
+  for (std::size_t i = 0; i < node.wanted.size(); ++i) PyTuple_SET_ITEM(result.get(), Py_ssize_t(i), Py_NewRef(Py_None));
   if (nothing) return result;
 
-  const Backward& backward = compiled(layouts, requiring);
+  const Backward& backward = compiled(number, layouts, requiring);
   const Graph& graph = backward.graph;
   std::vector<std::int64_t> symbols(given_symbols);
   symbols.resize(std::max(symbols.size(), graph.symbols.size()));
@@ -276,7 +337,7 @@ Ref<> Derivative::backward(PyObject* saved, PyObject* cotangents, const std::vec
     }
   } owned{outputs};
   const std::vector<Library> libraries(graph.outputs.size(), Library::Torch);
-  SegmentHost host(libraries, nullptr);
+  SegmentHost host(libraries, externs_.get());
   Call call;
   call.host = &host;
   call.inputs = inputs;
@@ -292,7 +353,7 @@ Ref<> Derivative::backward(PyObject* saved, PyObject* cotangents, const std::vec
     for (std::size_t i = 0; i < objects.size(); ++i) given.push_back({inputs[i].data, objects[i].get()});
     if (!backward.next->link(given, outputs, symbols)) return {};
   }
-  for (std::size_t i = 0; i < wanted_.size(); ++i)
+  for (std::size_t i = 0; i < node.wanted.size(); ++i)
     if (backward.gradients[i] >= 0) {
       PyObject* gradient = static_cast<PyObject*>(outputs[std::size_t(backward.gradients[i])].object);
       PyTuple_SetItem(result.get(), Py_ssize_t(i), Py_NewRef(gradient));

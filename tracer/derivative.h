@@ -6,6 +6,9 @@
 /// results that have cotangents and each of three layouts these come in. Backward with create_graph=True is a program with a
 /// derivative of its own: the values that were saved are results of the forward node too, so that it can be differentiated.
 ///
+/// Results that eager could differentiate one after the other (two losses that share no operation for which something is
+/// saved) have a node each: what one saved is freed without the other's, hooks run in eager's order.
+///
 /// All calls are made with the GIL held, which is what guards the compiled programs.
 #pragma once
 
@@ -15,6 +18,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "frame_hook/cpython/ref.h"
@@ -22,6 +26,7 @@
 #include "graph_ir/graph.h"
 #include "runtime/host.h"
 #include "runtime/program.h"
+#include "tracer/extern_table.h"
 
 namespace fj {
 
@@ -38,11 +43,13 @@ class Derivative : public std::enable_shared_from_this<Derivative> {
   const Graph& forward() const { return forward_; }
   using Compile = std::function<std::unique_ptr<Program>(const Graph&)>;
   void compile_with(Compile compile) { compile_ = std::move(compile); }
+  /// The library calls of both programs.
+  void call_with(std::shared_ptr<const ExternTable> externs) { externs_ = std::move(externs); }
 
   /// After forward has run: gives the outputs that need a gradient their grad_fn. False: a Python error is set.
   bool link(std::span<const ArrayRef> inputs, std::span<ArrayRef> outputs, std::span<const std::int64_t> symbols) const;
-  /// A tuple with one entry per wanted input, None where no gradient reaches it. Null: a Python error is set.
-  Ref<> backward(PyObject* saved, PyObject* cotangents, const std::vector<std::int64_t>& symbols);
+  /// A tuple with one entry per wanted input of the node, None where no gradient reaches it. Null: a Python error is set.
+  Ref<> backward(int node, PyObject* saved, PyObject* cotangents, const std::vector<std::int64_t>& symbols);
 
  private:
   struct Saved {
@@ -53,18 +60,26 @@ class Derivative : public std::enable_shared_from_this<Derivative> {
     Graph graph;                          // optimised
     std::unique_ptr<Program> program;
     std::shared_ptr<Derivative> next;     // of this program, under create_graph
-    std::vector<int> gradients;           // by wanted input: output of the graph, or -1
+    std::vector<int> gradients;           // by wanted input of the node: output of the graph, or -1
   };
-  const Backward& compiled(const std::string& layouts, const std::vector<bool>& requiring);
+  /// One node of autograd's graph.
+  struct Node {
+    std::vector<int> wanted;              // of `wanted_`
+    std::vector<int> linked;              // outputs of `forward_` that are its results
+    std::vector<int> saved;               // of `saved_`
+  };
+  void make_nodes(const Independence& found, const std::vector<std::vector<ValueId>>& saved, const std::vector<bool>& needs);
+  const Backward& compiled(int node, const std::string& layouts, const std::vector<bool>& requiring);
 
   Graph graph_, forward_;                 // as captured
   std::vector<int> wanted_;
   std::vector<ValueId> saved_values_;
   std::vector<Saved> saved_;
-  std::vector<int> linked_;               // outputs of `forward_` that need a gradient
+  std::vector<Node> nodes_;
   bool reads_written_ = false;
   Compile compile_;
-  std::map<std::pair<std::string, std::vector<bool>>, Backward> backwards_;
+  std::shared_ptr<const ExternTable> externs_;
+  std::map<std::tuple<int, std::string, std::vector<bool>>, Backward> backwards_;
 };
 
 }  // namespace fj

@@ -11,7 +11,7 @@ namespace {
 
 struct Mark {
   Ref<> array;  // weak
-  std::vector<int> axes;
+  std::vector<DynamicAxis> axes;
   PyObject* alive() const { return reinterpret_cast<PyWeakReference*>(array.get())->wr_object; }
 };
 
@@ -22,22 +22,24 @@ std::unordered_map<PyObject*, Mark>& marks() {
 
 }  // namespace
 
-bool mark_dynamic(PyObject* array, const std::vector<int>& axes) {
+bool mark_dynamic(PyObject* array, const std::vector<DynamicAxis>& axes) {
   Ref<> weak = Ref<>::steal(PyWeakref_NewRef(array, nullptr));
   if (!weak) return false;
   // Addresses are used again: a mark counts while its array lives.
   std::erase_if(marks(), [](const auto& entry) { return entry.second.alive() == Py_None; });
   Mark& mark = marks()[array];
   if (!mark.array) mark.array = weak;
-  for (int axis : axes)
-    if (std::find(mark.axes.begin(), mark.axes.end(), axis) == mark.axes.end()) mark.axes.push_back(axis);
+  for (const DynamicAxis& axis : axes) {
+    std::erase_if(mark.axes, [&](const DynamicAxis& known) { return known.axis == axis.axis; });
+    mark.axes.push_back(axis);
+  }
   return true;
 }
 
-std::vector<int> marked_axes(PyObject* array) {
+std::vector<DynamicAxis> marked_axes(PyObject* array) {
   if (marks().empty()) return {};
   auto found = marks().find(array);
-  return found != marks().end() && found->second.alive() == array ? found->second.axes : std::vector<int>{};
+  return found != marks().end() && found->second.alive() == array ? found->second.axes : std::vector<DynamicAxis>{};
 }
 
 }  // namespace fj

@@ -5,6 +5,7 @@
 /// back to Python (its traceback is missing), nor can a frame that is handling one: see ExitBuilder.
 #include <algorithm>
 #include <cstring>
+#include <set>
 
 #include "runtime/base/error.h"
 #include "tracer/interpreter.h"
@@ -31,6 +32,21 @@ void set_exception_field(InstanceValue& exception, const char* name, const V& va
   exception.attributes.emplace_back(Ref<>::steal(PyUnicode_InternFromString(name)), value);
 }
 
+/// Takes `exception` out of the chain of contexts that starts at `from`, of which it will be the head.
+void cut_context(const V& from, const V& exception) {
+  std::set<Value*> seen;
+  for (auto* at = as<InstanceValue>(from); at && seen.insert(at).second;) {
+    auto context = std::find_if(at->attributes.begin(), at->attributes.end(),
+                                [](auto& field) { return PyUnicode_CompareWithASCIIString(field.first.get(), "__context__") == 0; });
+    if (context == at->attributes.end()) return;
+    if (context->second == exception) {
+      at->attributes.erase(context);
+      return;
+    }
+    at = as<InstanceValue>(context->second);
+  }
+}
+
 }  // namespace
 
 bool TracerImpl::can_catch() const {
@@ -53,7 +69,10 @@ void TracerImpl::raise(const V& exception, BreakReason reason, const std::string
     break_graph(known->reason, known->detail);
   }
   instance.raised = true;
-  if (!handling.empty() && handling.back() != exception) set_context(instance, handling.back());
+  if (!handling.empty() && handling.back() != exception) {
+    cut_context(handling.back(), exception);
+    set_context(instance, handling.back());
+  }
   if (known == raises_.end()) {
     raises_.push_back({exception, reason, detail, location(), text_of(frames.back()->co->co_qualname), step});
     throw RaisedInTrace(raises_.back());

@@ -54,7 +54,13 @@ class ExitBuilder {
   int output_of(ValueId value, Library library, const Strides& strides, bool scalar, bool inference = false);
   void build_effects();
   void keep_written_apart();
+  const std::vector<V>& tracked() {
+    if (tracked_.empty()) tracked_ = t_.tracked_values();
+    return tracked_;
+  }
+  void guard_apart(SourceRef written, const std::vector<SourceRef>& others);
   void keep_apart(const V& written);
+  void keep_apart_from_dicts(SourceRef space);
   static bool held_in_the_end(const Value& owner, const V& argument);
   void fill_dict(int target, const DictValue& dict);
   void derive();
@@ -104,6 +110,7 @@ class ExitBuilder {
   std::map<const DetachedTensor*, int> detached_;
   std::set<int*> moved_versions_;
   int depth_ = 0;              // of containers in containers, while one is built
+  std::vector<V> tracked_;
   std::vector<V> alive_;  // a key of registers_ must not be freed and reused
 };
 
@@ -135,8 +142,7 @@ int ExitBuilder::make(const V& value) {
   if (auto* instance = as<InstanceValue>(value))
     if (auto step = t_.made_class_at(reinterpret_cast<PyObject*>(instance->type.get()))) throw CannotRebuildValue{*step, describe(value)};
   if (value->kind == ValueKind::Object && as<ObjectValue>(value)->object && !value->source) return constant(as<ObjectValue>(value)->object);
-  if (value->source && value->source->kind == SourceKind::Constant && value->kind == ValueKind::Object)
-    return constant(as<ObjectValue>(value)->object);
+  if (value->source && value->source->kind == SourceKind::Constant) return constant(value->source->key);
   if (value->source) return from_source(value->source);
   switch (value->kind) {
     case ValueKind::SymInt: {
@@ -159,7 +165,6 @@ int ExitBuilder::make(const V& value) {
         made.object = Ref<>::steal(PyObject_GetAttrString(reinterpret_cast<PyObject*>(ordered ? &PyODict_Type : &PyDict_Type), method));
         return made.target;
       }
-      if (tuple.constant) return constant(tuple.constant);
       std::vector<int> args = all(tuple.items);
       if (!tuple.type) return step(RecipeOp::Tuple, args).target;
       RecipeStep& made = step(RecipeOp::NamedTuple, args);  // also torch.Size and torch.return_types
@@ -189,7 +194,7 @@ int ExitBuilder::make(const V& value) {
         // Its items are set as attributes of the object.
         const int owner = build(dict.attributes_of);
         RecipeStep& made = step(RecipeOp::GetAttr, {owner});
-        made.object = Ref<>::steal(PyUnicode_InternFromString("__dict__"));
+        made.object = Ref<>::steal(PyUnicode_InternFromString(dict.attributes_of->kind == ValueKind::Partial ? "keywords" : "__dict__"));
         return made.target;
       }
       if (contains_itself(value)) {
@@ -263,10 +268,11 @@ int ExitBuilder::make(const V& value) {
       made.object = Ref<>::borrow(reinterpret_cast<PyObject*>(function.code.get()));
       const int target = made.target;
       registers_[value.get()] = target;
-      for (auto& [name, item] : function.attributes->items) {
-        const int attribute = build(item);
-        effect_step(RecipeOp::SetAttr, {target, attribute}).object = name;
-      }
+      for (const auto& members : {function.fields, function.attributes})
+        for (auto& [name, item] : members->items) {
+          const int attribute = build(item);
+          effect_step(RecipeOp::SetAttr, {target, attribute}).object = name;
+        }
       return target;
     }
     case ValueKind::BoundMethod: {
@@ -275,12 +281,7 @@ int ExitBuilder::make(const V& value) {
     }
     case ValueKind::Partial: {
       auto& partial = *as<PartialValue>(value);
-      std::vector<int> names;
-      for (auto& [name, item] : partial.keywords) {
-        names.push_back(constant(Ref<>::steal(PyUnicode_InternFromString(name.c_str()))));
-        names.push_back(build(item));
-      }
-      std::vector<int> args{step(RecipeOp::Dict, names).target, build(partial.function)};
+      std::vector<int> args{step(RecipeOp::Dict, dict_items(*partial.keywords)).target, build(partial.function)};
       for (const V& item : partial.positional) args.push_back(build(item));
       RecipeStep& made = step(RecipeOp::CallWithKeywords, args);
       made.object = Ref<>::borrow(reinterpret_cast<PyObject*>(partial.type.get()));
@@ -412,6 +413,7 @@ int ExitBuilder::build_instance(const V& value, InstanceValue& instance) {
 }
 
 int ExitBuilder::output_of(ValueId value, Library library, const Strides& strides, bool scalar, bool inference) {
+  if (!t_.batches.empty()) t_.check_example(value);
   RecipeStep& made = step(scalar ? RecipeOp::OutputScalar : RecipeOp::Output);
   made.index = std::int64_t(t_.graph->outputs.size());
   t_.graph->outputs.push_back({value, strides});
@@ -513,23 +515,53 @@ void ExitBuilder::keep_written_apart() {
   t_.guards->add(std::move(guard));
 }
 
+/// Guards that none of `others` is what `written` is.
+void ExitBuilder::guard_apart(SourceRef written, const std::vector<SourceRef>& others) {
+  Guard guard;
+  guard.kind = GuardKind::NotSame;
+  guard.source = written;
+  for (SourceRef other : others)
+    if (other != written) guard.others.push_back(other);
+  if (!guard.others.empty()) t_.guards->add(std::move(guard));
+}
+
 /// In another call what is written and something else of its kind could be one object; then the trace would be wrong.
 void ExitBuilder::keep_apart(const V& written) {
+  auto* object = as<ObjectValue>(written);
   auto is_other = [&](const V& other) {
-    if (auto* object = as<ObjectValue>(written)) {
+    if (object) {
       auto* like = as<ObjectValue>(other);
       return like && Py_TYPE(like->object.get()) == Py_TYPE(object->object.get());
     }
     return other->kind == written->kind || (written->kind != ValueKind::Cell && is_derived_container(other));
   };
-  for (const V& other : t_.tracked_values()) {
-    if (other == written || !other->source || other->source == written->source || !is_other(other)) continue;
-    Guard guard;
-    guard.kind = GuardKind::NotSame;
-    guard.source = written->source;
-    guard.others = {other->source};
-    t_.guards->add(std::move(guard));
+  std::vector<SourceRef> others;
+  for (const V& other : tracked())
+    if (other != written && other->source && is_other(other)) others.push_back(other->source);
+  guard_apart(written->source, others);
+  if (object && Py_TYPE(object->object.get())->tp_dictoffset != 0 && !PyType_Check(object->object.get()))
+    keep_apart_from_dicts(t_.sources->make(SourceKind::InstanceDict, written->source));
+  auto* dict = as<DictValue>(written);
+  if (!dict) return;
+  // It may be the attributes of an object, or a module's globals.
+  others.clear();
+  const std::size_t count = t_.sources->all().size();
+  for (std::size_t i = 0; i < count; ++i) {
+    SourceRef space = t_.sources->all()[i].get();
+    if (space->kind != SourceKind::InstanceDict && space->kind != SourceKind::FunctionGlobals) continue;
+    Ref<> now = t_.sources->fetch(space, t_.request.values);
+    if (now && now.get() != dict->real.get()) others.push_back(space);
   }
+  guard_apart(written->source, others);
+}
+
+/// What is written is in a dict that no tracked dict may be.
+void ExitBuilder::keep_apart_from_dicts(SourceRef space) {
+  Ref<> now = t_.sources->fetch(space, t_.request.values);
+  std::vector<SourceRef> others;
+  for (const V& other : tracked())
+    if (other->source && other->kind == ValueKind::Dict && as<DictValue>(other)->real.get() != now.get()) others.push_back(other->source);
+  guard_apart(space, others);
 }
 
 /// Whether what a deque was given is in it at the exit. Anything may stand for the rest, which went again.
@@ -564,7 +596,7 @@ void ExitBuilder::build_effects() {
     if (stored_before) values[known->second] = t_.none;
     known->second = i;
   }
-  std::set<const Value*> kept_apart;
+  std::set<const void*> kept_apart;
   for (std::size_t i = 0; i < t_.effects.size(); ++i) {
     const Effect& effect = t_.effects[i];
     if (!seen[i]) continue;
@@ -597,6 +629,7 @@ void ExitBuilder::build_effects() {
       case Effect::Kind::Cell: effect_step(RecipeOp::SetCell, {owner, values[i] ? build(values[i]) : -1}); break;
     }
     if (effect.owner && effect.owner->source && kept_apart.insert(effect.owner.get()).second) keep_apart(effect.owner);
+    if (!effect.owner && kept_apart.insert(effect.globals.get()).second) keep_apart_from_dicts(t_.sources->constant(effect.globals.get()));
   }
   keep_written_apart();
   for (const auto& storage : t_.written_inputs) {
@@ -669,6 +702,7 @@ void ExitBuilder::derive() {
     segment_->eager_gradient = true;
     return;
   }
+  segment_->derivative->call_with(t_.externs);
   segment_->graph = std::make_shared<Graph>(segment_->derivative->forward());
   segment_->output_library.resize(segment_->graph->outputs.size(), Library::Torch);
 }
@@ -702,10 +736,18 @@ std::unique_ptr<Segment> ExitBuilder::finish(const Frame& frame, const V* result
   build_effects();
   for (std::size_t i = 0; i < t_.held_.size(); ++i)
     if (!t_.held_[i] && t_.request.values.slots[i]) recipe.let_go.push_back(int(i));
+  if (!t_.followed.empty() && !t_.graph->writes.empty())
+    break_graph(BreakReason::MutationOfInput, "an array from outside is written in a function that branches on data");
+  for (const TracerImpl::Followed& followed : t_.followed) {
+    segment_->conditions.push_back({int(t_.graph->outputs.size()), followed.outcome});
+    t_.graph->outputs.push_back({followed.condition, std::nullopt});
+    segment_->output_library.push_back(Library::Numpy);
+  }
   recipe.steps = std::move(steps_);
   for (RecipeStep& effect : effects_) recipe.steps.push_back(std::move(effect));
   segment_->inputs = t_.graph_inputs;
-  if (t_.uses_numpy)
+  // Derivatives have no eager meaning that could report floating-point conditions.
+  if (t_.uses_numpy && !t_.request.follow)
     segment_->collects = t_.collected_conditions() & (kFloatDivide | kFloatOverflow | kFloatUnderflow | kFloatInvalid);
   segment_->nodes = int(t_.graph->nodes.size());
   segment_->graph = t_.graph;

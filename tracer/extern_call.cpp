@@ -48,6 +48,7 @@ class ExternBuilder {
   /// Sizes and strides of every result as expressions over the graph's symbols.
   std::vector<ExternResult> results_of(const Prediction& now);
   V build(const ExternStructure& structure, const std::vector<V>& arrays) const;
+  void add_derivative(std::size_t result, ValueId value);
 
   TracerImpl& t_;
   ExternCall call_;
@@ -348,12 +349,106 @@ V ExternBuilder::build(const ExternStructure& structure, const std::vector<V>& a
   }
 }
 
+// ---- the derivative
+
+ExternArgument operand_argument(int index) {
+  ExternArgument argument;
+  argument.kind = ExternArgument::Kind::Operand;
+  argument.index = index;
+  return argument;
+}
+
+/// The argument where an operand more comes first.
+ExternArgument shifted(ExternArgument argument) {
+  if (argument.kind == ExternArgument::Kind::Operand) ++argument.index;
+  for (ExternArgument& item : argument.items) item = shifted(std::move(item));
+  return argument;
+}
+
+/// framejit._autograd.Vjp(function, result): function(cotangent, derived, *args, **kwargs) of one result of a call.
+Ref<> vjp_of(PyObject* function, std::size_t result) {
+  Ref<> module = Ref<>::steal(PyImport_ImportModule("framejit._autograd"));
+  return module ? Ref<>::steal(PyObject_CallMethod(module.get(), "Vjp", "On", function, Py_ssize_t(result))) : Ref<>();
+}
+
+/// `operands`: what the call takes; its derivative takes a cotangent before them.
+ExternCall derivative_of(const ExternCall& call, Ref<> vjp, std::span<const ExternResult> operands, const std::vector<std::int64_t>& derived) {
+  ExternCall result;
+  result.name = call.name + "_backward";
+  result.callable = std::move(vjp);
+  result.place = call.place;
+  ExternArgument wanted;
+  wanted.kind = ExternArgument::Kind::Tuple;
+  result.structure.kind = ExternStructure::Kind::Tuple;
+  for (std::size_t i = 0; i < derived.size(); ++i) {
+    const ExternResult& operand = operands[std::size_t(derived[i])];
+    wanted.items.push_back(operand_argument(int(derived[i]) + 1));
+    result.results.push_back({operand.dtype, operand.shape, contiguous_strides(operand.shape), -1, 0});
+    ExternStructure item;
+    item.kind = ExternStructure::Kind::Array;
+    item.index = int(i);
+    result.structure.items.push_back(std::move(item));
+  }
+  result.positional = {operand_argument(0), std::move(wanted)};
+  for (const ExternArgument& argument : call.positional) result.positional.push_back(shifted(argument));
+  for (auto& [name, argument] : call.keywords) result.keywords.emplace_back(name, shifted(argument));
+  return result;
+}
+
+/// By torch's own derivative of the call, recorded where it is needed; and that of the derivative.
+void ExternBuilder::add_derivative(std::size_t result, ValueId value) {
+  std::vector<std::int64_t> derived, both{0};
+  std::vector<ExternResult> operands, more{call_.results[result]};
+  for (std::size_t i = 0; i < operand_values_.size(); ++i) {
+    const ArrayValue& operand = *operand_values_[i];
+    operands.push_back({operand.dtype, operand.shape, operand.strides, -1, 0});
+    if (is_float(operand.dtype) && t_.requires_gradient(operands_[i])) derived.push_back(std::int64_t(i));
+  }
+  more.insert(more.end(), operands.begin(), operands.end());
+  for (std::int64_t operand : derived) both.push_back(operand + 1);
+  auto made = [](Ref<> vjp) {
+    if (!vjp) give_up("torch's derivative: " + take_error());
+    return vjp;
+  };
+  const ExternCall first = derivative_of(call_, made(vjp_of(call_.callable.get(), result)), operands, derived);
+  Ref<> again = Ref<>::steal(PyObject_GetAttrString(first.callable.get(), "again"));
+  FJ_CHECK(again, "Vjp.again");
+  std::vector<std::int64_t> handles;
+  for (std::size_t i = 0; i < derived.size(); ++i)
+    handles.push_back(t_.externs->add(derivative_of(first, made(vjp_of(again.get(), i)), more, both)));
+  Attrs attrs;
+  attrs.set("callee", first.name);
+  attrs.set("handle", t_.externs->add(first));
+  attrs.set("derived", derived);
+  attrs.set("operand_strides", operand_strides_);
+  attrs.set("again", handles);
+  t_.graph->composites.push_back({CompositeRule::Extern, operands_, value, {}, std::move(attrs)});
+}
+
+/// Functions that draw random numbers for dropout only, and have none.
+bool draws_nothing(const ExternCall& call) {
+  auto is_zero = [](const ExternArgument& argument) {
+    return argument.kind == ExternArgument::Kind::Constant && argument.object && PyFloat_Check(argument.object.get()) &&
+           PyFloat_AS_DOUBLE(argument.object.get()) == 0;
+  };
+  if (call.name == "scaled_dot_product_attention") {
+    for (auto& [name, argument] : call.keywords)
+      if (PyUnicode_CompareWithASCIIString(name.get(), "dropout_p") == 0) return is_zero(argument);
+    return call.positional.size() <= 4 || is_zero(call.positional[4]);
+  }
+  if (call.name != "lstm" && call.name != "gru" && call.name != "rnn_tanh" && call.name != "rnn_relu") return false;
+  // (input, hx, weights, bias, layers, dropout, ...) or (data, sizes, hx, weights, bias, layers, dropout, ...): its only float.
+  auto is_float_argument = [](const ExternArgument& argument) { return argument.object && PyFloat_Check(argument.object.get()); };
+  const auto dropout = std::find_if(call.positional.begin(), call.positional.end(), is_float_argument);
+  return dropout != call.positional.end() && is_zero(*dropout);
+}
+
 V ExternBuilder::run(const std::vector<V>& positional, const Keywords& keywords) {
   for (const V& value : positional) call_.positional.push_back(argument(value));
   for (auto& [name, value] : keywords)
     call_.keywords.emplace_back(Ref<>::steal(PyUnicode_InternFromString(name.c_str())), argument(value));
   const ExternEffects& effects = extern_effects(call_.name);
-  call_.random = effects.random;
+  call_.random = effects.random && !draws_nothing(call_);
   if (operands_.empty()) {
     if (!effects.factory) give_up("`" + call_.name + "` without a tensor");
     for (auto& [name, value] : keywords) {
@@ -363,8 +458,12 @@ V ExternBuilder::run(const std::vector<V>& positional, const Keywords& keywords)
     }
     t_.note_torch();
   }
-  if (requires_grad_ && t_.modes.grad)
-    break_graph(BreakReason::Gradient, "`" + call_.name + "` runs in torch, which has its derivative");
+  const bool derived = requires_grad_ && t_.modes.grad;
+  if (derived && (call_.name == "floordiv" || call_.name == "floor_divide"))
+    break_graph(BreakReason::Gradient, "`" + call_.name + "`, which torch refuses to derive");
+  if (derived && call_.random)
+    break_graph(BreakReason::Gradient, "`" + call_.name + "` draws random numbers in torch, which has its derivative");
+  call_.grad = call_.grad && !derived;  // its derivative is recorded when it is asked for
 
   std::vector<std::int64_t> hints;
   for (const Symbol& symbol : t_.graph->symbols) hints.push_back(symbol.hint);
@@ -376,6 +475,11 @@ V ExternBuilder::run(const std::vector<V>& positional, const Keywords& keywords)
   call_.structure = structure;
   call_.results = results_of(now);
   const std::size_t returned = call_.results.size();
+  if (derived && !call_.mutated.empty() && call_.name != "batch_norm" && call_.name != "instance_norm")
+    break_graph(BreakReason::Gradient, "`" + call_.name + "` writes into a tensor");
+  for (std::size_t i = 0; i < returned; ++i)
+    if (call_.results[i].view_of >= 0 && derived)
+      break_graph(BreakReason::Gradient, "`" + call_.name + "` returns a view of a tensor that requires a gradient");
   for (std::size_t i = 0; i < returned; ++i)
     if (call_.results[i].view_of >= 0 && (operands_.size() != 1 || !call_.mutated.empty()))
       give_up("`" + call_.name + "` returns a view of one of several tensors");
@@ -396,7 +500,14 @@ V ExternBuilder::run(const std::vector<V>& positional, const Keywords& keywords)
   attrs.set("handle", t_.externs->add(call_));
   attrs.set("operand_strides", operand_strides_);
   attrs.set("result_strides", strides);
-  const std::vector<ValueId> values = t_.graph->add_extern(operands_, attrs, types, t_.location());
+  std::vector<ValueId> values = t_.graph->add_extern(operands_, attrs, types, t_.location());
+  if (derived) {
+    // Running statistics that are written: no gradient flows into them, and their old contents, gone by then, say nothing of it.
+    for (std::size_t i = 0; i < call_.mutated.size(); ++i)
+      operands_[std::size_t(call_.mutated[i])] = values[returned + i] = t_.stopped(values[returned + i]);
+    for (std::size_t i = 0; i < returned; ++i)
+      if (is_float(types[i].dtype)) add_derivative(i, values[i]);
+  }
 
   std::vector<V> arrays;
   for (std::size_t i = 0; i < returned; ++i) {

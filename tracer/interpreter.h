@@ -17,6 +17,9 @@
 
 #include "frame_hook/cpython/cpython.h"
 #include "graph_ir/autodiff.h"
+#include "graph_ir/batch.h"
+#include "graph_ir/evaluate.h"
+#include "tracer/dynamic.h"
 #include "tracer/frontends/frontend.h"
 #include "tracer/extern_table.h"
 #include "tracer/tracer.h"
@@ -249,6 +252,7 @@ class TracerImpl {
   // ---- values from outside (variables/objects.cpp)
   V wrap(PyObject* object, SourceRef source);
   V wrap_array(PyObject* object, SourceRef source);
+  SymbolId size_symbol(const DynamicAxis& mark, std::int64_t size);
   V wrap_constant(PyObject* object); // held by the segment: class attributes, constants of the code
   /// Guards that the value is exactly the object it was while tracing, by equality or identity. False: not such a value.
   bool guard_value(ObjectValue& value);
@@ -278,6 +282,7 @@ class TracerImpl {
   V cached_property(const V& owner, PyObject* property, PyObject* name);
   /// The __dict__ of an object from outside: from now on attributes of that object are its items.
   V outside_dict(const V& owner, ObjectValue& value, PyObject* members);
+  void adopt_writes(const V& dict, PyObject* real);
   V type_attribute(const V& owner, PyTypeObject* type, PyObject* name);
   V super_attribute(SuperValue& super, PyObject* name);
   V module_member(const V& owner, ObjectValue& value, PyObject* name);
@@ -300,6 +305,10 @@ class TracerImpl {
   V load_global(Frame& frame, PyObject* name);
   [[noreturn]] void raise_undefined(PyObject* name);
   SourceRef globals_source(PyObject* globals);
+  /// The Value of the dict at `place`, if the trace knows it as one: all that names its items goes by it. Null: it was never
+  /// looked at whole.
+  V known_dict(PyObject* dict, SourceRef place);
+  SourceRef globals_place(const Frame& frame);
   V cell_contents(CellValue& cell);  // null: empty
   void set_cell(const V& cell, V contents);
 
@@ -369,6 +378,20 @@ class TracerImpl {
   V proxied_mapping(const V& value);
   V make_iterator(const V& value);
   V next(const V& iterator);                              // null: exhausted
+  /// One item after the other, as a `for` loop takes them: what `body` does between two of them the iterator sees.
+  template <class Body>
+  void for_each(const V& value, Body body) {
+    V iterator = make_iterator(value);
+    while (V item = next(iterator)) {
+      body(item);
+      check_limits();
+    }
+  }
+  /// Sorts as list.sort does, in place, asking for the same comparisons in the same order. If one raises, the items are left as
+  /// CPython leaves them.
+  void sort(std::vector<V>& items, const V& key, bool descending);
+  /// The items of an operand of `**`: a dict, or what has keys() and items.
+  std::vector<std::pair<V, V>> mapping_items(const V& mapping);
   std::shared_ptr<IteratorValue> iterate_sequence(const V& sequence);
   V container_method(const V& owner, const std::string& name, std::vector<V>& positional, Keywords& keywords);
   Ref<> constant_key(const V& value);                     // breaks if not a constant
@@ -377,13 +400,14 @@ class TracerImpl {
   ValueId read(const ArrayValue& array);
   void write(ArrayValue& array, ValueId value);
   void ensure_input(FakeStorage& storage);
-  ValueId float_input(const V& value);
+  /// `always`: an input though it has not changed yet.
+  ValueId float_input(const V& value, bool always = false);
   void note_torch();
   void note_array(const ArrayValue& array);               // guards of the library's modes
   void check_overlaps();
-  // ---- gradients (variables/arrays.cpp). Asked where grad mode is on outside: else nothing needs one.
+  // ---- gradients (variables/arrays.cpp). Inputs need one where grad mode is on outside, and what is derived here (transforms.cpp).
   bool requires_gradient(const ArrayValue& array);
-  bool requires_gradient(ValueId value) { return modes_outside().grad && flow.needs(value); }
+  bool requires_gradient(ValueId value) { return flow.needs(value); }
   /// The value as a constant of the derivative.
   ValueId stopped(ValueId value);
   GradientFlow flow{*graph};
@@ -400,6 +424,27 @@ class TracerImpl {
   const Modes& modes_outside() const { return modes_outside_; }
   /// The floating-point conditions that operations added until now may have to report.
   std::uint32_t collected_conditions();
+
+  // ---- transformations of the graph so far (transforms.cpp)
+  /// What the functions of framejit/_transforms.py mean that have a marker. Null: none of these.
+  V transform(const std::string& marker, const std::vector<V>& arguments);
+  /// A branch on data, where these are followed: how it goes in this call.
+  bool follow(const ArrayValue& array);
+  /// The value may not be used here: it belongs to one example of a function that has been batched.
+  void check_example(ValueId value);
+  bool depends_on_example(ValueId value);
+  struct Batch {
+    std::vector<Batched> examples;
+    Dependence dependence;
+    bool ended;
+  };
+  std::vector<Batch> batches;
+  int batch_depth = 0;                // not ended
+  struct Followed {
+    ValueId condition;
+    bool outcome;
+  };
+  std::vector<Followed> followed;
 
   // ---- side effects (side_effects.cpp)
   std::vector<Effect> effects;       // of what came from outside, in program order
@@ -425,7 +470,6 @@ class TracerImpl {
   /// What was assigned to a global in the trace. Not engaged: nothing; null: deleted.
   std::optional<V> written_global(PyObject* globals, PyObject* name);
   std::optional<V> written_attribute(const V& owner, PyObject* name);
-  bool globals_written(PyObject* globals) const;
 
   /// Calls of functools.lru_cache's wrappers and what they have to give, in order.
   struct Expectation {
@@ -460,6 +504,8 @@ class TracerImpl {
   std::set<ValueId> in_memory_;      // contents of some array
   std::unordered_map<SourceRef, SymbolId> string_lengths_;
   std::vector<Ref<>> kept_;
+  std::unordered_map<std::uint32_t, DenseArray> evaluated_;  // values a followed condition is made of, as in this call
+  const DenseArray* evaluated(ValueId value, std::span<const std::int64_t> symbols);
   struct Write {
     const Value* owner;
     std::uint64_t number;            // the owner's; 0: it was there before anything else
@@ -478,16 +524,14 @@ class TracerImpl {
   std::unordered_map<PyObject*, V> made_functions_;
   std::unordered_map<PyObject*, int> made_classes_;
   std::map<void*, V> identity_numbers_;
+  std::map<std::string, SymbolId> named_sizes_;  // by the name of a Dim
   std::vector<V> identity_owners_;   // kept, so that their addresses are not used again
-  std::vector<V> tracked_parts_;     // Objects that have a `contents`
 };
 
-/// How the tracer treats a callable that is neither a table row nor a Python function: a row of builtins.def.
+/// How the tracer treats a function of C that no library's front end has a row for: a row of builtins.def or itertools.def.
 using BuiltinHandler = V (*)(TracerImpl& tracer, std::vector<V>& positional, Keywords& keywords);
 /// Null if the callable has no row.
 BuiltinHandler find_builtin(PyObject* callable);
-/// The rows of itertools.def.
-BuiltinHandler find_iteration(PyObject* callable);
 /// Functions without effects that may be called on constants while tracing (math.*, operator.*, str methods).
 bool is_pure(PyObject* callable);
 /// Calls `callable` on constants; throws BreakGraph if it raises. Null if an argument is not a constant.

@@ -99,6 +99,13 @@ SegmentStatus eager(FrameUpdate& update, std::string reason) {
 
 }  // namespace
 
+bool Segment::follows(const std::vector<bool>& decisions) const {
+  if (decisions.size() > conditions.size()) return false;
+  for (std::size_t i = 0; i < decisions.size(); ++i)
+    if (conditions[i].expected != decisions[i]) return false;
+  return true;
+}
+
 SegmentStatus Segment::run(const FrameValues& values, const GuardBindings& bindings, FrameUpdate& update) const {
   if (eager_gradient) return eager(update, "the result needs a gradient");
   // Hooks see what eager saves, in eager's order: a checkpoint finds by it what it computes again, in CPython's frames or in ours.
@@ -123,7 +130,7 @@ SegmentStatus Segment::run(const FrameValues& values, const GuardBindings& bindi
         if (!object) return eager(update, source->text() + " is missing");
       }
       // A float that changes between calls is an array of one element where it lies.
-      if (!data) data = PyFloat_CheckExact(object) ? &reinterpret_cast<PyFloatObject*>(object)->ob_fval : data_pointer(object);
+      if (!data) data = PyFloat_Check(object) ? &reinterpret_cast<PyFloatObject*>(object)->ob_fval : data_pointer(object);
       held.hold(data, object);
     }
   }
@@ -162,6 +169,14 @@ SegmentStatus Segment::run(const FrameValues& values, const GuardBindings& bindi
       return host.mispredicted() ? SegmentStatus::Retrace : failed;
     }
     wrote = !graph->writes.empty();
+    for (std::size_t i = 0; i < conditions.size(); ++i) {
+      const ArrayRef& decided = output_buffer.span()[std::size_t(conditions[i].output)];
+      if (*static_cast<const bool*>(data_pointer(static_cast<PyObject*>(decided.object))) == conditions[i].expected) continue;
+      update.decisions.clear();
+      for (std::size_t before = 0; before < i; ++before) update.decisions.push_back(conditions[before].expected);
+      update.decisions.push_back(!conditions[i].expected);
+      return SegmentStatus::OtherPath;
+    }
     // Before autograd sees the outputs: what it saves of them is as it will stay.
     for (auto [output, versions] : output_versions)
       if (!bump_version(static_cast<PyObject*>(output_buffer.span()[std::size_t(output)].object), versions))

@@ -43,6 +43,7 @@ enum class SegmentStatus : std::uint8_t {
   Done,       // `result` (Return), or the frame's new values
   Eager,      // nothing happened: run this piece in CPython (a failed program, IEEE conditions to report, ...)
   Retrace,    // nothing happened: what was predicted of a library call was wrong, and is right in a new trace
+  OtherPath,  // nothing happened: a branch on data goes another way; update.decisions says how far it is known
   Raised,     // a Python error is set: memory ran out after inputs were written, so the piece can't be run again
 };
 
@@ -51,6 +52,13 @@ struct FrameUpdate {
   std::vector<Ref<>> slots;            // all locals then the stack; null: unbound / NULL entry
   Ref<> result;
   std::string reason;                  // Eager, Retrace: why, in the user's words
+  std::vector<bool> decisions;         // OtherPath: outcomes of the first conditions, the last one another than the segment's
+};
+
+/// A branch on data that the segment has followed: an output of the graph, and what it must be.
+struct Condition {
+  int output;
+  bool expected;
 };
 
 class Segment {
@@ -70,9 +78,13 @@ class Segment {
   std::shared_ptr<Derivative> derivative;          // if a result needs a gradient
   bool eager_gradient = false;                     // a result needs a gradient that only torch can give: not run compiled
   std::vector<std::pair<int, int>> output_versions;  // outputs written in place, by how many `_version`s
+  std::vector<Condition> conditions;               // in order; a segment is good for calls that decide them so
   int nodes = 0;
   std::size_t bytes = 0;                           // what it costs to keep, about; its machine code exactly
   mutable std::uint64_t last_used = 0;             // a clock of hits
+
+  /// Whether its first conditions are expected as `decisions` says.
+  bool follows(const std::vector<bool>& decisions) const;
 
   /// Runs program and recipe. `bindings` are those of guards->holds on the same values.
   SegmentStatus run(const FrameValues& values, const GuardBindings& bindings, FrameUpdate& update) const;

@@ -96,9 +96,4 @@ std::optional<V> TracerImpl::written_attribute(const V& owner, PyObject* name) {
   return found == written_names_.end() ? std::nullopt : std::optional<V>(found->second);
 }
 
-bool TracerImpl::globals_written(PyObject* globals) const {
-  auto found = written_names_.lower_bound({globals, nullptr});
-  return found != written_names_.end() && found->first.first == globals;
-}
-
 }  // namespace fj

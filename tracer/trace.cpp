@@ -150,6 +150,17 @@ std::unique_ptr<Segment> trace_segment(const TraceRequest& request) {
       fresh->detail = failure.detail;
     }
     PyErr_Clear();
+    if (request.follow) {
+      // No piece of it is of use: where and why it broke is all that is wanted.
+      exit = *fresh;
+      exit.kind = Exit::Kind::Break;
+      if (tracer.break_location) {
+        exit.file = tracer.break_location->file;
+        exit.line = tracer.break_location->line;
+        exit.function = tracer.break_function;
+      }
+      return empty_segment(request, std::move(exit));
+    }
     FJ_CHECK(stop_step < 0 || broke_at < stop_step, "a retrace went further than the trace before");
     if (tracer.step_pc.empty()) {
       // The values themselves can't be looked at (a torch mode is on, say): CPython's, as long as the guards so far hold.

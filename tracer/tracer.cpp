@@ -96,6 +96,7 @@ std::shared_ptr<ArrayValue> Tracer::new_array(Library library, ValueId value, st
   storage->shape = type.shape;
   storage->strides = strides ? *strides : contiguous_strides(type.shape);
   storage->contents = value;
+  storage->batch_depth = impl_->batch_depth;
   storage->library = library;
   storage->inference = library == Library::Torch && impl_->modes.inference;
   storage->allocated_by_numpy = library == Library::Numpy;

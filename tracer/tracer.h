@@ -45,6 +45,10 @@ struct TraceRequest {
   bool many = false;                           // several pieces start here already, for other values
   int instruction_limit = 200000;
   int node_limit = 5000;
+  /// A branch on data does not end the graph: it is decided as the arrays of this call decide it, and the segment says so
+  /// (Segment::conditions). `decisions`: the outcomes of the first ones, as a run has found them.
+  bool follow = false;
+  std::vector<bool> decisions;
 };
 
 /// The front of the machinery the interpreter and the front ends share. One per trace run.

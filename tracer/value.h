@@ -100,6 +100,7 @@ struct FakeStorage {
   std::int64_t first_byte = 0, last_byte = -1;  // memory of an array from outside, to find overlaps
   std::weak_ptr<Value> owner;   // the array object that made it: base of returned views
   std::shared_ptr<int> torch_version;  // the owner's
+  int batch_depth = 0;          // functions being batched where it was made (transforms.cpp)
   bool written_without_gradient = false;  // an array that requires a gradient, under no_grad()
   bool inference = false;       // of a tensor made in torch's inference mode
 };
@@ -155,7 +156,6 @@ class TupleValue final : public Value {
   std::vector<V> items;
   Ref<> type;                   // null: tuple
   V view_of;                    // keys(), items() or values() of this dict
-  Ref<> constant;               // of the code, or met as one: this very tuple
 };
 
 class ListValue final : public Value {
@@ -178,7 +178,7 @@ class DictValue final : public Value {
   std::vector<std::pair<Ref<>, V>> items;
   Ref<> type;                   // null: dict; else OrderedDict or defaultdict
   V default_factory;            // of a defaultdict; null: None
-  V attributes_of;              // the object whose __dict__ it is
+  V attributes_of;              // the object whose __dict__ it is, the partial whose keywords it holds
   int deletions = 0;            // of keys, in the trace: an iterator over it notices
 };
 
@@ -239,6 +239,7 @@ class FunctionValue final : public Value {
   std::vector<V> closure;               // Cells
   Ref<> qualname;
   std::shared_ptr<DictValue> attributes = std::make_shared<DictValue>();  // its __dict__
+  std::shared_ptr<DictValue> fields = std::make_shared<DictValue>();      // __name__, __doc__, __module__ where they were assigned
 };
 
 class BoundMethodValue final : public Value {
@@ -272,7 +273,7 @@ class PartialValue final : public Value {
   Ref<PyTypeObject> type;
   V function;
   std::vector<V> positional;
-  std::vector<std::pair<std::string, V>> keywords;
+  std::shared_ptr<DictValue> keywords = std::make_shared<DictValue>();
 };
 
 /// `owner.name` where owner is a Value whose methods we implement (array, list, dict, str...).

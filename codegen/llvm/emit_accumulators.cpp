@@ -113,7 +113,8 @@ void Emitter::initialise(int number, const std::vector<Statement>& following) {
   state.scope = int(scopes_.size()) - 1;
   const bool inside = inside_vector(state.scope);
   state.lanes_independent = inside && lanes_ > 1;
-  state.over_lanes = !inside && contains_vector_loop(kernel_, following);
+  state.scans_lanes = info.scan.valid() && info.scan == kernel_.vector_var;
+  state.over_lanes = !inside && !state.scans_lanes && contains_vector_loop(kernel_, following);
   const int copies = state.over_lanes ? shape_.unroll : 1;
   ops_.lanes = state.over_lanes ? shape_.lanes : state.lanes_independent ? lanes_ : 1;
   const Val start = identity(info);
@@ -152,10 +153,32 @@ Val Emitter::load_slot(const AccumulatorInfo& info, Value* slot) {
   return value;
 }
 
+/// Each step adds the sum of as many lanes before as it has gathered itself. What the next vector waits for is one addition.
+void Emitter::scan_lanes(const AccumulatorInfo& info, AccumulatorState& state, Value* value) {
+  // -0.0 + x is x for every x.
+  Value* neutral = info.reduction == Reduction::Sum && is_float(info.dtype) ? llvm::ConstantFP::getNegativeZero(value->getType()) : identity(info).real;
+  if (mask_) value = b.CreateSelect(mask_, value, neutral);
+  for (int distance = 1; distance < lanes_; distance *= 2) {
+    std::vector<int> lanes;
+    for (int lane = 0; lane < lanes_; ++lane) lanes.push_back(lane < distance ? 2 * lanes_ - distance + lane : lane - distance);
+    value = combine(info, {b.CreateShuffleVector(value, neutral, lanes)}, {value}).real;
+  }
+  Value* last = b.CreateExtractElement(value, std::uint64_t(lanes_ - 1));
+  Value* carried = b.CreateLoad(value->getType()->getScalarType(), state.slots[0]);
+  state.running = combine(info, {b.CreateVectorSplat(unsigned(lanes_), carried)}, {value}).real;
+  ops_.lanes = 1;
+  b.CreateStore(combine(info, {carried}, {last}).real, state.slots[0]);
+  ops_.lanes = lanes_;
+}
+
 void Emitter::update(const Statement& statement) {
   const AccumulatorInfo& info = kernel_.accumulators[statement.accumulator];
   AccumulatorState& state = accumulator_states_[statement.accumulator];
   const bool partial = state.over_lanes && lanes_ > 1;
+  if (state.scans_lanes && lanes_ > 1) {
+    ops_.lanes = lanes_;
+    return scan_lanes(info, state, argument(statement.value, true).real);
+  }
   const bool vector = partial || (state.lanes_independent && lanes_ > 1);
   ops_.lanes = vector ? lanes_ : 1;
   const std::size_t copy = state.over_lanes ? std::size_t(copy_) : 0;
@@ -195,6 +218,7 @@ void Emitter::update(const Statement& statement) {
 Val Emitter::read_accumulator(int number) {
   const AccumulatorInfo& info = kernel_.accumulators[number];
   AccumulatorState& state = accumulator_states_[number];
+  if (state.scans_lanes && lanes_ > 1) return {state.running};
   if (!state.over_lanes) {
     ops_.lanes = state.lanes_independent ? lanes_ : 1;
     if (finds_index(info)) return {b.CreateZExt(b.CreateLoad(ops_.wide(state.index_dtype), state.indices[0]), ops_.wide(DType::I64))};

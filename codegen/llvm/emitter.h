@@ -157,6 +157,8 @@ class Emitter {
   struct AccumulatorState {
     int scope = 0;                   // where it is initialised
     bool lanes_independent = false;  // each lane is an accumulator of its own
+    bool scans_lanes = false;        // running values along the lanes; the slot carries the last one on
+    Value* running = nullptr;        // of the vector being emitted
     bool over_lanes = false;         // lanes (and unrolled copies) are partial accumulators, combined when read
     std::vector<Value*> slots;       // by unrolled copy
     std::vector<Value*> indices;     // ArgMax, ArgMin
@@ -183,6 +185,7 @@ class Emitter {
   void store_slot(const AccumulatorInfo& info, Value* slot, Val value);
   Val load_slot(const AccumulatorInfo& info, Value* slot);
   void update(const Statement& statement);
+  void scan_lanes(const AccumulatorInfo& info, AccumulatorState& state, Value* value);
   Val read_accumulator(int number);
 
   /// Lanes [from, from + width) of a vector.

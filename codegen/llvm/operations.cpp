@@ -114,16 +114,14 @@ Value* Operations::float_to_half(Value* value) {
   return b.CreateTrunc(b.CreateOr(result, b.CreateLShr(sign, word(16))), wide(b.getInt16Ty()));
 }
 
-Value* Operations::float_to_brain(Value* value) {
+Value* Operations::float_to_brain(Value* value, bool copied) {
   llvm::Type* ints = wide(b.getInt32Ty());
   auto word = [&](std::uint32_t number) { return llvm::ConstantInt::get(ints, number); };
   Value* bits = b.CreateBitCast(value, ints);
   Value* odd = b.CreateAnd(b.CreateLShr(bits, word(16)), word(1));
   Value* rounded = b.CreateLShr(b.CreateAdd(b.CreateAdd(bits, word(0x7fff)), odd), word(16));
-  // A NaN keeps its sign and the head of its payload, so that copies of it are eager's.
-  Value* quiet = b.CreateOr(b.CreateLShr(bits, word(16)), word(0x40));
   Value* nan = b.CreateFCmpUNO(value, value);
-  return b.CreateTrunc(b.CreateSelect(nan, quiet, rounded), wide(b.getInt16Ty()));
+  return b.CreateTrunc(b.CreateSelect(nan, copied ? b.CreateLShr(bits, word(16)) : word(0x7fc0), rounded), wide(b.getInt16Ty()));
 }
 
 Value* Operations::from_memory(DType dtype, Value* value) {
@@ -141,14 +139,14 @@ Value* Operations::to_memory(DType dtype, Value* value) {
   switch (dtype) {
     case DType::Bool: return b.CreateZExt(value, wide(b.getInt8Ty()));
     case DType::F16: return float_to_half(value);
-    case DType::BF16: return float_to_brain(value);
+    case DType::BF16: return float_to_brain(value, true);
     default: return value;
   }
 }
 
 Value* Operations::round_to(DType half, Value* value) {
-  if (half == DType::F16 || half == DType::BF16) return from_memory(half, to_memory(half, value));
-  return value;
+  if (half == DType::BF16) return from_memory(half, float_to_brain(value, false));
+  return half == DType::F16 ? from_memory(half, float_to_half(value)) : value;
 }
 
 // A double on its way to a half type: to float with ties and losses marked in the last bit, so that the

@@ -79,7 +79,8 @@ class Operations {
   llvm::Value* fence(llvm::Value* value);
   llvm::Value* half_to_float(llvm::Value* bits16);
   llvm::Value* float_to_half(llvm::Value* value);
-  llvm::Value* float_to_brain(llvm::Value* value);
+  /// Arithmetic gives torch's one NaN; what is only copied keeps its bits.
+  llvm::Value* float_to_brain(llvm::Value* value, bool copied);
   llvm::Value* truncate_to_odd(llvm::Value* value);
 
   const Machine& machine_;

@@ -314,6 +314,24 @@ class Simplifier {
     return {node.attrs.get<Dims>("starts"), std::move(sizes), node.attrs.get<Integers>("steps")};
   }
 
+  /// Surely no element in both: apart along an axis.
+  static bool disjoint(const Region& a, const Region& b) {
+    auto bounds = [](const Region& r, std::size_t axis) {
+      const SymDim last = r.starts[axis] + (r.sizes[axis] - SymDim(1)) * SymDim(r.steps[axis]);
+      return r.steps[axis] > 0 ? std::pair{r.starts[axis], last} : std::pair{last, r.starts[axis]};
+    };
+    auto before = [](const SymDim& left, const SymDim& right) {
+      const std::optional<std::int64_t> distance = (right - left).constant();
+      return distance && *distance > 0;
+    };
+    for (std::size_t axis = 0; axis < a.starts.size(); ++axis) {
+      const auto [a_low, a_high] = bounds(a, axis);
+      const auto [b_low, b_high] = bounds(b, axis);
+      if (before(a_high, b_low) || before(b_high, a_low)) return true;
+    }
+    return false;
+  }
+
   ValueId slice(const Node& node) {
     const ValueId x = node.operands[0];
     const Region outer = region(node, type(node.results[0]).shape);
@@ -334,9 +352,15 @@ class Simplifier {
       const ValueId source = inner->operands[0];
       return graph_.add(Op::slice, {source}, std::move(attrs), node.location);
     }
-    if (const Node* inner = made_by(x, Op::slice_update))
-      if (region(*inner, type(inner->operands[1]).shape) == outer) return inner->operands[1];
-    return {};
+    // What a loop over rows reads was written by one of its steps, or by none of them.
+    ValueId source = x;
+    while (const Node* inner = made_by(source, Op::slice_update)) {
+      const Region written = region(*inner, type(inner->operands[1]).shape);
+      if (written == outer) return inner->operands[1];
+      if (!disjoint(written, outer)) break;
+      source = inner->operands[0];
+    }
+    return source == x ? ValueId{} : graph_.add(Op::slice, {source}, node.attrs, node.location);
   }
 
   ValueId slice_update(const Node& node) {

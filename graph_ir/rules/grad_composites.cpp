@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "graph_ir/autodiff.h"
 #include "graph_ir/rules/grad_rules.h"
 
 namespace fj {
@@ -57,6 +58,41 @@ ValueId spread_sum(Derivation& d, ValueId x, const Integers& axes) {
 
 /// Nothing flows back: detach(), and values computed under no_grad().
 void Stop(Derivation&) {}
+
+/// One result of a library call, by the library's own derivative: a call that takes the cotangent and the operands. handle: its number;
+/// derived: the operands it gives gradients of; operand_strides; again: if it has derivatives, the handle of each of its results'.
+void Extern(Derivation& d) {
+  const Integers derived = d.attrs.get<Integers>("derived");
+  for (std::size_t i = 0; i < d.operands.size(); ++i)
+    if (d.wanted[i] && std::find(derived.begin(), derived.end(), std::int64_t(i)) == derived.end()) throw NoDerivative(d.op, d.location());
+  using Layouts = std::vector<std::optional<Dims>>;
+  Layouts layouts{std::nullopt};
+  for (const auto& layout : d.attrs.get<Layouts>("operand_strides")) layouts.push_back(layout);
+  std::vector<ValueId> operands{d.cotangent};
+  operands.insert(operands.end(), d.operands.begin(), d.operands.end());
+  std::vector<Type> types;
+  for (std::int64_t operand : derived) types.push_back(d.type(d.operands[std::size_t(operand)]));
+  Attrs attrs;
+  attrs.set("callee", d.attrs.get<std::string>("callee"));
+  attrs.set("handle", d.attrs.get<std::int64_t>("handle"));
+  attrs.set("operand_strides", layouts);
+  attrs.set("result_strides", Layouts(derived.size(), std::nullopt));
+  const std::vector<ValueId> gradients = d.graph.add_extern(operands, attrs, types, d.location());
+  for (std::size_t i = 0; i < derived.size(); ++i)
+    if (d.wanted[std::size_t(derived[i])]) d.give(std::size_t(derived[i]), gradients[i]);
+  if (const Attr* again = d.attrs.find("again")) {
+    Integers both{0};
+    for (std::int64_t operand : derived) both.push_back(operand + 1);
+    for (std::size_t i = 0; i < derived.size(); ++i) {
+      Attrs second;
+      second.set("callee", d.attrs.get<std::string>("callee"));
+      second.set("handle", std::get<Integers>(*again)[i]);
+      second.set("operand_strides", layouts);
+      second.set("derived", both);
+      d.graph.composites.push_back({CompositeRule::Extern, operands, gradients[i], {}, std::move(second)});
+    }
+  }
+}
 
 /// By the result: 0 where it is 0.
 void Relu(Derivation& d) { d.give(0, d.where(d.compare(Op::le, d.result, 0), d.zeros(d.type(d.result)), d.cotangent)); }
@@ -204,13 +240,16 @@ void Clamp(Derivation& d) {
   }
 }
 
-/// axis. Kept: the position of the extremum, the axis dropped: it alone has the derivative. Nothing kept: of all elements, and
-/// those that are equal (or NaN, where one is) share it.
+/// axis. Kept: the position of the extremum, the axis dropped: it alone has the derivative. Nothing kept: over `axes` (not
+/// given: all), and elements that are equal (or NaN, where one is) share it.
 void MaxAlong(Derivation& d) {
   if (d.kept.empty()) {
     const Type type = d.type(d.operands[0]);
     Integers axes;
-    for (std::int64_t i = 0; i < type.rank(); ++i) axes.push_back(i);
+    if (const Attr* given = d.attrs.find("axes"))
+      axes = std::get<Integers>(*given);
+    else
+      for (std::int64_t i = 0; i < type.rank(); ++i) axes.push_back(i);
     const ValueId x = d.operands[0], extremum = d.spread(d.result, axes, type.shape);
     const ValueId unknown = d.add(Op::bit_and, {d.add(Op::is_nan, {x}), d.add(Op::is_nan, {extremum})});
     const ValueId chosen = d.add(Op::bit_or, {d.add(Op::eq, {x, extremum}), unknown});

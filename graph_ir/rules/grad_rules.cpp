@@ -8,6 +8,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "graph_ir/autodiff.h"
 #include "graph_ir/ops.h"
 #include "runtime/base/error.h"
 
@@ -100,7 +101,6 @@ ValueId Derivation::count(const Dims& shape, const Integers& axes, DType dtype) 
 namespace grad {
 
 void NoGrad(Derivation&) {}  // never asked: nothing flows through such a row
-void NoRule(Derivation&) {}  // has a derivative that no rule gives
 void ExternGrad(Derivation&) {}
 
 /// A step function: zero wherever it has a derivative.
@@ -329,19 +329,6 @@ void SumGrad(Derivation& d) {
   d.give(0, d.spread(d.cotangent, d.attrs.get<Integers>("axes"), shape));
 }
 
-/// The product of the others: the product by x, unless x is a zero; then it is the product of the rest if that has none.
-void ProdGrad(Derivation& d) {
-  const ValueId x = d.operands[0];
-  const Integers axes = d.attrs.get<Integers>("axes");
-  const Type type = d.type(x);
-  const ValueId zero = d.compare(Op::eq, x, 0), nothing = d.zeros(type);
-  const ValueId rest = d.reduce(Op::reduce_prod, d.where(zero, d.number(x, 1), x), axes);
-  const ValueId zeros = d.spread(d.reduce(Op::reduce_sum, d.cast(zero, DType::I64), axes), axes, type.shape);
-  const ValueId alone = d.where(d.compare(Op::eq, zeros, 1), d.spread(rest, axes, type.shape), nothing);
-  const ValueId others = d.where(zero, alone, d.div(d.spread(d.result, axes, type.shape), x));
-  d.give(0, d.mul(d.spread(d.cotangent, axes, type.shape), others));
-}
-
 /// Shared evenly by all that are equal to the extremum.
 void MaxReduceGrad(Derivation& d) {
   const ValueId x = d.operands[0];
@@ -365,10 +352,71 @@ ValueId flipped(Derivation& d, ValueId x, std::int64_t axis) {
 
 }  // namespace
 
+namespace {
+
+/// x moved by `by` along an axis; what comes in is `value`.
+ValueId moved(Derivation& d, ValueId x, std::int64_t axis, std::int64_t by, double value) {
+  Dims low(d.shape(x).size(), 0), high(d.shape(x).size(), 0);
+  low[std::size_t(axis)] = by;
+  high[std::size_t(axis)] = -by;
+  const DType dtype = d.type(x).dtype;
+  return d.add(Op::pad, {x, full(d, dtype, value, {})}, with("low", low, "high", high));
+}
+
+}  // namespace
+
 void CumsumGrad(Derivation& d) {
   const auto axis = d.attrs.get<std::int64_t>("axis");
   const ValueId sums = d.add(Op::cumsum, {flipped(d, d.cotangent, axis)}, with("axis", axis));
   d.give(0, flipped(d, d.plus(sums, 0.0), axis));  // torch's sums begin with 0.0
+}
+
+/// As the products of ever longer runs, each of two: y[i] *= y[i - 1], then y[i - 2], y[i - 4], ... A quotient by x would be
+/// shorter, and wrong where x is 0.
+void CumprodGrad(Derivation& d) {
+  const auto axis = d.attrs.get<std::int64_t>("axis");
+  const std::optional<std::int64_t> count = d.shape(d.result)[std::size_t(axis)].constant();
+  if (!count) throw NoDerivative(d.op, d.location());
+  std::vector<ValueId> runs{d.operands[0]}, before;
+  std::vector<std::int64_t> lengths;
+  for (std::int64_t length = 1; length < *count; length *= 2) {
+    lengths.push_back(length);
+    before.push_back(moved(d, runs.back(), axis, length, 1));
+    runs.push_back(d.mul(runs.back(), before.back()));
+  }
+  ValueId cotangent = d.cotangent;
+  for (std::size_t i = lengths.size(); i-- > 0;)
+    cotangent = d.sum(d.mul(cotangent, before[i]), moved(d, d.mul(cotangent, runs[i]), axis, -lengths[i], 0));
+  d.give(0, cotangent);
+}
+
+/// The product of the others, those in front times those behind: right where some are 0, and so are its own derivatives.
+void ProdGrad(Derivation& d) {
+  const Integers axes = d.attrs.get<Integers>("axes");
+  const Type type = d.type(d.operands[0]);
+  // The axes multiplied over, as one, last.
+  Integers order, back(type.shape.size());
+  Dims flat;
+  for (std::int64_t i = 0; i < type.rank(); ++i)
+    if (std::find(axes.begin(), axes.end(), i) == axes.end()) {
+      order.push_back(i);
+      flat.push_back(type.shape[std::size_t(i)]);
+    }
+  SymDim count = 1;
+  for (std::int64_t axis : axes) {
+    order.push_back(axis);
+    count = count * type.shape[std::size_t(axis)];
+  }
+  flat.push_back(count);
+  for (std::size_t i = 0; i < order.size(); ++i) back[std::size_t(order[i])] = std::int64_t(i);
+  const auto last = std::int64_t(flat.size()) - 1;
+  const ValueId transposed = d.add(Op::transpose, {d.operands[0]}, with("permutation", order));
+  const Dims apart = d.shape(transposed);
+  const ValueId x = d.reshape(transposed, flat);
+  auto product = [&](ValueId value) { return moved(d, d.add(Op::cumprod, {value}, with("axis", last)), last, 1, 1); };
+  const ValueId front = product(x), behind = flipped(d, product(flipped(d, x, last)), last);
+  const ValueId others = d.add(Op::transpose, {d.reshape(d.mul(front, behind), apart)}, with("permutation", back));
+  d.give(0, d.mul(d.spread(d.cotangent, axes, type.shape), others));
 }
 
 // ---- indices
@@ -433,7 +481,7 @@ GradientRule gradient_rule(Op op) {
 #include "graph_ir/ops.def"
   };
   const GradientRule rule = rules[std::size_t(op)];
-  return rule == grad::NoGrad || rule == grad::ExternGrad || rule == grad::NoRule ? nullptr : rule;
+  return rule == grad::NoGrad || rule == grad::ExternGrad ? nullptr : rule;
 }
 
 }  // namespace fj

@@ -33,6 +33,7 @@ class Derivation {
 
   // ---- building
   ValueId add(Op op, std::vector<ValueId> operands, Attrs attrs = {});
+  const Location& location() const { return location_; }
   const Type& type(ValueId value) const { return graph.type(value); }
   const Dims& shape(ValueId value) const { return graph.type(value).shape; }
   ValueId neg(ValueId x) { return add(Op::neg, {x}); }

@@ -85,8 +85,8 @@ graph @f(%p: f32[50, 3]) {
 }
 
 TEST(Jam, a_transposed_operand_is_turned_in_registers) {
-  for (std::int64_t n : {16, 37, 64})
-    for (std::int64_t m : {5, 32, 50})
+  for (std::int64_t n : {37, 64})
+    for (std::int64_t m : {5, 50})
       for (const auto& [name, dtype] : {std::pair{"f32", DType::F32}, {"f64", DType::F64}, {"bf16", DType::BF16}, {"i8", DType::I8}})
         same_as_reference("graph @f(%x: " + std::string(name) + "[" + dims({m, n}) + "], %y: " + name + "[" + dims({n, m}) +
                               "]) {\n  %0 = transpose %x {permutation = [1, 0]} : " + name + "[" + dims({n, m}) + "]\n  %1 = sub %0, %y : " + name +

@@ -184,14 +184,14 @@ def test_a_derivative_that_is_torch_s_breaks_there_and_says_so():
 
     def loss(x):
         y = (x * weight).relu() + 0.5
-        y = torch.special.i0(y)
+        y = y // 2  # torch has no derivative of it, and says so when it is asked
         return (y ** 2).sum()
 
     compiled = framejit.compile(loss)
     x = torch.from_numpy(X.copy())
-    compiled(x).backward()
-    expected = torch.autograd.grad(loss(x), weight)[0]
-    torch.testing.assert_close(weight.grad, expected)
+    for function in (loss, compiled):
+        with pytest.raises(RuntimeError, match="derivative for aten::floor_divide is not implemented"):
+            function(x).backward()
     report = framejit.explain(compiled).so_far()
     assert [b.name for b in report.breaks] == ["Gradient"] and len(report.graphs) == 2
-    assert "i0" in report.breaks[0].text and "FJ123" in report.breaks[0].text
+    assert "floor" in report.breaks[0].text and "FJ123" in report.breaks[0].text

@@ -40,20 +40,26 @@ def work(lib, first, count):
             print("differs", seed, difference.kind, repr(str(difference)[:500]), flush=True)
 
 
+def lines(worker):
+    """What a worker prints; one that is silent for too long is stopped."""
+    text = b""
+    while select.select([worker.stdout], [], [], PATIENCE)[0]:
+        read = os.read(worker.stdout.fileno(), 1 << 16)
+        if not read:
+            return
+        *whole, text = (text + read).split(b"\n")
+        yield from (line.decode() for line in whole)
+    worker.send_signal(signal.SIGABRT)  # prints where it is
+
+
 def programs(lib, first, count):
     """Yields (seed, None or what was wrong) of every program, whatever becomes of the workers."""
     seed, end = first, first + count
     while seed < end:
         worker = subprocess.Popen([sys.executable, "-P", __file__, "--worker", "--lib", lib, "--seed", str(seed), "--programs", str(end - seed)],
-                                  stdout=subprocess.PIPE, text=True)
+                                  stdout=subprocess.PIPE)
         running = None
-        while True:
-            if not select.select([worker.stdout], [], [], PATIENCE)[0]:
-                worker.send_signal(signal.SIGABRT)  # prints where it is
-                break
-            line = worker.stdout.readline()
-            if not line:
-                break
+        for line in lines(worker):
             what, number, *rest = line.split(maxsplit=2)
             running = int(number) if what == "start" else None
             if what != "start":

@@ -164,7 +164,7 @@ class Walk:
         if value.layout != torch.strided:
             self.add(path, str(value.layout), str(value.dtype), tuple(value.shape), repr(value))
             return
-        self.add(path, type(value).__qualname__, str(value.dtype), tuple(value.shape), strides_of(value), value.storage_offset(),
+        self.add(path, type(value).__qualname__, str(value.dtype), tuple(value.shape), strides_of(value), value.storage_offset() if value.numel() else None,
                  "requires grad" if value.requires_grad else "", "leaf" if value.is_leaf else "", f"version {value._version}",
                  "view" if value._is_view() else "no view", value.is_conj(), value.is_neg(), value.untyped_storage().nbytes(),
                  Elements(_torch_values(value), str(value.dtype).split(".")[-1]))
@@ -181,6 +181,9 @@ class Walk:
         while traceback is not None:
             frames.append(f"{traceback.tb_frame.f_code.co_name}:{traceback.tb_lineno}")
             traceback = traceback.tb_next
+        if isinstance(error, UnboundLocalError):
+            # CPython 3.11 names the line before, once it has joined a store and the load behind it to one instruction.
+            frames = [f.split(":")[0] + ":" for f in frames]
         self.add(path + " traceback", [f for f in frames if not f.startswith("call_observed:")])
         for name in ("__cause__", "__context__"):
             if getattr(error, name) is not None:

@@ -157,3 +157,41 @@ def test_reductions_of_complex_in_a_real_dtype_warn(body):
 
 def test_tiling_an_array_without_elements_gives_a_view():
     numpy_case("return np.tile(x, 2), x + 1", "make((0, 3))", "None")
+
+
+@pytest.mark.parametrize("scalar", ["np.int8(3)", "np.int64(2)", "np.uint8(200)", "np.float32(2.5)", "np.float64(0.5)", "np.True_", "True", "3", "2.5"])
+@pytest.mark.parametrize("expression", [
+    "np.arange({})", "np.arange(0, {})", "np.array([{}, 1])", "np.array([{}, 1.5])", "np.array([x[0, 0], {}])", "np.asarray({})", "np.array({})",
+    "np.full(3, {})", "np.linspace({}, 5, 3)", "np.dot(x, {})", "np.inner({}, x)", "np.outer({}, x)", "np.where(x > 1, {}, 1)", "np.append(x, {})", "{} * x",
+    "np.zeros({})", "x.reshape({}, -1)", "np.tile(x, {})", "np.repeat(x, {})",
+])
+def test_numbers_in_numpys_functions_have_the_dtype_they_have_there(scalar, expression):
+    numpy_case(f"z = x + 1\nreturn {expression.format(scalar)}, z", "make((2, 3))", "None")
+    numpy_case(f"z = x + 1\nreturn {expression.format('y')}, z", "make((2, 3))", scalar)
+
+
+@both_libraries
+def test_loops_over_rows_that_write_stay_linear(lib):
+    # Each row's kernel read through all writes before it, twice as many expressions for each: 16 rows took minutes.
+    def f(y):
+        for row in y:
+            row /= 2
+        for i in range(1, len(y)):
+            y[i] += y[i - 1]
+        y += 1.5
+
+    same_as_eager(f, lib.sample((24, 33)))
+
+
+@pytest.mark.skipif(torch is None, reason="needs torch")
+def test_permute_without_dimensions_is_a_type_error():
+    check(Case("torch", "def f(x):\n    y = x + 1\n    return y.permute(*reversed(range(y.ndim)))\n", ["ARGS = [make(())]"] * 2))
+
+
+@pytest.mark.skipif(torch is None, reason="needs torch")
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int32"])
+def test_an_array_without_elements_or_memory_is_not_read(dtype):
+    # NumPy's strides of such an array are 0, so its element did not vary in the loop and was read before it.
+    z = torch.from_numpy(np.ones((0, 3), "f4")[:, 0].astype("f4")).to(getattr(torch, dtype))
+    w = torch.from_numpy(np.zeros((0, 6), "f4")).to(getattr(torch, dtype))
+    same_as_eager(lambda z, w: (z.sum(), z + 1, w.sum(0), w.sum(), w * 2), z, w)

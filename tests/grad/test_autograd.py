@@ -540,3 +540,74 @@ def test_numpy_of_what_requires_a_gradient_raises_as_eager_does():
     compiled = framejit.compile(lambda x: np.sin((x * 2).detach().numpy()).sum())
     x = leaf(3)
     assert compiled(x) == pytest.approx(float((x * 2).sin().sum().detach()))
+
+
+def two_losses(x, w):
+    return (x + 1).sum(), (x * w).exp().sum(), [w * 2, (w * w).sum()]
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (3, 1, 2, 0), (1, 0, 0)])
+def test_results_that_share_nothing_saved_are_differentiated_one_after_the_other(order):
+    def check(f):
+        x, w = leaf(4), leaf(4, seed=1)
+        a, b, (c, d) = f(x, w)
+        for i in order:
+            (a, b, c.sum(), d)[i].backward()
+        return [g for g in (x.grad, w.grad) if g is not None]
+
+    both(two_losses, check)
+
+
+def test_results_that_share_something_saved_are_not():
+    def f(x, w):
+        h = (x * w).exp()
+        return (h + 1).sum(), (h - w).sum()
+
+    def check(f):
+        x, w = leaf(4), leaf(4, seed=1)
+        a, b = f(x, w)
+        a.backward()
+        with pytest.raises(RuntimeError, match="a second time"):
+            b.backward()
+        return [x.grad, w.grad]
+
+    both(f, check)
+
+
+def test_hooks_of_results_run_from_the_last_to_the_first():
+    def check(f):
+        x, w = leaf(4), leaf(4, seed=1)
+        names = []
+        a, b, (c, d) = f(x, w)
+        for name, result in zip("abcd", (a, b, c, d)):
+            result.register_hook(lambda g, name=name: names.append(name))
+        (a + b + c.sum() + d).backward()
+        return [names, x.grad, w.grad]
+
+    both(two_losses, check)
+
+
+def test_an_input_that_another_result_reads_may_be_written():
+    def f(x):
+        return torch.sigmoid(x) * 3, (x * x).sum()
+
+    def check(f):
+        x = leaf(4)
+        y, _ = f(x)
+        with torch.no_grad():
+            x.mul_(0.5)
+        y.sum().backward()
+        return [x.grad]
+
+    both(f, check)
+
+
+def test_second_derivatives_of_several_results():
+    def check(f):
+        x, w = leaf(4), leaf(4, seed=1)
+        a, b, (c, d) = f(x, w)
+        first = [torch.autograd.grad(r, w, create_graph=True)[0] for r in (b, d)]
+        second = [torch.autograd.grad(g.sum(), [x, w], retain_graph=True, allow_unused=True) for g in first]
+        return [*first, *(g for pair in second for g in pair if g is not None)]
+
+    both(two_losses, check)

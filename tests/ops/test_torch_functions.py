@@ -3,6 +3,7 @@
 An expression eager refuses for a dtype must raise the same error compiled. Where eager has a result, the reference back end
 evaluates the captured graph, so a failure here is the front end's.
 """
+import numpy as np
 import pytest
 
 import framejit
@@ -97,3 +98,37 @@ def test_a_copied_nan_keeps_its_sign_and_payload(dtype):
 
     for actual, expected in zip(framejit.compile(f)(n), f(n)):
         assert torch.equal(actual.view(torch.int16), expected.view(torch.int16))
+
+
+@pytest.mark.parametrize("bits", [0x7FC0, 0xFFC0, 0x7FA1, 0xFF81])
+def test_copies_keep_the_bits_of_a_bfloat16_nan(bits):
+    def f(x):
+        return [y.view(torch.int16) for y in (x.clone(), torch.cat([x, x]), x.roll(1), torch.where(x > 0, x, x), x.relu())], x * 2
+
+    x = torch.tensor([bits - 65536 if bits > 32767 else bits, 0x3F80], dtype=torch.int16).view(torch.bfloat16)
+    same_as_eager(f, x)
+
+
+@pytest.mark.parametrize("operation", [lambda x, y: x / y, lambda x, y: x + y, lambda x, y: x > y, lambda x, y: torch.where(y > 0, x, y)])
+def test_the_strides_of_promoted_operands_are_those_of_their_copies(operation):
+    expanded = torch.ones(1, 3, 4, 5, dtype=torch.uint8).expand(2, 3, 4, 5)
+    for y in (torch.ones(5, 3, 4, 2).permute(3, 1, 2, 0), torch.ones(3, 4, 2, 5).permute(2, 0, 1, 3)):
+        for other in (y, y.to(torch.uint8)):
+            same_as_eager(operation, expanded, other)
+            same_as_eager(operation, other, expanded)
+
+
+@pytest.mark.parametrize("text", [
+    "torch.flip(x, 0)", "torch.tile(x, 2)", "torch.tile(x, 2, 2)", "x.flip()", "x.flip(0, keepdim=True)", "x.repeat(2, 1, 1, 1, foo=1)",
+    "torch.hypot(x, 0.5)", "torch.atan2(x, 2)", "torch.prod(x, (0, 1))", "x.sum(True)", "x.std(0, correction=1, unbiased=True)", "torch.full(2, 3)"])
+def test_arguments_that_torch_does_not_take_raise_its_error(text):
+    agree(text, sample())
+    agree(text.replace("x", "x.double()") if "torch" in text else text, sample())
+
+
+@pytest.mark.parametrize("operation", [lambda x, y: x > y, lambda x, y: (x * y).sum(0)])
+def test_tensors_without_elements_and_memory(operation):
+    # An axis of stride 0 is loaded outside of the loop that would find that there is nothing.
+    empty = torch.from_numpy(np.empty(0, np.float32)).as_strided((0,), (0,))
+    assert empty.data_ptr() == 0
+    same_as_eager(operation, torch.ones(3, 0), empty, compiles=False)

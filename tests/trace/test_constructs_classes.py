@@ -257,7 +257,7 @@ def abstract_base_classes(x):
     return c.g(x) + isinstance(c, Abstract) + issubclass(Concrete, Abstract)
 
 
-@construct(CLASSES, breaks=None)
+@construct(CLASSES)
 def isinstance_of_an_abc_it_is_not(x):
     return x + isinstance(Point(x), Abstract) + isinstance(Point(x), collections.abc.Mapping) + isinstance([1], collections.abc.Sequence)
 
@@ -1172,9 +1172,9 @@ def property_on_an_outside_object(x, p=Point(4)):
     return x * p.double + p.total()
 
 
-@construct(ATTRIBUTES, breaks=None)
+@construct(ATTRIBUTES)
 def dir_of_an_object(x):
-    return x * ("a" in dir(Point(x)))
+    return x * ("a" in dir(Point(x))), dir(Point(x))
 
 
 # ---- dataclasses

@@ -202,6 +202,58 @@ def test_an_axis_marked_dynamic_is_a_symbol_from_the_first_call():
             framejit.mark_dynamic(*wrong)
 
 
+def test_bounds_of_a_dim_decide_what_follows_from_them():
+    def f(x, y):
+        if x.shape[0] > 1 and x.shape[0] != 200 and 3 * x.shape[0] - 2 <= 300:
+            return x * 2 + y
+        return x
+
+    framejit.reset()
+    compiled = framejit.compile(f)
+    rows = framejit.Dim("rows", min=2, max=100)
+
+    def call(n, marked=True):
+        x, y = np.ones((n, 4)), np.ones((n, 4))
+        if marked:
+            framejit.mark_dynamic(x, {0: rows})
+            framejit.mark_dynamic(y, {-2: rows})
+        compare(Outcome(compiled, (x, y), {}), Outcome(f, (x, y), {}))
+
+    for n in (5, 2, 100, 64):
+        call(n)
+    info, report = framejit.cache_info(), framejit.explain(compiled).so_far()
+    assert info["graphs"] == 1 and info["recompiles"] == 0
+    relations = [guard for guard in report.guards if guard.startswith("s0 ")]
+    assert relations == ["s0 >= 2", "s0 <= 100"], report.guards
+    # Outside of the bounds: another graph, and right.
+    for n in (1, 101, 200, 0, 300):
+        call(n, marked=False)
+    assert framejit.cache_info()["internal_errors"] == 0
+
+
+def test_sizes_that_share_a_dim_may_differ():
+    def f(x, y):
+        return x.sum() + y.sum()
+
+    framejit.reset()
+    compiled = framejit.compile(f)
+    for n, m in ((3, 3), (4, 4), (4, 5), (6, 7)):
+        x, y = np.ones(n), np.ones(m)
+        for array in (x, y):
+            framejit.mark_dynamic(array, {0: framejit.Dim("n")})
+        assert compiled(x, y) == n + m
+    assert framejit.cache_info()["graphs"] == 2
+
+
+def test_a_wrong_dim_says_why():
+    for arguments, error, text in (((3,), TypeError, "the name is a str"), (("n", 1.5), TypeError, "a bound is an int"),
+                                   (("n", 3, 2), ValueError, "at least 3 and at most 2"), (("n", -1), ValueError, "at least -1")):
+        with pytest.raises(error, match=text):
+            framejit.Dim(*arguments)
+    with pytest.raises(ValueError, match="axis 0 has 3 elements, which is outside of framejit.Dim"):
+        framejit.mark_dynamic(np.ones((3, 2)), {0: framejit.Dim("n", min=4)})
+
+
 def test_dynamic_true_and_false():
     sizes = [(np.ones(n),) for n in (5, 6, 1, 0)]
     for dynamic, graphs in ((True, 1), (False, 4)):
@@ -281,3 +333,23 @@ def test_a_number_that_does_not_fit_is_refused_as_eager_refuses_it():
               lambda x, k: x * k + k / (x + 1)):
         graphs_for(f, [(x, k) for k in (1.5, 2.5, 1e300, 0.5, -1e300)])
         graphs_for(f, [(x, 1e300), (x.half(), 70000.0), (x.half(), 1.5)])
+
+
+@needs_torch
+def test_parameters_whose_sizes_change_with_the_input_s():
+    def f(x, y, weight, bias):
+        return x + torch.nn.functional.layer_norm(y, (y.shape[-1],), weight, bias)
+
+    framejit.reset()
+    compiled = framejit.compile(f)
+    for n, k in ((8, 3), (16, 4), (24, 5)):
+        arguments = [torch.randn(2, n, k), torch.randn(2, n, k), torch.randn(k), torch.randn(k)]
+        gradients = []
+        for run in (f, compiled):
+            leaves = [array.clone().requires_grad_() for array in arguments]
+            run(*leaves).square().sum().backward()
+            gradients.append([leaf.grad for leaf in leaves])
+        for eager, ours in zip(*gradients):
+            torch.testing.assert_close(ours, eager, rtol=1e-4, atol=1e-4)
+    info = framejit.cache_info()
+    assert info["graphs"] == 2 and info["internal_errors"] == 0

@@ -1,4 +1,6 @@
 """What a `with` (or a decorator) changes for the thread: entered and left inside one graph, and nothing of it left outside."""
+import abc
+import collections.abc
 import contextlib
 import contextvars
 import functools
@@ -137,6 +139,20 @@ def test_gradients_meet_inference_tensors_as_in_eager():
         return y * weight
 
     agrees(f, lambda: torch.arange(3.0), breaks=2)
+
+
+@needs_torch
+def test_requires_grad_of_what_it_is_anyway_is_nothing():
+    def f(x):
+        y = (x * 2).requires_grad_(False)
+        return y.detach().requires_grad_(False) + 1
+
+    def leaf(x):
+        return (x * 2).requires_grad_() * 3
+
+    assert len(agrees(f, lambda: torch.arange(3.0)).graphs) == 1
+    agrees(leaf, lambda: torch.arange(3.0), breaks=1)
+    agrees(leaf, lambda: torch.arange(3.0, requires_grad=True))
 
 
 # ---- autocast
@@ -331,6 +347,42 @@ def test_answers_of_the_process_are_asked_again():
     finally:
         sys.setrecursionlimit(limit)
         gc.enable()
+    assert not framejit.explain(compiled).so_far().breaks
+
+
+def test_a_class_registered_later_is_seen():
+    class Shape(abc.ABC):
+        pass
+
+    class Square:
+        pass
+
+    def f(x, thing):
+        return x * (2 if isinstance(thing, Shape) else 3 if isinstance(thing, collections.abc.Sized) else 5)
+
+    compiled, square, seen = framejit.compile(f), Square(), []
+    for change in (lambda: None, lambda: setattr(Square, "__len__", len), lambda: Shape.register(Square), lambda: None):
+        change()
+        ours = compiled(X, square)
+        assert (ours == f(X, square)).all()
+        seen.append(float(ours[0, 0] / X[0, 0]))
+    assert seen == [5, 5, 2, 2]  # an abstract class remembers its answers until one is registered
+    assert not framejit.explain(compiled).so_far().breaks
+
+
+def test_dir_follows_the_object_and_its_class():
+    class Box:
+        pass
+
+    def f(x, box):
+        names = dir(box)
+        return x * len([name for name in names if name[0] != "_"]), names
+
+    compiled, box = framejit.compile(f), Box()
+    for change in (lambda: None, lambda: setattr(box, "b", 1), lambda: setattr(Box, "a", 1), lambda: delattr(box, "b")):
+        change()
+        ours, eager = compiled(X, box), f(X, box)
+        assert ours[1] == eager[1] and (ours[0] == eager[0]).all()
     assert not framejit.explain(compiled).so_far().breaks
 
 

@@ -331,15 +331,11 @@ Axes all_axes(int rank) {
   return axes;
 }
 
-namespace {
-
 bool is_sequence(const V& value) {
   if (value->kind == ValueKind::Tuple || value->kind == ValueKind::List) return true;
   if (auto* object = as<ObjectValue>(value)) return PyTuple_Check(object->object.get()) || PyList_Check(object->object.get());
   return false;
 }
-
-}  // namespace
 
 Axes axes_argument(Tracer& tracer, const V& axis, int rank) {
   if (!axis || tracer.is_none(axis)) return all_axes(rank);
@@ -391,6 +387,8 @@ SymDim dim_argument(Tracer& tracer, const V& value) {
 }
 
 std::int64_t int_argument(Tracer& tracer, const V& value) {
+  // A bool is an index to Python; the libraries mostly refuse it.
+  if (auto* object = as<ObjectValue>(value); object && PyBool_Check(object->object.get())) unsupported("a bool where an int is taken");
   if (auto known = tracer.constant_int(value)) return *known;
   if (PyObject* object = tracer.constant_object(value); object && PyIndex_Check(object)) {
     Ref<> index = Ref<>::steal(PyNumber_Index(object));

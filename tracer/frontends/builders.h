@@ -72,6 +72,8 @@ SymDim floor_divide(Tracer& tracer, const SymDim& a, const SymDim& b);  // b > 0
 /// The value of a size this run; specialises (guards) it if symbolic.
 std::int64_t concrete(Tracer& tracer, const SymDim& size);
 std::int64_t normalise_axis(std::int64_t axis, int rank);              // refuses
+/// A tuple or list, of the trace or from outside.
+bool is_sequence(const V& value);
 /// None -> all axes; int or tuple/list of ints -> sorted, refuses duplicates.
 Axes axes_argument(Tracer& tracer, const V& axis, int rank);
 Axes all_axes(int rank);

@@ -202,9 +202,11 @@ ValueId layer_norm(Tracer& tracer, ValueId input, int normalized_rank, ValueId w
     ValueId inverse = emit(tracer, Op::rsqrt, {with_constant(tracer, Op::add, spread, epsilon)});
     ValueId result = pointwise(tracer, Op::mul, {centred, inverse});
     std::vector<ValueId> operands{x};
+    // In x's own sizes: the derivative takes them to be the same expressions.
+    const Dims shape = shape_of(tracer, x), normalized(shape.end() - normalized_rank, shape.end());
     for (auto [factor, op] : {std::pair{weight, Op::mul}, std::pair{bias, Op::add}}) {
       if (!factor.valid()) continue;
-      operands.push_back(cast(tracer, factor, dtype));
+      operands.push_back(broadcast_to(tracer, cast(tracer, factor, dtype), normalized));
       result = pointwise(tracer, op, {result, operands.back()});
     }
     // torch adds a bias of 0 where there is none: no -0.0 comes out.

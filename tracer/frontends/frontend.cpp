@@ -101,7 +101,8 @@ bool torch_decides(const V& a, const V& b) {
 void require_no_gradient(Tracer& tracer, std::size_t first) {
   const Graph& graph = tracer.graph();
   for (std::size_t i = first; i < graph.nodes.size(); ++i) {
-    if (row(graph.nodes[i].op).lowering == Lowering::IndexMap) continue;
+    // Nor does a library call need a rule: it comes with its own.
+    if (row(graph.nodes[i].op).lowering == Lowering::IndexMap || graph.nodes[i].op == Op::extern_call) continue;
     for (ValueId result : graph.nodes[i].results)
       if (tracer.requires_gradient(result)) break_graph(BreakReason::Gradient, "a torch function whose derivative is left to torch");
   }
@@ -153,7 +154,7 @@ V with_syntax_fallback(Tracer& tracer, const char* name, const std::vector<V>& o
   try {
     return row();
   } catch (const BreakGraph& refused) {
-    if (refused.reason != BreakReason::UnsupportedOperation || name == nullptr) throw;
+    if ((refused.reason != BreakReason::UnsupportedOperation && refused.reason != BreakReason::Gradient) || name == nullptr) throw;
     try {
       return torch_syntax(tracer, name, operands);
     } catch (const BreakGraph& again) {
@@ -247,7 +248,9 @@ V array_method(Tracer& tracer, const V& value, std::string_view name, const Argu
   try {
     return run_handler(tracer, found->second, with_self);
   } catch (const BreakGraph& refused) {
-    if (refused.reason != BreakReason::UnsupportedOperation && refused.reason != BreakReason::RandomState) throw;
+    if (refused.reason != BreakReason::UnsupportedOperation && refused.reason != BreakReason::RandomState &&
+        refused.reason != BreakReason::Gradient)
+      throw;
     try {
       return torch_method_fallback(tracer, array, name, arguments);
     } catch (const BreakGraph& again) {

@@ -207,8 +207,12 @@ bool follows(Tracer& tracer, const Dims& shape, const Strides& strides, const St
     if (is_zero(size)) return true;
   for (std::size_t i = 0; i < shape.size(); ++i) {
     if (is_one(shape[i]) || strides[i] == expected[i]) continue;
-    if (strides[i].is_constant() && expected[i].is_constant()) return false;
-    if (!tracer.decide(strides[i], Py_EQ, expected[i])) return false;
+    const bool constant = strides[i].is_constant() && expected[i].is_constant();
+    if (!constant && tracer.decide(strides[i], Py_EQ, expected[i])) continue;
+    // One step is none: along an axis of size 1 any stride will do.
+    if (!shape[i].is_constant() && tracer.decide(shape[i], Py_EQ, 1)) continue;
+    // Without elements any strides will do, and NumPy's are often zeros.
+    return std::any_of(shape.begin(), shape.end(), [&](const SymDim& size) { return !size.is_constant() && tracer.decide(size, Py_EQ, 0); });
   }
   return true;
 }
@@ -345,7 +349,7 @@ std::optional<Strides> view_strides(Tracer& tracer, const ArrayValue& x, const D
   Dims sizes;
   Strides strides;
   for (std::size_t i = 0; i < x.shape.size(); ++i) {
-    if (is_one(x.shape[i])) continue;
+    if (is_one(x.shape[i]) || (!x.shape[i].is_constant() && tracer.decide(x.shape[i], Py_EQ, 1))) continue;
     sizes.push_back(x.shape[i]);
     strides.push_back(x.strides[i]);
   }

@@ -69,12 +69,6 @@ V fast_power(Tracer& tracer, const V& base, const V& exponent, const V& out) {
   return nullptr;
 }
 
-bool is_sequence(const V& value) {
-  if (value->kind == ValueKind::Tuple || value->kind == ValueKind::List) return true;
-  auto* object = as<ObjectValue>(value);
-  return object && (PyTuple_CheckExact(object->object.get()) || PyList_CheckExact(object->object.get()));
-}
-
 /// An operand NumPy's operators would turn into an array or defer to.
 void require_operand(const V& value) {
   if (!is_numpy_operand(value) && !is_sequence(value)) unsupported("an operator between an ndarray and this object");

@@ -32,8 +32,8 @@ ValueId operand_value(Tracer& tracer, const Operand& operand, DType dtype);
 /// The same where NumPy makes an array of a Python number and casts that: unlike its ufuncs, the cast reports underflow.
 ValueId cast_operand_value(Tracer& tracer, const Operand& operand, DType dtype);
 
-/// np.result_type of operands.
-DType numpy_result_type(Tracer& tracer, std::span<const Operand> operands);
+/// np.result_type of operands. As elements of one np.array, Python numbers are not weak.
+DType numpy_result_type(Tracer& tracer, std::span<const Operand> operands, bool numbers_are_weak = true);
 /// A dtype argument (np.dtype, type, str), or nullopt for None and not given.
 std::optional<DType> numpy_dtype_argument(Tracer& tracer, const V& value);
 /// The real object at a dotted path below the numpy module. Never null.

@@ -74,7 +74,10 @@ Array ordered_copy(Tracer& tracer, const Array& x, DType dtype, const std::strin
 /// np.asarray of what is not an ndarray yet; null if it is one.
 Array convert(Tracer& tracer, const V& value) {
   Array array = array_of(value);
-  if (!array) return numpy_array(tracer, value);
+  if (!array) {
+    array = numpy_array(tracer, value);
+    return array->numpy_scalar ? fresh(tracer, tracer.read(*array)) : array;
+  }
   if (array->library == Library::Torch) {
     if (array->dtype == DType::BF16) refuse("got unsupported ScalarType BFloat16");
     if (tracer.requires_gradient(*array)) refuse("can't call numpy() on a tensor that requires grad");
@@ -83,7 +86,6 @@ Array convert(Tracer& tracer, const V& value) {
   if (array->numpy_scalar) return fresh(tracer, tracer.read(*array));
   return nullptr;
 }
-
 
 }  // namespace
 
@@ -126,6 +128,9 @@ V numpy_arange(Tracer& tracer, const Arguments& arguments) {
   V start = p["start"] ? p["start"] : tracer.integer(0), stop = p.required("stop");
   V step = p.absent("step") ? tracer.integer(1) : p["step"];
   const std::optional<DType> dtype = numpy_dtype_argument(tracer, p["dtype"]);
+  for (const V& bound : {start, stop, step})
+    if (auto* object = as<ObjectValue>(bound); object && (PyBool_Check(object->object.get()) || numpy_scalar_dtype(object->object.get())))
+      p.refuse("a NumPy scalar, whose dtype counts, or a bool");
   auto first = tracer.int_expression(start), last = tracer.int_expression(stop);
   auto stride = tracer.int_expression(step);
   if (first && last && stride && (!dtype || *dtype == DType::I64 || *dtype == DType::I32)) {

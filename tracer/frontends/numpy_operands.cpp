@@ -80,9 +80,7 @@ Array sequence_array(Tracer& tracer, const V& value) {
   if (items.size() > kLimit) unsupported("a long list given where an array is taken");
   std::vector<Operand> operands;
   for (const V& item : items) operands.push_back(numpy_operand(tracer, item));
-  bool all_int = true;
-  for (const Operand& operand : operands) all_int = all_int && operand.weak == Operand::Weak::Int;
-  const DType dtype = all_int ? DType::I64 : numpy_result_type(tracer, operands);
+  const DType dtype = numpy_result_type(tracer, operands, false);
   std::vector<ValueId> parts;
   for (const Operand& operand : operands) {
     if (!same_shape(tracer, operand.shape(), operands[0].shape())) refuse("an inhomogeneous sequence as an array");
@@ -193,11 +191,12 @@ Ref<> numpy_object(std::string_view path) {
   return object;
 }
 
-DType numpy_result_type(Tracer& tracer, std::span<const Operand> operands) {
+DType numpy_result_type(Tracer& tracer, std::span<const Operand> operands, bool numbers_are_weak) {
   Ref<> arguments = Ref<>::steal(PyTuple_New(Py_ssize_t(operands.size())));
   for (std::size_t i = 0; i < operands.size(); ++i) {
     PyObject* item = nullptr;
     if (operands[i].array) item = dtype_object(Library::Numpy, operands[i].array->dtype).release();
+    else if (!numbers_are_weak) item = dtype_object(Library::Numpy, default_dtype(operands[i].weak)).release();
     else if (operands[i].weak == Operand::Weak::Int) item = PyLong_FromLong(1);
     else item = PyFloat_FromDouble(1.0);
     FJ_CHECK(item, "no object for a dtype");

@@ -49,6 +49,14 @@ ValueId sum_over(Tracer& tracer, ValueId x, const Axes& axes, bool keepdims) {
   return reduce(tracer, Op::reduce_sum, x, axes, keepdims);
 }
 
+/// The derivative of a product is made for its size.
+ValueId with_settled_sizes(Tracer& tracer, ValueId value, Op op) {
+  if ((op != Op::reduce_prod && op != Op::cumprod) || !tracer.requires_gradient(value)) return value;
+  Dims sizes;
+  for (const SymDim& size : Dims(shape_of(tracer, value))) sizes.push_back(concrete(tracer, size));
+  return reshape(tracer, value, sizes);
+}
+
 V sum_or_prod(Tracer& tracer, const Arguments& arguments, const char* name, Op op, bool ufunc_method) {
   Parameters p(tracer, name, arguments, ufunc_method ? kUfuncReduceSignature : kReduceSignature);
   p.unsupported("initial, where");
@@ -61,6 +69,7 @@ V sum_or_prod(Tracer& tracer, const Arguments& arguments, const char* name, Op o
   ValueId value = cast(tracer, tracer.read(*input), dtype);
   // float16 is accumulated in float32 and rounded once.
   if (dtype == DType::F16) value = cast(tracer, value, DType::F32);
+  value = with_settled_sizes(tracer, value, op);
   value = op == Op::reduce_sum ? sum_over(tracer, value, axes, keepdims) : reduce(tracer, op, value, axes, keepdims);
   value = cast(tracer, value, dtype);
   return reduction_result(tracer, input, value, axes, keepdims, p["out"]);
@@ -190,7 +199,7 @@ V scan(Tracer& tracer, const Arguments& arguments, const char* name, Op op) {
   }
   Attrs attrs;
   attrs.set("axis", axis);
-  value = emit(tracer, op, {cast(tracer, value, dtype)}, std::move(attrs));
+  value = emit(tracer, op, {with_settled_sizes(tracer, cast(tracer, value, dtype), op)}, std::move(attrs));
   if (given(p["out"], tracer)) return write_out(tracer, p["out"], value);
   return tracer.new_array(Library::Numpy, value, elementwise_strides(tracer, Library::Numpy, layout.shape, std::span(&layout, 1)));
 }
@@ -309,7 +318,8 @@ V numpy_dot(Tracer& tracer, const Arguments& arguments) {
   p.unsupported("out");
   Factors f = factors(tracer, p.required("a"), p.required("b"));
   const int left = f.a ? f.a->rank() : 0, right = f.b ? f.b->rank() : 0;
-  if (left == 0 || right == 0) return numpy_ufunc(tracer, "multiply", {p["a"], p["b"]});
+  // Its Python numbers are arrays of the default dtypes, not weak.
+  if (left == 0 || right == 0) return numpy_ufunc(tracer, "multiply", {numpy_array(tracer, p["a"]), numpy_array(tracer, p["b"])});
   if (right > 2 || (right == 2 && left > 2)) p.refuse("arrays of more than two dimensions");
   return numpy_result(tracer, fresh(tracer, matmul(tracer, f.left, f.right)));
 }
@@ -318,7 +328,7 @@ V numpy_inner(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "numpy.inner", arguments, "a, b");
   Factors f = factors(tracer, p.required("a"), p.required("b"));
   const int left = f.a ? f.a->rank() : 0, right = f.b ? f.b->rank() : 0;
-  if (left == 0 || right == 0) return numpy_ufunc(tracer, "multiply", {p["a"], p["b"]});
+  if (left == 0 || right == 0) return numpy_ufunc(tracer, "multiply", {numpy_array(tracer, p["a"]), numpy_array(tracer, p["b"])});
   if (left > 2 || right > 2) p.refuse("arrays of more than two dimensions");
   const ValueId transposed = right == 2 ? transpose(tracer, f.right, {1, 0}) : f.right;
   return numpy_result(tracer, fresh(tracer, matmul(tracer, f.left, transposed)));

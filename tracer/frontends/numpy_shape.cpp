@@ -348,7 +348,9 @@ V numpy_array_split(Tracer& t, const Arguments& a) { return split(t, a, "numpy.a
 V numpy_tile(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "numpy.tile", arguments, "A, reps");
   Array x = viewable(tracer, p.required("A"));
-  Dims reps = dims_argument(tracer, p.required("reps")), shape = x->shape;
+  const V given = p.required("reps");
+  if (auto* object = as<ObjectValue>(given); object && numpy_scalar_dtype(object->object.get())) p.refuse("a NumPy scalar, whose products may overflow");
+  Dims reps = dims_argument(tracer, given), shape = x->shape;
   if (reps.size() < shape.size()) reps.insert(reps.begin(), shape.size() - reps.size(), SymDim(1));
   if (shape.size() < reps.size()) shape.insert(shape.begin(), reps.size() - shape.size(), SymDim(1));
   for (const SymDim& count : reps) {

@@ -21,6 +21,7 @@ std::span<const HandlerRow> torch_rows() {
   static const HandlerRow rows[] = {
 #define FJ_TORCH(path, handler) {path, handler},
 #define FJ_TORCH_BOTH(name, handler) {"torch." #name, handler}, {"torch.Tensor." #name, handler},
+#define FJ_TORCH_TUPLE(name, handler) {"torch." #name, WithTuple<handler>}, {"torch.Tensor." #name, handler},
 #define FJ_TORCH_ALL(name, handler) \
   FJ_TORCH_BOTH(name, handler) {"torch.Tensor." #name "_", InPlace<handler>}, {"torch." #name "_", InPlace<handler>},
 #define FJ_TORCH_UNARY(name, function, op)                                                   \
@@ -30,6 +31,7 @@ std::span<const HandlerRow> torch_rows() {
 #include "tracer/frontends/torch.def"
 #undef FJ_TORCH
 #undef FJ_TORCH_BOTH
+#undef FJ_TORCH_TUPLE
 #undef FJ_TORCH_ALL
 #undef FJ_TORCH_UNARY
 #undef FJ_TORCH_EXTERN
@@ -41,7 +43,7 @@ bool torch_gradient_known(Handler handler) {
   static const auto* known = [] {
     auto* result = new std::unordered_set<Handler>;
     for (const HandlerRow& row : numpy_rows()) result->insert(row.handler);
-#define FJ_GRADIENT(handler) result->insert({handler, InPlace<handler>});
+#define FJ_GRADIENT(handler) result->insert({handler, InPlace<handler>, WithTuple<handler>});
 #define FJ_GRADIENT_ROW(function, op) result->insert({Row<function, Op::op>, InPlace<Row<function, Op::op>>});
 #include "tracer/frontends/gradients.def"
     return result;
@@ -222,12 +224,14 @@ const std::unordered_set<PyObject*>& extern_functions() {
     for (const char* path : {
 #define FJ_TORCH(path, handler)
 #define FJ_TORCH_BOTH(name, handler)
+#define FJ_TORCH_TUPLE(name, handler)
 #define FJ_TORCH_ALL(name, handler)
 #define FJ_TORCH_UNARY(name, function, op)
 #define FJ_TORCH_EXTERN(path) path,
 #include "tracer/frontends/torch.def"
 #undef FJ_TORCH
 #undef FJ_TORCH_BOTH
+#undef FJ_TORCH_TUPLE
 #undef FJ_TORCH_ALL
 #undef FJ_TORCH_UNARY
 #undef FJ_TORCH_EXTERN

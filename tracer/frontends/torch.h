@@ -90,6 +90,8 @@ V torch_shift(Tracer& tracer, Op op, const Arguments& arguments);
 V torch_extremum(Tracer& tracer, Op op, const Arguments& arguments);
 V torch_float_binary(Tracer& tracer, Op op, const Arguments& arguments);
 V torch_in_place(Tracer& tracer, Handler handler, const Arguments& arguments);
+/// A function that takes a tuple where the method takes ints too.
+V torch_with_tuple(Tracer& tracer, Handler handler, const Arguments& arguments);
 /// torch raises where an operand overlaps the tensor written without being it; where that can't be excluded eager decides.
 void refuse_overlap(const Array& target, const V& operand);
 
@@ -97,15 +99,19 @@ template <auto function, Op op>
 V Row(Tracer& tracer, const Arguments& arguments) { return function(tracer, op, arguments); }
 template <Handler handler>
 V InPlace(Tracer& tracer, const Arguments& arguments) { return torch_in_place(tracer, handler, arguments); }
+template <Handler handler>
+V WithTuple(Tracer& tracer, const Arguments& arguments) { return torch_with_tuple(tracer, handler, arguments); }
 
 #define FJ_TORCH(path, handler) V handler(Tracer& tracer, const Arguments& arguments);
 #define FJ_TORCH_BOTH(name, handler) V handler(Tracer& tracer, const Arguments& arguments);
+#define FJ_TORCH_TUPLE(name, handler) V handler(Tracer& tracer, const Arguments& arguments);
 #define FJ_TORCH_ALL(name, handler) V handler(Tracer& tracer, const Arguments& arguments);
 #define FJ_TORCH_UNARY(name, function, op)
 #define FJ_TORCH_EXTERN(path)
 #include "tracer/frontends/torch.def"
 #undef FJ_TORCH
 #undef FJ_TORCH_BOTH
+#undef FJ_TORCH_TUPLE
 #undef FJ_TORCH_ALL
 #undef FJ_TORCH_UNARY
 #undef FJ_TORCH_EXTERN

@@ -67,8 +67,7 @@ void flatten_numbers(Tracer& tracer, const V& value, std::size_t depth, Dims& sh
     if (array_of(value)) unsupported("tensor() of tensors or arrays");
     if (depth != shape.size()) refuse("tensor() of lists of different lengths");
     // NumPy's scalars, float64 too, which is a Python float, bring their own dtype, not the default one.
-    PyObject* object = tracer.constant_object(value);
-    if (object && numpy_scalar_dtype(object)) unsupported("tensor() of NumPy scalars");
+    if (auto* object = as<ObjectValue>(value); object && numpy_scalar_dtype(object->object.get())) unsupported("tensor() of NumPy scalars");
     numbers.push_back(torch_operand(tracer, value));
     return;
   }
@@ -122,6 +121,7 @@ V torch_new_ones(Tracer& tracer, const Arguments& arguments) {
 
 namespace {
 V full_of(Tracer& tracer, const Parameters& p, std::optional<DType> like) {
+  if (!is_sequence(p.required("size"))) p.refuse("a size that is no tuple");
   const Dims shape = dims_argument(tracer, p.required("size"));
   require_sizes(tracer, shape);
   TorchOperand number = torch_operand(tracer, p.required("fill_value"));

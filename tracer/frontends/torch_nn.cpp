@@ -318,7 +318,23 @@ V torch_f_embedding(Tracer& tracer, const Arguments& arguments) {
   // torch takes no negative indices: sent out of range, where the program fails and eager raises.
   ValueId beyond = broadcast_to(tracer, size_value(tracer, weight->shape[0], DType::I64), index->shape);
   wide = emit(tracer, Op::where, {with_constant(tracer, Op::lt, wide, 0), beyond, wide});
-  return torch_fresh(tracer, gather(tracer, tracer.read(*weight), wide, 0));
+  ValueId rows = gather(tracer, tracer.read(*weight), wide, 0);
+  if (tracer.requires_gradient(*weight)) {
+    if (p.flag("sparse", false) || p.flag("scale_grad_by_freq", false))
+      break_graph(BreakReason::Gradient, "embedding() whose gradient is sparse or scaled");
+    if (!p.absent("padding_idx")) {
+      // The row of the padding gets no gradient.
+      std::int64_t padding = p.integer("padding_idx", 0);
+      if (padding < 0) padding += concrete(tracer, weight->shape[0]);
+      Attrs attrs;
+      attrs.set("shape", shape_of(tracer, rows));
+      const ValueId fixed = emit(tracer, Op::reshape, {rows}, std::move(attrs));
+      tracer.composite(CompositeRule::Stop, {}, fixed);
+      const ValueId is_padding = expand_axis(tracer, with_constant(tracer, Op::eq, wide, double(padding)), index->rank());
+      rows = pointwise(tracer, Op::where, {broadcast_to(tracer, is_padding, shape_of(tracer, rows)), fixed, rows});
+    }
+  }
+  return torch_fresh(tracer, rows);
 }
 
 namespace {
@@ -387,6 +403,14 @@ V torch_is_complex(Tracer& tracer, const Arguments& arguments) {
 
 V torch_item(Tracer&, const Arguments&) { break_graph(BreakReason::ScalarFromArray, "a tensor's elements become Python numbers"); }
 V torch_unsupported_row(Tracer&, const Arguments&) { unsupported("a torch function that needs the real tensor"); }
+/// What the tensor does anyway. Else torch has to make a leaf of it, or to refuse.
+V torch_requires_grad(Tracer& tracer, const Arguments& arguments) {
+  Parameters p(tracer, "requires_grad_", arguments, "input, requires_grad");
+  Array x = torch_tensor(tracer, p.required("input"));
+  const bool wanted = p.flag("requires_grad", true), now = x->source ? x->requires_grad : tracer.requires_gradient(*x);
+  if (wanted != now) unsupported("a torch function that needs the real tensor");
+  return x;
+}
 V torch_data_dependent(Tracer&, const Arguments&) {
   break_graph(BreakReason::DataDependentShape, "a torch function whose result size depends on data");
 }

@@ -222,10 +222,17 @@ ValueId value_of(Tracer& tracer, const TorchOperand& operand, DType dtype, bool 
 ValueId torch_value(Tracer& tracer, const TorchOperand& operand, DType dtype) { return value_of(tracer, operand, dtype, false); }
 
 V torch_elementwise(Tracer& tracer, ValueId value, std::span<const TorchOperand> operands) {
-  std::vector<Array> arrays;
-  for (const TorchOperand& operand : operands)
-    if (operand.array) arrays.push_back(operand.array);
-  return elementwise_result(tracer, Library::Torch, value, arrays);
+  DType common = torch_result_type(TorchOperands(operands.begin(), operands.end()));
+  if (!is_float(common) && is_float(dtype_of(tracer, value))) common = dtype_of(tracer, value);
+  std::vector<Layout> layouts;
+  for (const TorchOperand& operand : operands) {
+    if (!operand.array) continue;
+    Layout layout{operand.array->shape, operand.array->strides};
+    // TensorIterator looks at what it has promoted, a copy, in which no axis is repeated any more.
+    if (operand.dtype != common && operands.size() > 1) layout.strides = like_strides(tracer, Library::Torch, layout);
+    layouts.push_back(std::move(layout));
+  }
+  return tracer.new_array(Library::Torch, value, elementwise_strides(tracer, Library::Torch, shape_of(tracer, value), layouts));
 }
 
 V torch_fresh(Tracer& tracer, ValueId value) {
@@ -281,6 +288,12 @@ V torch_in_place(Tracer& tracer, Handler handler, const Arguments& arguments) {
   return torch_write(tracer, arguments.positional[0], handler(tracer, arguments));
 }
 
+V torch_with_tuple(Tracer& tracer, Handler handler, const Arguments& arguments) {
+  if (arguments.positional.size() > 2 || (arguments.positional.size() == 2 && !is_sequence(arguments.positional[1])))
+    refuse("ints where torch takes a tuple");
+  return handler(tracer, arguments);
+}
+
 V torch_size(Tracer& tracer, const Dims& shape) {
   V items = shape_tuple(tracer, shape);
   as<TupleValue>(items)->type = torch_object("Size");
@@ -303,11 +316,6 @@ V keyword_argument(const Arguments& arguments, std::string_view name) {
     if (keyword == name) return value;
   return nullptr;
 }
-bool is_sequence(const V& value) {
-  if (value->kind == ValueKind::Tuple || value->kind == ValueKind::List) return true;
-  auto* object = as<ObjectValue>(value);
-  return object && (PyTuple_Check(object->object.get()) || PyList_Check(object->object.get()));
-}
 }  // namespace
 
 Dims torch_sizes(Tracer& tracer, const Arguments& arguments, std::size_t first, std::string_view keyword) {
@@ -320,6 +328,8 @@ Dims torch_sizes(Tracer& tracer, const Arguments& arguments, std::size_t first, 
 }
 
 std::vector<std::int64_t> torch_ints(Tracer& tracer, const Arguments& arguments, std::size_t first, std::string_view keyword) {
+  if (arguments.positional.size() > first ? !arguments.keywords.empty() : arguments.keywords.size() != 1 || arguments.keywords[0].first != keyword)
+    refuse("arguments that torch does not take");
   std::vector<std::int64_t> result;
   for (const SymDim& dim : torch_sizes(tracer, arguments, first, keyword)) result.push_back(concrete(tracer, dim));
   return result;

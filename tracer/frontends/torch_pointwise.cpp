@@ -343,6 +343,9 @@ V torch_pow(Tracer& tracer, const Arguments& arguments) {
 V torch_float_binary(Tracer& tracer, Op op, const Arguments& arguments) {
   TorchOperands operands = two(tracer, name(op).data(), arguments);
   DType dtype = torch_result_type(operands);
+  if (op != Op::copysign)
+    for (const TorchOperand& operand : operands)
+      if (!operand.array) refuse("a number where torch takes a tensor");
   if (!is_float(dtype) && op == Op::hypot) refuse("hypot() of integers");
   if (!is_float(dtype)) dtype = torch_default_dtype();
   const DType inner = compute_dtype(dtype);
@@ -466,7 +469,9 @@ V select(Tracer& tracer, const TorchOperand& condition, const TorchOperand& a, c
   const TorchOperand operands[] = {a, b};
   const DType dtype = torch_result_type(operands);
   ValueId value = pointwise(tracer, Op::where, {tracer.read(*condition.array), torch_value(tracer, a, dtype), torch_value(tracer, b, dtype)});
-  return torch_elementwise(tracer, value, {condition, a, b});
+  TorchOperand mask = condition;
+  mask.dtype = dtype;  // it is not promoted
+  return torch_elementwise(tracer, value, {mask, a, b});
 }
 
 }  // namespace

@@ -10,6 +10,7 @@ namespace {
 /// dim argument: absent, an int, or a sequence; 0-d tensors take 0 and -1; an empty sequence means all axes.
 Axes reduced_axes(Tracer& tracer, const V& dim, int rank) {
   if (!dim || tracer.is_none(dim)) return all_axes(rank);
+  if (PyObject* object = is_sequence(dim) ? nullptr : tracer.constant_object(dim); object && PyBool_Check(object)) refuse("a dim that is a bool");
   Axes axes = rank == 0 ? (axes_argument(tracer, dim, 1), Axes{}) : axes_argument(tracer, dim, rank);
   const bool empty_sequence = (dim->kind == ValueKind::Tuple && as<TupleValue>(dim)->items.empty()) ||
                               (dim->kind == ValueKind::List && as<ListValue>(dim)->items.empty());
@@ -122,12 +123,14 @@ V spread(Tracer& tracer, const char* name, bool root, const Arguments& arguments
   Array x = torch_tensor(tracer, p.required("input"));
   if (!is_float(x->dtype)) refuse(std::string(name) + "() of integers");
   double correction = p.absent("correction") ? 1 : p.number("correction", 1);
+  if (!p.absent("unbiased") && !p.absent("correction")) p.refuse("the arguments 'unbiased' and 'correction'");
   if (!p.absent("unbiased")) correction = p.flag("unbiased", true) ? 1 : 0;
   const Axes axes = reduced_axes(tracer, p["dim"], x->rank());
   // torch warns where the correction leaves no degree of freedom.
   SymDim count = 1;
   for (std::int64_t axis : axes) count = count * x->shape[axis];
-  if (tracer.decide(count, Py_LE, std::int64_t(std::ceil(correction)))) unsupported(std::string(name) + "() of too few elements");
+  // It counts elements, of which an empty tensor has none whatever the axes.
+  if (tracer.decide(product(x->shape), Py_EQ, 0) || tracer.decide(count, Py_LE, std::int64_t(std::ceil(correction)))) unsupported(std::string(name) + "() of too few elements");
   ValueId value = in_compute_dtype(tracer, tracer.read(*x), [&](ValueId wide) {
     ValueId result = variance(tracer, wide, axes, correction, p.flag("keepdim", false));
     if (!root) return result;
@@ -224,6 +227,7 @@ V torch_prod(Tracer& tracer, const Arguments& arguments) {
   leave_to_autocast();
   Parameters p(tracer, "prod", arguments, "input, dim, keepdim, *, dtype, out");
   p.unsupported("out");
+  if (p["dim"] && is_sequence(p["dim"])) p.refuse("several dimensions");
   Reduction r = reduction(tracer, p);
   ValueId value = in_compute_dtype(tracer, cast(tracer, tracer.read(*r.x), r.dtype),
                                    [&](ValueId x) { return reduce(tracer, Op::reduce_prod, x, r.axes, r.keepdim); });

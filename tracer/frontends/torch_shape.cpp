@@ -181,6 +181,7 @@ V torch_t(Tracer& tracer, const Arguments& arguments) {
 
 V torch_permute(Tracer& tracer, const Arguments& arguments) {
   Array x = self(tracer, arguments);
+  if (arguments.positional.size() < 2 && arguments.keywords.empty()) refuse("permute() without dims");
   Axes permutation = torch_ints(tracer, arguments, 1, "dims");
   if (int(permutation.size()) != x->rank()) refuse("permute() of another number of dimensions");
   std::vector<bool> seen(permutation.size());
@@ -791,6 +792,7 @@ V torch_f_group_norm(Tracer& tracer, const Arguments& arguments) {
   auto size = x->shape[1].divide_exactly(SymDim(groups));
   if (!size) refuse("group_norm() whose channels are not divisible");
   if (tracer.decide(product(x->shape), Py_EQ, 0)) unsupported("group_norm() of no elements");
+  if (tracer.decide(*size * product(Dims(x->shape.begin() + 2, x->shape.end())) * x->shape[0], Py_EQ, 1)) refuse("group_norm() of one value");
   ValueId value = in_compute_dtype(tracer, tracer.read(*x), [&](ValueId wide) {
     const DType dtype = dtype_of(tracer, wide);
     const SymDim inner = *size * product(std::span(x->shape).subspan(2));

@@ -32,6 +32,19 @@ bool overlap(const FakeStorage& a, const FakeStorage& b) {
 
 }  // namespace
 
+/// The size of an axis that changes. Bounds the user has given are guarded once, here.
+SymbolId TracerImpl::size_symbol(const DynamicAxis& mark, std::int64_t size) {
+  if (!mark.name.empty())
+    if (auto known = named_sizes_.find(mark.name); known != named_sizes_.end() && graph->symbols[known->second.index].hint == size) return known->second;
+  const SymbolId symbol = graph->new_symbol({"s" + std::to_string(graph->symbols.size()), 0, INT64_MAX, size, {}});
+  if (mark.min > 0) decide(symbol, Py_GE, mark.min);
+  if (mark.max < INT64_MAX) decide(symbol, Py_LE, mark.max);
+  graph->symbols[symbol.index].min = mark.min;
+  graph->symbols[symbol.index].max = mark.max;
+  if (!mark.name.empty()) named_sizes_.emplace(mark.name, symbol);
+  return symbol;
+}
+
 V TracerImpl::wrap_array(PyObject* object, SourceRef source) {
   const ArrayInfo info = describe(object);
   if (!info.unsupported.empty()) return nullptr;
@@ -50,15 +63,20 @@ V TracerImpl::wrap_array(PyObject* object, SourceRef source) {
   if (!constant_source)
     for (const auto& [name, axis] : request.generalise.dimensions)
       if (name == text && axis >= 0 && axis < rank) dynamic[axis] = true;
-  for (int axis : marked_axes(object))
-    if (axis < rank) dynamic[axis] = true;
+  std::vector<DynamicAxis> marks(std::size_t(rank), DynamicAxis{});
+  for (const DynamicAxis& mark : marked_axes(object)) {
+    if (mark.axis >= rank) continue;
+    dynamic[mark.axis] = true;
+    // An array that was resized since is marked wrongly.
+    if (info.shape[mark.axis] >= mark.min && info.shape[mark.axis] <= mark.max) marks[std::size_t(mark.axis)] = mark;
+  }
   if (request.generalise.never_dynamic || constant_source) dynamic.assign(rank, false);
   for (int i = 0; i < rank; ++i) {
     if (!dynamic[i]) {
       array->shape.push_back(info.shape[i]);
       continue;
     }
-    array->shape.push_back(graph->new_symbol({"s" + std::to_string(graph->symbols.size()), 0, INT64_MAX, info.shape[i], {}}));
+    array->shape.push_back(size_symbol(marks[std::size_t(i)], info.shape[i]));
   }
   // Strides that follow from the sizes: those of a dense array in some order of its axes.
   std::vector<int> order(rank);
@@ -191,9 +209,9 @@ void TracerImpl::note_memory(ValueId contents) {
 }
 
 bool TracerImpl::requires_gradient(const ArrayValue& array) {
-  if (array.library != Library::Torch || array.stops_gradient || !modes_outside().grad) return false;
+  if (array.library != Library::Torch || array.stops_gradient) return false;
   auto* base = static_cast<ArrayValue*>(array.storage->input_array);
-  if (base && base->requires_grad) return true;
+  if (base && base->requires_grad && modes_outside().grad) return true;
   return array.storage->contents.valid() && flow.needs(array.storage->contents);
 }
 
@@ -224,6 +242,7 @@ ValueId TracerImpl::read(const ArrayValue& array) {
     if (!modes_outside().grad) break_graph(BreakReason::Gradient, "enable_grad() inside of no_grad()");
     if (storage.written_without_gradient) break_graph(BreakReason::Gradient, "it is read after it was written under no_grad()");
   }
+  if (!batches.empty()) check_example(storage.contents);
   if (storage.inference && !modes.inference && inference_read_at < 0) inference_read_at = step;
   if (array.contents.valid() && array.contents_version == storage.version) return array.contents;
   ValueId value = storage.contents;
@@ -280,6 +299,8 @@ void TracerImpl::write(ArrayValue& array, ValueId value) {
     }
   }
   const Type& type = graph->type(value);
+  if (storage.batch_depth < batch_depth && depends_on_example(value))
+    break_graph(BreakReason::OneExample, "`" + source_text() + "` writes into an array from outside the function that is batched");
   FJ_CHECK(type.dtype == array.dtype && type.shape == array.shape, "a write of " + text(type) + " into another type");
   const Location where = location();
   std::vector<ValueId> contents{storage.contents};

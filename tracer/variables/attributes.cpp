@@ -57,9 +57,17 @@ bool is_function_like(PyObject* object) {
 }
 
 bool is_cached_property(PyObject* object) {
-  const char* name = Py_TYPE(object)->tp_name;
-  return !std::strcmp(name, "cached_property") || !std::strcmp(name, "functools.cached_property");
+  static PyObject* const type = [] {
+    Ref<> functools = Ref<>::steal(PyImport_ImportModule("functools"));
+    PyObject* found = functools ? PyObject_GetAttrString(functools.get(), "cached_property") : nullptr;
+    FJ_CHECK(found, "functools.cached_property");
+    return found;
+  }();
+  return reinterpret_cast<PyObject*>(Py_TYPE(object)) == type;
 }
+
+/// The descriptor of a field of a named tuple.
+bool is_tuple_getter(PyObject* object) { return !std::strcmp(Py_TYPE(object)->tp_name, "_collections._tuplegetter"); }
 
 /// A method a class has in Python; null: C's.
 PyObject* overridden(TracerImpl& tracer, PyTypeObject* type, PyObject* name) {
@@ -137,12 +145,7 @@ bool TracerImpl::is_python_method(PyObject* found) {
 }
 
 V TracerImpl::bind_class_attribute(PyObject* found, const V& self, PyTypeObject* type) {
-  if (PyFunction_Check(found)) {
-    auto method = std::make_shared<BoundMethodValue>();
-    method->function = wrap_constant(found);
-    method->self = self;
-    return method;
-  }
+  if (PyFunction_Check(found)) return bound_method(wrap_constant(found), self);
   if (Py_TYPE(found) == &PyProperty_Type) {
     Ref<> getter = Ref<>::steal(PyObject_GetAttrString(found, "fget"));
     if (!getter || getter.get() == Py_None) break_graph(BreakReason::ErrorWhileTracing, "an unreadable property");
@@ -172,11 +175,15 @@ V TracerImpl::bind_class_attribute(PyObject* found, const V& self, PyTypeObject*
     if (!bound) break_graph(BreakReason::UnsupportedObject, take_error());
     return wrap_constant(keep(bound).get());
   }
-  if (is_function_like(found)) {
-    auto method = std::make_shared<BoundMethodValue>();
-    method->function = wrap_constant(found);
-    method->self = self;
-    return method;
+  if (is_function_like(found)) return bound_method(wrap_constant(found), self);
+  if (is_tuple_getter(found)) {
+    // (class, (index, text))
+    Ref<> parts = Ref<>::steal(PyObject_CallMethod(found, "__reduce__", nullptr));
+    PyObject* arguments = parts && PyTuple_Check(parts.get()) && PyTuple_GET_SIZE(parts.get()) == 2 ? PyTuple_GET_ITEM(parts.get(), 1) : nullptr;
+    if (!arguments || !PyTuple_Check(arguments)) break_graph(BreakReason::UnsupportedObject, take_error());
+    V items = self->kind == ValueKind::Tuple ? self : builtin_part(self);
+    if (!items || items->kind != ValueKind::Tuple) break_graph(BreakReason::UnsupportedObject, "a field of " + describe(self));
+    return get_item(items, wrap_constant(keep(Ref<>::borrow(PyTuple_GET_ITEM(arguments, 0))).get()));
   }
   if (!Py_TYPE(found)->tp_descr_get) return wrap_constant(found);
   // A descriptor written in Python.
@@ -312,7 +319,10 @@ V TracerImpl::object_attribute(const V& owner, ObjectValue& value, PyObject* nam
 
   if (PyModule_Check(object)) {
     guard_value(value);
-    if (PyObject* found = dict_get(instance_dict(object), name)) {
+    V space = known_dict(instance_dict(object), sources->make(SourceKind::InstanceDict, value.source));
+    if (V found = space ? dict_find(*as<DictValue>(space), name) : nullptr) return found;
+    if (written_global(instance_dict(object), name)) break_graph(BreakReason::UnsupportedObject, "an attribute of a module that was assigned as a global");
+    if (PyObject* found = space ? nullptr : dict_get(instance_dict(object), name)) {
       add_guard(GuardKind::HasKey, sources->make(SourceKind::InstanceDict, value.source), name);
       return wrap(found, sources->make(SourceKind::Attribute, value.source, 0, name));
     }
@@ -321,7 +331,7 @@ V TracerImpl::object_attribute(const V& owner, ObjectValue& value, PyObject* nam
       // A module's __getattr__ (lazy imports) is run by Python.
       static PyObject* const getattr_name = intern("__getattr__");
       if (dict_get(instance_dict(object), getattr_name)) break_graph(BreakReason::UnsupportedObject, "a module with __getattr__");
-      add_guard(GuardKind::LacksKey, sources->make(SourceKind::InstanceDict, value.source), name);
+      if (!space) add_guard(GuardKind::LacksKey, sources->make(SourceKind::InstanceDict, value.source), name);
       return nullptr;
     }
   }
@@ -330,7 +340,7 @@ V TracerImpl::object_attribute(const V& owner, ObjectValue& value, PyObject* nam
   if (found) note_descriptor(Py_TYPE(found));
   const bool data = found && Py_TYPE(found)->tp_descr_set;
   if (data) {
-    if (Py_TYPE(found) == &PyProperty_Type) return bind_class_attribute(found, owner, type);
+    if (Py_TYPE(found) == &PyProperty_Type || is_tuple_getter(found)) return bind_class_attribute(found, owner, type);
     static PyObject* const dict_name = intern("__dict__");
     if (PyUnicode_Compare(name, dict_name) == 0)
       if (PyObject* dict = instance_dict(object)) return outside_dict(owner, value, dict);
@@ -359,8 +369,8 @@ V TracerImpl::object_attribute(const V& owner, ObjectValue& value, PyObject* nam
   if (PyObject* members = instance_dict(object)) {
     SourceRef members_source = sources->make(SourceKind::InstanceDict, value.source);
     // The dict itself may be a value of the trace, through `vars(x)` or `x.__dict__`: then its items are the attributes.
-    if (auto known = identity_.find(members); known != identity_.end() && as<DictValue>(known->second)) {
-      if (V own = dict_find(*as<DictValue>(known->second), name)) return own;
+    if (V known = known_dict(members, members_source)) {
+      if (V own = dict_find(*as<DictValue>(known), name)) return own;
       if (found && is_cached_property(found)) return cached_property(owner, found, name);
       if (found) return bind_class_attribute(found, owner, type);
       return nullptr;
@@ -390,18 +400,33 @@ V TracerImpl::outside_dict(const V& owner, ObjectValue& value, PyObject* members
   V wrapped = wrap(members, sources->make(SourceKind::InstanceDict, value.source));
   auto* dict = as<DictValue>(wrapped);
   if (!dict) break_graph(BreakReason::UnsupportedObject, "the __dict__ of " + describe(owner));
-  if (dict->attributes_of) return wrapped;
   dict->attributes_of = owner;
-  // What was assigned until now belongs to it, and is in the log.
-  for (const Effect& effect : effects) {
-    if (effect.kind != Effect::Kind::Attribute || effect.owner != owner) continue;
-    PyObject* descriptor = fj_type_lookup(Py_TYPE(value.object.get()), effect.key.get());
-    if (descriptor && Py_TYPE(descriptor) == &PyMemberDescr_Type) continue;
-    open(*dict);
-    dict_put(*dict, effect.key, effect.arguments.empty() ? nullptr : effect.arguments[0]);
-    written_names_.erase({owner.get(), effect.key.get()});
-  }
   return wrapped;
+}
+
+/// What was assigned until now to the attributes of an object, or to the globals of a module, whose dict this is, belongs to the
+/// dict. It is in the log.
+void TracerImpl::adopt_writes(const V& dict, PyObject* real) {
+  for (const Effect& effect : effects) {
+    const void* holder = real;
+    SourceRef place = nullptr;
+    if (effect.kind == Effect::Kind::Attribute) {
+      auto* object = as<ObjectValue>(effect.owner);
+      PyObject* descriptor = object ? fj_type_lookup(Py_TYPE(object->object.get()), effect.key.get()) : nullptr;
+      const bool slot = descriptor && Py_TYPE(descriptor) == &PyMemberDescr_Type;
+      if (!object || slot || instance_dict(object->object.get()) != real) continue;
+      holder = effect.owner.get();
+      place = sources->make(SourceKind::InstanceDict, object->source);
+    } else if (effect.kind == Effect::Kind::Item && effect.globals.get() == real) {
+      place = globals_source(real);
+    } else {
+      continue;
+    }
+    wrap(real, place);  // guards that it is this dict
+    open(*as<DictValue>(dict));
+    dict_put(*as<DictValue>(dict), effect.key, effect.arguments.empty() ? nullptr : effect.arguments[0]);
+    written_names_.erase({holder, effect.key.get()});
+  }
 }
 
 V TracerImpl::attribute_by_default(const V& owner, PyObject* name) {
@@ -545,9 +570,8 @@ V TracerImpl::find_attribute(const V& owner, PyObject* name) {
       if (text == "func") return partial.function;
       if (text == "args") return tracer.tuple(partial.positional);
       if (text == "keywords") {
-        auto dict = std::make_shared<DictValue>();
-        for (auto& [key, value] : partial.keywords) dict_store(dict, Ref<>::steal(PyUnicode_FromString(key.c_str())), value);
-        return dict;
+        partial.keywords->attributes_of = owner;
+        return partial.keywords;
       }
       break;
     }
@@ -587,8 +611,9 @@ V TracerImpl::find_attribute(const V& owner, PyObject* name) {
       break;
     case ValueKind::Function: {
       auto& function = *as<FunctionValue>(owner);
-      for (auto& [key, value] : function.attributes->items)
-        if (PyUnicode_Compare(key.get(), name) == 0) return value;
+      for (const auto& members : {function.fields, function.attributes})
+        for (auto& [key, value] : members->items)
+          if (PyUnicode_Compare(key.get(), name) == 0) return value;
       if (text == "__dict__") return function.attributes;
       if (text == "__annotations__") return function_annotations(*this, function);
       if (text == "__type_params__") return tracer.tuple({});
@@ -664,7 +689,10 @@ void TracerImpl::set_attribute(const V& owner, PyObject* name, const V& value) {
     if (text == "__type_params__") return;
     if (text == "__code__" || text == "__defaults__" || text == "__kwdefaults__" || text == "__annotations__" || text == "__globals__" || text == "__closure__")
       break_graph(BreakReason::UnsupportedObject, "assigns '" + text + "' of " + describe(owner));
-    return dict_store(function->attributes, Ref<>::borrow(name), value);
+    // In C, not in its __dict__.
+    const bool field = text == "__name__" || text == "__doc__" || text == "__module__";
+    if (text == "__name__" && type_of(value) != &PyUnicode_Type) break_graph(BreakReason::ErrorWhileTracing, "a name that is " + describe(value));
+    return dict_store(field ? function->fields : function->attributes, Ref<>::borrow(name), value);
   }
   if (owner->kind == ValueKind::Dict && text_of(name) == "default_factory" && as<DictValue>(owner)->type.get() == defaultdict_type() && !owner->source) {
     note_write(owner.get());
@@ -785,11 +813,11 @@ void TracerImpl::store_attribute(const V& owner, PyObject* name, const V& value)
   if (!real || (!member && !members)) break_graph(BreakReason::UnsupportedObject, std::string(verb) + " an attribute of " + describe(owner));
   if (!object->source) object->source = sources->constant(real);
   if (!value && !attribute_by_default(owner, name)) raise_no_attribute(owner, name);
-  if (auto known = members ? identity_.find(members) : identity_.end(); known != identity_.end() && as<DictValue>(known->second)) {
+  if (V known = members ? known_dict(members, sources->make(SourceKind::InstanceDict, object->source)) : nullptr) {
     if (value)
-      dict_store(known->second, Ref<>::borrow(name), value);
+      dict_store(known, Ref<>::borrow(name), value);
     else
-      delete_item(known->second, wrap_constant(name));
+      delete_item(known, wrap_constant(name));
     return;
   }
   if (!value && descriptor) break_graph(BreakReason::UnsupportedObject, "deletes an attribute that the class has too");

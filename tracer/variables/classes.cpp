@@ -45,10 +45,27 @@ Ref<> named_fields(PyTypeObject* type) {
   return fields && PyTuple_Check(fields.get()) && defaults && PyDict_Check(defaults.get()) ? fields : Ref<>();
 }
 
-/// The class is the tuple itself with names: no attributes of its own per instance.
-bool is_plain_named_tuple(PyTypeObject* type) { return named_fields(type) && type->tp_dictoffset == 0; }
-
 }  // namespace
+
+bool is_plain_named_tuple(PyTypeObject* type) {
+  if (!(type->tp_flags & Py_TPFLAGS_HEAPTYPE) || !named_fields(type) || type->tp_dictoffset != 0) return false;
+  // By name: the slots of a derived class may be others that come to the same.
+  static const std::vector<PyObject*> rules = [] {
+    std::vector<PyObject*> names;
+    for (const char* name : {"__iter__", "__len__", "__getitem__", "__contains__", "__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__hash__", "__add__",
+                             "__mul__", "__rmul__", "__bool__", "__getattribute__", "__getattr__", "__str__", "__format__", "__class__"})
+      names.push_back(name_object(name));
+    return names;
+  }();
+  for (PyObject* name : rules)
+    if (fj_type_lookup(type, name) != fj_type_lookup(&PyTuple_Type, name)) return false;
+  // Its text is made by the module collections.
+  static PyObject* const repr_name = name_object("__repr__");
+  static PyObject* const module_name = name_object("__name__");
+  PyObject* repr = fj_type_lookup(type, repr_name);
+  PyObject* module = repr && PyFunction_Check(repr) ? PyDict_GetItemWithError(PyFunction_GET_GLOBALS(repr), module_name) : nullptr;
+  return module && PyUnicode_Check(module) && PyUnicode_CompareWithASCIIString(module, "collections") == 0;
+}
 
 /// What `base.__new__(type, ...)` makes where base is C code: an instance without its attributes.
 V TracerImpl::new_instance(PyTypeObject* type, const std::vector<V>& positional, const Keywords& keywords) {
@@ -416,7 +433,7 @@ V TracerImpl::object_method(const V& owner, const std::string& name, std::vector
     of_part.owner = part;
     of_part.name = name;
     V result = call_builtin_method(of_part, positional, keywords);
-    return result == part ? owner : result;
+    return result == part && part->kind != ValueKind::Tuple ? owner : result;
   }
   if (type && keywords.empty()) {
     // object.__init__; an object of a class of C that exists already may do more at its own.

@@ -55,6 +55,20 @@ bool same_key(PyObject* a, PyObject* b) {
   return same == 1;
 }
 
+namespace {
+
+/// The hash that an int given by a __hash__() means: itself where it fits.
+Py_hash_t hash_from(PyObject* number) {
+  const Py_ssize_t hash = PyLong_AsSsize_t(number);
+  if (hash == -1 && PyErr_Occurred()) {
+    PyErr_Clear();
+    return PyObject_Hash(number);
+  }
+  return hash == -1 ? -2 : hash;
+}
+
+}  // namespace
+
 Ref<> TracerImpl::constant_key(const V& value) {
   auto unhashable = [&](const char* type) {
     raise(PyExc_TypeError, {tracer.string("unhashable type: '" + std::string(type) + "'")}, BreakReason::ErrorWhileTracing,
@@ -66,7 +80,7 @@ Ref<> TracerImpl::constant_key(const V& value) {
       auto& tuple = *as<TupleValue>(value);
       if (tuple.view_of) unhashable(reinterpret_cast<PyTypeObject*>(tuple.type.get())->tp_name);
       auto* type = tuple.type ? reinterpret_cast<PyTypeObject*>(tuple.type.get()) : &PyTuple_Type;
-      if (type->tp_hash != PyTuple_Type.tp_hash || type->tp_richcompare != PyTuple_Type.tp_richcompare)
+      if ((type->tp_hash != PyTuple_Type.tp_hash || type->tp_richcompare != PyTuple_Type.tp_richcompare) && !is_plain_named_tuple(type))
         break_graph(BreakReason::UnsupportedObject, "a key that is " + describe(value));
       Ref<> items = Ref<>::steal(PyTuple_New(Py_ssize_t(tuple.items.size())));
       for (std::size_t i = 0; i < tuple.items.size(); ++i) {
@@ -99,13 +113,7 @@ Ref<> TracerImpl::constant_key(const V& value) {
       if (method && is_python_method(method)) {
         PyObject* hash = constant_object(call(wrap_constant(method), {value}, {}));
         if (!hash || !PyLong_CheckExact(hash)) break_graph(BreakReason::UnsupportedObject, "a hash that is no constant");
-        // As a class's hash: the number itself if it fits, and -1 means an error.
-        Py_ssize_t number = PyLong_AsSsize_t(hash);
-        if (number == -1 && PyErr_Occurred()) {
-          PyErr_Clear();
-          number = PyObject_Hash(hash);
-        }
-        return make_proxy(*this, value, number == -1 ? -2 : number);
+        return make_proxy(*this, value, hash_from(hash));
       }
       if (type->tp_hash == PyBaseObject_Type.tp_hash) {
         auto* real = as<ObjectValue>(value);
@@ -142,6 +150,14 @@ V TracerImpl::wrap_builtin(PyObject* object, SourceRef source) {
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(object); ++i)
       list->items.push_back(wrap(PyList_GET_ITEM(object, i), sources->make(SourceKind::ListItem, source, i)));
     return list;
+  }
+  if (PyTuple_Check(object) && PyTuple_GET_SIZE(object) <= kLongContainer) {
+    // Of a derived class. The part alone is another object.
+    auto tuple = std::make_shared<TupleValue>();
+    add_guard(GuardKind::Length, source, nullptr, PyTuple_GET_SIZE(object));
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(object); ++i)
+      tuple->items.push_back(wrap(PyTuple_GET_ITEM(object, i), sources->make(SourceKind::TupleItem, source, i)));
+    return tuple;
   }
   if (is_deque(object) && Py_SIZE(object) <= kLongContainer) {
     auto list = std::make_shared<ListValue>();
@@ -198,10 +214,9 @@ V TracerImpl::builtin_part(const V& value) {
   if (!object || !object->source) return object ? object->contents : nullptr;
   if (object->contents) return object->contents;
   PyObject* real = object->object.get();
-  if (!PyDict_Check(real) && !PyList_Check(real) && !PyAnySet_Check(real)) return nullptr;
+  if (!PyDict_Check(real) && !PyList_Check(real) && !PyAnySet_Check(real) && !PyTuple_Check(real)) return nullptr;
   type_of(value);
   object->contents = wrap_builtin(real, value->source);
-  if (object->contents) tracked_parts_.push_back(value);
   return object->contents;
 }
 
@@ -221,15 +236,43 @@ std::vector<V> TracerImpl::sequence_items(const V& value) {
       return keys;
     }
     default: {
-      V iterator = make_iterator(value);
-      std::vector<V> items;
-      while (V item = next(iterator)) {
-        items.push_back(item);
-        check_limits();
-      }
-      return items;
+      return drained(*this, make_iterator(value));
     }
   }
+}
+
+V read_as_dict(TracerImpl& tracer, const V& mapping) {
+  if (mapping->kind == ValueKind::Dict) return mapping;
+  if (mapping->kind != ValueKind::Object && mapping->kind != ValueKind::Instance) return nullptr;
+  static PyObject* const iter_name = PyUnicode_InternFromString("__iter__");
+  PyTypeObject* type = tracer.type_of(mapping);
+  tracer.class_attribute(type, iter_name);
+  V part = PyType_IsSubtype(type, &PyDict_Type) && type->tp_iter == PyDict_Type.tp_iter ? tracer.builtin_part(mapping) : nullptr;
+  return as<DictValue>(part) ? part : nullptr;
+}
+
+std::vector<V> drained(TracerImpl& tracer, const V& iterator) {
+  std::vector<V> items;
+  while (V item = tracer.next(iterator)) {
+    items.push_back(item);
+    tracer.check_limits();
+  }
+  return items;
+}
+
+std::vector<std::pair<V, V>> TracerImpl::mapping_items(const V& mapping) {
+  std::vector<std::pair<V, V>> items;
+  if (V part = read_as_dict(*this, mapping)) {
+    auto* dict = as<DictValue>(part);
+    open(*dict);
+    for (auto& [key, value] : dict->items) items.emplace_back(wrap_constant(key.get()), value);
+    return items;
+  }
+  static PyObject* const keys_name = PyUnicode_InternFromString("keys");
+  V keys = mapping->kind == ValueKind::Object || mapping->kind == ValueKind::Instance ? find_attribute(mapping, keys_name) : nullptr;
+  if (!keys) break_graph(BreakReason::UnsupportedObject, "unpacks " + describe(mapping) + " as a mapping");
+  for_each(call(keys, {}, {}), [&](const V& key) { items.emplace_back(key, get_item(mapping, key)); });
+  return items;
 }
 
 V TracerImpl::make_measured_iterator(const V& value) {
@@ -245,7 +288,7 @@ V TracerImpl::make_measured_iterator(const V& value) {
 
 std::vector<V> TracerImpl::listed_items(const V& value) {
   if (value->kind != ValueKind::Object && value->kind != ValueKind::Instance) return sequence_items(value);
-  return sequence_items(make_measured_iterator(value));
+  return drained(*this, make_measured_iterator(value));
 }
 
 V TracerImpl::length(const V& value) {
@@ -305,6 +348,7 @@ V TracerImpl::get_item(const V& container, const V& key) {
       std::vector<V> part;
       for (Py_ssize_t i = 0; i < bounds.count; ++i) part.push_back(items[bounds.start + i * bounds.step]);
       if (list) return tracer.list(part);
+      if (!as<TupleValue>(container)->type && bounds.start == 0 && bounds.step == 1 && part.size() == items.size()) return container;
       auto tuple = std::make_shared<TupleValue>();
       tuple->items = std::move(part);
       auto& whole = *as<TupleValue>(container);

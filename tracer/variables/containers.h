@@ -23,8 +23,17 @@ std::size_t index_of(TracerImpl& tracer, const V& key, std::size_t length, const
 bool same_key(PyObject* a, PyObject* b);
 /// collections.defaultdict
 PyObject* defaultdict_type();
+/// A class made by collections.namedtuple or typing.NamedTuple that is a tuple with names and no more: instances have no
+/// attributes of their own, and what tuples do is C code's.
+bool is_plain_named_tuple(PyTypeObject* type);
 /// A function of the modules typing or types.
 bool is_of_typing(PyObject* callable);
+
+/// The dict that dict.update() and `**` read a mapping as: a class derived from dict that iterates as dicts do is read as one, whatever
+/// else it defines. Null: it is asked for keys() and items.
+V read_as_dict(TracerImpl& tracer, const V& mapping);
+/// What an iterator still gives.
+std::vector<V> drained(TracerImpl& tracer, const V& iterator);
 
 // Methods by name; null: not known, or not with these arguments.
 V list_method(TracerImpl& tracer, const V& owner, const std::string& name, std::vector<V>& arguments, Keywords& keywords);

@@ -156,8 +156,7 @@ void TracerImpl::dict_put(DictValue& dict, Ref<> key, const V& value) {
 void dict_update(TracerImpl& tracer, const V& owner, const std::vector<V>& arguments, const Keywords& keywords) {
   if (!arguments.empty()) {
     const V& from = arguments[0];
-    // A class with an __iter__ of its own is asked for its keys.
-    V part = from->kind == ValueKind::Dict ? from : tracer.python_method(from, "__iter__") ? nullptr : tracer.builtin_part(from);
+    V part = read_as_dict(tracer, from);
     if (auto* other = as<DictValue>(part)) {
       tracer.open(*other);
       auto items = other->items;

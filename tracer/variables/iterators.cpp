@@ -10,7 +10,9 @@ std::shared_ptr<IteratorValue> TracerImpl::iterate_sequence(const V& sequence) {
   // The list is looked at anew at each step: it may be mutated while it is iterated over.
   iterator->next = [this, sequence, position]() -> V {
     const auto& items = sequence->kind == ValueKind::List ? as<ListValue>(sequence)->items : as<TupleValue>(sequence)->items;
-    return *position < items.size() ? items[(*position)++] : nullptr;
+    if (*position < items.size()) return items[(*position)++];
+    *position = SIZE_MAX;  // exhausted for good, whatever is appended
+    return nullptr;
   };
   iterator->remaining = [this, sequence, position]() -> V {
     if (*position == 0) return sequence;
@@ -176,7 +178,7 @@ V TracerImpl::next(const V& value) {
     iterator->started = true;
     note_write(value.get());
     stopped_with = none;
-    V item = iterator->next();
+    V item = iterator->frame ? iterator->next() : catch_stop_iteration([&] { return iterator->next(); });
     if (!item && iterator->returned) stopped_with = iterator->returned;
     return item;
   }

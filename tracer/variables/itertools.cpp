@@ -3,12 +3,10 @@
 /// Each makes an IteratorValue whose `next` does what the C iterator does, in its order: which argument is advanced when,
 /// and what has been taken from it when another turns out to be exhausted.
 #include <algorithm>
-#include <cstring>
 #include <deque>
-#include <unordered_map>
 
 #include "runtime/base/error.h"
-#include "tracer/interpreter.h"
+#include "tracer/builtin_table.h"
 
 namespace fj {
 
@@ -21,40 +19,15 @@ using Iteration = std::shared_ptr<IteratorValue>;
 constexpr std::size_t kTuples = 20000;
 constexpr int kAdd = 0;  // NB_ADD
 
-[[noreturn]] void unknown(const char* name) { break_graph(BreakReason::UnknownCall, std::string(name) + "() called this way"); }
-
-V take_keyword(Keywords& keywords, const char* name) {
-  for (auto it = keywords.begin(); it != keywords.end(); ++it)
-    if (it->first == name) {
-      V value = it->second;
-      keywords.erase(it);
-      return value;
-    }
-  return nullptr;
-}
-
-void expect(const char* name, const Items& a, const Keywords& k, std::size_t least, std::size_t most) {
-  if (!k.empty() || a.size() < least || a.size() > most) unknown(name);
-}
-
 Iteration iteration(std::function<V()> next) {
   auto iterator = std::make_shared<IteratorValue>();
   iterator->next = std::move(next);
   return iterator;
 }
 
-/// Lets an exit make it again, as long as nothing was taken from it: `arguments` are as they were before the first `next`.
-V made_by(const char* module, const char* name, const Iteration& iterator, Items arguments) {
-  Ref<> from = Ref<>::steal(PyImport_ImportModule(module));
-  iterator->maker = from ? Ref<>::steal(PyObject_GetAttrString(from.get(), name)) : Ref<>();
-  PyErr_Clear();
-  iterator->arguments = std::move(arguments);
-  return iterator;
-}
-
 std::int64_t constant_size(TracerImpl& t, const V& value, const char* name) {
   auto number = t.tracer.constant_int(value);
-  if (!number) unknown(name);
+  if (!number) unknown_call(name);
   return *number;
 }
 
@@ -81,7 +54,7 @@ V make_count(TracerImpl& t, Items& a, Keywords& k) {
   V by = step ? step : t.tracer.integer(std::int64_t(1));
   // Floats are added up differently in C when the step is an int.
   for (const V& value : {*now, by})
-    if (!t.int_expression(value)) unknown("count");
+    if (!t.int_expression(value)) unknown_call("count");
   Items arguments{*now, by};
   auto iterator = iteration([&t, now, by]() -> V {
     V item = *now;
@@ -161,7 +134,7 @@ V make_islice(TracerImpl& t, Items& a, Keywords& k) {
   expect("islice", a, k, 2, 4);
   auto bound = [&](const V& value, std::int64_t otherwise) {
     const std::int64_t number = t.is_none(value) ? otherwise : constant_size(t, value, "islice");
-    if (number < 0 && otherwise >= 0) unknown("islice");
+    if (number < 0 && otherwise >= 0) unknown_call("islice");
     return number;
   };
   struct State {
@@ -171,7 +144,7 @@ V make_islice(TracerImpl& t, Items& a, Keywords& k) {
   state->next = a.size() > 2 ? bound(a[1], 0) : 0;
   state->stop = bound(a[a.size() > 2 ? 2 : 1], INT64_MAX);
   state->step = a.size() == 4 ? bound(a[3], 1) : 1;
-  if (state->step < 1) unknown("islice");
+  if (state->step < 1) unknown_call("islice");
   V source = t.make_iterator(a[0]);
   Items arguments{source};
   arguments.insert(arguments.end(), a.begin() + 1, a.end());
@@ -213,7 +186,7 @@ V make_batched(TracerImpl& t, Items& a, Keywords& k) {
   if (size) a.push_back(size);
   expect("batched", a, k, 2, 2);
   const std::int64_t count = constant_size(t, a[1], "batched");
-  if (count < 1 || (strict && t.truth(strict))) unknown("batched");
+  if (count < 1 || (strict && t.truth(strict))) unknown_call("batched");
   V source = t.make_iterator(a[0]);
   auto iterator = iteration([&t, source, count]() -> V {
     Items items;
@@ -355,7 +328,7 @@ V make_groupby(TracerImpl& t, Items& a, Keywords& k) {
 V make_tee(TracerImpl& t, Items& a, Keywords& k) {
   expect("tee", a, k, 1, 2);
   const std::int64_t count = a.size() == 2 ? constant_size(t, a[1], "tee") : 2;
-  if (count < 0) unknown("tee");
+  if (count < 0) unknown_call("tee");
   V source = t.make_iterator(a[0]);
   auto seen = std::make_shared<Items>();
   Items parts;
@@ -460,7 +433,7 @@ V chosen_of(TracerImpl& t, Items& a, Keywords& k, const char* name, std::size_t 
   expect(name, a, k, least, 2);
   Items pool = t.sequence_items(a[0]);
   const std::int64_t length = a.size() == 2 && !t.is_none(a[1]) ? constant_size(t, a[1], name) : std::int64_t(pool.size());
-  if (length < 0) unknown(name);
+  if (length < 0) unknown_call(name);
   std::vector<Items> tuples = choose(pool, length, accepts);
   return of_tuples(name, t, std::move(tuples), {t.tracer.tuple(pool), t.tracer.integer(length)});
 }
@@ -481,7 +454,7 @@ V make_product(TracerImpl& t, Items& a, Keywords& k) {
   V repeat = take_keyword(k, "repeat");
   expect("product", a, k, 0, 10000);
   const std::int64_t times = repeat ? constant_size(t, repeat, "product") : 1;
-  if (times < 0) unknown("product");
+  if (times < 0) unknown_call("product");
   std::vector<Items> pools;
   for (const V& value : a) pools.push_back(t.sequence_items(value));
   const std::size_t given = pools.size();
@@ -570,38 +543,16 @@ V make_reversed(TracerImpl& t, Items& a, Keywords& k) {
     }
     default: break;
   }
-  unknown("reversed");
+  unknown_call("reversed");
 }
 
-struct IterationRow {
-  const char *module, *name;
-  BuiltinHandler handler;
-};
-const IterationRow kIterations[] = {
+constexpr BuiltinRow kRows[] = {
 #define FJ_ITERATION(module, name, handler) {module, name, handler},
 #include "tracer/itertools.def"
 };
 
 }  // namespace
 
-BuiltinHandler find_iteration(PyObject* callable) {
-  static const auto* table = [] {
-    auto* rows = new std::unordered_map<PyObject*, BuiltinHandler>();
-    for (const IterationRow& row : kIterations) {
-      Ref<> module = Ref<>::steal(PyImport_ImportModule(row.module));
-      PyObject* found = module ? PyObject_GetAttrString(module.get(), row.name) : nullptr;
-      if (!found) PyErr_Clear();  // batched came with 3.12
-      if (found) (*rows)[found] = row.handler;  // held for ever: builtins do not die
-    }
-    return rows;
-  }();
-  auto row = table->find(callable);
-  if (row != table->end()) return row->second;
-  if (!PyCFunction_Check(callable) || !PyType_Check(PyCFunction_GET_SELF(callable) ? PyCFunction_GET_SELF(callable) : Py_None)) return nullptr;
-  auto owner = table->find(PyCFunction_GET_SELF(callable));
-  const bool chain = owner != table->end() && owner->second == make_chain &&
-                     !std::strcmp(reinterpret_cast<PyCFunctionObject*>(callable)->m_ml->ml_name, "from_iterable");
-  return chain ? make_chain_from_iterable : nullptr;
-}
+std::span<const BuiltinRow> iteration_rows() { return kRows; }
 
 }  // namespace fj

@@ -1,9 +1,12 @@
 /// Lists, deques and tuples: items and methods.
 #include <algorithm>
 #include <cstring>
+#include <unordered_map>
+#include <utility>
 
 #include "tracer/interpreter.h"
 #include "tracer/variables/containers.h"
+#include "tracer/variables/proxies.h"
 
 namespace fj {
 namespace {
@@ -132,18 +135,28 @@ V list_method(TracerImpl& tracer, const V& owner, const std::string& name, std::
   const std::size_t count = arguments.size();
   const bool deque = bool(list.type);
   if (name == "sort" && count == 0 && !deque) {
-    // Empty while it is sorted, as CPython has it: keys and comparisons may look. Whatever happens, it holds its items again.
-    V snapshot = tracer.tracer.list(items);
-    struct Emptied {
+    V key, reverse;
+    for (auto& [given, value] : keywords) {
+      if (given != "key" && given != "reverse") return nullptr;
+      (given == "key" ? key : reverse) = value;
+    }
+    const bool descending = reverse && tracer.truth(reverse);
+    // Empty while it is sorted: keys and comparisons may look. What they put into it is lost.
+    struct Lent {
       std::vector<V>& items;
-      std::vector<V> kept;
-      ~Emptied() { items = std::move(kept); }
-    } emptied{items, std::exchange(items, {})};
+      std::vector<V> sorted;
+      ~Lent() { items = std::move(sorted); }
+    };
     tracer.note_items(owner);
     const TracerImpl::Mark before = tracer.mark();
-    V sorted = tracer.call(tracer.wrap_constant(PyDict_GetItemString(PyEval_GetBuiltins(), "sorted")), {snapshot}, keywords);
+    bool changed;
+    {
+      Lent lent{items, std::exchange(items, {})};
+      tracer.sort(lent.sorted, key, descending);
+      changed = !items.empty();
+    }
+    if (changed) value_error(tracer, "list modified during sort");
     if (tracer.written_since(owner.get(), before)) break_graph(BreakReason::UnsupportedObject, "a list that changes while it is sorted");
-    emptied.kept = as<ListValue>(sorted)->items;
     return tracer.none;
   }
   if (!keywords.empty()) return nullptr;
@@ -310,6 +323,26 @@ void list_delete_item(TracerImpl& tracer, const V& owner, const V& key) {
   items = std::move(left);
 }
 
+void TracerImpl::sort(std::vector<V>& items, const V& key, bool descending) {
+  // CPython's own sort of proxies that stand for the keys.
+  Ref<> list = Ref<>::steal(PyList_New(Py_ssize_t(items.size())));
+  std::unordered_map<PyObject*, std::size_t> place;
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    Ref<> proxy = make_proxy(*this, key && !is_none(key) ? call(key, {items[i]}, {}) : items[i]);
+    place.emplace(proxy.get(), i);
+    PyList_SET_ITEM(list.get(), Py_ssize_t(i), proxy.release());
+  }
+  static PyObject* const sort = PyUnicode_InternFromString("sort");
+  static PyObject* const names = Py_BuildValue("(s)", "reverse");
+  PyObject* arguments[] = {list.get(), descending ? Py_True : Py_False};
+  Ref<> done = Ref<>::steal(PyObject_VectorcallMethod(sort, arguments, 1, names));
+  std::vector<V> sorted;
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list.get()); ++i) sorted.push_back(items[place.at(PyList_GET_ITEM(list.get(), i))]);
+  items = std::move(sorted);
+  check_proxies();
+  if (!done) raise_python_error();
+}
+
 V make_deque(TracerImpl& tracer, PyTypeObject* type, std::vector<V> positional, Keywords keywords) {
   V from = positional.size() > 0 ? positional[0] : nullptr, longest = positional.size() > 1 ? positional[1] : nullptr;
   for (auto& [name, value] : keywords) (name == "iterable" ? from : longest) = value;
@@ -320,8 +353,11 @@ V make_deque(TracerImpl& tracer, PyTypeObject* type, std::vector<V> positional, 
     if (!number || *number < 0) break_graph(BreakReason::ErrorWhileTracing, "a deque's maxlen");
     deque->longest = *number;
   }
-  if (from) deque->items = tracer.sequence_items(from);
-  trim(*deque, true);
+  if (from)
+    tracer.for_each(from, [&](const V& item) {
+      deque->items.push_back(item);
+      trim(*deque, true);
+    });
   return deque;
 }
 

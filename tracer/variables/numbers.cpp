@@ -92,6 +92,56 @@ bool never_negative(const Graph& graph, const SymDim& expression) {
   return true;
 }
 
+/// What an expression can be, by the bounds of its symbols; nullopt: no bound.
+struct Bounds {
+  std::optional<std::int64_t> low, high;
+};
+
+Bounds bounds_of(const Graph& graph, const SymDim& expression) {
+  Bounds result{0, 0};
+  for (const auto& term : expression.terms()) {
+    // A product of numbers that are not negative grows with each of them.
+    std::optional<std::int64_t> low = 1, high = 1;
+    for (SymbolId id : term.symbols) {
+      const Symbol& symbol = graph.symbols[id.index];
+      if (symbol.min < 0) return {};
+      std::int64_t product = 0;
+      low = low && !__builtin_mul_overflow(*low, symbol.min, &product) ? std::optional(product) : std::nullopt;
+      const bool bounded = high && symbol.max < INT64_MAX && !__builtin_mul_overflow(*high, symbol.max, &product);
+      high = bounded ? std::optional(product) : std::nullopt;
+    }
+    const bool rises = term.coefficient > 0;
+    auto add = [&](std::optional<std::int64_t>& total, std::optional<std::int64_t> part) {
+      std::int64_t product = 0, sum = 0;
+      if (!total || !part || __builtin_mul_overflow(*part, term.coefficient, &product) || __builtin_add_overflow(*total, product, &sum))
+        total = std::nullopt;
+      else
+        total = sum;
+    };
+    add(result.low, rises ? low : high);
+    add(result.high, rises ? high : low);
+  }
+  return result;
+}
+
+/// `expression (comparison) 0` where the bounds decide it.
+std::optional<bool> known_sign(const Graph& graph, int comparison, const SymDim& expression) {
+  const auto [low, high] = bounds_of(graph, expression);
+  switch (comparison) {
+    case Py_GE: case Py_LT:
+      if (low && *low >= 0) return comparison == Py_GE;
+      if (high && *high < 0) return comparison == Py_LT;
+      return std::nullopt;
+    case Py_GT: case Py_LE:
+      if (low && *low > 0) return comparison == Py_GT;
+      if (high && *high <= 0) return comparison == Py_LE;
+      return std::nullopt;
+    default:
+      if ((low && *low > 0) || (high && *high < 0)) return comparison == Py_NE;
+      return std::nullopt;
+  }
+}
+
 bool sizes_only(const Graph& graph, const SymDim& expression) {
   for (SymbolId symbol : expression.symbols())
     if (graph.symbols[symbol.index].min < 0) return false;
@@ -125,8 +175,8 @@ std::optional<SymDim> TracerImpl::int_expression(const V& value) {
 bool TracerImpl::decide(const SymDim& a, int comparison, const SymDim& b) {
   const SymDim difference = a - b;
   if (auto constant = difference.constant()) return compare_numbers(*constant, comparison, 0);
-  // Sizes are never negative: n >= 0 and n > -1 need no guard.
-  if ((comparison == Py_GE || comparison == Py_LT) && never_negative(*graph, difference)) return comparison == Py_GE;
+  // Sizes are never negative, and within the bounds the user gave: n >= 0 and n > -1 need no guard.
+  if (auto known = known_sign(*graph, comparison, difference)) return *known;
   const bool answer = compare_numbers(hint(a), comparison, hint(b));
   Guard guard;
   guard.kind = GuardKind::Relation;
@@ -279,7 +329,7 @@ V TracerImpl::binary(int op, const V& a, const V& b) {
   if (auto answer = try_operator(methods, in_place, a, b)) return *answer;
   if (V part = builtin_part(a)) {
     V result = binary(op, part, b);
-    return result == part ? a : result;
+    return result == part && part->kind != ValueKind::Tuple ? a : result;
   }
   if (row.op == NB_REMAINDER)
     if (V text = format_percent(a, b)) return text;
@@ -315,6 +365,8 @@ V TracerImpl::binary(int op, const V& a, const V& b) {
                          return item->kind == ValueKind::SymInt || (object && PyLong_CheckExact(object->object.get()));
                        });
     if (!size_on_the_right || joins) {
+      if (tuple->items.empty() && !other->type) return b;
+      if (other->items.empty() && !tuple->type) return a;
       auto joined = std::make_shared<TupleValue>();
       joined->items = tuple->items;
       joined->items.insert(joined->items.end(), other->items.begin(), other->items.end());
@@ -352,6 +404,7 @@ V TracerImpl::binary(int op, const V& a, const V& b) {
     auto* tuple = as<TupleValue>(sequence);
     if ((list && !list->type) || (tuple && !tuple->view_of && (!tuple->type || std::strcmp(type_of(sequence)->tp_name, "torch.Size")))) {
       if (auto count = tracer.constant_int(number); count && *count < 10000) {
+        if (tuple && !tuple->type && (*count == 1 || tuple->items.empty())) return sequence;
         std::vector<V> items = sequence_items(sequence), repeated;
         for (std::int64_t i = 0; i < *count; ++i) repeated.insert(repeated.end(), items.begin(), items.end());
         return list ? tracer.list(repeated) : tracer.tuple(repeated);
@@ -575,6 +628,20 @@ V TracerImpl::compare(int comparison, const V& a, const V& b) {
   break_graph(BreakReason::UnsupportedObject, "compares " + describe(a) + " with " + describe(b));
 }
 
+namespace {
+
+/// `in` of what has no __contains__: takes items until one is found.
+bool iterates_to(TracerImpl& tracer, const V& container, const V& item) {
+  V iterator = tracer.make_iterator(container);
+  while (V element = tracer.next(iterator)) {
+    if (element == item || tracer.truth(tracer.compare(Py_EQ, element, item))) return true;
+    tracer.check_limits();
+  }
+  return false;
+}
+
+}  // namespace
+
 bool TracerImpl::contains(const V& container, const V& item) {
   switch (container->kind) {
     case ValueKind::Tuple:
@@ -582,24 +649,7 @@ bool TracerImpl::contains(const V& container, const V& item) {
       [[fallthrough]];
     case ValueKind::List: case ValueKind::Range: case ValueKind::Iterator:
       if (V method = python_method(container, "__contains__")) return truth(call(method, {item}, {}));
-      if (container->kind == ValueKind::Iterator || container->kind == ValueKind::Range) {
-        // Only as far as the item: what is behind it stays in an iterator.
-        V iterator = make_iterator(container);
-        while (V element = next(iterator)) {
-          if (element == item || truth(compare(Py_EQ, element, item))) return true;
-          check_limits();
-        }
-        return false;
-      }
-      {
-        const Mark before = mark();
-        for (const V& element : sequence_items(container)) {
-          const bool found = element == item || truth(compare(Py_EQ, element, item));
-          if (written_since(container.get(), before)) break_graph(BreakReason::UnsupportedObject, "a list that an __eq__ changes");
-          if (found) return true;
-        }
-      }
-      return false;
+      return iterates_to(*this, container, item);
     case ValueKind::Dict:
       return dict_find(*as<DictValue>(container), constant_key(item).get()) != nullptr;
     case ValueKind::Set: {
@@ -623,9 +673,7 @@ bool TracerImpl::contains(const V& container, const V& item) {
       return answer;
     }
   } else if (container->kind == ValueKind::Object || container->kind == ValueKind::Instance) {
-    for (const V& element : sequence_items(container))
-      if (element == item || truth(compare(Py_EQ, element, item))) return true;
-    return false;
+    return iterates_to(*this, container, item);
   }
   break_graph(BreakReason::UnsupportedObject, "`in` of " + describe(container));
 }

@@ -100,10 +100,6 @@ bool is_stateless(PyObject* object) {
          PyModule_Check(object) || PyMethod_Check(object);
 }
 
-bool is_named_tuple(PyObject* object) {
-  return PyTuple_Check(object) && PyObject_HasAttrString(reinterpret_cast<PyObject*>(Py_TYPE(object)), "_fields");
-}
-
 bool is_torch_tuple(PyObject* object) {
   const char* name = Py_TYPE(object)->tp_name;
   return PyTuple_Check(object) && (!std::strcmp(name, "torch.Size") || !std::strncmp(name, "torch.return_types.", 19));
@@ -129,21 +125,10 @@ V TracerImpl::wrap_constant(PyObject* object) {
   if (object == Py_True) return true_value;
   if (object == Py_False) return false_value;
   if (is_stateless(object) || PyCode_Check(object)) return std::make_shared<ObjectValue>(Ref<>::borrow(object));
-  if (PyTuple_CheckExact(object)) {
-    const bool itself = !holds_proxy(object);
-    if (auto known = identity_.find(object); itself && known != identity_.end() && !known->second->source) return known->second;
+  if (PyTuple_CheckExact(object) && holds_proxy(object)) {
     auto tuple = std::make_shared<TupleValue>();
-    if (itself) {
-      tuple->constant = keep(Ref<>::borrow(object));
-      identity_[object] = tuple;
-    }
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(object); ++i) tuple->items.push_back(wrap_constant(PyTuple_GET_ITEM(object, i)));
     return tuple;
-  }
-  if (PyFrozenSet_CheckExact(object)) {
-    auto set = std::make_shared<SetValue>(true);
-    set->real = Ref<>::borrow(object);
-    return set;
   }
   if (PySlice_Check(object)) {
     auto* real = reinterpret_cast<PySliceObject*>(object);
@@ -192,17 +177,28 @@ V TracerImpl::wrap(PyObject* object, SourceRef source) {
   }
   keep(Ref<>::borrow(object));
   V value;
+  const bool constant = source->kind == SourceKind::Constant;
   if (array_library(object)) {
     value = wrap_array(object, source);
-  } else if ((PyTuple_CheckExact(object) || is_torch_tuple(object) || is_named_tuple(object)) &&
-             PyTuple_GET_SIZE(object) <= kLongContainer) {
+  } else if (PyFrozenSet_CheckExact(object) && constant) {
+    auto set = std::make_shared<SetValue>(true);
+    set->source = source;
+    set->real = Ref<>::borrow(object);
+    value = set;
+  } else if ((PyTuple_CheckExact(object) || is_torch_tuple(object) || is_plain_named_tuple(Py_TYPE(object))) &&
+             (constant || PyTuple_GET_SIZE(object) <= kLongContainer)) {
     auto tuple = std::make_shared<TupleValue>();
     tuple->source = source;
     if (!PyTuple_CheckExact(object)) tuple->type = Ref<>::borrow(reinterpret_cast<PyObject*>(Py_TYPE(object)));
-    add_guard(GuardKind::TypeIs, source, reinterpret_cast<PyObject*>(Py_TYPE(object)));
-    add_guard(GuardKind::Length, source, nullptr, PyTuple_GET_SIZE(object));
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(object); ++i)
-      tuple->items.push_back(wrap(PyTuple_GET_ITEM(object, i), sources->make(SourceKind::TupleItem, source, i)));
+    if (is_plain_named_tuple(Py_TYPE(object))) guard_type_version(Py_TYPE(object));
+    if (!constant) {
+      add_guard(GuardKind::TypeIs, source, reinterpret_cast<PyObject*>(Py_TYPE(object)));
+      add_guard(GuardKind::Length, source, nullptr, PyTuple_GET_SIZE(object));
+    }
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(object); ++i) {
+      PyObject* item = PyTuple_GET_ITEM(object, i);
+      tuple->items.push_back(constant ? wrap_constant(item) : wrap(item, sources->make(SourceKind::TupleItem, source, i)));
+    }
     value = tuple;
   } else if (PyList_CheckExact(object) || PyDict_CheckExact(object) || PyODict_CheckExact(object) || PyAnySet_CheckExact(object) || is_deque(object) ||
              reinterpret_cast<PyObject*>(Py_TYPE(object)) == defaultdict_type()) {
@@ -230,6 +226,7 @@ V TracerImpl::wrap(PyObject* object, SourceRef source) {
     value->source = source;
   }
   identity_[object] = value;
+  if (value->kind == ValueKind::Dict) adopt_writes(value, object);
   return value;
 }
 
@@ -266,11 +263,13 @@ bool TracerImpl::guard_value(ObjectValue& value) {
   return true;
 }
 
-ValueId TracerImpl::float_input(const V& value) {
+ValueId TracerImpl::float_input(const V& value, bool always) {
   auto* held = as<ObjectValue>(value);
-  if (!request.generalise.float_inputs || request.generalise.never_dynamic || !held || !held->source || held->guarded_value ||
-      !PyFloat_CheckExact(held->object.get()) || !has_name(request.generalise.sources, held->source->text()))
-    return {};
+  if (!request.generalise.float_inputs || request.generalise.never_dynamic || !held || !held->source || held->guarded_value) return {};
+  // np.float64 is a float, and holds its number where a float does.
+  PyObject* object = held->object.get();
+  if (!PyFloat_CheckExact(object) && !(PyFloat_Check(object) && numpy_scalar_dtype(object))) return {};
+  if (!always && !has_name(request.generalise.sources, held->source->text())) return {};
   auto [known, fresh] = float_inputs_.emplace(held->source, ValueId{});
   if (fresh) {
     guard_type(*held);
@@ -329,6 +328,8 @@ PyObject* TracerImpl::constant_object(const V& value) {
     case ValueKind::Tuple: {
       auto& tuple = *as<TupleValue>(value);
       if (tuple.type) return nullptr;
+      if (tuple.source && tuple.source->kind == SourceKind::Constant && std::all_of(tuple.items.begin(), tuple.items.end(), [&](const V& item) { return constant_object(item); }))
+        return tuple.source->key.get();
       Ref<> result = Ref<>::steal(PyTuple_New(Py_ssize_t(tuple.items.size())));
       for (std::size_t i = 0; i < tuple.items.size(); ++i) {
         PyObject* item = constant_object(tuple.items[i]);
@@ -430,6 +431,7 @@ bool TracerImpl::truth(const V& value) {
     case ValueKind::Instance: return object_truth(value);
     case ValueKind::SymInt: return !decide(as<SymIntValue>(value)->expression, Py_EQ, 0);
     case ValueKind::Array:
+      if (request.follow) return follow(*as<ArrayValue>(value));
       break_graph(BreakReason::BranchOnData, "`" + source_text() + "` tests " + describe(value));
     case ValueKind::Tuple: return !sequence_items(value).empty();
     case ValueKind::List: return !as<ListValue>(value)->items.empty();
@@ -469,7 +471,7 @@ bool TracerImpl::object_truth(const V& value) {
     if (answer < 0) raise_python_error();
     return answer;
   }
-  if (V method = python_method(value, "__len__")) return truth(call(method, {}, {}));
+  if (python_method(value, "__len__")) return truth(length(value));
   if (part) return truth(part);
   static PyObject* const len_name = PyUnicode_InternFromString("__len__");
   if (class_attribute(type, len_name)) return truth(length(value));
@@ -502,6 +504,7 @@ bool TracerImpl::same_object(const V& a, const V& b) {
   }
   if (!left || !right) {
     if (auto *one = as<TupleValue>(a), *other = as<TupleValue>(b); one && other && !one->view_of && !other->view_of) {
+      if (one->items.empty() && other->items.empty() && !one->type && !other->type) return true;  // there is one empty tuple
       // One tuple may have two Values, but not with different items.
       bool differ = one->items.size() != other->items.size();
       for (std::size_t i = 0; !differ && i < one->items.size(); ++i) {
@@ -511,10 +514,13 @@ bool TracerImpl::same_object(const V& a, const V& b) {
       }
       if (differ) return false;
     }
-    if (a->kind == ValueKind::SymInt || (a->kind == ValueKind::Tuple && !a->source && !b->source) ||
-        a->kind == ValueKind::BoundMethod || a->kind == ValueKind::Slice)
+    const bool settled = a->source && b->source;
+    auto *left_set = as<SetValue>(a), *right_set = as<SetValue>(b);
+    const bool frozen = left_set && left_set->frozen && right_set->frozen &&
+                        PySet_GET_SIZE(left_set->real.get()) == PySet_GET_SIZE(right_set->real.get());
+    if (a->kind == ValueKind::SymInt || ((a->kind == ValueKind::Tuple || frozen) && !settled) || a->kind == ValueKind::BoundMethod || a->kind == ValueKind::Slice)
       break_graph(BreakReason::UnsupportedObject, "identity of " + describe(a));
-    if (a->source && b->source) {
+    if (settled) {
       Guard guard;
       guard.kind = GuardKind::NotSame;
       guard.source = a->source;

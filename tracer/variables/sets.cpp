@@ -99,6 +99,32 @@ V logged_operand(TracerImpl& tracer, const V& argument, const Ref<>& real) {
   return dict;
 }
 
+/// A set or exact dict, which has its hashes, is taken over whole, anything else item by item: an iterator that raises leaves what
+/// it gave.
+void update(TracerImpl& tracer, const V& owner, const V& from) {
+  auto& set = *as<SetValue>(owner);
+  V part = from->kind == ValueKind::Set ? from : tracer.builtin_part(from);
+  const bool exact_dict = from->kind == ValueKind::Dict && !as<DictValue>(from)->type;
+  if (exact_dict || (part && part->kind == ValueKind::Set)) {
+    bool ordered = true;
+    Ref<> real = real_operand(tracer, from, ordered);
+    std::vector<V> logged;
+    if (owner->source) logged.push_back(logged_operand(tracer, from, real));
+    Ref<> method = Ref<>::steal(PyObject_GetAttrString(set.real.get(), "update"));
+    checked(tracer, Ref<>::steal(PyObject_CallOneArg(method.get(), real.get())));
+    set.ordered = set.ordered && ordered;
+    tracer.note_call(owner, "update", {}, std::move(logged));
+  } else {
+    tracer.for_each(from, [&](const V& item) {
+      Ref<> key = tracer.constant_key(item);
+      tracer.add_to_set(set, key);
+      tracer.note_call(owner, "add", key, {});
+    });
+  }
+  // How many free places a set from outside has is not known, so neither is the order after this.
+  if (owner->source) set.ordered = false;
+}
+
 }  // namespace
 
 void TracerImpl::add_to_set(SetValue& set, Ref<> item) {
@@ -157,6 +183,10 @@ V set_method(TracerImpl& tracer, const V& owner, const std::string& name, std::v
     if (name != row.name || (row.changes && set.frozen)) continue;
     if (name == "pop" && !set.ordered && PySet_GET_SIZE(set.real.get()) > 1) break_graph(BreakReason::UnsupportedObject, "the order of a set");
     bool ordered = set.ordered;
+    if (name == "update") {
+      for (const V& from : arguments) update(tracer, owner, from);
+      return tracer.none;
+    }
     Ref<> real = Ref<>::steal(PyTuple_New(Py_ssize_t(arguments.size())));
     std::vector<V> operands;
     if (row.key && arguments.empty()) return nullptr;

@@ -1,0 +1,438 @@
+"""Derivatives and batches of functions as written: grad, value_and_grad, vjp, jvp, jacobian, hessian, vmap.
+
+Each makes a function that calls the given one between marked functions, and compiles it. While tracing, the marks tell the tracer
+to derive or batch the graph it has (tracer/transforms.cpp); so all of this file is traced away, and transformations nest. What runs in
+CPython are errors: a call that can't be compiled runs as written, up to the exception it raises.
+"""
+import functools
+import sys
+
+from framejit._api import compile, is_compiling
+from framejit._errors import Error
+
+
+def _marked(function):
+    function.__framejit_marker__ = function.__name__.lstrip("_")
+    return function
+
+
+def _dtype_kind(value):
+    """What the dtype of a number or an array is called: "float64", "int64", ..."""
+    dtype = getattr(value, "dtype", None)
+    return type(value).__name__ if dtype is None else str(dtype).removeprefix("torch.")
+
+
+def _is_real(value):
+    return "float" in _dtype_kind(value)
+
+
+def _no_derivative(what):
+    raise Error(f"{what} can't be computed here: framejit is disabled, or a debugger or another tool traces this call")
+
+
+@_marked
+def _watch(leaf):
+    """(what the function computes with, what its derivative is asked for)."""
+    if not _is_real(leaf):
+        raise TypeError(f"framejit: derivatives are taken with respect to floats, not {_dtype_kind(leaf)}: {leaf!r:.60}")
+    copy = getattr(leaf, "clone", None) or getattr(leaf, "copy", None)
+    return (leaf if copy is None else copy(), leaf)
+
+
+@_marked
+def _gradients(values, cotangents, watched):
+    """The cotangents of what was watched. None for a cotangent: 1, of a scalar."""
+    for value, cotangent in zip(values, cotangents):
+        if not _is_real(value):
+            raise TypeError(f"framejit: only floats have derivatives, and the function returned {_dtype_kind(value)}: {value!r:.60}")
+        shape = tuple(getattr(value, "shape", ()))
+        if cotangent is None:
+            if shape != ():
+                raise TypeError(f"framejit: a gradient is that of a function that returns a scalar, and the shape returned is {shape}; "
+                                "framejit.jacobian derives others")
+        elif tuple(getattr(cotangent, "shape", ())) != shape or _dtype_kind(cotangent) != _dtype_kind(value) and hasattr(cotangent, "dtype"):
+            raise ValueError(f"framejit: a cotangent has dtype and shape of the result, {_dtype_kind(value)} {shape}, "
+                             f"not {_dtype_kind(cotangent)} {tuple(getattr(cotangent, 'shape', ()))}")
+    _no_derivative("a derivative")
+
+
+@_marked
+def _basis(value):
+    if not _is_real(value):
+        raise TypeError(f"framejit: only floats have derivatives, and the function returned {_dtype_kind(value)}: {value!r:.60}")
+    _no_derivative("a derivative")
+
+
+@_marked
+def _examples(arrays, axes):
+    """One example of each array. In CPython all of them, one after the other."""
+    sizes = []
+    for array, axis in zip(arrays, axes):
+        shape = tuple(getattr(array, "shape", ()))
+        if not -len(shape) <= axis < len(shape):
+            raise ValueError(f"framejit.vmap: axis {axis} of an argument of shape {shape}")
+        sizes.append(shape[axis])
+    if len(set(sizes)) != 1 or sizes[0] == 0:
+        raise ValueError(f"framejit.vmap: the axes that are mapped have sizes {sizes}; one size above 0 is needed")
+    return [[array[(slice(None),) * (axis % array.ndim) + (i,)] for array, axis in zip(arrays, axes)] for i in range(sizes[0])]
+
+
+@_marked
+def _together(values, axes):
+    """The results of all examples, from that of one. In CPython the values are those of each."""
+    arrays = []
+    for each, axis in zip(zip(*values), axes):
+        rank = len(getattr(each[0], "shape", ())) + 1
+        if not -rank <= axis < rank:
+            raise ValueError(f"framejit.vmap: out_axes {axis} of a result of {rank} dimensions")
+        library = sys.modules["torch"] if type(each[0]).__module__ == "torch" else sys.modules["numpy"]
+        arrays.append(library.stack(each, axis))
+    return arrays
+
+
+# ---- trees: tuples, named tuples, lists and dicts of arrays; None is an empty one
+
+
+def _map(function, tree):
+    if tree is None:
+        return None
+    if isinstance(tree, dict):
+        return type(tree)([(key, _map(function, tree[key])) for key in tree])
+    if isinstance(tree, list):
+        return [_map(function, item) for item in tree]
+    if isinstance(tree, tuple):
+        items = [_map(function, item) for item in tree]
+        return type(tree)(*items) if hasattr(tree, "_fields") else tuple(items)
+    return function(tree)
+
+
+def _leaves(tree):
+    found = []
+
+    def keep(leaf):
+        found.append(leaf)
+
+    _map(keep, tree)
+    return found
+
+
+def _filled(tree, leaves):
+    """The tree with other leaves."""
+    rest = iter(leaves)
+
+    def take(leaf):
+        return next(rest)
+
+    return _map(take, tree)
+
+
+def _same_tree(tree, like, what):
+    if isinstance(like, dict):
+        same = isinstance(tree, dict) and list(tree) == list(like)
+        parts = [(tree[key], like[key]) for key in like] if same else ()
+    elif isinstance(like, (tuple, list)):
+        same = isinstance(tree, (tuple, list)) and len(tree) == len(like)
+        parts = zip(tree, like) if same else ()
+    else:
+        same = (tree is None) == (like is None) and not isinstance(tree, (dict, tuple, list))
+        parts = ()
+    if not same:
+        raise TypeError(f"framejit: {what} has another structure than what it belongs to")
+    for part, other in parts:
+        _same_tree(part, other, what)
+
+
+def _watched(args, argnums):
+    """The arguments with those in argnums watched, the trees of these, and their marks."""
+    numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+    marks = []
+
+    def watch(leaf):
+        value, mark = _watch(leaf)
+        marks.append(mark)
+        return value
+
+    args = list(args)
+    trees = []
+    for number in numbers:
+        if not -len(args) <= number < len(args):
+            raise ValueError(f"framejit: argnums {argnums} of a call with {len(args)} positional arguments")
+        trees.append(args[number])
+        args[number] = _map(watch, args[number])
+    return args, trees[0] if isinstance(argnums, int) else tuple(trees), marks
+
+
+def _split(result, has_aux):
+    if not has_aux:
+        return result, None
+    if not isinstance(result, tuple) or len(result) != 2:
+        raise TypeError("framejit: with has_aux=True the function returns a pair (value, aux)")
+    return result
+
+
+def _compiled(made, function, name):
+    if not callable(function):
+        raise TypeError(f"framejit.{name} takes a callable, not {function!r}")
+    if is_compiling():
+        return made
+    inner = getattr(function, "__name__", type(function).__name__)
+    made.__name__ = f"{name}({inner})"
+    made.__qualname__ = f"{name}({getattr(function, '__qualname__', inner)})"
+    made.__module__ = getattr(function, "__module__", made.__module__)
+    return compile(made, follow=True)
+
+
+def value_and_grad(function, argnums=0, has_aux=False):
+    """The function that returns `function`'s value and its gradient: (value, gradient).
+
+    function: of NumPy or torch arrays (and anything else), returning a scalar of a float dtype; with has_aux a pair (scalar, aux).
+    Written as any NumPy code: in-place updates, loops, classes, and branches on data, which are followed in each call. argnums: the
+    positional argument to derive by, or a tuple of them; each an array or float, or a tuple, list or dict of such. The gradient has its
+    structure, shapes and dtypes; for a tuple of argnums it is a tuple. With has_aux: ((value, aux), gradient).
+
+    Arguments derived by are given to the function as copies, so that it may write into them. Where a function has no derivative (abs
+    at 0, ties of a maximum) the choice is torch's.
+
+    Raises TypeError for arguments or results that are no floats or no scalar; GraphBreakError, with the line, for code that can't be
+    derived: library functions without a rule, conversions of arrays to Python numbers, printing.
+
+        def loss(w, x, y):
+            return np.mean((x @ w - y) ** 2)
+
+        step = framejit.value_and_grad(loss)
+        value, gradient = step(w, x, y)
+    """
+
+    def made(*args, **kwargs):
+        args, trees, marks = _watched(args, argnums)
+        value, aux = _split(function(*args, **kwargs), has_aux)
+        gradient = _filled(trees, _gradients([value], [None], marks))
+        return ((value, aux), gradient) if has_aux else (value, gradient)
+
+    return _compiled(made, function, "value_and_grad")
+
+
+def grad(function, argnums=0, has_aux=False):
+    """The function that returns the gradient of `function`; with has_aux the pair (gradient, aux). See `value_and_grad`.
+
+        slope = framejit.grad(np.tanh)
+        framejit.grad(slope)(0.5)      # derivatives have derivatives
+    """
+
+    def made(*args, **kwargs):
+        args, trees, marks = _watched(args, argnums)
+        value, aux = _split(function(*args, **kwargs), has_aux)
+        gradient = _filled(trees, _gradients([value], [None], marks))
+        return (gradient, aux) if has_aux else gradient
+
+    return _compiled(made, function, "grad")
+
+
+def _pulled(function, primals, has_aux):
+    """The value, aux, and what takes cotangents back to the primals; traced."""
+    args, trees, marks = _watched(primals, tuple(range(len(primals))))
+    value, aux = _split(function(*args), has_aux)
+
+    def pullback(cotangent):
+        _same_tree(cotangent, value, "the cotangent")
+        return _filled(trees, _gradients(_leaves(value), _leaves(cotangent), marks))
+
+    return value, aux, pullback
+
+
+def _kept(make):
+    """What is compiled for a function that is given anew in each call: the last ones are kept."""
+    kept = functools.lru_cache(maxsize=256)(make)
+
+    @functools.wraps(make)
+    def made(function, has_aux):
+        try:
+            return kept(function, has_aux)
+        except TypeError:  # it has no hash, or is no function at all
+            return make(function, has_aux)
+
+    return made
+
+
+@_kept
+def _compiled_vjp(function, has_aux):
+    def forward(*primals):
+        args, trees, marks = _watched(primals, tuple(range(len(primals))))
+        return _split(function(*args), has_aux)
+
+    def backward(primals, cotangent):
+        return _pulled(function, primals, has_aux)[2](cotangent)
+
+    return _compiled(forward, function, "vjp"), _compiled(backward, function, "pullback")
+
+
+@_kept
+def _compiled_jvp(function, has_aux):
+    def made(primals, tangents):
+        return _pushed(function, primals, tangents, has_aux)
+
+    return _compiled(made, function, "jvp")
+
+
+def vjp(function, *primals, has_aux=False):
+    """The value of function(*primals), and the function that takes a cotangent of it back: (value, pullback).
+
+    value and cotangent: an array or float, or a tuple, list or dict of such, equal in structure, dtypes and shapes. pullback(cotangent)
+    returns a tuple with one cotangent for each primal. With has_aux the function returns (value, aux) and this (value, pullback, aux).
+    pullback computes the function again, on copies of the primals.
+
+    Raises as `value_and_grad`, and ValueError for a cotangent of another dtype or shape.
+
+        value, pullback = framejit.vjp(np.sin, x)
+        gradient, = pullback(np.ones_like(x))
+    """
+    if is_compiling():
+        value, aux, pullback = _pulled(function, primals, has_aux)
+        return (value, pullback, aux) if has_aux else (value, pullback)
+
+    forward, backward = _compiled_vjp(function, has_aux)
+    value, aux = forward(*primals)
+    primals = _map(_copied, primals)
+
+    def pullback(cotangent):
+        return backward(primals, cotangent)
+
+    return (value, pullback, aux) if has_aux else (value, pullback)
+
+
+def _copied(leaf):
+    if hasattr(leaf, "detach"):
+        return leaf.detach().clone()
+    return leaf.copy() if hasattr(leaf, "copy") else leaf
+
+
+def _pushed(function, primals, tangents, has_aux):
+    """Forward derivatives by deriving twice: cotangents are pulled back linearly, and the derivative of that is the push forward."""
+    _same_tree(tuple(tangents), tuple(primals), "the tangents")
+    args, trees, marks = _watched(primals, tuple(range(len(primals))))
+    value, aux = _split(function(*args), has_aux)
+    seeds = []
+    leaves = _leaves(value)
+    for leaf in leaves:
+        seeds.append(_watch(leaf * 0)[1])
+    pulled = _gradients(leaves, seeds, marks)
+    tangent = _filled(value, _gradients(pulled, _leaves(tuple(tangents)), seeds))
+    return (value, tangent, aux) if has_aux else (value, tangent)
+
+
+def jvp(function, primals, tangents, has_aux=False):
+    """The value of function(*primals) and its derivative in the direction of the tangents: (value, tangent).
+
+    primals, tangents: tuples of equal structure, of arrays or floats with equal dtypes and shapes. tangent has the structure of the
+    value. With has_aux the function returns (value, aux) and this (value, tangent, aux). Raises as `vjp`.
+
+        value, slope = framejit.jvp(np.sin, (x,), (np.ones_like(x),))
+    """
+    if is_compiling():
+        return _pushed(function, primals, tangents, has_aux)
+
+    return _compiled_jvp(function, has_aux)(tuple(primals), tuple(tangents))
+
+
+def jacobian(function, argnums=0, has_aux=False):
+    """The function that returns all derivatives of `function`'s results: the Jacobian, computed backwards, all rows at once.
+
+    For a result of shape r and an argument of shape a it is an array of shape r + a. A tuple, list or dict of results gives one of
+    Jacobians; so do such arguments and a tuple of argnums, inside. With has_aux: (jacobian, aux). Raises as `value_and_grad`.
+
+        framejit.jacobian(lambda x: x ** 2)(np.arange(3.0))      # np.diag([0., 2., 4.])
+    """
+
+    def made(*args, **kwargs):
+        args, trees, marks = _watched(args, argnums)
+        value, aux = _split(function(*args, **kwargs), has_aux)
+
+        def rows(leaf):
+            found = _together(_gradients([leaf], _examples([_basis(leaf)], [0]), marks), [0] * len(marks))
+            return _filled(trees, [row.reshape(tuple(leaf.shape) + tuple(mark.shape)) for row, mark in zip(found, marks)])
+
+        jacobians = _map(rows, value)
+        return (jacobians, aux) if has_aux else jacobians
+
+    return _compiled(made, function, "jacobian")
+
+
+def hessian(function, argnums=0, has_aux=False):
+    """The function that returns the second derivatives of a scalar: the Jacobian of its gradient. Raises as `value_and_grad`.
+
+    For an argument of shape a it is an array of shape a + a; for trees and tuples of argnums, structures of such as jacobian(grad(f)).
+
+        framejit.hessian(lambda x: np.sum(x ** 3))(np.ones(2))      # np.diag([6., 6.])
+    """
+    return jacobian(grad(function, argnums, has_aux), argnums, has_aux)
+
+
+def vmap(function, in_axes=0, out_axes=0):
+    """The function that does for all examples at once what `function` does for one.
+
+    in_axes: the axis of the examples in each positional argument: an int for all, or a tuple with an int or None (given whole to each)
+    per argument; of an argument that is a tuple, list or dict it holds for all arrays in it, unless it is a structure of axes itself.
+    Keyword arguments are mapped along axis 0. out_axes: where the axis goes in the results; an int, or a structure of ints.
+
+    The function computes with arrays of one dimension less, and may be derived: grad(vmap(f)), vmap(grad(f)). It may not branch on an
+    example's data, write into arrays from outside, or keep an example's values: these are GraphBreakErrors that name the line.
+    Raises ValueError for axes that are not there or differ in size.
+
+        framejit.vmap(np.dot, in_axes=(0, None))(rows, vector)
+    """
+
+    def made(*args, **kwargs):
+        axes_of_args = [in_axes] * len(args) if isinstance(in_axes, int) else list(in_axes)
+        if len(axes_of_args) != len(args):
+            raise ValueError(f"framejit.vmap: in_axes {in_axes} of a call with {len(args)} positional arguments")
+        arrays, axes = [], []
+
+        def collect(tree, along):
+            if isinstance(along, (tuple, list, dict)):
+                for key in along if isinstance(along, dict) else range(len(along)):
+                    collect(tree[key], along[key])
+            elif along is not None:
+                for leaf in _leaves(tree):
+                    arrays.append(leaf)
+                    axes.append(along)
+
+        for arg, along in zip(args, axes_of_args):
+            collect(arg, along)
+        collect(list(kwargs.values()), 0)
+        if not arrays:
+            raise ValueError("framejit.vmap: no argument is mapped")
+
+        def result_of(leaves):
+            rest = iter(leaves)
+
+            def place(tree, along):
+                if isinstance(along, dict):
+                    return {key: place(tree[key], along[key]) for key in along}
+                if isinstance(along, (tuple, list)):
+                    return type(tree)([place(item, axis) for item, axis in zip(tree, along)])
+                return tree if along is None else _map(lambda leaf: next(rest), tree)
+
+            one = [place(arg, along) for arg, along in zip(args, axes_of_args)]
+            return function(*one, **{name: place(value, 0) for name, value in kwargs.items()})
+
+        examples = _examples(arrays, axes)
+        if is_compiling():
+            result = result_of(examples)
+            leaves = _leaves(result)
+            outwards = [out_axes] * len(leaves) if isinstance(out_axes, int) else _spread(out_axes, result)
+            return _filled(result, _together(leaves, outwards))
+        results = [result_of(leaves) for leaves in examples]
+        outwards = [out_axes] * len(_leaves(results[0])) if isinstance(out_axes, int) else _spread(out_axes, results[0])
+        return _filled(results[0], _together([_leaves(result) for result in results], outwards))
+
+    return _compiled(made, function, "vmap")
+
+
+def _spread(axes, tree):
+    if isinstance(axes, int):
+        return [axes] * len(_leaves(tree))
+    keys = axes if isinstance(axes, dict) else range(len(axes))
+    found = []
+    for key in keys:
+        found.extend(_spread(axes[key], tree[key]))
+    return found

@@ -1,0 +1,291 @@
+// The rules of batching. Shapes are explicit, so a rule shifts the axes in an operation's attributes by one and gives every
+// operand the axis of the examples; only indices that are data need more: the axis they index is joined with the examples'.
+#include "graph_ir/batch.h"
+
+#include <algorithm>
+#include <numeric>
+#include <unordered_map>
+
+#include "graph_ir/ops.h"
+#include "runtime/base/error.h"
+
+namespace fj {
+namespace {
+
+using Integers = std::vector<std::int64_t>;
+
+Attrs with(std::string name, Attr value) {
+  Attrs attrs;
+  attrs.set(std::move(name), std::move(value));
+  return attrs;
+}
+
+class Batching {
+ public:
+  Batching(Graph& graph, std::span<const Batched> examples) : graph_(graph), count_(graph.type(examples[0].all).shape[0]) {
+    for (const Batched& batched : examples) all_[batched.example.index] = batched.all;
+  }
+
+  ValueId find(ValueId value) const {
+    auto found = all_.find(value.index);
+    return found == all_.end() ? ValueId{} : found->second;
+  }
+
+  /// `composites`: those whose result the node makes.
+  void node(const Node& node, std::span<const Composite> composites) {
+    if (std::none_of(node.operands.begin(), node.operands.end(), [&](ValueId operand) { return find(operand).valid(); })) return;
+    where_ = node.location;
+    if (node.op == Op::extern_call) throw NoBatch(node.op, where_);
+    std::vector<Composite> batched;  // first: what makes its operands comes before its result
+    for (const Composite& one : composites) batched.push_back(composite(one));
+    const ValueId result = apply(node);
+    Dims expected{count_};
+    const Type& one = graph_.type(node.results[0]);
+    expected.insert(expected.end(), one.shape.begin(), one.shape.end());
+    FJ_CHECK(graph_.type(result) == (Type{one.dtype, expected}), std::string(name(node.op)) + " of all examples has another type");
+    all_[node.results[0].index] = result;
+    for (Composite& one : batched) {
+      one.result = result;
+      graph_.composites.push_back(std::move(one));
+    }
+  }
+
+ private:
+  Composite composite(const Composite& one) {
+    Composite batched{one.rule, {}, {}, {}, {}};
+    for (std::size_t i = 0; i < one.operands.size(); ++i) {
+      // The weight and bias of a layer norm are added up over all leading axes: they stay as they are.
+      const bool shared = one.rule == CompositeRule::LayerNorm && i > 0;
+      if (shared && find(one.operands[i]).valid()) throw NoBatch(Op::mul, where_);
+      batched.operands.push_back(shared ? one.operands[i] : all(one.operands[i]));
+    }
+    for (ValueId value : one.kept) batched.kept.push_back(all(value));
+    batched.attrs = shifted(one.attrs);
+    if (one.rule == CompositeRule::MaxAlong && one.kept.empty() && !one.attrs.find("axes")) {
+      Integers axes(graph_.type(one.operands[0]).shape.size());
+      std::iota(axes.begin(), axes.end(), 1);
+      batched.attrs.set("axes", axes);
+    }
+    return batched;
+  }
+
+  ValueId add(Op op, std::vector<ValueId> operands, Attrs attrs = {}) { return graph_.add(op, std::move(operands), std::move(attrs), where_); }
+  const Dims& shape(ValueId value) const { return graph_.type(value).shape; }
+
+  /// With the axis of the examples: repeated along it if it depends on none.
+  ValueId all(ValueId value) {
+    if (ValueId known = find(value); known.valid()) return known;
+    Dims wide{count_};
+    const Dims one = shape(value);
+    wide.insert(wide.end(), one.begin(), one.end());
+    Integers dims(one.size());
+    std::iota(dims.begin(), dims.end(), 1);
+    Attrs attrs = with("dims", dims);
+    attrs.set("shape", wide);
+    return add(Op::broadcast, {value}, std::move(attrs));
+  }
+
+  /// Axes and shapes one axis further, by the attributes' names.
+  Attrs shifted(const Attrs& attrs) const {
+    Attrs result;
+    for (auto [key, value] : attrs.items()) {
+      if (key == "axis") value = std::get<std::int64_t>(value) + 1;
+      if (key == "axes")
+        for (std::int64_t& axis : std::get<Integers>(value)) ++axis;
+      if (key == "dims" || key == "permutation") {
+        auto& axes = std::get<Integers>(value);
+        for (std::int64_t& axis : axes) ++axis;
+        axes.insert(axes.begin(), 0);
+      }
+      if (key == "shape" || key == "sizes") std::get<Dims>(value).insert(std::get<Dims>(value).begin(), count_);
+      if (key == "starts" || key == "low" || key == "high") std::get<Dims>(value).insert(std::get<Dims>(value).begin(), SymDim(0));
+      if (key == "steps") std::get<Integers>(value).insert(std::get<Integers>(value).begin(), 1);
+      result.set(key, std::move(value));
+    }
+    return result;
+  }
+
+  ValueId apply(const Node& node) {
+    switch (node.op) {
+      case Op::pad: return pad(node);
+      case Op::gather: return gather(node);
+      case Op::scatter_add: return scatter_add(node);
+      case Op::matmul:
+        if (find(node.operands[0]).valid() && !find(node.operands[1]).valid() && shape(node.operands[1]).size() == 2) return product(node);
+        [[fallthrough]];
+      default: {
+        std::vector<ValueId> operands;
+        for (ValueId operand : node.operands) operands.push_back(all(operand));
+        return add(node.op, std::move(operands), shifted(node.attrs));
+      }
+    }
+  }
+
+  /// One matrix for all examples: their rows are those of one product.
+  ValueId product(const Node& node) {
+    const ValueId a = all(node.operands[0]);
+    const Dims rows = shape(a), columns = shape(node.operands[1]);
+    const ValueId result = add(Op::matmul, {add(Op::reshape, {a}, with("shape", Dims{rows[0] * rows[1], rows[2]})), node.operands[1]});
+    return add(Op::reshape, {result}, with("shape", Dims{rows[0], rows[1], columns[1]}));
+  }
+
+  ValueId scalar(DType dtype, Scalar value) {
+    Attrs attrs = with("value", Attr(value));
+    attrs.set("to", dtype);
+    return add(Op::constant, {}, std::move(attrs));
+  }
+  ValueId filled(ValueId value, const Dims& shape) {
+    Attrs attrs = with("dims", Integers{});
+    attrs.set("shape", shape);
+    return add(Op::broadcast, {value}, std::move(attrs));
+  }
+
+  /// What is padded with may differ between examples: then it is chosen where the padding is.
+  ValueId pad(const Node& node) {
+    const ValueId x = all(node.operands[0]), value = find(node.operands[1]);
+    if (!value.valid()) return add(Op::pad, {x, node.operands[1]}, shifted(node.attrs));
+    const ValueId inside = add(Op::pad, {filled(scalar(DType::Bool, true), shape(x)), scalar(DType::Bool, false)}, shifted(node.attrs));
+    const ValueId zeros = add(Op::cast, {scalar(DType::Bool, false)}, with("to", graph_.type(x).dtype));
+    const ValueId padded = add(Op::pad, {x, zeros}, shifted(node.attrs));
+    Attrs attrs = with("dims", Integers{0});
+    attrs.set("shape", shape(padded));
+    return add(Op::where, {inside, padded, add(Op::broadcast, {value}, std::move(attrs))});
+  }
+
+  /// [n, before.., axis, after..] -> [n * axis, before.., after..]
+  ValueId joined(ValueId x, std::int64_t axis) {
+    const Dims from = shape(x);
+    Integers order{0, axis + 1};
+    for (std::int64_t i = 1; i < std::int64_t(from.size()); ++i)
+      if (i != axis + 1) order.push_back(i);
+    const ValueId moved = add(Op::transpose, {x}, with("permutation", order));
+    Dims flat = shape(moved);
+    flat[1] = flat[0] * flat[1];
+    flat.erase(flat.begin());
+    return add(Op::reshape, {moved}, with("shape", flat));
+  }
+
+  ValueId size_value(const SymDim& size, const Dims& shape) {
+    return filled(size.constant() ? scalar(DType::I64, Scalar(*size.constant())) : add(Op::dim, {}, with("value", size)), shape);
+  }
+
+  /// Row i of example b is row b * size + i of all; what is out of range stays so.
+  ValueId joined_indices(ValueId indices, const SymDim& size) {
+    const Dims wide = shape(indices);
+    const ValueId zero = size_value(0, wide), extent = size_value(size, wide);
+    Attrs attrs = with("shape", wide);
+    attrs.set("axis", std::int64_t(0));
+    const ValueId base = add(Op::mul, {add(Op::iota, {}, std::move(attrs)), extent});
+    const ValueId positive = add(Op::where, {add(Op::lt, {indices, zero}), add(Op::add, {indices, extent}), indices});
+    const ValueId inside = add(Op::bit_and, {add(Op::ge, {positive, zero}), add(Op::lt, {positive, extent})});
+    return add(Op::where, {inside, add(Op::add, {base, positive}), size_value(wide[0] * size, wide)});
+  }
+
+  ValueId gather(const Node& node) {
+    const auto axis = node.attrs.get<std::int64_t>("axis");
+    const ValueId indices = find(node.operands[1]);
+    if (!indices.valid()) return add(Op::gather, {all(node.operands[0]), node.operands[1]}, shifted(node.attrs));
+    const std::int64_t picked = std::int64_t(shape(indices).size()) - 1;  // index dimensions of one example
+    if (!find(node.operands[0]).valid()) {
+      // [before.., n, i.., after..]: the examples to the front.
+      const ValueId result = add(Op::gather, {node.operands[0], indices}, node.attrs);
+      Integers order{axis};
+      for (std::int64_t i = 0; i < std::int64_t(shape(result).size()); ++i)
+        if (i != axis) order.push_back(i);
+      return add(Op::transpose, {result}, with("permutation", order));
+    }
+    const ValueId x = all(node.operands[0]);
+    const SymDim size = shape(x)[std::size_t(axis + 1)];
+    const ValueId result = add(Op::gather, {joined(x, axis), joined_indices(indices, size)}, with("axis", std::int64_t(0)));
+    // [n, i.., before.., after..] -> [n, before.., i.., after..]
+    Integers order{0};
+    for (std::int64_t i = 0; i < axis; ++i) order.push_back(1 + picked + i);
+    for (std::int64_t i = 0; i < picked; ++i) order.push_back(1 + i);
+    for (std::int64_t i = std::int64_t(order.size()); i < std::int64_t(shape(result).size()); ++i) order.push_back(i);
+    return add(Op::transpose, {result}, with("permutation", order));
+  }
+
+  ValueId scatter_add(const Node& node) {
+    const auto axis = node.attrs.get<std::int64_t>("axis");
+    const ValueId base = all(node.operands[0]), indices = find(node.operands[1]), updates = all(node.operands[2]);
+    if (!indices.valid()) return add(Op::scatter_add, {base, node.operands[1], updates}, shifted(node.attrs));
+    const Dims wide = shape(base);
+    const std::int64_t picked = std::int64_t(shape(indices).size()) - 1, rank = std::int64_t(shape(updates).size());
+    // [n, before.., i.., after..] -> [n, i.., before.., after..]
+    Integers order{0};
+    for (std::int64_t i = 0; i < picked; ++i) order.push_back(1 + axis + i);
+    for (std::int64_t i = 0; i < axis; ++i) order.push_back(1 + i);
+    for (std::int64_t i = std::int64_t(order.size()); i < rank; ++i) order.push_back(i);
+    const ValueId rows = add(Op::transpose, {updates}, with("permutation", order));
+    const ValueId sum = add(Op::scatter_add, {joined(base, axis), joined_indices(indices, wide[std::size_t(axis + 1)]), rows},
+                            with("axis", std::int64_t(0)));
+    // [n * axis, before.., after..] -> [n, axis, before.., after..] -> [n, before.., axis, after..]
+    Dims split = shape(sum);
+    split[0] = wide[std::size_t(axis + 1)];
+    split.insert(split.begin(), count_);
+    const ValueId apart = add(Op::reshape, {sum}, with("shape", split));
+    Integers back{0};
+    for (std::int64_t i = 0; i < axis; ++i) back.push_back(2 + i);
+    back.push_back(1);
+    for (std::int64_t i = axis + 2; i < std::int64_t(wide.size()); ++i) back.push_back(i);
+    return add(Op::transpose, {apart}, with("permutation", back));
+  }
+
+  Graph& graph_;
+  const SymDim count_;
+  std::unordered_map<std::uint32_t, ValueId> all_;
+  Location where_;
+};
+
+}  // namespace
+
+Dependence::Dependence(const Graph& graph, std::span<const ValueId> on) : graph_(graph) {
+  depends_.resize(graph.value_count(), false);
+  for (ValueId value : on) depends_[value.index] = true;
+}
+
+bool Dependence::depends(ValueId value) {
+  depends_.resize(graph_.value_count(), false);
+  for (; nodes_ < graph_.nodes.size(); ++nodes_) {
+    const Node& node = graph_.nodes[nodes_];
+    if (std::any_of(node.operands.begin(), node.operands.end(), [&](ValueId operand) { return depends_[operand.index]; }))
+      for (ValueId result : node.results) depends_[result.index] = true;
+  }
+  return depends_[value.index];
+}
+
+std::vector<ValueId> add_batched(Graph& graph, std::span<const Batched> examples, std::span<const ValueId> results) {
+  // Only what the results are made of.
+  std::vector<bool> live(graph.value_count(), false);
+  for (ValueId result : results) live[result.index] = true;
+  std::unordered_map<std::uint32_t, std::vector<Composite>> composites;
+  for (const Composite& composite : graph.composites) composites[composite.result.index].push_back(composite);
+  const std::vector<Composite> none;
+  auto composites_of = [&](const Node& node) -> const std::vector<Composite>& {
+    auto found = composites.find(node.results[0].index);
+    return found == composites.end() ? none : found->second;
+  };
+  const std::size_t nodes = graph.nodes.size();
+  auto is_live = [&](const Node& node) {
+    return std::any_of(node.results.begin(), node.results.end(), [&](ValueId result) { return live[result.index]; });
+  };
+  for (std::size_t i = nodes; i-- > 0;) {
+    const Node& node = graph.nodes[i];
+    if (!is_live(node)) continue;
+    for (ValueId operand : node.operands) live[operand.index] = true;
+    for (const Composite& composite : composites_of(node)) {
+      for (ValueId value : composite.operands) live[value.index] = true;
+      for (ValueId value : composite.kept) live[value.index] = true;
+    }
+  }
+  Batching batching(graph, examples);
+  for (std::size_t i = 0; i < nodes; ++i) {
+    const Node node = graph.nodes[i];
+    if (is_live(node)) batching.node(node, composites_of(node));
+  }
+  std::vector<ValueId> all;
+  for (ValueId result : results) all.push_back(batching.find(result));
+  return all;
+}
+
+}  // namespace fj

@@ -1,0 +1,130 @@
+"""Functions that torch runs inside a compiled program keep torch's derivative: no break, eager's gradients."""
+import copy
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="derivatives of torch's functions need torch")
+from torch import nn  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
+
+import framejit  # noqa: E402
+
+GENERATOR = torch.Generator().manual_seed(3)
+
+
+def sample(*shape):
+    return torch.randn(*shape, generator=GENERATOR)
+
+
+class Recurrent(nn.Module):
+    def __init__(self, cell):
+        super().__init__()
+        self.cell = cell(5, 7, batch_first=True)
+
+    def forward(self, x):
+        out, state = self.cell(x)
+        state = state[0] if isinstance(state, tuple) else state
+        return out.sum(dim=1) + state.tanh()[0]
+
+
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.projection = nn.Linear(8, 24)
+
+    def forward(self, x):
+        q, k, v = self.projection(x).chunk(3, dim=-1)
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+class Bags(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.bag = nn.Embedding(11, 6, padding_idx=0), nn.EmbeddingBag(11, 6)
+
+    def forward(self, x):
+        return self.words(x).mean(dim=1) * self.bag(x)
+
+
+MODELS = {
+    "conv_net": (lambda: nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(4, 6, 3, stride=2),
+                                       nn.GELU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(6, 3)), lambda: sample(5, 1, 12, 12)),
+    "conv_same": (lambda: nn.Sequential(nn.Conv1d(3, 4, 3, padding="same", dilation=2), nn.AvgPool1d(2), nn.Tanh()), lambda: sample(2, 3, 16)),
+    "conv_grouped": (lambda: nn.Conv2d(4, 8, 3, groups=2, bias=False), lambda: sample(2, 4, 6, 6)),
+    "conv_transposed": (lambda: nn.ConvTranspose2d(3, 2, 2, stride=2), lambda: sample(2, 3, 4, 4)),
+    "group_norm": (lambda: nn.Sequential(nn.GroupNorm(2, 4), nn.InstanceNorm1d(4, affine=True)), lambda: sample(3, 4, 9)),
+    "lstm": (lambda: Recurrent(nn.LSTM), lambda: sample(3, 4, 5)),
+    "gru": (lambda: Recurrent(nn.GRU), lambda: sample(3, 4, 5)),
+    "attention": (Attention, lambda: sample(2, 6, 8)),
+    "embeddings": (Bags, lambda: torch.randint(0, 11, (4, 5), generator=GENERATOR)),
+    "upsampled": (lambda: nn.Sequential(nn.Upsample(scale_factor=2, mode="bilinear"), nn.PixelShuffle(2)), lambda: sample(1, 4, 3, 3)),
+    "local_response": (lambda: nn.LocalResponseNorm(2), lambda: sample(2, 4, 3, 3)),
+    "pairwise": (lambda: nn.Bilinear(3, 3, 2), lambda: (sample(4, 3), sample(4, 3))),
+}
+
+
+def gradients(model, arguments):
+    arguments = [a.detach().clone().requires_grad_(a.is_floating_point()) for a in arguments]
+    model.zero_grad()
+    result = model(*arguments)
+    (result * torch.arange(result.numel()).reshape(result.shape).sin()).sum().backward()
+    return [result.detach(), *(a.grad for a in arguments if a.requires_grad), *(p.grad for p in model.parameters())]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_with_library_calls_trains_in_one_graph(name):
+    make, data = MODELS[name]
+    torch.manual_seed(0)
+    eager = make()
+    model = copy.deepcopy(eager)
+    compiled = framejit.compile(model)
+    for _ in range(3):
+        arguments = data()
+        arguments = arguments if isinstance(arguments, tuple) else (arguments,)
+        for ours, theirs in zip(gradients(compiled, arguments), gradients(eager, arguments), strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+    for ours, theirs in zip(model.buffers(), eager.buffers(), strict=True):
+        torch.testing.assert_close(ours, theirs)
+    report = framejit.explain(compiled).so_far()
+    assert not report.breaks and not report.fallbacks and len(report.graphs) == 1, report
+
+
+def test_the_derivative_has_a_derivative():
+    model = nn.Sequential(nn.Conv1d(2, 3, 3), nn.Tanh()).double()
+    x = torch.randn(2, 2, 6, dtype=torch.float64, requires_grad=True)
+
+    def penalty(model):
+        gradient, = torch.autograd.grad(model(x).square().sum(), x, create_graph=True)
+        return torch.autograd.grad(gradient.square().sum(), [x, *model.parameters()])
+
+    for ours, theirs in zip(penalty(framejit.compile(model)), penalty(model), strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_other_sizes_and_frozen_weights_are_not_in_the_way():
+    eager = nn.Sequential(nn.Conv1d(2, 3, 3), nn.ReLU(), nn.Conv1d(3, 1, 1))
+    model = copy.deepcopy(eager)
+    compiled = framejit.compile(model)
+    for round, size in enumerate((8, 9, 11, 14)):
+        for each in (eager, model):
+            each[0].weight.requires_grad_(round % 2 == 0)
+        arguments = (sample(3, 2, size),)
+        for ours, theirs in zip(gradients(compiled, arguments), gradients(eager, arguments), strict=True):
+            assert (ours is None) == (theirs is None)
+            if ours is not None:
+                torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_the_mode_of_autocast_holds_when_it_is_derived():
+    eager = nn.Sequential(nn.Conv1d(2, 3, 3), nn.AvgPool1d(2))
+    model = copy.deepcopy(eager)
+    compiled = framejit.compile(model)
+    x = sample(2, 2, 8)
+    results = []
+    for each in (compiled, eager):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            out = each(x)
+        out.float().square().sum().backward()
+        results.append([out, each[0].weight.grad, each[0].bias.grad])
+    for ours, theirs in zip(*results, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=2e-2, atol=2e-2)

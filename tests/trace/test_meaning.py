@@ -1,0 +1,244 @@
+"""Programs whose meaning lies in details: in which order items are taken, what is one object, what two names reach.
+
+A row is a program (see tests/fuzz/case.py) and the texts that set ARGS before its calls; everything eager leaves behind is
+compared after each call.
+"""
+import pytest
+
+from case import Case, check
+
+X = "ARGS = [make((3,))]"
+GENERATOR = "log = []\ndef items():\n    for i in range(5):\n        log.append(('gives', i))\n        yield i\n"
+FAILS = "def fails():\n    yield 1\n    yield 2\n    raise KeyError('z')\n"
+
+
+def one(body, *calls):
+    """f(x), from its body."""
+    return "def f(x):\n" + "".join(f"    {line}\n" for line in body.splitlines()), calls or (X,) * 2
+
+
+def with_items(body):
+    source, calls = one(body)
+    return GENERATOR + FAILS + source, calls
+
+
+# Items are taken one at a time, and no more of them than eager takes.
+ITERATION = {
+    "unpacking_asks_for_one_too_many": with_items("try: a, b = items()\nexcept ValueError as e: return x, str(e)"),
+    "starred_unpacking": with_items("a, *b = items()\ntry: a, b, c, d, e, g, *h = items()\nexcept ValueError as e: return x, a, b, str(e)"),
+    "contains_stops_where_it_finds": with_items("it = items()\nreturn x + (2 in it), next(it)"),
+    "max_asks_for_a_key_after_each_item": with_items("return x + max(items(), key=lambda v: log.append(v) or -v)"),
+    "reduce": with_items("import functools\nreturn x + functools.reduce(lambda a, b: log.append((a, b)) or a + b, items())"),
+    "extend_keeps_what_came_before_an_error": with_items("l = [0]\nfor i in range(2):\n    try:\n        if i: l.extend(fails())\n        else: l += fails()\n"
+                                                         "    except KeyError: x = x + 1\nreturn x, l"),
+    "deque_extend": with_items("import collections\nd = collections.deque([5], maxlen=2)\ntry: d.extend(fails())\nexcept KeyError: pass\nreturn x, d"),
+    "set_update": with_items("s = {0}\ntry: s.update(fails())\nexcept KeyError: pass\nreturn x, s"),
+    "list_iterator_is_exhausted_for_good": one("l = [1, 2]\nit = iter(l)\nn = sum(it)\nl.append(3)\nreturn x + n + next(it, 100)"),
+    "sum_adds_before_the_next_item": ("""\
+log = []
+class A:
+    def __init__(self, v): self.v = v
+    def __radd__(self, other):
+        log.append(('adds', self.v))
+        return self.v + other
+def items():
+    for i in range(3):
+        log.append(i)
+        yield A(i)
+def f(x): return x + sum(items())
+""", (X,) * 2),
+    "sums_of_floats_and_arrays": one("return sum([0.1, 0.2, 0.3, x, 0.1, 0.2]), sum([0.1] * 10), sum([x, x], x)"),
+    "set_hashes_each_item_as_it_comes": ("""\
+log = []
+class H:
+    def __init__(self, v): self.v = v
+    def __hash__(self):
+        log.append(('hash', self.v))
+        return self.v % 2
+    def __eq__(self, other):
+        log.append(('eq', self.v, other.v))
+        return self.v == other.v
+def items():
+    for v in (1, 3, 2):
+        log.append(v)
+        yield H(v)
+def f(x): return x + len(set(items())) + len(frozenset(items()))
+""", (X,) * 2),
+    "sort_compares_as_eager": ("""\
+log = []
+class W:
+    def __init__(self, v): self.v = v
+    def __lt__(self, other):
+        log.append((self.v, other.v))
+        if self.v == 99: raise KeyError(99)
+        return self.v < other.v
+def f(x, ws):
+    first = sorted(ws)[0]
+    try: ws.sort(reverse=True)
+    except KeyError: x = x + 1
+    return x + first.v, ws
+""", [f"ARGS = [make((3,)), [W(v) for v in {values}]]" for values in ((3, 1, 2, 5, 4, 9, 0), (1, 2, 3), (4, 3, 2, 2, 1))]),
+    "sort_that_fails_leaves_what_it_did": ("""\
+class W:
+    def __init__(self, v): self.v = v
+    def __lt__(self, other):
+        if self.v == 2: raise KeyError(2)
+        return self.v < other.v
+def f(x, ws):
+    try: ws.sort()
+    except KeyError: x = x + 1
+    return x, ws
+""", ["ARGS = [make((3,)), [W(v) for v in (5, 4, 3, 2, 1)]]"] * 2),
+    "list_is_empty_while_it_is_sorted": one("l = [1, 3, 2]\nseen = []\nl.sort(key=lambda v: seen.append(len(l)) or -v)\n"
+                                            "try: l.sort(key=lambda v: l.append(9) or v)\nexcept ValueError as e: return x, str(e), seen, l"),
+    "comparison_of_dicts": ("""\
+log = []
+class E:
+    def __init__(self, v): self.v = v
+    def __eq__(self, other): return log.append((self.v, other.v)) or True
+def f(x): return x + ({'a': E(1)} == {'a': E(2)}) + ([E(3)] == [E(4)]) + (E(5) in [E(6)])
+""", (X,) * 2),
+}
+
+CLASS_CONSTANT = "class C: S = {}\ndef f(x, t): return x + (1 if t is C.S else 2)\n"
+IDENTITY = {
+    "constant_tuple": (CLASS_CONSTANT.format("(1, 2)"), ["ARGS = [make((3,)), C.S]", "ARGS = [make((3,)), tuple([1, 2])]", "ARGS = [make((3,)), C.S]"]),
+    "constant_frozenset": (CLASS_CONSTANT.format("frozenset([1, 2])"),
+                           ["ARGS = [make((3,)), C.S]", "ARGS = [make((3,)), frozenset([1, 2])]", "ARGS = [make((3,)), C.S]"]),
+    "there_is_one_empty_tuple": ("def f(x, t):\n    e = ()\n    return x + (1 if t is e else 2)\n", [f"ARGS = [make((3,)), {t}]" for t in ("()", "(1,)", "()")]),
+    "whole_slice_of_a_tuple": ("def f(x, t): return x, t[:] is t, (t + ()) is t, (() + t) is t, (t * 1) is t, tuple(t) is t\n", ["ARGS = [make((3,)), (1, 2)]"] * 2),
+    "keywords_of_a_partial": ("import functools\ndef g(x, k=1): return x * k\ndef f(x):\n    p = functools.partial(g, k=2)\n    d = p.keywords\n    d['k'] = 5\n"
+                              "    return p(x), p, d, p.keywords is d\n", (X,) * 2),
+    "names_of_functions_are_not_in_their_dict": one("def g(): 'text'\ng.__name__ = 'h'\ng.a = 1\nreturn x + len(g.__dict__), vars(g), g.__name__, g.__doc__, g"),
+    "hashes_near_the_largest": ("class S:\n    def __init__(self, v): self.v = v\n    def __eq__(self, other): return True\n    def __hash__(self): return hash(self.v)\n"
+                                "def f(x, s, d): return x + d.get(s, 3) + hash(s) % 7\n", [f"ARGS = [make((3,)), S({v}), {{2**63 - 1: 9, -1: 8}}]" for v in ("2**62", "-1", "2**61 - 1")]),
+}
+
+OBJECT = "class O: pass\no = O()\no.a = 1\n"
+ALIASES = {
+    "globals_and_their_dict": ("G = 1\ndef f(x):\n    global G\n    G = G + 1\n    a = globals()['G']\n    globals()['G'] = 10\n    return x + a + G\n", (X,) * 2),
+    "attributes_of_a_module_and_its_dict": ("import types\nm = types.ModuleType('m'); m.a = 1\ndef f(x):\n    vars(m)['a'] = m.a + 1\n    return x + m.a\n", (X,) * 2),
+    "attribute_written_dict_read": (OBJECT + "def f(x, o, d):\n    o.a = 5\n    return x + d['a']\n",
+                                    ["ARGS = [make((3,)), o, {'a': 2}]", "ARGS = [make((3,)), o, o.__dict__]", "ARGS = [make((3,)), o, {'a': 2}]"]),
+    "dict_written_attribute_read": (OBJECT + "def f(x, o, d):\n    d['a'] = 5\n    return x + o.a\n",
+                                    ["ARGS = [make((3,)), o, {'a': 2}]", "ARGS = [make((3,)), o, o.__dict__]", "ARGS = [make((3,)), o, {'a': 2}]"]),
+}
+
+CHANGES = {
+    "more_defaults": ("def g(x, a, k=2): return x * a + k\ndef f(x): return g(x, 1)\n", [X, "g.__defaults__ = (2, 9)", "g.__defaults__ = (5, 9, 10)"]),
+    "cell_filled": ("""\
+def outer():
+    def f(x):
+        try: return x + late
+        except NameError: return x - 1
+    def fill(v):
+        nonlocal late
+        late = v
+    if 0: late = 1
+    return f, fill
+f, fill = outer()
+""", [X, "fill(3)", "fill(4)"]),
+    "class_becomes_callable": ("class A: pass\ndef f(x, a): return x + callable(a)\n", ["ARGS = [make((3,)), A()]", "A.__call__ = lambda self: 1"]),
+}
+
+CLASSES = {
+    "named_tuple_with_attributes": ("""\
+import collections
+class P(collections.namedtuple('P', 'a b')):
+    def total(self): return self.a + self.b
+def f(x, p): return x + p.a + p[1] + len(p) + p.total() + getattr(p, 'extra', 100), p, p[:], p == (1, 2)
+""", ["ARGS = [make((3,)), P(1, 2)]", "p = P(1, 2); p.extra = 5; ARGS = [make((3,)), p]", "ARGS = [make((3,)), P(1, 2)]"]),
+    "named_tuple_with_methods_of_its_own": ("""\
+import collections
+class P(collections.namedtuple('P', 'a b')):
+    __slots__ = ()
+    def __len__(self): return 7
+    def __getitem__(self, k): return 11
+    def __eq__(self, other): return True
+    def __hash__(self): return 1
+    def __contains__(self, item): return True
+    def __bool__(self): return False
+    def __add__(self, other): return 5
+def f(x, p): return x + len(p) + p[0] + (p == 3) + (99 in p) + (3 if p else 4), p + (1,), p.a, {p: 2}[p]
+""", ["ARGS = [make((3,)), P(1, 2)]"] * 2),
+    "cached_property_of_the_users": ("""\
+log = []
+class cached_property:
+    def __init__(self, func): self.func = func
+    def __get__(self, owner, kind): return log.append('get') or self.func(owner)
+class A:
+    @cached_property
+    def p(self): return 3
+def f(x, a): return x + a.p + a.p
+""", ["ARGS = [make((3,)), A()]"] * 2),
+    "class_that_claims_to_be_another": ("class P:\n    @property\n    def __class__(self): return int\ndef f(x, p): return x + isinstance(p, int) + 2 * isinstance(p, P) + 4 * isinstance(p, str)\n",
+                                        ["ARGS = [make((3,)), P()]"] * 2),
+    "index_of_a_kind_of_int_is_itself": ("class I(int):\n    def __index__(self): return 0\ndef f(x, k): return x[k], [10, 20, 30][k]\n",
+                                         ["ARGS = [make((3,)), 1]", "ARGS = [make((3,)), I(1)]", "ARGS = [make((3,)), I(2)]"]),
+    "conversions_that_give_something_else": ("""\
+class A:
+    def __int__(self): return 'a'
+class B:
+    def __float__(self): return '1.5'
+class C:
+    def __index__(self): return 'q'
+class D:
+    def __len__(self): return -1
+class E:
+    def __bool__(self): return 1
+def f(x):
+    n = 0
+    for kind, value in ((int, A()), (float, B()), (int, C()), (len, D()), (bool, E())):
+        try: kind(value)
+        except (TypeError, ValueError) as e: n += len(str(e))
+    return x + n
+""", (X,) * 2),
+    "mappings_unpacked_by_their_keys": ("""\
+class D(dict):
+    def keys(self): return ['a']
+    def __iter__(self): return iter(['a'])
+    def __getitem__(self, k): return 42
+class E(dict):
+    def __getitem__(self, k): return 43
+class M:
+    def keys(self): return ['q']
+    def __getitem__(self, k): return 44
+def g(**k): return sum(k.values())
+def f(x, d): return x + g(**d) + sum({**d}.values())
+""", ["ARGS = [make((3,)), D(a=1, b=2)]", "ARGS = [make((3,)), E(a=1, b=2)]", "ARGS = [make((3,)), M()]"]),
+    "dict_of_a_kind_of_ordered_dict": ("import collections\nclass O(collections.OrderedDict):\n    def __getitem__(self, k): return 5\n"
+                                       "def f(x, o): return x + o['a'], dict(o), {**o}, list(o.items())\n", ["ARGS = [make((3,)), O(a=1)]"] * 2),
+    "iter_is_asked_once": ("""\
+log = []
+class It:
+    def __init__(self, n): self.n = n
+    def __iter__(self): return log.append('iter') or self
+    def __next__(self):
+        log.append('next')
+        if self.n == 0: raise StopIteration
+        self.n -= 1
+        return self.n
+def f(x):
+    a, *b = It(3)
+    return x, list(It(2)), a, b, tuple(It(1)), [*It(1)], sorted(It(2)), max(It(2)), set(It(1))
+""", (X,) * 2),
+    "max_of_several_has_no_default": one("try: return x + max(1, 2, default=3)\nexcept TypeError as e: return x, str(e)"),
+}
+
+EXCEPTIONS = {
+    "contexts_form_no_ring": one("""\
+try: raise ValueError('a')
+except ValueError as a:
+    try: raise KeyError('b')
+    except KeyError as b:
+        try: raise a
+        except ValueError as c: return x + (c.__context__ is b) + 2 * (b.__context__ is None) + 4 * (b.__context__ is a)"""),
+}
+
+ROWS = {**ITERATION, **IDENTITY, **ALIASES, **CHANGES, **CLASSES, **EXCEPTIONS}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_means_what_eager_means(name):
+    source, calls = ROWS[name]
+    check(Case("numpy", source, list(calls)))
