@@ -506,7 +506,7 @@ V builtin_dir(TracerImpl& t, Arguments_& a, Keywords& k) {
   // Of classes and modules something else; a class of C may have names that are not in its dict.
   if (!type || !(type->tp_flags & Py_TPFLAGS_HEAPTYPE) || PyType_IsSubtype(type, &PyType_Type) ||
       t.class_attribute(type, own_rule) != fj_type_lookup(&PyBaseObject_Type, own_rule))
-    unknown("dir", a);
+    unknown_call("dir", a);
   t.guard_type_version(type);
   Ref<> names = Ref<>::steal(PyObject_Dir(reinterpret_cast<PyObject*>(type)));
   Ref<> all = names ? Ref<>::steal(PySet_New(names.get())) : Ref<>();
@@ -514,10 +514,10 @@ V builtin_dir(TracerImpl& t, Arguments_& a, Keywords& k) {
   if (fj_type_lookup(type, dict_name)) {
     V members = t.find_attribute(a[0], dict_name);
     auto* dict = as<DictValue>(members);
-    if (!dict) unknown("dir", a);
+    if (!dict) unknown_call("dir", a);
     t.open(*dict);
     for (auto& [key, value] : dict->items)
-      if (!PyUnicode_CheckExact(key.get()) || PySet_Add(all.get(), key.get()) < 0) unknown("dir", a);
+      if (!PyUnicode_CheckExact(key.get()) || PySet_Add(all.get(), key.get()) < 0) unknown_call("dir", a);
   }
   Ref<> sorted = Ref<>::steal(PySequence_List(all.get()));
   if (!sorted || PyList_Sort(sorted.get()) < 0) t.raise_python_error();
