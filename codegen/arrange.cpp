@@ -10,15 +10,7 @@
 
 namespace fj {
 
-using loop::Affine;
-using loop::Expr;
-using loop::ExprId;
-using loop::ExprKind;
-using loop::Kernel;
-using loop::Reduction;
-using loop::Statement;
-using loop::StatementKind;
-using loop::VarId;
+using namespace loop;
 
 namespace {
 

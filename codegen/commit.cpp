@@ -5,12 +5,7 @@
 
 namespace fj {
 
-using loop::Affine;
-using loop::Expr;
-using loop::ExprKind;
-using loop::Kernel;
-using loop::Statement;
-using loop::StatementKind;
+using namespace loop;
 
 namespace {
 

@@ -7,12 +7,7 @@
 
 namespace fj {
 
-using loop::Affine;
-using loop::Expr;
-using loop::ExprId;
-using loop::ExprKind;
-using loop::Kernel;
-using loop::VarId;
+using namespace loop;
 
 namespace {
 

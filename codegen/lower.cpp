@@ -12,15 +12,7 @@
 
 namespace fj {
 
-using loop::AccumulatorInfo;
-using loop::Affine;
-using loop::Expr;
-using loop::ExprId;
-using loop::ExprKind;
-using loop::Index;
-using loop::Kernel;
-using loop::Reduction;
-using loop::VarId;
+using namespace loop;
 
 namespace {
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
+#include <thread>
 #include <utility>
 
 #include "frame_hook/backends.h"
@@ -376,6 +377,13 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
           fj_frame_function(frame),
           {fj_frame_slots(frame), std::size_t(fj_frame_slot_count(frame) + fj_frame_stack_depth(frame))}};
       auto segment = cache.find(instruction, values, scratch.bindings(), decisions);
+      if (!segment && cache.compiling && cache.options().follow && eager_depth == 0) {
+        // It can't run in CPython meanwhile: this thread waits for the one that traces, then looks again.
+        PyThreadState* const self = PyEval_SaveThread();
+        std::this_thread::sleep_for(std::chrono::microseconds(100));
+        PyEval_RestoreThread(self);
+        continue;
+      }
       if (segment) {
         totals().hits++;
       } else {

@@ -22,7 +22,14 @@ class Compiled(torch.autograd.Function):
         return (None, None, None, *ctx.run(saved, cotangents))
 
 
-join = Compiled.apply
+def join(results, saved, backward, *inputs):
+    """The results as those of a node. Where a function of torch gave a view of a tensor it had made, so is ours: of the memory under
+    another name, since torch lets nobody write into views that a node of Python's returns."""
+    if not any(result._is_view() for result in results):
+        return Compiled.apply(results, saved, backward, *inputs)
+    owners = tuple(result.data if result._is_view() else result for result in results)
+    made = Compiled.apply(owners, saved, backward, *inputs)
+    return tuple(new.view(new.shape) if result._is_view() else new for new, result in zip(made, results))
 
 
 def _tensors(value, found):
@@ -62,13 +69,7 @@ class Vjp:
 
     def again(self, cotangent, derived, *args, **kwargs):
         """The same as a function that can be derived: of tensors that are part of a graph."""
-        given = {id(tensor) for tensor in _tensors((args, kwargs), [])}
-        with torch.autocast("cpu", dtype=self.autocast_dtype, enabled=self.autocast):
-            result = [tensor for tensor in _tensors(self.function(*args, **kwargs), []) if id(tensor) not in given][self.result]
-        if not result.requires_grad:
-            return tuple(torch.zeros_like(tensor) for tensor in derived)
-        gradients = torch.autograd.grad(result, derived, cotangent, create_graph=True, allow_unused=True)
-        return tuple(torch.zeros_like(tensor) if gradient is None else gradient for gradient, tensor in zip(gradients, derived))
+        return self._recorded(cotangent, derived, args, kwargs, create_graph=True)
 
     @torch.no_grad()
     def __call__(self, cotangent, derived, *args, **kwargs):
@@ -87,14 +88,14 @@ class Vjp:
             own.append(gradient if whole else gradient.clone(memory_format=torch.contiguous_format))
         return tuple(own)
 
-    def _recorded(self, cotangent, leaves, args, kwargs):
+    def _recorded(self, cotangent, leaves, args, kwargs, create_graph=False):
         given = {id(tensor) for tensor in _tensors((args, kwargs), [])}
         with torch.autocast("cpu", dtype=self.autocast_dtype, enabled=self.autocast):
             result = [tensor for tensor in _tensors(self.function(*args, **kwargs), []) if id(tensor) not in given][self.result]
-        if not result.requires_grad:
-            return [torch.zeros_like(leaf) for leaf in leaves]
-        gradients = torch.autograd.grad(result, leaves, cotangent, allow_unused=True)
-        return [torch.zeros_like(leaf) if gradient is None else gradient for gradient, leaf in zip(gradients, leaves)]
+        gradients = [None] * len(leaves)
+        if result.requires_grad:
+            gradients = torch.autograd.grad(result, leaves, cotangent, create_graph=create_graph, allow_unused=True)
+        return tuple(torch.zeros_like(leaf) if gradient is None else gradient for gradient, leaf in zip(gradients, leaves))
 
 
 def _convolution(cotangent, derived, input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):

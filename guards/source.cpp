@@ -160,12 +160,7 @@ SourceRef SourceTable::function() { return make(SourceKind::Function, nullptr); 
 SourceRef SourceTable::constant(PyObject* object) { return make(SourceKind::Constant, nullptr, 0, object); }
 
 PyTypeObject* deque_type() {
-  static PyObject* const type = [] {
-    Ref<> collections = Ref<>::steal(PyImport_ImportModule("_collections"));
-    PyObject* found = collections ? PyObject_GetAttrString(collections.get(), "deque") : nullptr;
-    PyErr_Clear();
-    return found;
-  }();
+  static PyObject* const type = imported("_collections", "deque").release();
   return reinterpret_cast<PyTypeObject*>(type);
 }
 

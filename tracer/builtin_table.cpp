@@ -88,9 +88,7 @@ void expect(const char* name, const std::vector<V>& arguments, const Keywords& k
 }
 
 V made_by(const char* module, const char* name, const std::shared_ptr<IteratorValue>& iterator, std::vector<V> arguments) {
-  Ref<> from = Ref<>::steal(PyImport_ImportModule(module));
-  iterator->maker = from ? Ref<>::steal(PyObject_GetAttrString(from.get(), name)) : Ref<>();
-  PyErr_Clear();
+  iterator->maker = imported(module, name);
   iterator->arguments = std::move(arguments);
   return iterator;
 }

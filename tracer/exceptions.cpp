@@ -120,8 +120,7 @@ bool TracerImpl::set_exception_attribute(const V& owner, const std::string& name
 V TracerImpl::exception_info() {
   if (handling.empty()) {
     // Whoever called the function may be handling one: asked again at every call.
-    Ref<> asked = Ref<>::steal(PyImport_ImportModule("sys"));
-    Ref<> function = asked ? keep(Ref<>::steal(PyObject_GetAttrString(asked.get(), "exception"))) : Ref<>();
+    Ref<> function = keep(imported("sys", "exception"));
     static PyObject* const nothing = PyTuple_New(0);
     Ref<> outside = function ? Ref<>::steal(PyObject_CallNoArgs(function.get())) : Ref<>();
     if (outside.get() != Py_None) break_graph(BreakReason::UnsupportedObject, "sys.exc_info() of an exception that is handled outside");

@@ -459,7 +459,7 @@ V ExternBuilder::run(const std::vector<V>& positional, const Keywords& keywords)
     t_.note_torch();
   }
   const bool derived = requires_grad_ && t_.modes.grad;
-  if (derived && (call_.name == "floordiv" || call_.name == "floor_divide"))
+  if (derived && effects.underivable)
     break_graph(BreakReason::Gradient, "`" + call_.name + "`, which torch refuses to derive");
   if (derived && call_.random)
     break_graph(BreakReason::Gradient, "`" + call_.name + "` draws random numbers in torch, which has its derivative");
@@ -475,7 +475,7 @@ V ExternBuilder::run(const std::vector<V>& positional, const Keywords& keywords)
   call_.structure = structure;
   call_.results = results_of(now);
   const std::size_t returned = call_.results.size();
-  if (derived && !call_.mutated.empty() && call_.name != "batch_norm" && call_.name != "instance_norm")
+  if (derived && !call_.mutated.empty() && effects.writes.empty())
     break_graph(BreakReason::Gradient, "`" + call_.name + "` writes into a tensor");
   for (std::size_t i = 0; i < returned; ++i)
     if (call_.results[i].view_of >= 0 && derived)

@@ -14,7 +14,8 @@ struct ExternEffects {
   bool random = false;
   bool autocast = false;         // autocast on the CPU casts its f32 tensors to the lower precision
   bool factory = false;          // takes `device=`: may make tensors from none
-  std::vector<int> writes;       // positions of arguments that are written though the schema does not say so
+  bool underivable = false;      // torch differentiates through it only to say that it can't
+  std::vector<int> writes;       // positions of running statistics, which are written though the schema does not say so
 };
 
 /// Effects of the aten operator or Python function `name` ("namespace::name": another namespace's operator), from torch's schema registry and a table of what that omits.

@@ -43,24 +43,8 @@ V* attribute_of(InstanceValue& instance, const char* name) {
   return nullptr;
 }
 
-/// The context variable that holds np.errstate's settings.
-PyObject* errstate_variable() {
-  static PyObject* const variable = [] {
-    Ref<> umath = Ref<>::steal(PyImport_ImportModule("numpy._core.umath"));
-    PyObject* found = umath ? PyObject_GetAttrString(umath.get(), "_extobj_contextvar") : nullptr;
-    PyErr_Clear();
-    return found;
-  }();
-  return variable;
-}
-
 bool is_extobj_maker(PyObject* callable) {
-  static PyObject* const maker = [] {
-    Ref<> umath = Ref<>::steal(PyImport_ImportModule("numpy._core.umath"));
-    PyObject* found = umath ? PyObject_GetAttrString(umath.get(), "_make_extobj") : nullptr;
-    PyErr_Clear();
-    return found;
-  }();
+  static PyObject* const maker = imported("numpy._core.umath", "_make_extobj").release();
   return maker && callable == maker;
 }
 

@@ -42,9 +42,15 @@ bool is_whole_view(PyObject* base, const std::vector<std::int64_t>& shape, const
 
 PyTypeObject* builtin_base(PyTypeObject* type) {
   static PyObject* const name = PyUnicode_InternFromString("__new__");
+  static const destructor of_python_classes = [] {
+    Ref<> made = Ref<>::steal(PyObject_CallFunction(reinterpret_cast<PyObject*>(&PyType_Type), "s(){}", "plain"));
+    FJ_CHECK(made, "a class");
+    return reinterpret_cast<PyTypeObject*>(made.get())->tp_dealloc;
+  }();
   while (type->tp_flags & Py_TPFLAGS_HEAPTYPE && type->tp_base) {
+    // C code makes heap types too: those have fields that they free themselves, or a tp_new, which is found under this name.
+    if (type->tp_dealloc != of_python_classes && type->tp_basicsize > type->tp_base->tp_basicsize) break;
     PyObject* maker = PyDict_GetItemWithError(type->tp_dict, name);
-    // C code makes heap types too: what has a tp_new has this.
     if (maker && PyCFunction_Check(maker) && PyCFunction_GET_SELF(maker) == reinterpret_cast<PyObject*>(type)) break;
     type = type->tp_base;
   }

@@ -41,4 +41,12 @@ class Ref {
   T* object_ = nullptr;
 };
 
+/// The attribute of a module, which is imported for it. Null, and no error set, where there is none.
+inline Ref<> imported(const char* module, const char* name) {
+  Ref<> from = Ref<>::steal(PyImport_ImportModule(module));
+  Ref<> found = from ? Ref<>::steal(PyObject_GetAttrString(from.get(), name)) : Ref<>();
+  if (!found) PyErr_Clear();
+  return found;
+}
+
 }  // namespace fj

@@ -128,3 +128,15 @@ def test_the_mode_of_autocast_holds_when_it_is_derived():
         results.append([out, each[0].weight.grad, each[0].bias.grad])
     for ours, theirs in zip(*results, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=2e-2, atol=2e-2)
+
+
+@pytest.mark.parametrize("function", [lambda x, y: torch.einsum("ij,kj->ik", x, y), lambda x, y: torch.einsum("...i,...i->...", x, y)])
+def test_a_result_that_is_a_view_of_torch_s_own_may_be_written(function):
+    def train(f):
+        x, y = (torch.arange(12.0).reshape(3, 4).requires_grad_() for _ in range(2))
+        result = f(x, y)
+        result.mul_(2)
+        result.sum().backward()
+        return result._is_view(), result._base.requires_grad, x.grad.tolist(), y.grad.tolist()
+
+    assert train(framejit.compile(function)) == train(function)

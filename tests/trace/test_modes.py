@@ -242,7 +242,9 @@ def stack_closed_by_hand(x):
 
 @pytest.mark.parametrize("function", [stack_of_managers, stack_that_swallows, stack_closed_by_hand], ids=lambda f: f.__name__)
 def test_exit_stack_is_captured(function):
-    assert len(same_as_eager(function, X, breaks=()).graphs) == 1
+    # 3.13's ExitStack asks for the traceback of what it swallows.
+    swallows = function is stack_that_swallows and sys.version_info >= (3, 13)
+    assert len(same_as_eager(function, X, breaks=("CannotRebuild", "Raise") if swallows else ()).graphs) == 1
 
 
 @needs_torch

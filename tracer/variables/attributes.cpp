@@ -58,8 +58,7 @@ bool is_function_like(PyObject* object) {
 
 bool is_cached_property(PyObject* object) {
   static PyObject* const type = [] {
-    Ref<> functools = Ref<>::steal(PyImport_ImportModule("functools"));
-    PyObject* found = functools ? PyObject_GetAttrString(functools.get(), "cached_property") : nullptr;
+    PyObject* found = imported("functools", "cached_property").release();
     FJ_CHECK(found, "functools.cached_property");
     return found;
   }();

@@ -306,8 +306,7 @@ V reduced(TracerImpl& tracer, const V& owner) {
     if (found && tracer.is_python_method(found)) return nullptr;
   }
   if (is_exception_type(type) || (owner->kind == ValueKind::Object && !as<ObjectValue>(owner)->source)) return nullptr;
-  Ref<> copyreg = Ref<>::steal(PyImport_ImportModule("copyreg"));
-  Ref<> maker = copyreg ? Ref<>::steal(PyObject_GetAttrString(copyreg.get(), "__newobj__")) : Ref<>();
+  Ref<> maker = imported("copyreg", "__newobj__");
   if (!maker) return nullptr;
   V state;
   PyObject* own_state = tracer.class_attribute(type, state_name);

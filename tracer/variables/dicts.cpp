@@ -16,8 +16,7 @@ namespace fj {
 
 PyObject* defaultdict_type() {
   static PyObject* const type = [] {
-    Ref<> module = Ref<>::steal(PyImport_ImportModule("_collections"));
-    PyObject* found = module ? PyObject_GetAttrString(module.get(), "defaultdict") : nullptr;
+    PyObject* found = imported("_collections", "defaultdict").release();
     FJ_CHECK(found, "collections.defaultdict");
     return found;
   }();

@@ -88,6 +88,8 @@ std::uint64_t torch_modes();
 bool torch_saved_tensors_hooks();
 /// nullptr, or which mode is on that gives torch's operations another meaning than the one framejit compiles.
 const char* torch_modes_refusal();
+/// The context variable that holds np.errstate's settings; null: this NumPy has none.
+PyObject* errstate_variable();
 /// np.geterr() as KernelStatus bits that are not 'ignore'; and whether anything but warn/ignore is set.
 std::uint32_t numpy_trapped_conditions();
 

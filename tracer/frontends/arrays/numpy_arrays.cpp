@@ -333,19 +333,23 @@ PyObject* numpy_module() {
   return module;
 }
 
+PyObject* errstate_variable() {
+  static PyObject* const variable = imported("numpy._core.umath", "_extobj_contextvar").release();
+  return variable;
+}
+
 std::uint32_t numpy_trapped_conditions() {
   // The settings live in a context variable; while it holds the object seen last, the answer is the same.
-  static PyObject *variable = nullptr, *geterr = nullptr;
+  static PyObject* geterr = nullptr;
   static PyObject* seen = nullptr;
   static std::uint32_t seen_bits = 0;
   if (geterr == nullptr) {
     if (numpy_module() == nullptr) return 0;
     geterr = PyObject_GetAttrString(numpy_module(), "geterr");
-    Ref<> umath = Ref<>::steal(PyImport_ImportModule("numpy._core.umath"));
-    if (umath) variable = PyObject_GetAttrString(umath.get(), "_extobj_contextvar");
     PyErr_Clear();
     if (geterr == nullptr) return ~0u;
   }
+  PyObject* const variable = errstate_variable();
   Ref<> current;
   if (variable != nullptr && PyContextVar_CheckExact(variable)) {
     PyObject* value = nullptr;
