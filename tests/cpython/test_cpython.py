@@ -24,7 +24,21 @@ DIFFERENT = {
     **{f"test.test_enumerate.{name}.test_tuple_reuse": "counts ids of tuples that are gone: whether their memory is used again"
        for name in ("EnumerateStartTestCase", "EnumerateTestCase", "SubclassTestCase", "TestLongStart", "TestStart")},
     "test.test_generators.__test__.email": "prints type(g) of a module function: the compiled function is an object of its own class",
+    **{f"test.test_call.TestPEP590.test_setvectorcall{case}": "gives the function to a C helper that takes functions only"
+       for case in ("", "_load_attr_specialization_skip", "_load_attr_specialization_deopt")},
 }
+
+# Errors of framejit that are known, by version. An entry that agrees fails: it goes when its error is mended.
+if sys.version_info[:2] == (3, 12):
+    DIFFERENT |= {f"test.test_exceptions.PEP626Tests.test_lineno_{case}": "f_lineno of a frame that an exception has left is its first line's"
+                  for case in ("after_other_except", "after_raise_in_except", "after_raise_in_with_exit", "after_with", "in_finally_except",
+                               "in_named_except", "in_try")}
+    DIFFERENT |= {f"test.test_super.TestSuper.{case}": "super() of a staticmethod, of an empty __class__ cell"
+                  for case in ("test_mixed_staticmethod_hierarchy", "test_obscure_super_errors", "test_reassigned_new")}
+    DIFFERENT |= {
+        "test.test_call.TestRecursion.test_super_deep": "the depth of C calls is bounded apart from the depth of Python calls",
+        "test.test_setcomps.__test__.doctests": "a set comprehension of closures",
+    }
 
 
 def run(module, *options):
