@@ -5,14 +5,11 @@
 #include <unordered_map>
 #include <vector>
 
-#include "tracer/frontends/arrays/arrays.h"
+#include "tracer/frontends/arrays/numpy_arrays.h"
 #include "tracer/interpreter.h"
 
 namespace fj {
 namespace {
-
-/// Freed without a trace, holding nothing of the user's.
-bool is_leaf(PyObject* object) { return is_plain(object) || array_library(object).has_value(); }
 
 bool has_callback(PyObject* object) {
   if (!PyType_SUPPORTS_WEAKREFS(Py_TYPE(object))) return false;
@@ -46,7 +43,7 @@ struct Walk {
   std::vector<PyObject*> freed;
 
   void drop(PyObject* object, Py_ssize_t references) {
-    if (is_leaf(object)) return;
+    if (ends_alone(object)) return;
     Py_ssize_t& count = gone[object];
     const bool before = count >= Py_REFCNT(object);
     count += references;
@@ -58,7 +55,16 @@ struct Walk {
 
 bool has_finalizer(PyObject* object) {
   PyTypeObject* type = Py_TYPE(object);
-  return type->tp_flags & Py_TPFLAGS_HEAPTYPE && type->tp_finalize && !is_leaf(object);
+  return type->tp_flags & Py_TPFLAGS_HEAPTYPE && type->tp_finalize && !array_library(object);
+}
+
+bool ends_alone(PyObject* object) {
+  if (!object || is_plain(object)) return true;
+  const auto library = array_library(object);
+  if (!library || has_callback(object)) return false;
+  if (*library == Library::Torch) return true;
+  const NumpyHolds holds = numpy_holds(object);
+  return !holds.base && !holds.objects;
 }
 
 bool drops_quietly(std::span<const Drop> drops) {
@@ -69,6 +75,13 @@ bool drops_quietly(std::span<const Drop> drops) {
     walk.freed.pop_back();
     if (!ends_quietly(object)) return false;
     PyTypeObject* type = Py_TYPE(object);
+    if (const auto library = array_library(object)) {
+      if (*library == Library::Torch) continue;
+      const NumpyHolds holds = numpy_holds(object);
+      if (holds.objects) return false;
+      if (holds.base) walk.drop(holds.base, 1);
+      continue;
+    }
     if (!PyType_IS_GC(type) || !type->tp_traverse) continue;
     type->tp_traverse(object, [](PyObject* held, void* place) {
       static_cast<Walk*>(place)->drop(held, 1);
@@ -76,6 +89,12 @@ bool drops_quietly(std::span<const Drop> drops) {
     }, &walk);
   }
   return true;
+}
+
+bool is_watched(PyObject* object) {
+  if (is_plain(object) || PyType_Check(object)) return false;
+  const Drop all{object, Py_REFCNT(object)};
+  return has_finalizer(object) || !drops_quietly({&all, 1});
 }
 
 }  // namespace fj

@@ -16,9 +16,14 @@ struct Drop {
   Py_ssize_t references;  // how many of its references go at most; the rest are somebody else's
 };
 
+/// Nothing, a constant, or an array that owns its memory and that no weakref watches: freeing it frees nothing else. Cheap.
+bool ends_alone(PyObject* object);
 /// Looks at what would be freed and nothing else: the objects whose last references these are, and what only they hold.
 bool drops_quietly(std::span<const Drop> drops);
 /// The class has a __del__.
 bool has_finalizer(PyObject* object);
+
+/// Somebody notices when the object goes, so that nothing of ours may hold it.
+bool is_watched(PyObject* object);
 
 }  // namespace fj

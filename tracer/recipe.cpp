@@ -5,20 +5,12 @@
 // can run finalizers, which must find a finished state (those that are seen beforehand keep the piece from running: drops.h).
 #include "tracer/recipe_run.h"
 
-#include <Python.h>
-#include <structmember.h>
-
-#include <algorithm>
-
 #include "frame_hook/cpython/cpython.h"
 #include "graph_ir/graph.h"
 #include "runtime/base/error.h"
-#include "tracer/drops.h"
 
 namespace fj {
 namespace {
-
-bool is_effect(RecipeOp op) { return op >= RecipeOp::SetItems; }
 
 std::vector<std::int64_t> evaluate(const Dims& dims, std::span<const std::int64_t> symbols) {
   std::vector<std::int64_t> values;
@@ -86,68 +78,6 @@ bool RecipeRun::before_program() {
     if (!registers_[target] && step.op != RecipeOp::Null) return false;
   }
   return true;
-}
-
-namespace {
-
-/// What an attribute holds in the instance itself (borrowed), or null.
-PyObject* own_attribute(PyObject* owner, PyObject* name) {
-  PyObject* member = fj_type_lookup(Py_TYPE(owner), name);
-  if (member && Py_TYPE(member) == &PyMemberDescr_Type)
-    return *reinterpret_cast<PyObject**>(reinterpret_cast<char*>(owner) + reinterpret_cast<PyMemberDescrObject*>(member)->d_member->offset);
-  PyObject* members = PyType_Check(owner) ? nullptr : fj_instance_dict(owner);
-  return members ? PyDict_GetItemWithError(members, name) : nullptr;
-}
-
-}  // namespace
-
-bool RecipeRun::drops_quietly() const {
-  std::vector<Drop> drops;
-  auto add = [&](PyObject* object) {
-    if (!object || Py_REFCNT(object) > Py_ssize_t(registers_.size()) + 2) return;
-    Py_ssize_t references = 1;  // and those of our own
-    for (const Ref<>& held : registers_) references += held.get() == object;
-    drops.push_back({object, references});
-  };
-  for (int slot : segment_.recipe.let_go)
-    if (std::size_t(slot) < values_.slots.size()) add(values_.slots[std::size_t(slot)]);
-  PyObject* last = nullptr;
-  for (const RecipeStep& step : segment_.recipe.steps) {
-    if (!is_effect(step.op)) continue;
-    PyObject *owner = argument(step, 0), *key = argument(step, 1);
-    if (!owner) continue;  // made of the program's results
-    switch (step.op) {
-      case RecipeOp::SetAttr: case RecipeOp::DelAttr: add(own_attribute(owner, step.object.get())); break;
-      case RecipeOp::SetCell: add(PyCell_GET(owner)); break;
-      case RecipeOp::SetItem:
-        if (PyDict_Check(owner)) {
-          add(key ? PyDict_GetItemWithError(owner, key) : nullptr);
-          break;
-        }
-        [[fallthrough]];
-      case RecipeOp::SetItems: case RecipeOp::Mutate:
-        if (owner == last) break;
-        last = owner;
-        if (PyList_Check(owner))
-          for (Py_ssize_t i = 0; i < PyList_GET_SIZE(owner); ++i) add(PyList_GET_ITEM(owner, i));
-        else if (PyDict_Check(owner)) {
-          Py_ssize_t position = 0;
-          PyObject *name, *item;
-          while (PyDict_Next(owner, &position, &name, &item)) add(item);
-        } else if (!PyAnySet_Check(owner)) {
-          auto items = Ref<>::steal(PySequence_List(owner));
-          for (Py_ssize_t i = 0; items && i < PyList_GET_SIZE(items.get()); ++i) {
-            PyObject* item = PyList_GET_ITEM(items.get(), i);
-            if (Py_REFCNT(item) <= Py_ssize_t(registers_.size()) + 2) drops.push_back({item, 2 + std::count_if(registers_.begin(), registers_.end(), [&](const Ref<>& held) { return held.get() == item; })});
-          }
-          if (!drops.empty() && !fj::drops_quietly(drops)) return false;
-          drops.clear();
-        }
-        break;
-      default: break;
-    }
-  }
-  return drops.empty() || fj::drops_quietly(drops);
 }
 
 bool RecipeRun::objects(std::span<const ArrayRef> outputs) {

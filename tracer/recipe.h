@@ -49,6 +49,8 @@ enum class RecipeOp : std::uint8_t {
   BumpVersion,    // tensor args[0], by `index`
 };
 
+inline bool is_effect(RecipeOp op) { return op >= RecipeOp::SetItems; }
+
 /// The class of C code a class is built on, whose tp_new makes its instances.
 PyTypeObject* builtin_base(PyTypeObject* type);
 

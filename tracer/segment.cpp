@@ -11,6 +11,7 @@
 #include <type_traits>
 
 #include "runtime/base/error.h"
+#include "tracer/drops.h"
 #include "tracer/host.h"
 #include "tracer/recipe_run.h"
 
@@ -136,7 +137,8 @@ SegmentStatus Segment::run(const FrameValues& values, const GuardBindings& bindi
   }
 
   // A function that computes one array and returns it: no registers, no steps.
-  bool plain = exit.kind == Exit::Kind::Return && recipe.steps.size() == 1 && recipe.steps[0].op == RecipeOp::Output && recipe.let_go.empty();
+  bool plain = exit.kind == Exit::Kind::Return && recipe.steps.size() == 1 && recipe.steps[0].op == RecipeOp::Output;
+  for (int slot : recipe.let_go) plain = plain && std::size_t(slot) < values.slots.size() && ends_alone(values.slots[std::size_t(slot)]);
   std::optional<RecipeRun> run;
   if (!plain) {
     run.emplace(*this, values, bindings, symbols.span());

@@ -74,6 +74,116 @@ PROGRAMS = {
     box.queue.extend([1, 2, 3])
     log.append("after")
     z = y * 2""",
+    "a key of a dict": """
+    box.table[Watched(log)] = 1
+    y = x + 1
+    del box.table[list(box.table)[-1]]
+    log.append("after")
+    z = y * 2""",
+    "a key that is asked for": """
+    a = Watched(log)
+    box.table[a] = 1
+    y = x + box.table[a]
+    del box.table[a], a
+    log.append("after")
+    z = y * 2""",
+    "a key that is popped": """
+    box.table[Watched(log)] = 1
+    y = x + 1
+    box.table.popitem()
+    log.append("after")
+    z = y * 2""",
+    "in a dict that is cleared": """
+    box.table["k"] = box.table[Watched(log)] = Watched(log)
+    y = x + 1
+    box.table.clear()
+    log.append("after")
+    z = y * 2""",
+    "in an ordered dict": """
+    box.ordered["k"] = Watched(log)
+    y = x + 1
+    del box.ordered["k"]
+    log.append("after")
+    z = y * 2""",
+    "in a set": """
+    box.set.add(Watched(log))
+    y = x + 1
+    box.set &= {3}
+    log.append("after")
+    z = y * 2""",
+    "an item of a deque": """
+    box.queue.extend([Watched(log), Watched(log), 3])
+    y = x + 1
+    box.queue[0] = y
+    log.append("between")
+    del box.queue[1]
+    log.append("after")
+    z = y * 2""",
+    "a deque that is cleared": """
+    box.queue.append(Watched(log))
+    y = x + 1
+    box.queue.clear()
+    log.append("after")
+    z = y * 2""",
+    "a deque's other end": """
+    box.queue.extend([Watched(log), 1, 2])
+    y = x + 1
+    box.queue.append(3)
+    log.append("after")
+    z = y * 2""",
+    "an attribute of a class": """
+    Holder.held = Watched(log)
+    y = x + 1
+    Holder.held = None
+    log.append("after")
+    z = y * 2""",
+    "a nonlocal of a callee": """
+    a = Watched(log)
+    def change():
+        nonlocal a
+        a = 3
+    y = x + 1
+    change()
+    log.append("after")
+    z = y * 2""",
+    "an attribute in a callee": """
+    box.held = Watched(log)
+    def change(to):
+        to.held = None
+        log.append("in the callee")
+    y = x + 1
+    change(box)
+    log.append("after")
+    z = y * 2""",
+    "an array's callback": """
+    a = np.ones(3)
+    r = weakref.ref(a, lambda gone: log.append("callback"))
+    y = x + 1
+    a = a + 1
+    log.append("after")
+    z = y * 2""",
+    "an array's callback in an attribute": """
+    box.held = np.ones(3)
+    r = weakref.ref(box.held, lambda gone: log.append("callback"))
+    y = x + 1
+    box.held = y
+    log.append("after")
+    z = y * 2""",
+    "what a view shows": """
+    class Memory(bytearray):
+        def __del__(self):
+            log.append("freed")
+    a = np.frombuffer(Memory(24))[1:]
+    y = x + 1
+    a = None
+    log.append("after")
+    z = y * 2""",
+    "an element of an array": """
+    a = np.array([Watched(log), 1], dtype=object)
+    y = x + 1
+    a = None
+    log.append("after")
+    z = y * 2""",
     "an attribute": """
     box.held = Watched(log, box)
     y = x + 1
@@ -181,8 +291,13 @@ class Slotted:
     __slots__ = ("value", "__weakref__")
 
 
+class Holder:
+    pass
+
+
 class Box:
     def __init__(self):
+        self.ordered, self.set = collections.OrderedDict(a=1), {3}
         self.items, self.table, self.slotted, self.queue, self.held, self.count = [0], {"a": 1}, Slotted(), collections.deque(maxlen=3), None, 0
         self.slotted.value = None
 
@@ -192,7 +307,7 @@ def test_it_runs_where_eager_runs_it(name):
     source = f"def f(x, log, box):{PROGRAMS[name]}\n    return z\n"
     seen = []
     for wrap in (lambda function: function, framejit.compile):
-        namespace = {"Watched": Watched, "Plain": Plain, "numbers": numbers, "weakref": weakref}
+        namespace = {"Watched": Watched, "Plain": Plain, "numbers": numbers, "weakref": weakref, "np": np, "Holder": Holder}
         exec(source, namespace)
         function = wrap(namespace["f"])
         for _ in range(3):

@@ -12,6 +12,7 @@
 #include <cstring>
 
 #include "runtime/base/error.h"
+#include "tracer/drops.h"
 #include "tracer/interpreter.h"
 #include "tracer/variables/proxies.h"
 
@@ -121,6 +122,7 @@ Ref<> TracerImpl::constant_key(const V& value) {
         if (type->tp_richcompare == PyBaseObject_Type.tp_richcompare) {
           // An object that hashes by identity is its own key.
           if (real->source) {
+            if (is_watched(real->object.get())) break_graph(BreakReason::UnsupportedObject, "a key whose end runs Python code");
             add_guard(GuardKind::Identity, real->source, real->object.get());
             outside_keys_.emplace(real->object.get(), value);
           }
