@@ -491,6 +491,9 @@ class TracerImpl {
   Frame outer;
   DecodeCache& decodes;
 
+  /// The program lets go of what the slot held when the trace began. Breaks if that runs Python code.
+  void let_go(int slot);
+
  private:
   friend class ExitBuilder;
   int stop_before_;
@@ -508,7 +511,10 @@ class TracerImpl {
     const Value* owner;
     std::uint64_t number;            // the owner's; 0: it was there before anything else
   };
+  std::unordered_map<PyObject*, V> outside_keys_;  // keys that are objects from outside
   std::vector<Write> writes_;
+  std::vector<bool> held_;           // slots that still hold what they held when the trace began
+  std::vector<V> initial_stack_;     // what is left of it in its place
   int comparisons_ = 0;              // of each other's parts, that are under way
   PyObject* interned(PyObject* name);
   std::map<std::pair<const void*, PyObject*>, V> written_names_;  // (object or globals, interned name); null: deleted

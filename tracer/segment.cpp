@@ -11,6 +11,7 @@
 #include <type_traits>
 
 #include "runtime/base/error.h"
+#include "tracer/drops.h"
 #include "tracer/host.h"
 #include "tracer/recipe_run.h"
 
@@ -137,10 +138,12 @@ SegmentStatus Segment::run(const FrameValues& values, const GuardBindings& bindi
 
   // A function that computes one array and returns it: no registers, no steps.
   bool plain = exit.kind == Exit::Kind::Return && recipe.steps.size() == 1 && recipe.steps[0].op == RecipeOp::Output;
+  for (int slot : recipe.let_go) plain = plain && std::size_t(slot) < values.slots.size() && ends_alone(values.slots[std::size_t(slot)]);
   std::optional<RecipeRun> run;
   if (!plain) {
     run.emplace(*this, values, bindings, symbols.span());
     if (!run->before_program()) return eager(update, "an object could not be made");
+    if (!run->drops_quietly()) return eager(update, "an object whose end runs Python code would be let go of");
   }
 
   Buffer<ArrayRef, 8> output_buffer(graph ? graph->outputs.size() : 0);

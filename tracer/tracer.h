@@ -40,6 +40,7 @@ struct TraceRequest {
   const FjCode* code = nullptr;
   int start_instruction = 0;
   FrameValues values;
+  std::vector<bool> fragile;                   // by slot: what lets go of its object runs Python code (drops.h)
   Generalisations generalise;
   bool many = false;                           // several pieces start here already, for other values
   int instruction_limit = 200000;

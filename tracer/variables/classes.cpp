@@ -424,8 +424,10 @@ V TracerImpl::object_method(const V& owner, const std::string& name, std::vector
     } else if (part->kind == ValueKind::Dict && (name == "copy" || name == "__copy__") && type == &PyDictProxy_Type) {
       return container_method(part, "copy", positional, keywords);
     }
-    // OrderedDict's and deque's copy() asks the class for another.
-    if ((name == "copy" || name == "__copy__") && type_of(part) != type && (type_of(part) == &PyODict_Type || part->kind == ValueKind::List)) return nullptr;
+    // Those of OrderedDict, deque and set make another of the class.
+    static constexpr const char* kMakers[] = {"copy", "__copy__", "union", "intersection", "difference", "symmetric_difference"};
+    const bool of_class = type_of(part) == &PyODict_Type || (part->kind == ValueKind::List && as<ListValue>(part)->type) || part->kind == ValueKind::Set;
+    if (of_class && type_of(part) != type && std::find(std::begin(kMakers), std::end(kMakers), name) != std::end(kMakers)) return nullptr;
     BuiltinValue of_part;
     of_part.owner = part;
     of_part.name = name;

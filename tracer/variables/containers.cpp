@@ -12,6 +12,7 @@
 #include <cstring>
 
 #include "runtime/base/error.h"
+#include "tracer/drops.h"
 #include "tracer/interpreter.h"
 #include "tracer/variables/proxies.h"
 
@@ -102,7 +103,10 @@ Ref<> TracerImpl::constant_key(const V& value) {
       break;
     case ValueKind::Function: return make_proxy(*this, value);
     case ValueKind::Object: case ValueKind::Instance: {
-      if (PyObject* object = constant_object(value)) return Ref<>::borrow(object);
+      if (PyObject* object = constant_object(value)) {
+        if (value->source && !is_plain(object)) outside_keys_.emplace(object, value);
+        return Ref<>::borrow(object);
+      }
       PyTypeObject* type = type_of(value);
       static PyObject* const hash_name = PyUnicode_InternFromString("__hash__");
       PyObject* method = class_attribute(type, hash_name);
@@ -117,7 +121,11 @@ Ref<> TracerImpl::constant_key(const V& value) {
         if (!real) return make_proxy(*this, value);
         if (type->tp_richcompare == PyBaseObject_Type.tp_richcompare) {
           // An object that hashes by identity is its own key.
-          if (real->source) add_guard(GuardKind::Identity, real->source, real->object.get());
+          if (real->source) {
+            if (is_watched(real->object.get())) break_graph(BreakReason::UnsupportedObject, "a key whose end runs Python code");
+            add_guard(GuardKind::Identity, real->source, real->object.get());
+            outside_keys_.emplace(real->object.get(), value);
+          }
           return real->object;
         }
         break;

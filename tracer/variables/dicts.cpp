@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "runtime/base/error.h"
+#include "tracer/drops.h"
 #include "tracer/interpreter.h"
 #include "tracer/variables/containers.h"
 #include "tracer/variables/proxies.h"
@@ -65,6 +66,7 @@ void TracerImpl::open(DictValue& dict) {
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(keys.get()); ++i) {
     PyObject* key = PyList_GET_ITEM(keys.get(), i);
     if (runs_code_as_key(key)) break_graph(BreakReason::UnsupportedObject, "a key of a class with its own __hash__ or __eq__");
+    if (is_watched(key)) break_graph(BreakReason::UnsupportedObject, "a key whose end runs Python code");
     PyObject* item = PyDict_GetItemWithError(real, key);
     if (!item) break_graph(BreakReason::ErrorWhileTracing, "a key that is not found");
     auto known = std::find_if(fetched.begin(), fetched.end(), [&](auto& item) { return same_key(item.first.get(), key); });

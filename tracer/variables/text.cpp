@@ -73,7 +73,11 @@ V text(TracerImpl& tracer, const V& value, bool repr) {
     if (!repr && method && Py_TYPE(method) == &PyWrapperDescr_Type && PyDescr_TYPE(method) == &PyBaseObject_Type) return text(tracer, value, true);
     if (repr && method && Py_TYPE(method) == &PyWrapperDescr_Type && PyDescr_TYPE(method) == &PyBaseObject_Type)
       break_graph(BreakReason::UnsupportedObject, "formats " + describe(value));
-    if (V part = tracer.builtin_part(value)) return text(tracer, part, repr);
+    V part = tracer.builtin_part(value);
+    // Sets, deques, OrderedDicts and defaultdicts say what class they are.
+    if (part && (part->kind == ValueKind::Set || (part->kind == ValueKind::List && as<ListValue>(part)->type) || (part->kind == ValueKind::Dict && as<DictValue>(part)->type)))
+      break_graph(BreakReason::UnsupportedObject, "formats " + describe(value));
+    if (part) return text(tracer, part, repr);
     if (V part = tracer.number_part(value); part != value) return text(tracer, part, repr);
     if (auto* instance = as<InstanceValue>(value);
         instance && PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(PyExc_BaseException)))
