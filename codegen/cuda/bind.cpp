@@ -128,7 +128,6 @@ void choose_width(const Kernel& kernel, const LoweredProgram& program, int wides
   }
   if (width <= 1) return;
   binding.width = width;
-  binding.ends_apart = alone && !(variable.extent.is_constant() && variable.extent.value() % width == 0);
   if (!alone) require(binding.multiples, variable.extent);
   if (variable.chunk.valid()) require(binding.multiples, variable.chunk_length);
   for (const Access& access : accesses) {
@@ -140,6 +139,9 @@ void choose_width(const Kernel& kernel, const LoweredProgram& program, int wides
     if (std::find(binding.packed_buffers.begin(), binding.packed_buffers.end(), access.buffer) == binding.packed_buffers.end())
       binding.packed_buffers.push_back(access.buffer);
   }
+  const bool whole = variable.extent.is_constant() ? variable.extent.value() % width == 0
+                                                   : std::find(binding.multiples.begin(), binding.multiples.end(), variable.extent) != binding.multiples.end();
+  binding.ends_apart = alone && !whole;
 }
 
 /// Rounds of the team over an item, where every pass goes over it in the same way and what is loaded twice fits in registers.
