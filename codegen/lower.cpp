@@ -410,7 +410,9 @@ class GroupLowering {
 
 class ProgramLowering {
  public:
-  ProgramLowering(const Graph& graph, const Schedule& schedule) : graph_(graph), schedule_(schedule) {}
+  ProgramLowering(const Graph& graph, const Schedule& schedule, LoopTarget target) : graph_(graph), schedule_(schedule) {
+    program_.target = target;
+  }
 
   LoweredProgram run() {
     program_.symbols = graph_.symbols;
@@ -590,6 +592,6 @@ class ProgramLowering {
 
 }  // namespace
 
-LoweredProgram lower(const Graph& graph, const Schedule& schedule) { return ProgramLowering(graph, schedule).run(); }
+LoweredProgram lower(const Graph& graph, const Schedule& schedule, LoopTarget target) { return ProgramLowering(graph, schedule, target).run(); }
 
 }  // namespace fj

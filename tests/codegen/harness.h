@@ -36,6 +36,10 @@ struct Outcome {
   int kernels = 0;
 };
 
+/// Runs a program made of `graph` on inputs that are laid out as the graph says.
+Outcome run_program(const Program& program, const Graph& graph, const std::vector<DenseArray>& inputs, std::vector<std::int64_t> symbols,
+                    std::uint32_t trapped = 0);
+
 /// Compiles and runs; `trapped` conditions make the run fail. Inputs are laid out as the graph says.
 Outcome run_llvm(const Graph& graph, const std::vector<DenseArray>& inputs, std::vector<std::int64_t> symbols,
                  const CompileOptions& options, std::uint32_t trapped = 0);
