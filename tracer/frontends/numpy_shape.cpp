@@ -489,10 +489,21 @@ V numpy_pad(Tracer& tracer, const Arguments& arguments) {
 
 V numpy_diff(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "numpy.diff", arguments, "a, n, axis, prepend, append");
-  p.unsupported("prepend, append");
   Array x = viewable(tracer, p.required("a"));
   const std::int64_t times = p.integer("n", 1), axis = normalise_axis(p.integer("axis", -1), x->rank());
   if (times < 1) p.refuse("this order");
+  // Scalars become one layer of the array; they are arrays as np.asarray makes them, so that 0.5 makes integers floats.
+  auto part = [&](const char* name) {
+    if (tracer.is_none(p[name])) p.refuse("None as a part");
+    Array added = viewable(tracer, p[name]);
+    Dims layer = x->shape;
+    layer[axis] = 1;
+    return added->shape.empty() ? view_broadcast(tracer, added, layer) : added;
+  };
+  std::vector<Array> parts{x};
+  if (p["prepend"]) parts.insert(parts.begin(), part("prepend"));
+  if (p["append"]) parts.push_back(part("append"));
+  if (parts.size() > 1) x = array_of(join_arrays(tracer, parts, axis));
   for (std::int64_t i = 0; i < times; ++i) {
     const SymDim size = x->shape[axis];
     if (tracer.decide(size, Py_LT, 1)) p.refuse("an empty array");
