@@ -643,14 +643,14 @@ void arrange_scan(Kernel kernel, Body body, LoweredProgram& program) {
   finish(std::move(kernel), variables, 1, program);
 }
 
-void arrange_scatter(Kernel kernel, Body body, Body::Store store, ExprId predicate, LoweredProgram& program) {
-  Statement add{StatementKind::Add};
-  add.buffer = store.buffer;
-  add.address = store.address;
-  add.value = store.value;
-  add.predicate = predicate;
+void arrange_scatter(Kernel kernel, Body body, StatementKind kind, Body::Store store, ExprId predicate, LoweredProgram& program) {
+  Statement write{kind};
+  write.buffer = store.buffer;
+  write.address = store.address;
+  write.value = store.value;
+  write.predicate = predicate;
   std::vector<Statement> inner;
-  inner.push_back(std::move(add));
+  inner.push_back(std::move(write));
   for (std::uint32_t row : body.rows) kernel.parallel.push_back(VarId{row});
   kernel.body = nest(body.reductions, std::move(inner));
   finish(std::move(kernel), all_of(body), 1, program);

@@ -22,7 +22,7 @@ namespace {
 
 void collect_stores(const std::vector<loop::Statement>& body, ProgramKernel& kernel) {
   for (const loop::Statement& statement : body) {
-    if (statement.kind == loop::StatementKind::Store || statement.kind == loop::StatementKind::Add)
+    if (loop::is_store(statement.kind))
       kernel.writes.push_back(statement.buffer);
     collect_stores(statement.body, kernel);
   }

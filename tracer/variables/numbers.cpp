@@ -15,6 +15,7 @@ namespace fj {
 namespace {
 
 using NumberFunction = PyObject* (*)(PyObject*, PyObject*);
+using NumberOperation = PyObject* (*)(PyObject*);
 PyObject* power(PyObject* a, PyObject* b) { return PyNumber_Power(a, b, Py_None); }
 
 struct BinaryRow {
@@ -236,6 +237,46 @@ bool is_foldable(PyObject* x) {
   return x && (is_plain(x) || PyTuple_CheckExact(x) || ((PyLong_Check(x) || PyUnicode_Check(x)) && is_enum_member(x)));
 }
 
+bool is_number(PyObject* x) { return PyLong_CheckExact(x) || PyFloat_CheckExact(x) || PyBool_Check(x) || numpy_scalar_dtype(x); }
+
+/// Arithmetic of NumPy's scalars on known numbers: an array of one of them, and numbers beside it.
+bool is_scalar_arithmetic(PyObject* a, PyObject* b) {
+  return a && b && (numpy_scalar_dtype(a) || numpy_scalar_dtype(b)) && is_number(a) && is_number(b);
+}
+
+/// While NumPy computes a constant: what it would report (overflow, division by zero) is an error instead, so that it is reported
+/// at each call, by NumPy.
+class RaisingConditions {
+ public:
+  RaisingConditions() {
+    Ref<> errstate = Ref<>::steal(PyObject_GetAttrString(numpy_module(), "errstate"));
+    Ref<> none = Ref<>::steal(PyTuple_New(0)), keywords = Ref<>::steal(Py_BuildValue("{s:s}", "all", "raise"));
+    if (errstate && none && keywords) manager_ = Ref<>::steal(PyObject_Call(errstate.get(), none.get(), keywords.get()));
+    Ref<> entered = manager_ ? Ref<>::steal(PyObject_CallMethod(manager_.get(), "__enter__", nullptr)) : Ref<>();
+    FJ_CHECK(entered, "np.errstate");
+  }
+  ~RaisingConditions() {
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    Ref<>::steal(PyObject_CallMethod(manager_.get(), "__exit__", "OOO", Py_None, Py_None, Py_None));
+    PyErr_Restore(type, value, traceback);
+  }
+  RaisingConditions(const RaisingConditions&) = delete;
+
+ private:
+  Ref<> manager_;
+};
+
+V fold_scalars(TracerImpl& tracer, auto&& function) {
+  Ref<> result;
+  {
+    const RaisingConditions raising;
+    result = Ref<>::steal(function());
+  }
+  if (!result) break_graph(BreakReason::ErrorWhileTracing, take_error());
+  return tracer.wrap_constant(tracer.keep(result).get());
+}
+
 }  // namespace
 
 V TracerImpl::python_method(const V& value, const char* name) {
@@ -452,6 +493,7 @@ V TracerImpl::binary(int op, const V& a, const V& b) {
     if (!result) raise_python_error();
     return wrap_constant(keep(result).get());
   }
+  if (is_scalar_arithmetic(left, right)) return fold_scalars(*this, [&] { return row.function(left, right); });
   break_graph(BreakReason::UnsupportedObject, "operator on " + describe(a) + " and " + describe(b));
 }
 
@@ -483,10 +525,10 @@ V TracerImpl::unary(int opcode, const V& a) {
   if (V method = python_method(a, name)) return call(method, {}, {});
   if (V part = builtin_part(a)) return unary(opcode, part);
   PyObject* object = constant_object(a);
+  const NumberOperation function = opcode == FJ_UNARY_NEGATIVE ? PyNumber_Negative : opcode == FJ_UNARY_POSITIVE ? PyNumber_Positive : PyNumber_Invert;
+  if (object && numpy_scalar_dtype(object)) return fold_scalars(*this, [&] { return function(object); });
   if (!object || !is_foldable(object)) break_graph(BreakReason::UnsupportedObject, "operator on " + describe(a));
-  Ref<> result = Ref<>::steal(opcode == FJ_UNARY_NEGATIVE   ? PyNumber_Negative(object)
-                              : opcode == FJ_UNARY_POSITIVE ? PyNumber_Positive(object)
-                                                            : PyNumber_Invert(object));
+  Ref<> result = Ref<>::steal(function(object));
   if (!result) raise_python_error();
   return wrap_constant(keep(result).get());
 }
