@@ -170,6 +170,8 @@ class TracerImpl {
   V call_random(PyObject* callable, std::vector<V> positional, const Keywords& keywords);
   /// At an exit: throws CannotRebuildValue if a mode is not what it was outside.
   void refuse_open_modes();
+  /// Whether code that ran outside now would run under other modes than the trace.
+  bool modes_changed() const;
   AutocastState autocast;
   std::vector<std::pair<Ref<>, V>> context_values;        // what context variables were set to; null: as outside
   int context_changed_at = 0;
@@ -405,7 +407,6 @@ class TracerImpl {
   ValueId float_input(const V& value, bool always = false);
   void note_torch();
   void note_array(const ArrayValue& array);               // guards of the library's modes
-  void check_overlaps();
   // ---- gradients (variables/arrays.cpp). Inputs need one where grad mode is on outside, and what is derived here (transforms.cpp).
   bool requires_gradient(const ArrayValue& array);
   bool requires_gradient(ValueId value) { return flow.needs(value); }

@@ -9,6 +9,7 @@
 #include <opcode.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "runtime/base/error.h"
@@ -54,6 +55,20 @@ bool same_key(PyObject* a, PyObject* b) {
   check_proxies();
   if (same < 0) PyErr_Clear();
   return same == 1;
+}
+
+bool same_or_equal(TracerImpl& tracer, const V& a, const V& b) {
+  if (a == b) return true;
+  auto is_nan = [](const V& value) {
+    auto* object = as<ObjectValue>(value);
+    PyObject* real = object ? object->object.get() : nullptr;
+    if (!real || !(PyFloat_CheckExact(real) || PyComplex_CheckExact(real))) return false;
+    Ref<> answer = Ref<>::steal(PyObject_RichCompare(real, real, Py_EQ));
+    return answer.get() == Py_False;
+  };
+  // Equal to nothing, but in a container it is found: an object may have several Values.
+  if (is_nan(a) && is_nan(b)) break_graph(BreakReason::UnsupportedObject, "a nan among the elements of a container");
+  return tracer.truth(tracer.compare(Py_EQ, a, b));
 }
 
 namespace {
@@ -105,6 +120,9 @@ Ref<> TracerImpl::constant_key(const V& value) {
     case ValueKind::Object: case ValueKind::Instance: {
       if (PyObject* object = constant_object(value)) {
         if (value->source && !is_plain(object)) outside_keys_.emplace(object, value);
+        // A nan is found, and since 3.10 hashed, by identity.
+        const bool nan = PyFloat_CheckExact(object) ? std::isnan(PyFloat_AS_DOUBLE(object)) : PyComplex_CheckExact(object);
+        if (nan && value->source) add_guard(GuardKind::Identity, value->source, object);
         return Ref<>::borrow(object);
       }
       PyTypeObject* type = type_of(value);
@@ -192,7 +210,7 @@ V TracerImpl::wrap_builtin(PyObject* object, SourceRef source) {
     return dict;
   }
   if (PyAnySet_Check(object) && PySet_GET_SIZE(object) <= kLongContainer) {
-    Ref<> items = Ref<>::steal(PySequence_List(object));
+    Ref<> items = elements_of(object);
     for (Py_ssize_t i = 0; items && i < PyList_GET_SIZE(items.get()); ++i) {
       PyObject* item = PyList_GET_ITEM(items.get(), i);
       if (!is_plain(item) && !(PyTuple_CheckExact(item) && constant_object(wrap_constant(item)))) return nullptr;
@@ -273,7 +291,8 @@ std::vector<std::pair<V, V>> TracerImpl::mapping_items(const V& mapping) {
   static PyObject* const keys_name = PyUnicode_InternFromString("keys");
   V keys = mapping->kind == ValueKind::Object || mapping->kind == ValueKind::Instance ? find_attribute(mapping, keys_name) : nullptr;
   if (!keys) break_graph(BreakReason::UnsupportedObject, "unpacks " + describe(mapping) + " as a mapping");
-  for_each(call(keys, {}, {}), [&](const V& key) { items.emplace_back(key, get_item(mapping, key)); });
+  // All keys, then the items.
+  for (const V& key : listed_items(make_iterator(call(keys, {}, {})))) items.emplace_back(key, get_item(mapping, key));
   return items;
 }
 

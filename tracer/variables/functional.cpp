@@ -129,6 +129,9 @@ V call_lru_cache(TracerImpl& t, const V& callable, PyObject* wrapper, std::vecto
       if (!self(self, PyTuple_GET_ITEM(object, i))) return false;
     return true;
   };
+  // The cache, which may not hold the result by then, runs the function before what this trace has written, drawn or set is there.
+  if (!t.expecting && (!t.effects.empty() || !t.written_inputs.empty() || t.externs->random() || t.modes_changed()))
+    break_graph(BreakReason::UnknownCall, "a cached function after side effects");
   if (Ref<> held = keywords.empty() ? held_by_cache(wrapper, arguments.get()) : Ref<>(); held && plain(plain, held.get())) {
     // Within another cached function, the run of that one by its cache is what asks.
     if (!t.expecting) t.expectations.push_back({Ref<>::borrow(wrapper), arguments, names, held});
@@ -143,8 +146,6 @@ V call_lru_cache(TracerImpl& t, const V& callable, PyObject* wrapper, std::vecto
     t.cached_results.emplace_back(key, result);
     return result;
   }
-  // The cache runs the function before what this trace has written is there.
-  if (!t.effects.empty()) break_graph(BreakReason::UnknownCall, "a cached function after side effects");
   const TracerImpl::Mark before = t.mark();
   const std::size_t nodes = t.graph->nodes.size();
   struct Restore {
