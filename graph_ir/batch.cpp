@@ -89,17 +89,15 @@ class Batching {
   Attrs shifted(const Attrs& attrs) const {
     Attrs result;
     for (auto [key, value] : attrs.items()) {
+      auto* axes = std::get_if<Integers>(&value);
+      auto* sizes = std::get_if<Dims>(&value);  // a clamp's low and high are numbers
       if (key == "axis") value = std::get<std::int64_t>(value) + 1;
-      if (key == "axes")
-        for (std::int64_t& axis : std::get<Integers>(value)) ++axis;
-      if (key == "dims" || key == "permutation") {
-        auto& axes = std::get<Integers>(value);
-        for (std::int64_t& axis : axes) ++axis;
-        axes.insert(axes.begin(), 0);
-      }
-      if (key == "shape" || key == "sizes") std::get<Dims>(value).insert(std::get<Dims>(value).begin(), count_);
-      if (key == "starts" || key == "low" || key == "high") std::get<Dims>(value).insert(std::get<Dims>(value).begin(), SymDim(0));
-      if (key == "steps") std::get<Integers>(value).insert(std::get<Integers>(value).begin(), 1);
+      if (axes && (key == "axes" || key == "dims" || key == "permutation"))
+        for (std::int64_t& axis : *axes) ++axis;
+      if (axes && (key == "dims" || key == "permutation")) axes->insert(axes->begin(), 0);
+      if (axes && key == "steps") axes->insert(axes->begin(), 1);
+      if (sizes && (key == "shape" || key == "sizes")) sizes->insert(sizes->begin(), count_);
+      if (sizes && (key == "starts" || key == "low" || key == "high")) sizes->insert(sizes->begin(), SymDim(0));
       result.set(key, std::move(value));
     }
     return result;

@@ -438,9 +438,12 @@ class TracerImpl {
   struct Batch {
     std::vector<Batched> examples;
     Dependence dependence;
-    bool ended;
+    bool ended;                       // or left by an exception
   };
   std::vector<Batch> batches;
+  /// What means something to this trace alone, and what it is: marks of what is derived by, transformed functions. No exit hands
+  /// them back: a piece ends before they are made, and CPython makes real ones.
+  std::unordered_map<V, const char*> only_here;
   int batch_depth = 0;                // not ended
   struct Followed {
     ValueId condition;

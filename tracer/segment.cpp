@@ -171,7 +171,7 @@ SegmentStatus Segment::run(const FrameValues& values, const GuardBindings& bindi
       return host.mispredicted() ? SegmentStatus::Retrace : failed;
     }
     wrote = !graph->writes.empty();
-    for (std::size_t i = 0; i < conditions.size(); ++i) {
+    for (std::size_t i = update.settled; i < conditions.size(); ++i) {
       const ArrayRef& decided = output_buffer.span()[std::size_t(conditions[i].output)];
       if (*static_cast<const bool*>(data_pointer(static_cast<PyObject*>(decided.object))) == conditions[i].expected) continue;
       update.decisions.clear();
