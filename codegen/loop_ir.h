@@ -118,6 +118,7 @@ struct Variable {
 
 struct Kernel {
   std::string name;
+  std::string location;  // the user's line that what it stores comes from: "model.py:41"
   std::vector<Variable> variables;
   std::vector<Expr> expressions;
   std::vector<AccumulatorInfo> accumulators;

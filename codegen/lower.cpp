@@ -49,6 +49,12 @@ class GroupLowering {
 
   void run() {
     kernel_.name = "kernel" + std::to_string(program_.kernels.size());
+    int last = group_.node;
+    for (ValueId stored : group_.stores) last = std::max(last, schedule_.node_of[stored.index]);
+    if (last >= 0 && graph_.nodes[std::size_t(last)].location.line > 0) {
+      const Location& at = graph_.nodes[std::size_t(last)].location;
+      kernel_.location = at.file + ":" + std::to_string(at.line);
+    }
     switch (group_.kind) {
       case GroupKind::Loops: return lower_loops();
       case GroupKind::Scan: return lower_scan();

@@ -69,6 +69,8 @@ bool MallocHost::call_extern(std::int64_t, std::span<const ArrayRef> operands, s
   return true;
 }
 
+void* MallocHost::stream(int device) { return reinterpret_cast<void*>(std::intptr_t(0x700 + device)); }
+
 void MallocHost::retain(void* object) { ++static_cast<Block*>(object)->references; }
 
 void MallocHost::release(void* object) {
@@ -146,6 +148,7 @@ Outcome run_program(const Program& program, const Graph& graph, const std::vecto
   call.trapped = trapped;
   Outcome outcome;
   outcome.status = program.run(call);
+  outcome.error = call.error;
   outcome.kernels = program.kernel_count();
   auto gather = [&](void* data, ValueId value, const std::vector<std::int64_t>& strides) {
     DenseArray array(graph.type(value).dtype, evaluate(graph.type(value).shape, symbols));

@@ -8,6 +8,7 @@
 
 #include "codegen/commit.h"
 #include "codegen/isolate.h"
+#include "codegen/program_parts.h"
 #include "codegen/schedule.h"
 #include "graph_ir/parse.h"
 #include "graph_ir/print.h"
@@ -146,39 +147,21 @@ void Suite::add(std::string description, const std::string& graph, std::vector<D
 }
 
 void Suite::add(std::string description, const Graph& graph, std::vector<DenseArray> inputs, Check check) {
-  Entry entry{std::move(description), graph, std::move(inputs), std::move(check), {}, {}};
-  LoweredProgram program = lowered(graph);
+  const LoweredProgram program = lowered(graph);
+  Entry entry{std::move(description), graph, std::move(inputs), std::move(check), describe_program(graph, program), {}};
   for (const loop::Kernel& kernel : program.kernels)
     if (const std::string reason = cuda::unsupported(kernel, program); !reason.empty()) {
       left_out.push_back(entry.description + ": " + reason);
       return;
     }
   for (const loop::Kernel& kernel : program.kernels) {
-    ProgramKernel described;
+    ProgramKernel described = describe_kernel(kernel);
     described.name = "k" + std::to_string(kernels_++);
     entry.kernels.push_back(cuda_kernel(kernel, program, described.name, &described.buffers));
-    described.items = 1;
-    described.elements_per_item = 1;
-    for (const loop::Expr& expr : kernel.expressions)
-      if (expr.kind == loop::ExprKind::Load) described.reads.push_back(expr.buffer);
-    auto stores = [&](auto&& self, const std::vector<loop::Statement>& body) -> void {
-      for (const loop::Statement& statement : body) {
-        if (statement.buffer >= 0) described.writes.push_back(statement.buffer);
-        self(self, statement.body);
-      }
-    };
-    stores(stores, kernel.body);
+    described.items = described.elements_per_item = 1;  // the emulated launch is one piece of work
+    described.scratch_bytes = 0;
     entry.parts.kernels.push_back(std::move(described));
   }
-  for (const Symbol& symbol : program.symbols) {
-    ProgramSymbol converted;
-    if (symbol.definition) converted = {true, symbol.definition->dividend, symbol.definition->divisor, symbol.definition->remainder};
-    entry.parts.symbols.push_back(converted);
-  }
-  entry.parts.graph_symbols = graph.symbols.size();
-  entry.parts.buffers = std::move(program.buffers);
-  entry.parts.output_buffers = std::move(program.output_buffers);
-  entry.parts.steps = std::move(program.steps);
   entries_.push_back(std::move(entry));
 }
 
