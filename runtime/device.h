@@ -1,6 +1,7 @@
 /// Where a program's kernels run if not on this process's own cores: what CompiledProgram needs of a device.
 ///
-/// Memory is the array library's (Host::allocate, for temporaries too), order is that of the library's current stream, and nothing waits for
+/// Memory is the array library's (Host::allocate, for temporaries too), order is that of the library's current stream, and nothing waits
+/// for
 /// the device but `status`, which only programs that can fail ask for, once, before they write inputs or return.
 #pragma once
 

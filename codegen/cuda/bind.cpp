@@ -124,7 +124,8 @@ void choose_width(const Kernel& kernel, const LoweredProgram& program, int wides
     if (!alone && !may_divide(variable.extent, width)) continue;
     if (variable.extent.is_constant() && variable.extent.value() < width) continue;
     if (variable.chunk.valid() && !may_divide(variable.chunk_length, width)) continue;
-    if (std::any_of(accesses.begin(), accesses.end(), [&](const Access& access) { return may_be_packed(kernel, *access.address, width); })) break;
+    if (std::any_of(accesses.begin(), accesses.end(), [&](const Access& access) { return may_be_packed(kernel, *access.address, width);
+        })) break;
   }
   if (width <= 1) return;
   binding.width = width;
@@ -140,27 +141,31 @@ void choose_width(const Kernel& kernel, const LoweredProgram& program, int wides
       binding.packed_buffers.push_back(access.buffer);
   }
   const bool whole = variable.extent.is_constant() ? variable.extent.value() % width == 0
-                                                   : std::find(binding.multiples.begin(), binding.multiples.end(), variable.extent) != binding.multiples.end();
+                                                   : std::find(binding.multiples.begin(), binding.multiples.end(), variable.extent) !=
+                                                       binding.multiples.end();
   binding.ends_apart = alone && !whole;
 }
 
-/// Rounds of the team over an item, where every pass goes over it in the same way and what is loaded twice fits in registers.
-int kept_rounds(const Kernel& kernel, const Binding& binding) {
-  if (binding.team == 1) return 0;
+/// Rounds of the team over an item, where every pass goes over it in the same way and what is loaded fits in registers. Of sizes that are
+/// not known, twice the usual ones fit.
+void choose_kept(const Kernel& kernel, const LoweredProgram& program, Binding& binding) {
+  if (binding.team == 1 || binding.ends_apart) return;
   const auto nests = team_nests(kernel);
-  if (nests.size() < 2 || std::any_of(nests.begin(), nests.end(), [&](const auto& nest) { return nest != nests[0]; })) return 0;
-  std::int64_t elements = 1;
+  if (nests.size() < 2 || std::any_of(nests.begin(), nests.end(), [&](const auto& nest) { return nest != nests[0]; })) return;
+  SymDim elements = 1;
   for (VarId variable : nests[0]) {
-    const Variable& loop = kernel.variables[variable.index];
-    if (!loop.extent.is_constant() || loop.chunk.valid()) return 0;
-    elements *= loop.extent.value();
+    if (kernel.variables[variable.index].chunk.valid()) return;
+    elements = elements * extent(kernel, variable);
   }
-  if (elements % binding.width) return 0;
   std::int64_t loads = 0;
   for (const Expr& expr : kernel.expressions)
     if (expr.kind == ExprKind::Load && expr.address.coefficient(nests[0].back())) ++loads;
-  const std::int64_t a_round = std::int64_t(binding.team) * binding.width, rounds = (elements + a_round - 1) / a_round;
-  return loads && rounds * binding.width * loads <= kKeptElements ? int(rounds) : 0;
+  const std::int64_t a_round = std::int64_t(binding.team) * binding.width;
+  std::int64_t rounds = (hint(elements, program) + a_round - 1) / a_round;
+  if (!elements.is_constant()) rounds *= 2;
+  if (!loads || rounds < 1 || rounds * binding.width * loads > kKeptElements) return;
+  binding.kept = int(rounds);
+  binding.kept_elements = elements;
 }
 
 std::optional<Tile> choose_tile(const Kernel& kernel) {
@@ -271,7 +276,7 @@ Binding bind(const Kernel& kernel, const LoweredProgram& program, int widest) {
       if (binding.team > binding.threads) binding.threads = binding.team;
     }
     choose_width(kernel, program, binding.team == 1 ? 1 : widest, binding);
-    binding.kept = kept_rounds(kernel, binding);
+    choose_kept(kernel, program, binding);
   }
   binding.narrow = fits_narrow(kernel, binding);
   return binding;
@@ -314,7 +319,8 @@ std::string text(const Kernel& kernel, const Binding& binding) {
     if (statement.kind != StatementKind::Loop || std::find(seen.begin(), seen.end(), statement.variable) != seen.end()) return;
     seen.push_back(statement.variable);
     line(statement.variable, binding.team == 1 ? "serial"
-                             : binding.kept    ? "team, kept in registers for " + std::to_string(binding.kept) + " rounds"
+                             : binding.kept    ? std::string("team, ") + (binding.kept_elements.is_constant() ? "" : "up to ") +
+                                 std::to_string(binding.kept) + " rounds kept in registers"
                                                : "team");
   });
   return out;

@@ -4,9 +4,12 @@
 ///       i0 < s0     items                                         each lane 4 neighbouring elements at a time,
 ///       i1 < 1024   team, 4 at once, 8 kept in registers          and the row is read from memory once
 ///
-/// Items (the parallel loops, flattened) are dealt out over the whole grid in strides, so a launch of any number of blocks is right. A team is
-/// one thread where the vector loop is among the items (then neighbouring threads touch neighbouring memory), else a warp or the block, whose
-/// threads share the loops inside an item. What depends on sizes only by a hint is a choice of speed: every binding is right for every size.
+/// Items (the parallel loops, flattened) are dealt out over the whole grid in strides, so a launch of any number of blocks is right. A
+/// team is
+/// one thread where the vector loop is among the items (then neighbouring threads touch neighbouring memory), else a warp or the block,
+/// whose
+/// threads share the loops inside an item. What depends on sizes only by a hint is a choice of speed: every binding is right for every
+/// size.
 #pragma once
 
 #include <optional>
@@ -30,7 +33,8 @@ struct Binding {
   std::vector<loop::VarId> items;  // fastest last
   int width = 1;                   // neighbouring elements of the vector loop that a thread takes at once
   bool ends_apart = false;         // the vector loop need be no multiple of `width`: what is left is taken one by one
-  int kept = 0;                    // rounds of the team over an item, if what it loads stays in registers from one pass to the next
+  int kept = 0;                    // rounds of the team over an item, if what it loads stays in registers from one pass to the next,
+  SymDim kept_elements;            // where an item has at most as many elements as these rounds take; constant: it always has
   bool atomic = false;             // additions to memory happen at once
   bool narrow = false;             // indices fit 32 bits
   std::optional<Tile> tile;

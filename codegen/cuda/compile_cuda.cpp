@@ -1,4 +1,5 @@
-// All kernels of a program are one text and one image, equal ones once. The forms that take one element at a time are an image of their own,
+// All kernels of a program are one text and one image, equal ones once. The forms that take one element at a time are an image of their
+// own,
 // compiled at the first launch that needs it: of a misaligned view, of a size that is no multiple.
 #include "codegen/cuda/compile_cuda.h"
 
@@ -57,7 +58,8 @@ std::shared_ptr<cuda::Image> image_of(const std::vector<std::string>& kernels, c
   static std::mutex mutex;
   static std::map<std::pair<const cuda::CudaDevice*, CacheKey>, std::weak_ptr<cuda::Image>> images;
   std::string source = cuda::translation_unit(kernels);
-  const std::string identity = "framejit " FRAMEJIT_VERSION " CUDA sm_" + std::to_string(options.device->architecture()) + " by " + options.compiler + "\n" + source;
+  const std::string identity = "framejit " FRAMEJIT_VERSION " CUDA sm_" + std::to_string(options.device->architecture()) + " by " +
+      options.compiler + "\n" + source;
   const CacheKey key = llvm::BLAKE3::hash<32>(llvm::ArrayRef(reinterpret_cast<const std::uint8_t*>(identity.data()), identity.size()));
   std::lock_guard lock(mutex);
   std::weak_ptr<cuda::Image>& known = images[{options.device.get(), key}];
@@ -106,7 +108,8 @@ class Texts {
 std::string no_form(const LoweredProgram& program) {
   for (const ProgramStep& step : program.steps) {
     if (step.kind == StepKind::Matmul) return "matrix products of a CUDA device are not taken into compiled programs";
-    if (step.kind == StepKind::Extern) return "library calls on a CUDA device are not taken into compiled programs: " + step.extern_call.callee;
+    if (step.kind == StepKind::Extern) return "library calls on a CUDA device are not taken into compiled programs: " +
+        step.extern_call.callee;
   }
   for (const loop::Kernel& kernel : program.kernels)
     if (std::string reason = cuda::unsupported(kernel, program); !reason.empty()) return reason;

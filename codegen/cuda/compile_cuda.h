@@ -23,7 +23,8 @@ struct CudaOptions {
   bool dump = false;            // keep loops, bindings and texts in Program::text()
 };
 
-/// Null if something in the graph has no CUDA form: `reason` says what, in a sentence for the log. Throws DeviceError if the compiler refuses
+/// Null if something in the graph has no CUDA form: `reason` says what, in a sentence for the log. Throws DeviceError if the compiler
+/// refuses
 /// a text, which is a bug of ours.
 std::unique_ptr<Program> compile_cuda(const Graph& graph, const CudaOptions& options, std::string& reason);
 

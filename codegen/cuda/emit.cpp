@@ -102,7 +102,8 @@ void Emitter::body(const std::vector<Statement>& statements) {
 }
 
 void Emitter::store(const Statement& statement) {
-  const std::string type = element_type(program_.buffers[std::size_t(statement.buffer)].dtype), buffer = "b" + std::to_string(statement.buffer);
+  const std::string type = element_type(program_.buffers[std::size_t(statement.buffer)].dtype), buffer = "b" +
+      std::to_string(statement.buffer);
   const std::string stored = "write<" + type + ">(" + value(statement.value) + ")";
   bool together = in_pack(statement.buffer, statement.address);
   for (const auto& [dynamic, factor] : statement.address.dynamic) together = together && !varies(dynamic);
@@ -118,7 +119,8 @@ void Emitter::store(const Statement& statement) {
 
 void Emitter::add(const Statement& statement) {
   const DType dtype = program_.buffers[std::size_t(statement.buffer)].dtype;
-  const std::string type = element_type(dtype), place = "b" + std::to_string(statement.buffer) + "[" + address(statement.address).name + "]";
+  const std::string type = element_type(dtype), place = "b" + std::to_string(statement.buffer) + "[" +
+      address(statement.address).name + "]";
   const std::string added = value(statement.value);
   const std::string condition = statement.predicate.valid() ? "if (" + value(statement.predicate) + ") " : "";
   if (binding_.atomic) return line(condition + "add_to(&" + place + ", " + added + ");");
@@ -173,7 +175,8 @@ std::pair<std::string, std::string> Emitter::bounds(VarId number) {
   if (!variable.chunk.valid()) return {"0", extent};
   const std::string length = size(variable.chunk_length), begin = fresh("begin"), end = fresh("end");
   line(std::string("const ") + index_type() + " " + begin + " = " + index_name(variable.chunk) + " * " + length + ";");
-  line(std::string("const ") + index_type() + " " + end + " = " + begin + " + " + length + " < " + extent + " ? " + begin + " + " + length + " : " + extent + ";");
+  line(std::string("const ") + index_type() + " " + end + " = " + begin + " + " + length + " < " + extent + " ? " + begin + " + " +
+      length + " : " + extent + ";");
   return {begin, end};
 }
 
@@ -235,14 +238,16 @@ void Emitter::team_nest(const Statement& outermost) {
     open(outside, true);
     inside();
     const std::string last = width > 1 ? name + " + " + std::to_string(width - 1) : name;
-    close("for (" + index + " " + name + " = " + begin + " + rank" + (width > 1 ? " * " + step : "") + "; " + last + " < " + end + "; " + name +
+    close("for (" + index + " " + name + " = " + begin + " + rank" + (width > 1 ? " * " + step : "") + "; " + last + " < " + end +
+        "; " + name +
           " += " + std::to_string(binding_.team * width) + ")");
     if (width > 1 && binding_.ends_apart) {
       // What is left of the last pack, an element a thread.
       const std::string i = index_name(nest[0]);
       open(variables, true);
       body(innermost->body);
-      close("for (" + index + " " + i + " = " + end + " - (" + end + " - " + begin + ") % " + step + " + rank; " + i + " < " + end + "; " + i +
+      close("for (" + index + " " + i + " = " + end + " - (" + end + " - " + begin + ") % " + step + " + rank; " + i + " < " + end +
+          "; " + i +
             " += " + team + ")");
     }
   } else {
@@ -290,14 +295,16 @@ void Emitter::team_scan(const Statement& outermost) {
   FJ_CHECK(begin == "0" && outermost.body[0].kind == StatementKind::Update, "a scan of another form");
   const Statement& step = outermost.body[0];
   const AccumulatorInfo& info = kernel_.accumulators[std::size_t(step.accumulator)];
-  const std::string index = index_type(), team = std::to_string(binding_.team), name = index_name(outermost.variable), number = std::to_string(step.accumulator);
+  const std::string index = index_type(), team = std::to_string(binding_.team), name = index_name(outermost.variable), number =
+      std::to_string(step.accumulator);
   const std::string type = accumulator_type(info), combine = combine_name(info), guard = std::exchange(guard_, "active");
   open(bit(outermost.variable), true);
   line("const bool active = base + rank < " + end + ";");
   line("const " + index + " " + name + " = active ? base + rank : " + end + " - 1;");
   const std::string operand = value(step.value);
   line(type + " total" + number + ";");
-  line("const " + type + " within" + number + " = team_scan<" + combine + ", " + team + ">(active ? " + operand + " : " + neutral(info) + ", " +
+  line("const " + type + " within" + number + " = team_scan<" + combine + ", " + team + ">(active ? " + operand + " : " +
+      neutral(info) + ", " +
        neutral(info) + ", total" + number + ");");
   line("const " + type + " run" + number + " = " + combine + "::combine(acc" + number + ", within" + number + ");");
   line("acc" + number + " = " + combine + "::combine(acc" + number + ", total" + number + ");");
@@ -347,7 +354,8 @@ void Emitter::items() {
     const std::string i = index_name(kernel_.vector_var);
     open(bit(kernel_.vector_var), true);
     body(kernel_.body);
-    close("for (" + index + " " + i + " = " + extent + " - " + extent + " % " + width + " + " + first + "; " + i + " < " + extent + "; " + i +
+    close("for (" + index + " " + i + " = " + extent + " - " + extent + " % " + width + " + " + first + "; " + i + " < " + extent +
+        "; " + i +
           " += " + stride + ")");
   }
 }
@@ -396,14 +404,36 @@ void Emitter::tile_items() {
   close("for (" + index + " item = blockIdx.x; item < " + total(parts) + "; item += gridDim.x)");
 }
 
+/// What an item's rows may not fit in is done again without.
+void Emitter::kept_or_not() {
+  Binding plain = binding_;
+  plain.kept = 0;
+  Emitter without(kernel_, program_, plain);
+  without.open(0, false);
+  without.open(0, false);
+  without.items();
+  const std::string other = without.scopes_[0].text + without.scopes_[1].text;
+  open(0, false);
+  items();
+  const std::string fits = size(binding_.kept_elements) + " <= " +
+      std::to_string(std::int64_t(binding_.kept) * binding_.team * binding_.width);
+  close("if (" + fits + ")");
+  line("else {");
+  scopes_.back().text += other;
+  line("}");
+  symbols_.insert(without.symbols_.begin(), without.symbols_.end());
+  fallible_ = fallible_ || without.fallible_;
+}
+
 KernelText Emitter::run() {
   FJ_CHECK(kernel_.variables.size() <= 64, "too many loops in a kernel");
   open(0, false);
-  if (binding_.tile) {
+  if (binding_.tile)
     tile_items();
-  } else {
+  else if (binding_.kept && !binding_.kept_elements.is_constant())
+    kept_or_not();
+  else
     items();
-  }
   KernelText result;
   result.name = kernel_.name;
   result.fallible = fallible_;
@@ -425,7 +455,9 @@ KernelText Emitter::run() {
                                                                        : "s" + std::to_string(parameter.number);
     signature += (signature.empty() ? "" : ", ") + parameter.type + " " + name;
   }
-  result.source = "extern \"C\" __global__ void __launch_bounds__(" + std::to_string(binding_.threads) + ") " + kernel_.name + "(" + signature + ") {\n" +
+  // Three quarters of a processor's threads at once are enough, which leaves 40 registers: left to itself ptxas spills to keep to 32.
+  result.source = "extern \"C\" __global__ void __launch_bounds__(" + std::to_string(binding_.threads) + ", " +
+      std::to_string(1536 / binding_.threads) + ") " + kernel_.name + "(" + signature + ") {\n" +
                   scopes_[0].text + "}\n";
   return result;
 }

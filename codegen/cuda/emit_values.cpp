@@ -79,7 +79,8 @@ std::string register_type(DType dtype) {
 }
 
 std::string Emitter::size(const SymDim& dim) {
-  if (const auto constant = dim.constant()) return std::to_string(*constant) + (binding_.narrow || std::llabs(*constant) < INT32_MAX ? "" : "ll");
+  if (const auto constant = dim.constant()) return std::to_string(*constant) + (binding_.narrow || std::llabs(*constant) < INT32_MAX
+      ? "" : "ll");
   std::string sum;
   for (const SymDim::Term& term : dim.terms()) {
     std::string product;

@@ -72,6 +72,7 @@ class Emitter {
   void reduce_over_team(const std::vector<loop::Statement>& statements);
   void items();
   void tile_items();
+  void kept_or_not();
   /// One of several loops that run as one.
   struct Part {
     std::string index, count;

@@ -71,7 +71,8 @@ template <class T> FJ_INLINE float rounded(float x) { return Rounding<T>::round(
 /// Neighbouring elements that are loaded and stored at once.
 template <class T, int count> struct alignas(sizeof(T) * count > 16 ? 16 : sizeof(T) * count) Pack { T at[count]; };
 template <int count, class T> FJ_INLINE Pack<T, count> load_pack(const T* from) { return *reinterpret_cast<const Pack<T, count>*>(from); }
-template <int count, class T> FJ_INLINE void store_pack(T* to, const Pack<T, count>& pack) { *reinterpret_cast<Pack<T, count>*>(to) = pack; }
+template <int count, class T> FJ_INLINE void store_pack(T* to, const Pack<T, count>& pack) { *reinterpret_cast<Pack<T, count>*>(to) =
+    pack; }
 
 // ---- types in registers
 
@@ -88,7 +89,8 @@ template <> struct Limits<bool> { static FJ_INLINE bool lowest() { return false;
 template <> struct Limits<float> {
   static FJ_INLINE float lowest() { return float_of(0xff800000u); } static FJ_INLINE float largest() { return float_of(0x7f800000u); } };
 template <> struct Limits<double> {
-  static FJ_INLINE double lowest() { return double_of(0xfff0000000000000ull); } static FJ_INLINE double largest() { return double_of(0x7ff0000000000000ull); } };
+  static FJ_INLINE double lowest() { return double_of(0xfff0000000000000ull);
+      } static FJ_INLINE double largest() { return double_of(0x7ff0000000000000ull); } };
 
 // ---- arithmetic: integers wrap, booleans are sets of one element
 
@@ -114,7 +116,8 @@ FJ_INLINE double fused(double a, double b, double c) { return ::fma(a, b, c); }
 
 // CUDA's own functions: what the array libraries call on the device too.
 #define FJ_MATH1(name) FJ_INLINE float name(float x) { return ::name##f(x); } FJ_INLINE double name(double x) { return ::name(x); }
-#define FJ_MATH2(name) FJ_INLINE float name(float x, float y) { return ::name##f(x, y); } FJ_INLINE double name(double x, double y) { return ::name(x, y); }
+#define FJ_MATH2(name) FJ_INLINE float name(float x, float y) { return ::name##f(x, y); } FJ_INLINE double name(double x, \
+    double y) { return ::name(x, y); }
 FJ_MATH1(sqrt) FJ_MATH1(exp) FJ_MATH1(exp2) FJ_MATH1(expm1) FJ_MATH1(log) FJ_MATH1(log2) FJ_MATH1(log10) FJ_MATH1(log1p)
 FJ_MATH1(sin) FJ_MATH1(cos) FJ_MATH1(tan) FJ_MATH1(asin) FJ_MATH1(acos) FJ_MATH1(atan) FJ_MATH1(sinh) FJ_MATH1(cosh) FJ_MATH1(tanh)
 FJ_MATH1(asinh) FJ_MATH1(acosh) FJ_MATH1(atanh) FJ_MATH1(erf) FJ_MATH1(floor) FJ_MATH1(ceil) FJ_MATH1(rint) FJ_MATH1(trunc) FJ_MATH1(fabs)
@@ -224,7 +227,8 @@ FJ_INLINE bool power(bool base, bool exponent) { return base || !exponent; }
 FJ_INLINE float power(float base, float exponent) { return pow(base, exponent); }
 FJ_INLINE double power(double base, double exponent) { return pow(base, exponent); }
 
-/// An index into a dimension of `size`: negative ones count from the end. What is outside is reported where it counts, and is not to be used.
+/// An index into a dimension of `size`: negative ones count from the end. What is outside is reported where it counts, and is not to be
+/// used.
 FJ_INLINE i64 checked_index(i64 index, i64 size, bool counts, u32* status) {
   const i64 wrapped = index < 0 ? index + size : index;
   if (counts && u64(wrapped) >= u64(size)) report(status, kIndexOutOfRange);
@@ -236,7 +240,8 @@ FJ_INLINE i64 checked_index(i64 index, i64 size, bool counts, u32* status) {
 template <class T, class F> struct Conversion {
   static FJ_INLINE typename In<T>::Register of(typename In<F>::Register x) { return typename In<T>::Register(x); }
 };
-template <class F> struct Conversion<boolean, F> { static FJ_INLINE bool of(typename In<F>::Register x) { return x != typename In<F>::Register(0); } };
+template <class F> struct Conversion<boolean, F> { static FJ_INLINE bool of(typename In<F>::Register x) { return x !=
+    typename In<F>::Register(0); } };
 template <class F> struct Conversion<f16, F> { static FJ_INLINE float of(typename In<F>::Register x) { return rounded<f16>(float(x)); } };
 template <class F> struct Conversion<bf16, F> { static FJ_INLINE float of(typename In<F>::Register x) { return rounded<bf16>(float(x)); } };
 /// On its way to a half type: to float with ties and losses marked in the last bit, so that the second rounding is the only one.
@@ -283,7 +288,8 @@ FJ_INLINE u64 shuffle_down(u64 x, int distance) { return __shfl_down_sync(FJ_WAR
 FJ_INLINE float shuffle_down(float x, int distance) { return __shfl_down_sync(FJ_WARP, x, distance); }
 FJ_INLINE double shuffle_down(double x, int distance) { return __shfl_down_sync(FJ_WARP, x, distance); }
 template <class T> FJ_INLINE T shuffle_down(T x, int distance) { return T(__shfl_down_sync(FJ_WARP, int(x), distance)); }
-template <class T> FJ_INLINE Found<T> shuffle_down(Found<T> x, int distance) { return found(shuffle_down(x.value, distance), shuffle_down(x.index, distance)); }
+template <class T> FJ_INLINE Found<T> shuffle_down(Found<T> x, int distance) { return found(shuffle_down(x.value, distance),
+    shuffle_down(x.index, distance)); }
 template <class T> FJ_INLINE T shuffle_up(T x, int distance) { return T(__shfl_up_sync(FJ_WARP, x, distance)); }
 FJ_INLINE int shuffle_from(int x, int lane) { return __shfl_sync(FJ_WARP, x, lane); }
 FJ_INLINE u32 shuffle_from(u32 x, int lane) { return __shfl_sync(FJ_WARP, x, lane); }
@@ -292,7 +298,8 @@ FJ_INLINE u64 shuffle_from(u64 x, int lane) { return __shfl_sync(FJ_WARP, x, lan
 FJ_INLINE float shuffle_from(float x, int lane) { return __shfl_sync(FJ_WARP, x, lane); }
 FJ_INLINE double shuffle_from(double x, int lane) { return __shfl_sync(FJ_WARP, x, lane); }
 template <class T> FJ_INLINE T shuffle_from(T x, int lane) { return T(__shfl_sync(FJ_WARP, int(x), lane)); }
-template <class T> FJ_INLINE Found<T> shuffle_from(Found<T> x, int lane) { return found(shuffle_from(x.value, lane), shuffle_from(x.index, lane)); }
+template <class T> FJ_INLINE Found<T> shuffle_from(Found<T> x, int lane) { return found(shuffle_from(x.value, lane),
+    shuffle_from(x.index, lane)); }
 
 /// The partial results of a team's threads as one, which all of them get: lanes by halves, then warps in order. A fixed order.
 template <class Combine, int threads, class T> FJ_INLINE T team_reduce(T value) {

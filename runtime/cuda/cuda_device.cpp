@@ -36,7 +36,8 @@ class CudaRun : public DeviceRun {
     bool wide = code.single.name.empty();
     if (!wide) {
       wide = std::all_of(code.packed_buffers.begin(), code.packed_buffers.end(), [&](int buffer) { return is_aligned(buffers[buffer]); }) &&
-             std::all_of(code.multiples.begin(), code.multiples.end(), [&](const SymDim& size) { return size.evaluate(symbols) % code.wide.width == 0; });
+             std::all_of(code.multiples.begin(), code.multiples.end(),
+                 [&](const SymDim& size) { return size.evaluate(symbols) % code.wide.width == 0; });
     }
     const KernelForm& form = wide ? code.wide : code.single;
     std::int64_t items = 1;

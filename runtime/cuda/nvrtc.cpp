@@ -64,7 +64,8 @@ Nvrtc::Nvrtc(const std::vector<std::string>& folders) {
                    find(library, "nvrtcCreateProgram", functions->create) && find(library, "nvrtcDestroyProgram", functions->destroy) &&
                    find(library, "nvrtcCompileProgram", functions->compile) && find(library, "nvrtcGetCUBINSize", functions->cubin_size) &&
                    find(library, "nvrtcGetCUBIN", functions->cubin) &&
-                   find(library, "nvrtcGetPTXSize", functions->ptx_size) && find(library, "nvrtcGetPTX", functions->ptx) && find(library, "nvrtcGetProgramLogSize", functions->log_size) &&
+                   find(library, "nvrtcGetPTXSize", functions->ptx_size) && find(library, "nvrtcGetPTX", functions->ptx) &&
+                       find(library, "nvrtcGetProgramLogSize", functions->log_size) &&
                    find(library, "nvrtcGetProgramLog", functions->log);
   if (!all) {
     missing_ = "no CUDA kernels can be compiled: " + library.opened() + " lacks functions that are needed; install version 12 or later";
@@ -89,9 +90,11 @@ Compiled Nvrtc::compile(std::string_view source, int architecture, bool figures)
     result.error = std::string(what) + ": " + functions_->error_string(code);
     return true;
   };
-  if (failed(functions_->create(&program, std::string(source).c_str(), "kernel.cu", 0, nullptr, nullptr), "nvrtcCreateProgram")) return result;
+  if (failed(functions_->create(&program, std::string(source).c_str(), "kernel.cu", 0, nullptr, nullptr),
+      "nvrtcCreateProgram")) return result;
   const std::string arch = "-arch=sm_" + std::to_string(architecture);
-  const char* const options[] = {arch.c_str(), "-std=c++17", "--fmad=false", "--prec-div=true", "--prec-sqrt=true", "--ftz=false", "-default-device"};
+  const char* const options[] = {arch.c_str(), "-std=c++17", "--fmad=false", "--prec-div=true", "--prec-sqrt=true", "--ftz=false",
+      "-default-device"};
   const int code = functions_->compile(program, int(std::size(options)), options);
   std::size_t size = 0;
   if (functions_->log_size(program, &size) == 0 && size > 1) {

@@ -1,4 +1,5 @@
-// From a graph to calls of the driver: order, streams, contexts, which form is launched, what is waited for, and what is said when it fails.
+// From a graph to calls of the driver: order, streams, contexts, which form is launched, what is waited for, and what is said when it
+// fails.
 #include <cstring>
 
 #include "graph_ir/parse.h"
@@ -77,7 +78,8 @@ graph @f(%x: f32[s0, s1]) where s0 >= 0, s1 >= 0 {
     const Outcome outcome = run_program(*program, graph, inputs, {5, columns});
     ASSERT_EQ(outcome.status, kOk) << outcome.error;
     EXPECT_TRUE(close(outcome.results[0], expected(graph, inputs, {5, columns})[0], 0));
-    EXPECT_NE(fake.calls[fake.calls.size() - 2].find(columns == 64 ? "launch kernel0" : "launch single0"), std::string::npos) << fake.calls[fake.calls.size() - 2];
+    EXPECT_NE(fake.calls[fake.calls.size() - 2].find(columns == 64 ? "launch kernel0" : "launch single0"),
+        std::string::npos) << fake.calls[fake.calls.size() - 2];
   }
   EXPECT_EQ(fake.compiled, 2);
 }
@@ -100,7 +102,8 @@ TEST(CudaDriver, a_program_that_can_fail_waits_once_for_its_status) {
   ASSERT_TRUE(program) << reason;
   const DenseArray x = sample(DType::F32, {50, 64}, 1);
   EXPECT_EQ(run_program(*program, graph, {x, numbers({0, 1, 2, 3, -50, 49, 6, 7, 8})}, {}).status, kOk);
-  EXPECT_EQ(fake.calls, (Calls{"push 101", "set on 701", "load", "function kernel0", "launch kernel0 of 1 x 256 on 701", "copy on 701", "wait for 701", "pop"}));
+  EXPECT_EQ(fake.calls, (Calls{"push 101", "set on 701", "load", "function kernel0", "launch kernel0 of 1 x 256 on 701", "copy on 701",
+      "wait for 701", "pop"}));
   EXPECT_EQ(run_program(*program, graph, {x, numbers({0, 1, 2, 3, 50, 5, 6, 7, 8})}, {}).status, kIndexOutOfRange);
 }
 
@@ -121,7 +124,8 @@ graph @f(%x: f32[50], %i: i64[50]) {
   ASSERT_EQ(done.status, kOk);
   EXPECT_EQ(done.results.back().scalar(0), x.scalar(3));
   const auto wait = std::find(fake.calls.begin(), fake.calls.end(), "wait for 701");
-  EXPECT_TRUE(std::any_of(wait, fake.calls.end(), [](const std::string& call) { return call.starts_with("launch"); })) << "the input is written after the wait";
+  EXPECT_TRUE(std::any_of(wait, fake.calls.end(), [](const std::string& call) { return call.starts_with("launch");
+      })) << "the input is written after the wait";
   indices[7] = 50;
   const Outcome failed = run_program(*program, graph, {x, numbers(indices)}, {});
   EXPECT_EQ(failed.status, kIndexOutOfRange);
@@ -138,7 +142,8 @@ TEST(CudaDriver, an_error_names_the_kernel_and_the_line_and_leaves_the_context) 
   const Case cases[] = {
       {"push", "CUDA error 700 (an illegal memory access was encountered) making device 1 current", {"push 101"}},
       {"load", "CUDA error 700 (an illegal memory access was encountered) loading kernel0 (model.py:41)", {"push 101", "load", "pop"}},
-      {"function", "CUDA error 700 (an illegal memory access was encountered) finding kernel0 (model.py:41)", {"push 101", "load", "function kernel0", "pop"}},
+      {"function", "CUDA error 700 (an illegal memory access was encountered) finding kernel0 (model.py:41)", {"push 101", "load",
+          "function kernel0", "pop"}},
       {"launch", "CUDA error 700 (an illegal memory access was encountered) launching kernel0 (model.py:41)",
        {"push 101", "load", "function kernel0", "launch kernel0 of 5 x 256 on 701", "pop"}},
   };
@@ -188,7 +193,8 @@ TEST(CudaDriver, what_has_no_form_is_said) {
   std::string reason;
   EXPECT_FALSE(compile_cuda(parse("graph @f(%x: c64[8]) {\n  %0 = add %x, %x : c64[8]\n  return %0\n}"), fake.options(), reason));
   EXPECT_EQ(reason, "complex numbers have no CUDA kernels");
-  EXPECT_FALSE(compile_cuda(parse("graph @f(%x: f32[512, 512]) {\n  %0 = matmul %x, %x : f32[512, 512]\n  return %0\n}"), fake.options(), reason));
+  EXPECT_FALSE(compile_cuda(parse("graph @f(%x: f32[512, 512]) {\n  %0 = matmul %x, %x : f32[512, 512]\n  return %0\n}"),
+      fake.options(), reason));
   EXPECT_EQ(reason, "matrix products of a CUDA device are not taken into compiled programs");
 }
 

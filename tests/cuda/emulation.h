@@ -19,7 +19,7 @@
 #define __device__
 #define __forceinline__ inline
 #define __shared__ static
-#define __launch_bounds__(threads)
+#define __launch_bounds__(threads, blocks)
 
 namespace emulation {
 
@@ -108,7 +108,8 @@ inline unsigned long long exchange(Shuffle shuffle, unsigned long long value, in
     for (int lane = 0; lane < 32; ++lane) {
       const Thread& there = block.threads[warp * 32 + unsigned(lane)];
       if (there.shuffle != shuffle) block.error = "the lanes of a warp are at different shuffles";
-      const int from = there.shuffle == Shuffle::Down ? lane + there.argument : there.shuffle == Shuffle::Up ? lane - there.argument : there.argument;
+      const int from = there.shuffle == Shuffle::Down ? lane + there.argument : there.shuffle == Shuffle::Up ? lane - there.argument
+          : there.argument;
       results[lane] = block.threads[warp * 32 + unsigned(from < 0 || from > 31 ? lane : from)].value;
     }
     for (int lane = 0; lane < 32; ++lane) block.threads[warp * 32 + unsigned(lane)].value = results[lane];
@@ -172,7 +173,8 @@ inline void launch(unsigned threads, void (*kernel)(void*), void* arguments) {
       if (block.error) break;
     }
     if (!block.error && block.done != threads)
-      block.error = block.done + block.at_barrier.size() < threads ? "a shuffle that not all lanes of a warp reach" : "a barrier that not all threads of a block reach";
+      block.error = block.done + block.at_barrier.size() < threads ? "a shuffle that not all lanes of a warp reach"
+          : "a barrier that not all threads of a block reach";
     if (block.error) error = block.error;
     if (error) return;
   }
@@ -196,8 +198,10 @@ void (*const emulation_uses[])() = {reinterpret_cast<void (*)()>(emulation_set),
 #define gridDim emulation::grid_size
 
 inline void __syncthreads() { emulation::barrier(); }
-template <class T> T __shfl_down_sync(unsigned, T value, int distance) { return emulation::shuffled(emulation::Shuffle::Down, value, distance); }
-template <class T> T __shfl_up_sync(unsigned, T value, int distance) { return emulation::shuffled(emulation::Shuffle::Up, value, distance); }
+template <class T> T __shfl_down_sync(unsigned, T value, int distance) { return emulation::shuffled(emulation::Shuffle::Down, value,
+    distance); }
+template <class T> T __shfl_up_sync(unsigned, T value, int distance) { return emulation::shuffled(emulation::Shuffle::Up, value,
+    distance); }
 template <class T> T __shfl_sync(unsigned, T value, int lane) { return emulation::shuffled(emulation::Shuffle::From, value, lane); }
 template <class T> T atomicAdd(T* to, T value) { const T old = *to; *to = T(old + value); return old; }
 inline unsigned atomicOr(unsigned* to, unsigned bits) { const unsigned old = *to; *to |= bits; return old; }

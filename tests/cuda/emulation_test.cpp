@@ -74,7 +74,8 @@ TEST(Emulation, finds_a_barrier_that_only_some_threads_reach) {
 }
 
 TEST(Emulation, finds_a_shuffle_that_only_some_lanes_reach) {
-  const PlantedResult result = sums_with(text, "if (threads == 32)", "if (threadIdx.x % 32 < 7) value = shuffle_from(value, 0);\n  if (threads == 32)");
+  const PlantedResult result = sums_with(text, "if (threads == 32)",
+      "if (threadIdx.x % 32 < 7) value = shuffle_from(value, 0);\n  if (threads == 32)");
   EXPECT_EQ(result.error, "a shuffle that not all lanes of a warp reach");
 }
 

@@ -32,7 +32,7 @@ struct Function {
 
 /// For every kernel of the text a function that takes what cuLaunchKernel is given.
 std::string entrances(const std::string& source) {
-  static const std::regex kernel(R"(extern "C" __global__ void __launch_bounds__\((\d+)\) (\w+)\(([^)]*)\) \{)");
+  static const std::regex kernel(R"(extern "C" __global__ void __launch_bounds__\((\d+), \d+\) (\w+)\(([^)]*)\) \{)");
   std::string out;
   for (std::sregex_iterator at(source.begin(), source.end(), kernel), end; at != end; ++at) {
     const std::string threads = (*at)[1], name = (*at)[2], parameters = (*at)[3];
@@ -47,8 +47,10 @@ std::string entrances(const std::string& source) {
       ++number;
       from = to + 2;
     }
-    out += "extern \"C\" void " + name + "_entrance(void** parameters, unsigned blocks) {\n  using namespace fj;\n  emulation::blocks = blocks;\n" +
-           "  emulation::launch(" + threads + ", [](void* context) { void** p = static_cast<void**>(context); " + name + "(" + call + "); }, parameters);\n}\n";
+    out += "extern \"C\" void " + name +
+        "_entrance(void** parameters, unsigned blocks) {\n  using namespace fj;\n  emulation::blocks = blocks;\n" +
+           "  emulation::launch(" + threads + ", [](void* context) { void** p = static_cast<void**>(context); " + name + "(" + call +
+               "); }, parameters);\n}\n";
   }
   return out;
 }
@@ -85,10 +87,12 @@ FakeDriver::FakeDriver() {
     *function = new Function{name, reinterpret_cast<Run>(image[std::string(name) + "_entrance"])};
     return done("function", std::string("function ") + name);
   };
-  table_.launch = [](void* function, unsigned x, unsigned y, unsigned z, unsigned threads, unsigned, unsigned, unsigned, void* stream, void** parameters, void**) {
+  table_.launch = [](void* function, unsigned x, unsigned y, unsigned z, unsigned threads, unsigned, unsigned, unsigned, void* stream,
+      void** parameters, void**) {
     const auto& found = *static_cast<const Function*>(function);
     EXPECT_TRUE(found.run && y == 1 && z == 1);
-    const int code = done("launch", "launch " + found.name + " of " + std::to_string(x) + " x " + std::to_string(threads) + " on " + hexadecimal(stream));
+    const int code = done("launch", "launch " + found.name + " of " + std::to_string(x) + " x " + std::to_string(threads) + " on " +
+        hexadecimal(stream));
     if (!code) found.run(parameters, x);
     return code;
   };

@@ -24,7 +24,8 @@ LoweredProgram lowered(const Graph& graph) {
   return program;
 }
 
-CudaKernel cuda_kernel(const loop::Kernel& kernel, const LoweredProgram& program, const std::string& name, std::vector<int>* buffers = nullptr) {
+CudaKernel cuda_kernel(const loop::Kernel& kernel, const LoweredProgram& program, const std::string& name, std::vector<int>* buffers =
+    nullptr) {
   IsolatedKernel alone = isolate(kernel, program, name);
   CudaKernel result;
   if (buffers) *buffers = alone.buffers;
@@ -72,7 +73,8 @@ std::vector<CudaKernel> cuda_kernels(const Graph& graph, const std::string& pref
 Emulated::Emulated(const std::string& source) {
   const std::string place = folder(), text = place + "/kernels.cpp", object = place + "/kernels.so", log = place + "/log";
   std::ofstream(text) << "#include \"" FJ_TEST_SOURCE "/tests/cuda/emulation.h\"\n" << source;
-  const std::string command = std::string(FJ_TEST_COMPILER) + " -std=c++17 -O0 -w -fPIC -shared -ffp-contract=off -o " + object + " " + text + " 2> " + log;
+  const std::string command = std::string(FJ_TEST_COMPILER) + " -std=c++17 -O0 -w -fPIC -shared -ffp-contract=off -o " + object + " " +
+      text + " 2> " + log;
   const int status = std::system(command.c_str());
   if (status == 0) handle_ = dlopen(object.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!handle_) {
@@ -121,7 +123,8 @@ std::string size_text(const SymDim& dim) {
 }
 
 std::string launch_of(const CudaKernel::Form& form) {
-  return "emulation::launch(" + std::to_string(form.binding.threads) + ", [](void* context) { All& all = *static_cast<All*>(context); " + form.text.name + "(" +
+  return "emulation::launch(" + std::to_string(form.binding.threads) +
+      ", [](void* context) { All& all = *static_cast<All*>(context); " + form.text.name + "(" +
          arguments(form.text) + "); }, &all);\n";
 }
 
@@ -131,7 +134,8 @@ std::string emulated_launch(const CudaKernel& kernel) {
   const CudaKernel::Form& wide = kernel.forms[0];
   std::string condition = "!emulation::one_at_a_time";
   for (int buffer : wide.binding.packed_buffers) condition += " && emulation::aligned(buffers[" + std::to_string(buffer) + "])";
-  for (const SymDim& size : wide.binding.multiples) condition += " && " + size_text(size) + " % " + std::to_string(wide.binding.width) + " == 0";
+  for (const SymDim& size : wide.binding.multiples) condition += " && " + size_text(size) + " % " +
+      std::to_string(wide.binding.width) + " == 0";
   std::string body;
   if (kernel.forms.size() == 1)
     body = "  " + launch_of(wide);
@@ -139,7 +143,8 @@ std::string emulated_launch(const CudaKernel& kernel) {
     body = "  if (" + condition + ") { ++emulation::packed_launches; " + launch_of(wide) + "  } else " + launch_of(kernel.forms[1]);
   return "extern \"C\" unsigned " + wide.text.name + "_run(char* const* buffers, const long* symbols, long, long, char*) {\n"
          "  using namespace fj;\n"
-         "  struct All { char* const* buffers; const long* symbols; unsigned status; } all{buffers, symbols, 0};\n" + body + "  return all.status;\n}\n";
+         "  struct All { char* const* buffers; const long* symbols; unsigned status; } all{buffers, symbols, 0};\n" + body +
+             "  return all.status;\n}\n";
 }
 
 void Suite::add(std::string description, const std::string& graph, std::vector<DenseArray> inputs, Check check) {
@@ -204,7 +209,8 @@ void Suite::run() {
       if (status) continue;
       ASSERT_EQ(outcome.results.size(), expected.size());
       for (std::size_t i = 0; i < expected.size(); ++i)
-        ASSERT_TRUE(close(outcome.results[i], expected[i], entry.check.ulps, entry.check.scale)) << "result " << i << " in round " << round << "\n" << dump();
+        ASSERT_TRUE(close(outcome.results[i], expected[i], entry.check.ulps,
+            entry.check.scale)) << "result " << i << " in round " << round << "\n" << dump();
     }
   }
 }

@@ -1,5 +1,6 @@
-// Every kernel of the patterns compiled for two architectures, with what the machine code says: no memory of a thread's own, registers within
-// the pattern's budget, and accesses of 16 bytes where the binding promises them.
+// Every kernel of the patterns compiled for two architectures, with what the machine code says: registers and memory of a thread's own
+// within the
+// pattern's budget, and accesses of 16 bytes where the binding promises them.
 #include <regex>
 
 #include "runtime/cuda/nvrtc.h"
@@ -50,7 +51,7 @@ TEST(Nvrtc, says_what_is_wrong_with_a_text) {
 TEST(Nvrtc, compiles_every_pattern_within_its_budget) {
   NEEDS_NVRTC();
   struct Text {
-    int registers;
+    int registers, local_bytes;
     const CudaKernel::Form form;
   };
   std::vector<Text> texts;
@@ -59,7 +60,7 @@ TEST(Nvrtc, compiles_every_pattern_within_its_budget) {
     for (const CudaKernel& kernel : cuda_kernels(parsed(pattern), "p" + std::to_string(texts.size()) + "_"))
       for (const CudaKernel::Form& form : kernel.forms) {
         sources.push_back(form.text.source);
-        texts.push_back({pattern.registers, form});
+        texts.push_back({pattern.registers, pattern.local_bytes, form});
       }
   for (int architecture : {80, 90}) {
     const cuda::Compiled compiled = nvrtc().compile(cuda::translation_unit(sources), architecture, true);
@@ -67,10 +68,9 @@ TEST(Nvrtc, compiles_every_pattern_within_its_budget) {
     for (const Text& text : texts) {
       const std::string& name = text.form.text.name;
       const cuda::KernelFigures figures = cuda::kernel_figures(compiled.cubin, name);
-      // Another architecture has another idea of how far to unroll.
-      EXPECT_LE(figures.registers, text.registers + (architecture == 90 ? 8 : 0)) << "sm_" << architecture << "\n" << text.form.text.source;
+      EXPECT_LE(figures.registers, text.registers) << "sm_" << architecture << "\n" << text.form.text.source;
       EXPECT_GT(figures.registers, 0) << name;
-      EXPECT_EQ(figures.local_bytes, 0) << "sm_" << architecture << "\n" << text.form.text.source;
+      EXPECT_LE(figures.local_bytes, text.local_bytes) << "sm_" << architecture << "\n" << text.form.text.source;
       const int packs = count(text.form.text.source, "load_pack<") + count(text.form.text.source, "store_pack(");
       EXPECT_GE(wide_accesses(compiled.ptx, name), packs) << text.form.text.source;
     }

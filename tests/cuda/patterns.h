@@ -12,7 +12,8 @@ struct Pattern {
   std::vector<DenseArray> inputs;
   Check check = {};
   std::vector<std::int64_t> hints = {};  // of the graph's symbols
-  int registers = 32;                    // a thread may use so many, and no memory of its own
+  int registers = 40;                    // a thread may use so many,
+  int local_bytes = 0;                   // and so much memory of its own
 };
 
 std::vector<Pattern> patterns();

@@ -8,7 +8,8 @@ TEST(CudaPatterns, are_bound_as_they_should_be) {
   for (const Pattern& pattern : patterns()) {
     std::string all;
     for (const CudaKernel& kernel : cuda_kernels(parsed(pattern), "k")) all += cuda::text(kernel.kernel, kernel.forms[0].binding);
-    for (const std::string& part : pattern.bound) EXPECT_NE(all.find(part), std::string::npos) << pattern.name << ": no `" << part << "` in\n" << all;
+    for (const std::string& part : pattern.bound) EXPECT_NE(all.find(part),
+        std::string::npos) << pattern.name << ": no `" << part << "` in\n" << all;
   }
 }
 
