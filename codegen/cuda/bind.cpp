@@ -246,9 +246,10 @@ Binding bind(const Kernel& kernel, const LoweredProgram& program, int widest) {
   std::vector<Statement> loops;
   bool adds = false, atomic = true;
   visit_statements(kernel.body, [&](const Statement& statement) {
-    if (statement.kind != StatementKind::Add) return;
+    if (statement.kind != StatementKind::Add && statement.kind != StatementKind::Put) return;
     adds = true;
-    atomic = atomic && adds_at_once(program.buffers[std::size_t(statement.buffer)].dtype);
+    // Of what is put in one place the last counts.
+    atomic = atomic && statement.kind == StatementKind::Add && adds_at_once(program.buffers[std::size_t(statement.buffer)].dtype);
   });
   const auto nests = team_nests(kernel);
   if (adds) {

@@ -30,25 +30,31 @@ constexpr std::uint32_t kCubin = 16;
 
 class TextImage : public cuda::Image {
  public:
-  TextImage(std::string source, CacheKey key, CudaOptions options) : source_(std::move(source)), key_(key), options_(std::move(options)) {}
+  // Not the device: it keeps its images.
+  TextImage(std::string source, CacheKey key, const CudaOptions& options)
+      : source_(std::move(source)), key_(key), compile_(options.compile), architecture_(options.device->architecture()),
+        cache_folder_(options.cache_bytes > 0 ? options.cache_folder : ""), cache_bytes_(std::uint64_t(options.cache_bytes)) {}
 
   const std::string& code() override {
     std::lock_guard lock(mutex_);
     if (!code_.empty()) return code_;
-    DiskCache* cache = options_.cache_folder.empty() || options_.cache_bytes <= 0 ? nullptr : &DiskCache::in(options_.cache_folder);
+    DiskCache* cache = cache_folder_.empty() ? nullptr : &DiskCache::in(cache_folder_);
     if (cache)
       if (auto entry = cache->find(key_); entry && entry->tier == kCubin) return code_ = std::move(entry->object);
-    cuda::Compiled compiled = options_.compile(source_, options_.device->architecture());
+    cuda::Compiled compiled = compile_(source_, architecture_);
     if (!compiled.error.empty()) throw DeviceError("a CUDA kernel does not compile: " + compiled.error + "\n" + compiled.log);
     code_ = std::move(compiled.cubin);
-    if (cache) cache->store(key_, {kCubin, code_}, std::uint64_t(options_.cache_bytes));
+    if (cache) cache->store(key_, {kCubin, code_}, cache_bytes_);
     return code_;
   }
 
  private:
   const std::string source_;
   const CacheKey key_;
-  const CudaOptions options_;
+  const std::function<cuda::Compiled(std::string_view, int)> compile_;
+  const int architecture_;
+  const std::string cache_folder_;
+  const std::uint64_t cache_bytes_;
   std::mutex mutex_;
   std::string code_;
 };
@@ -108,8 +114,9 @@ class Texts {
 std::string no_form(const LoweredProgram& program) {
   for (const ProgramStep& step : program.steps) {
     if (step.kind == StepKind::Matmul) return "matrix products of a CUDA device are not taken into compiled programs";
-    if (step.kind == StepKind::Extern) return "library calls on a CUDA device are not taken into compiled programs: " +
-        step.extern_call.callee;
+    if (step.kind == StepKind::Extern)
+      return "library calls on a CUDA device are not taken into compiled programs: " + step.extern_call.callee;
+    if (step.kind != StepKind::Kernel) return "a step of the program is not made for CUDA devices";
   }
   for (const loop::Kernel& kernel : program.kernels)
     if (std::string reason = cuda::unsupported(kernel, program); !reason.empty()) return reason;

@@ -23,7 +23,7 @@ std::string accumulator_type(const AccumulatorInfo& info) {
 
 void note_stores(const std::vector<Statement>& body, std::set<int>& buffers) {
   for (const Statement& statement : body) {
-    if (statement.kind == StatementKind::Store || statement.kind == StatementKind::Add) buffers.insert(statement.buffer);
+    if (is_store(statement.kind)) buffers.insert(statement.buffer);
     note_stores(statement.body, buffers);
   }
 }
@@ -96,7 +96,7 @@ void Emitter::body(const std::vector<Statement>& statements) {
       case StatementKind::Initialise: initialise(statement.accumulator); break;
       case StatementKind::Update: update(statement); break;
       case StatementKind::Store: store(statement); break;
-      case StatementKind::Add: add(statement); break;
+      case StatementKind::Add: case StatementKind::Put: put(statement); break;
     }
   }
 }
@@ -117,12 +117,13 @@ void Emitter::store(const Statement& statement) {
   line((guard_.empty() ? "" : "if (" + guard_ + ") ") + buffer + "[" + address(statement.address).name + "] = " + stored + ";");
 }
 
-void Emitter::add(const Statement& statement) {
+void Emitter::put(const Statement& statement) {
   const DType dtype = program_.buffers[std::size_t(statement.buffer)].dtype;
   const std::string type = element_type(dtype), place = "b" + std::to_string(statement.buffer) + "[" +
       address(statement.address).name + "]";
   const std::string added = value(statement.value);
   const std::string condition = statement.predicate.valid() ? "if (" + value(statement.predicate) + ") " : "";
+  if (statement.kind == StatementKind::Put) return line(condition + place + " = write<" + type + ">(" + added + ");");
   if (binding_.atomic) return line(condition + "add_to(&" + place + ", " + added + ");");
   const std::string sum = "add(read(" + place + "), " + added + ")";
   const bool half = dtype == DType::F16 || dtype == DType::BF16;

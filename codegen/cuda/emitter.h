@@ -62,7 +62,7 @@ class Emitter {
   // ---- statements (emit.cpp)
   void body(const std::vector<loop::Statement>& statements);
   void store(const loop::Statement& statement);
-  void add(const loop::Statement& statement);
+  void put(const loop::Statement& statement);
   void initialise(int accumulator);
   void update(const loop::Statement& statement);
   void serial_loop(const loop::Statement& statement);

@@ -29,6 +29,7 @@ struct Function {
   std::string name;
   Run run;
 };
+std::vector<std::unique_ptr<Function>> functions;
 
 /// For every kernel of the text a function that takes what cuLaunchKernel is given.
 std::string entrances(const std::string& source) {
@@ -84,7 +85,8 @@ FakeDriver::FakeDriver() {
   };
   table_.function = [](void** function, void* module, const char* name) {
     const auto& image = *static_cast<const Emulated*>(module);
-    *function = new Function{name, reinterpret_cast<Run>(image[std::string(name) + "_entrance"])};
+    functions.push_back(std::make_unique<Function>(Function{name, reinterpret_cast<Run>(image[std::string(name) + "_entrance"])}));
+    *function = functions.back().get();
     return done("function", std::string("function ") + name);
   };
   table_.launch = [](void* function, unsigned x, unsigned y, unsigned z, unsigned threads, unsigned, unsigned, unsigned, void* stream,
