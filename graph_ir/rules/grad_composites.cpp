@@ -240,8 +240,8 @@ void Clamp(Derivation& d) {
   }
 }
 
-/// axis. Kept: the position of the extremum, the axis dropped: it alone has the derivative. Nothing kept: over `axes` (not
-/// given: all), and elements that are equal (or NaN, where one is) share it.
+/// axis, or axes. Kept: the position of the extremum (of several axes counted row by row, in any dtype), the axes dropped: it alone has
+/// the derivative. Nothing kept: over `axes` (not given: all), and elements that are equal (or NaN, where one is) share it.
 void MaxAlong(Derivation& d) {
   if (d.kept.empty()) {
     const Type type = d.type(d.operands[0]);
@@ -257,9 +257,14 @@ void MaxAlong(Derivation& d) {
     d.give(0, d.where(chosen, d.spread(d.div(d.cotangent, count), axes, type.shape), d.zeros(type)));
     return;
   }
-  const Integers axes{d.attrs.get<std::int64_t>("axis")};
+  const Attr* given = d.attrs.find("axes");
+  const Integers axes = given ? std::get<Integers>(*given) : Integers{d.attrs.get<std::int64_t>("axis")};
   const Type type = d.type(d.operands[0]);
-  const ValueId chosen = d.add(Op::eq, {d.iota(type.shape, axes[0]), d.spread(d.kept[0], axes, type.shape)});
+  const DType counted = d.type(d.kept[0]).dtype;
+  ValueId position = d.cast(d.iota(type.shape, axes[0]), counted);
+  for (std::size_t i = 1; i < axes.size(); ++i)
+    position = d.sum(d.mul(position, d.broadcast(d.count(type.shape, {axes[i]}, counted), {}, type.shape)), d.cast(d.iota(type.shape, axes[i]), counted));
+  const ValueId chosen = d.add(Op::eq, {position, d.spread(d.kept[0], axes, type.shape)});
   d.give(0, d.where(chosen, spread_result(d, d.cotangent, axes, type.shape), d.zeros(type)));
 }
 

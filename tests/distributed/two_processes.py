@@ -12,6 +12,8 @@ import torch.multiprocessing
 def _work(rank, folder, module, names):
     torch.set_num_threads(1)
     os.environ["FRAMEJIT_CACHE_FOLDER"] = os.path.join(folder, "kernels")
+    if os.path.exists("/sys/class/net/lo"):
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # whatever the host's name resolves to
     import framejit
 
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)

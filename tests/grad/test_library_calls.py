@@ -168,3 +168,22 @@ def test_operands_that_become_one_array_keep_their_own_gradients(name):
     x = torch.linspace(0.2, 1.5, 9, dtype=torch.float64).reshape(3, 3)
     scalar = lambda x: function(x).sin().sum()  # noqa: E731
     torch.testing.assert_close(framejit.grad(scalar)(x), torch.func.grad(scalar)(x))
+
+
+def test_batch_norm_in_training_and_pooling_are_loops_of_ours():
+    eager = nn.Sequential(nn.BatchNorm2d(3), nn.ReLU(), nn.MaxPool2d(2)).double()
+    model = copy.deepcopy(eager)
+    compiled = framejit.compile(model)
+    x = torch.randn(4, 3, 6, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    for _ in range(3):
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+            compiled(x).square().sum().backward()
+        eager(x).square().sum().backward()
+    names = {event.key for event in profile.key_averages()}
+    assert not any("batch_norm" in name or "max_pool" in name for name in names), names
+    for ours, wanted in zip(model.state_dict().values(), eager.state_dict().values()):
+        torch.testing.assert_close(ours, wanted)
+    for ours, wanted in zip(model.parameters(), eager.parameters()):
+        torch.testing.assert_close(ours.grad, wanted.grad)
+    info = framejit.cache_info()
+    assert (info["graphs"], info["breaks"], info["eager_replays"], info["internal_errors"]) == (1, 0, 0, 0)

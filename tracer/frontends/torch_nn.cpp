@@ -2,6 +2,7 @@
 ///
 /// Activations with `inplace=True` write into their input. What is not lowered for the arguments given runs as an
 /// extern node (convolutions, pooling, attention: torch's own kernels).
+#include <array>
 #include <cmath>
 
 #include "tracer/frontends/composites.h"
@@ -226,6 +227,63 @@ V torch_outer(Tracer& tracer, const Arguments& arguments) {
   const DType dtype = promote_types(a->dtype, b->dtype);
   ValueId column = reshape(tracer, cast(tracer, tracer.read(*a), dtype), {a->shape[0], SymDim(1)});
   return torch_fresh(tracer, pointwise(tracer, dtype == DType::Bool ? Op::bit_and : Op::mul, {column, cast(tracer, tracer.read(*b), dtype)}));
+}
+
+/// The greatest of each window, as a chain of selections over the windows' first elements, second elements, ... in the order of torch's
+/// kernel: of equal elements the first is taken and gets the derivative, the last NaN wins.
+V torch_f_max_pool2d(Tracer& tracer, const Arguments& arguments) {
+  Parameters p(tracer, "max_pool2d", arguments, "input, kernel_size, stride, padding, dilation, ceil_mode, return_indices");
+  auto pair = [&](const char* name, std::array<std::int64_t, 2> otherwise) {
+    V given = p[name];
+    if (p.absent(name) || (is_sequence(given) && tracer.sequence_items(given).empty())) return otherwise;
+    if (!is_sequence(given)) return std::array{int_argument(tracer, given), int_argument(tracer, given)};
+    const std::vector<V> items = tracer.sequence_items(given);
+    return std::array{int_argument(tracer, items.front()), int_argument(tracer, items.back())};
+  };
+  constexpr std::int64_t kLargestWindow = 9;  // elements; a chain of more is slower than torch's loop
+  Array x = torch_tensor(tracer, p.required("input"));
+  const auto window = pair("kernel_size", {0, 0}), step = pair("stride", window), padding = pair("padding", {0, 0});
+  const auto dilation = pair("dilation", {1, 1});
+  if (!is_float(x->dtype) || (x->rank() != 3 && x->rank() != 4) || !is_contiguous(tracer, x->shape, x->strides)) p.refuse("this input");
+  if (padding != std::array<std::int64_t, 2>{0, 0} || dilation != std::array<std::int64_t, 2>{1, 1} || p.flag("ceil_mode", false) ||
+      p.flag("return_indices", false))
+    p.refuse("padding, dilation, ceil_mode or return_indices");
+  const std::int64_t elements = window[0] * window[1];
+  if (window[0] < 1 || window[1] < 1 || step[0] < 1 || step[1] < 1 || elements == 1 || elements > kLargestWindow) p.refuse("this window");
+  std::array<SymDim, 2> sizes;
+  for (int i : {0, 1}) {
+    const SymDim size = x->shape[x->rank() - 2 + i];
+    if (tracer.decide(size, Py_LT, window[i])) p.refuse("an input smaller than the window");
+    sizes[i] = floor_divide(tracer, size - window[i], step[i]) + 1;
+  }
+  const ValueId whole = tracer.read(*x);
+  // The derivative: each element asks whether it is the one that was taken from its window.
+  const bool derived = tracer.requires_gradient(*x);
+  ValueId windows{};
+  if (derived) {
+    const auto rows = x->shape[x->rank() - 2].divide_exactly(window[0]), columns = x->shape[x->rank() - 1].divide_exactly(window[1]);
+    if (window != step || !rows || !columns) p.refuse("a gradient of windows that overlap or leave elements out");
+    Dims shape(x->shape.begin(), x->shape.end() - 2);
+    shape.insert(shape.end(), {*rows, SymDim(window[0]), *columns, SymDim(window[1])});
+    windows = reshape(tracer, whole, shape);
+  }
+  ValueId greatest{}, position{};
+  for (std::int64_t row = 0; row < window[0]; ++row)
+    for (std::int64_t column = 0; column < window[1]; ++column) {
+      const ValueId band = slice(tracer, whole, x->rank() - 2, row, sizes[0], step[0]);
+      const ValueId part = slice(tracer, band, x->rank() - 1, column, sizes[1], step[1]);
+      if (!greatest.valid()) {
+        greatest = part;
+        if (derived) position = constant_like(tracer, part, 0);
+        continue;
+      }
+      const ValueId taken = emit(tracer, Op::bit_or, {emit(tracer, Op::gt, {part, greatest}), emit(tracer, Op::is_nan, {part})});
+      greatest = emit(tracer, Op::where, {taken, part, greatest});
+      if (derived) position = emit(tracer, Op::where, {taken, constant_like(tracer, part, double(row * window[1] + column)), position});
+    }
+  if (derived)
+    composite(tracer, CompositeRule::MaxAlong, {windows}, greatest, {{"axes", Axes{x->rank() - 1, x->rank() + 1}}}, {position});
+  return torch_fresh(tracer, greatest);
 }
 
 V torch_linear(Tracer& tracer, const Arguments& arguments) {

@@ -829,10 +829,55 @@ V torch_f_instance_norm(Tracer& tracer, const Arguments& arguments) {
   return library_norm(tracer, "instance_norm", p, torch_tensor(tracer, p.required("input")), false, p.number("momentum", 0.1));
 }
 
+namespace {
+
+/// Of the batch's own statistics: a layer norm of each channel. The running ones are written without telling anybody: eager's
+/// kernel moves no version counter, and nothing flows into them.
+V batch_norm_in_training(Tracer& tracer, const Parameters& p, const Array& x, double momentum) {
+  const DType inner = compute_dtype(x->dtype);
+  std::vector<Array> running;
+  for (const char* name : {"running_mean", "running_var"})
+    if (!p.absent(name)) running.push_back(torch_tensor(tracer, p[name]));
+  bool fits = is_float(x->dtype) && x->rank() >= 2 && running.size() != 1;
+  for (const Array& array : running) fits = fits && is_float(array->dtype) && array->rank() == 1 && !tracer.requires_gradient(*array);
+  for (const char* name : {"weight", "bias"})
+    if (fits && !p.absent(name)) fits = torch_tensor(tracer, p[name])->dtype == x->dtype || torch_tensor(tracer, p[name])->dtype == inner;
+  const double epsilon = p.number("eps", 1e-5);
+  if (!fits || epsilon <= 0) return library_norm(tracer, "batch_norm", p, x, true, momentum);
+  const SymDim rest = product(std::span(x->shape).subspan(2));
+  if (!tracer.decide(x->shape[0] * rest, Py_GT, 1)) refuse("statistics of one value");
+  ValueId rows{};
+  ValueId value = in_compute_dtype(tracer, tracer.read(*x), [&](ValueId wide) {
+    rows = transpose(tracer, reshape(tracer, wide, {x->shape[0], x->shape[1], rest}), {1, 0, 2});
+    ValueId result = reshape(tracer, transpose(tracer, layer_norm(tracer, rows, 2, {}, {}, epsilon), {1, 0, 2}), x->shape);
+    if (!p.absent("weight")) result = pointwise(tracer, Op::mul, {result, per_channel(tracer, p["weight"], x, inner)});
+    if (!p.absent("bias")) result = pointwise(tracer, Op::add, {result, per_channel(tracer, p["bias"], x, inner)});
+    return result;
+  });
+  for (std::size_t i = 0; i < running.size(); ++i) {
+    if (!same_shape(tracer, running[i]->shape, {x->shape[1]})) refuse("running statistics that do not fit the channels");
+    ValueId batch = i == 0 ? mean(tracer, rows, {1, 2}, false) : variance(tracer, rows, {1, 2}, 1, false);
+    Attrs attrs;
+    attrs.set("shape", shape_of(tracer, batch));
+    batch = emit(tracer, Op::reshape, {batch}, std::move(attrs));
+    tracer.composite(CompositeRule::Stop, {}, batch);
+    // Rounded once, as eager does.
+    const ValueId old = cast(tracer, tracer.read(*running[i]), DType::F64);
+    assign(tracer, *running[i], emit(tracer, Op::add, {with_constant(tracer, Op::mul, cast(tracer, batch, DType::F64), momentum),
+                                                       with_constant(tracer, Op::mul, old, 1 - momentum)}));
+    --*running[i]->torch_version;
+  }
+  return normalised(tracer, x, value);
+}
+
+}  // namespace
+
 V torch_f_batch_norm(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "batch_norm", arguments, "input, running_mean, running_var, weight, bias, training, momentum, eps");
   Array x = torch_tensor(tracer, p.required("input"));
-  if (p.flag("training", false)) return library_norm(tracer, "batch_norm", p, x, true, p.number("momentum", 0.1));
+  if (p.flag("training", false)) return batch_norm_in_training(tracer, p, x, p.number("momentum", 0.1));
+  for (const char* name : {"input", "weight", "bias"})
+    if (!p.absent(name) && tracer.requires_gradient(*torch_tensor(tracer, p[name]))) p.refuse("running statistics and a gradient");
   if (p.absent("running_mean") || p.absent("running_var")) refuse("batch_norm() without running statistics");
   if (x->rank() < 2 || !is_float(x->dtype)) refuse("batch_norm() of this tensor");
   ValueId value = in_compute_dtype(tracer, tracer.read(*x), [&](ValueId wide) {
