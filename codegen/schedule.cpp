@@ -41,7 +41,7 @@ int operation_cost(Op op) {
     case Op::ne: case Op::lt: case Op::le: case Op::gt: case Op::ge: case Op::where: case Op::cast: case Op::bit_and:
     case Op::bit_or: case Op::bit_xor: case Op::bit_not: case Op::logical_not: case Op::concat: case Op::pad:
     case Op::shift_left: case Op::shift_right: case Op::is_nan: case Op::is_inf: case Op::is_finite: case Op::sign_bit:
-    case Op::floor: case Op::ceil: case Op::round: case Op::trunc: case Op::copysign:
+    case Op::floor: case Op::ceil: case Op::round: case Op::trunc: case Op::copysign: case Op::fma:
       return 1;
     case Op::div: case Op::sqrt: case Op::rsqrt: case Op::slice_update: case Op::sign:
       return 4;

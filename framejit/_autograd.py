@@ -32,6 +32,27 @@ def join(results, saved, backward, *inputs):
     return tuple(new.view(new.shape) if result._is_view() else new for new, result in zip(made, results))
 
 
+class Freed(torch.autograd.Function):
+    """The node of a result whose history a backward in compiled code has used up."""
+
+    @staticmethod
+    def forward(ctx, results, leaf):
+        ctx.set_materialize_grads(False)
+        return results
+
+    @staticmethod
+    def backward(ctx, *cotangents):
+        raise RuntimeError("Trying to backward through the graph a second time (or directly access saved tensors after they have already "
+                           "been freed). Saved intermediate values of the graph are freed when you call .backward() or autograd.grad(). "
+                           "Specify retain_graph=True if you need to backward through the graph a second time or if you need to access "
+                           "saved tensors after calling backward.")
+
+
+def freed(result, leaf):
+    """The result as eager leaves it: it requires a gradient, and its backward raises."""
+    return Freed.apply((result,), leaf)[0]
+
+
 def _tensors(value, found):
     if isinstance(value, torch.Tensor):
         found.append(value)

@@ -363,6 +363,7 @@ operations = {
     "shift_left": _plain("left_shift", "bitwise_left_shift"),
     "shift_right": _plain("right_shift", "bitwise_right_shift"),
     "where": _plain("where"),
+    "fma": (_no_numpy, lambda step, a, b, c: step.library.addcmul(c, a, b)),
     # index maps
     "broadcast": _same(_broadcast),
     "reshape": _same(lambda step, x: x.reshape(step.dims("shape"))),

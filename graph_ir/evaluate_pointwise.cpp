@@ -290,6 +290,18 @@ std::uint32_t evaluate_pointwise(const Node& node, std::span<const DenseArray* c
     return status;
   }
 
+  if (node.op == Op::fma) {
+    auto fused = [&]<class T>(T) {
+      auto element = [&](int operand, std::int64_t i) { return *reinterpret_cast<const T*>(operands[std::size_t(operand)]->element(i)); };
+      for (std::int64_t i = 0; i < count; ++i) *reinterpret_cast<T*>(result.element(i)) = std::fma(element(0, i), element(1, i), element(2, i));
+    };
+    if (result.dtype == DType::F32)
+      fused(float());
+    else
+      fused(double());
+    return status;
+  }
+
   with_dtype(operands[0]->dtype, [&]<DType dtype>() {
     using From = Element<dtype>;
     using Compute = typename From::Compute;

@@ -211,13 +211,14 @@ PyObject* fetch_step(const Source& source, PyObject* base, const FrameValues& va
       owned = Ref<>::steal(PyObject_CallObject(base, source.key.get()));
       if (!owned) PyErr_Clear();
       return owned.get();
-    case SourceKind::DictKey: {
+    case SourceKind::DictKey:
+    case SourceKind::DictValue: {
       if (!PyDict_Check(base)) return nullptr;
-      Py_ssize_t position = 0;
+      // Where no key was deleted the index is the place; elsewhere it may be another one, but key and value are of one place.
+      Py_ssize_t position = Py_ssize_t(source.index);
       PyObject *key, *value;
-      for (std::int64_t i = 0; PyDict_Next(base, &position, &key, &value); ++i)
-        if (i == source.index) return key;
-      return nullptr;
+      if (!PyDict_Next(base, &position, &key, &value)) return nullptr;
+      return source.kind == SourceKind::DictKey ? key : value;
     }
   }
   return nullptr;

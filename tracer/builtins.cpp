@@ -475,6 +475,11 @@ V builtin_index(TracerImpl& t, Arguments_& a, Keywords& k) {
 }
 
 V builtin_float(TracerImpl& t, Arguments_& a, Keywords& k) {
+  if (a.size() == 1 && k.empty()) {
+    auto* array = as<ArrayValue>(a[0]);
+    if (array && array->library == Library::Torch && is_float(array->dtype)) return t.number(*array);
+    if (a[0]->kind == ValueKind::Number && t.type_of(a[0]) == &PyFloat_Type) return a[0];
+  }
   break_on_array("float", a);
   if (V number = converted(t, a, k, "__float__", &PyFloat_Type)) return number;
   if (V number = converted(t, a, k, "__index__", &PyLong_Type)) a[0] = number;

@@ -32,6 +32,21 @@ bool is_disabled(PyObject* callable) {
   return dict && PyDict_GetItemString(dict, "__framejit_disabled__") == Py_True;
 }
 
+/// Functions that torch.compile is told to leave alone (torch._dynamo.disable, and torch's own way of saying so) mean what they wrap.
+PyObject* left_alone_by_dynamo(PyObject* callable) {
+  if (!PyFunction_Check(callable) || !torch_module()) return nullptr;
+  auto* function = reinterpret_cast<PyFunctionObject*>(callable);
+  if (!function->func_closure || !function->func_dict) return nullptr;
+  static PyObject* const wrapped_name = PyUnicode_InternFromString("__wrapped__");
+  const std::string file = text_of(reinterpret_cast<PyCodeObject*>(function->func_code)->co_filename);
+  const std::string name = text_of(reinterpret_cast<PyCodeObject*>(function->func_code)->co_qualname);
+  const std::string_view end = file;
+  const bool known = (name == "_disable_dynamo.<locals>.inner" && end.ends_with("/torch/_compile.py")) ||
+                     (name == "DisableContext.__call__.<locals>._fn" && end.ends_with("/torch/_dynamo/eval_frame.py"));
+  PyObject* wrapped = known ? PyDict_GetItemWithError(function->func_dict, wrapped_name) : nullptr;
+  return wrapped && PyFunction_Check(wrapped) ? wrapped : nullptr;
+}
+
 PyObject* module_call() {
   static PyObject* const name = PyUnicode_InternFromString("__call__");
   PyObject* module = torch_module() ? attribute_of("torch.nn", "Module") : nullptr;
@@ -188,6 +203,7 @@ V TracerImpl::call_without_row(const V& callable, PyObject* object, std::vector<
   if (PyFunction_Check(object)) {
     guard_value(value);
     if (is_disabled(object)) break_graph(BreakReason::Disabled, callable_name(callable));
+    if (PyObject* wrapped = left_alone_by_dynamo(object)) return call(wrap_constant(wrapped), std::move(positional), std::move(keywords));
     return inline_python_function(callable, reinterpret_cast<PyFunctionObject*>(object), std::move(positional), std::move(keywords));
   }
   if (PyCFunction_Check(object) && !std::strcmp(reinterpret_cast<PyCFunctionObject*>(object)->m_ml->ml_name, "__new__") && !positional.empty()) {

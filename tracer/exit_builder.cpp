@@ -151,6 +151,12 @@ int ExitBuilder::make(const V& value) {
       made.expression = as<SymIntValue>(value)->expression;
       return made.target;
     }
+    case ValueKind::Number: {
+      auto& number = *as<NumberValue>(value);
+      const int target = output_of(number.contents, t_.uses_torch ? Library::Torch : Library::Numpy, {}, false);
+      steps_.back().op = RecipeOp::OutputNumber;
+      return target;
+    }
     case ValueKind::Array: return build_array(value);
     case ValueKind::Tuple: {
       auto& tuple = *as<TupleValue>(value);
@@ -431,7 +437,17 @@ int ExitBuilder::storage_owner(FakeStorage& storage, const std::shared_ptr<FakeS
     target = from_source(storage.input_array->source);
   } else {
     owner_outputs_[&storage] = int(t_.graph->outputs.size());
-    target = output_of(shared->contents, storage.library, storage.strides, false, storage.inference);
+    const bool freed = t_.is_freed(shared->contents);
+    target = output_of(freed ? t_.stopped(shared->contents) : shared->contents, storage.library, storage.strides, false, storage.inference);
+    if (freed) {
+      // It has a history, which a backward in the trace has used up.
+      const int leaf = build(t_.input_array(t_.inputs_requiring_gradient.front()));
+      RecipeStep& made = step(RecipeOp::Call, {target, leaf});
+      Ref<> module = Ref<>::steal(PyImport_ImportModule("framejit._autograd"));
+      made.object = module ? Ref<>::steal(PyObject_GetAttrString(module.get(), "freed")) : Ref<>();
+      FJ_CHECK(made.object, "framejit._autograd.freed");
+      target = made.target;
+    }
   }
   owners_[&storage] = target;
   return target;
@@ -659,7 +675,7 @@ bool looks_at_frame(const Frame& frame, Exit::Kind kind) {
   auto harmless = [](const V& value) {
     if (!value) return false;
     if (auto* object = as<ObjectValue>(value)) return is_plain(object->object.get());
-    return value->kind == ValueKind::Array || value->kind == ValueKind::SymInt || value->kind == ValueKind::Null;
+    return value->kind == ValueKind::Array || value->kind == ValueKind::SymInt || value->kind == ValueKind::Number || value->kind == ValueKind::Null;
   };
   switch (instr.opcode) {
     case FJ_POP_JUMP_IF_FALSE: case FJ_POP_JUMP_IF_TRUE: case FJ_JUMP_IF_FALSE_OR_POP: case FJ_JUMP_IF_TRUE_OR_POP: case FJ_TO_BOOL:
@@ -753,6 +769,7 @@ std::unique_ptr<Segment> ExitBuilder::finish(const Frame& frame, const V* result
   segment_->nodes = int(t_.graph->nodes.size());
   segment_->graph = t_.graph;
   derive();
+  segment_->ran_backward = t_.ran_backward;
   segment_->externs = t_.externs;
   segment_->guards = std::move(t_.guards);
   return std::move(segment_);

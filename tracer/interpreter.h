@@ -165,6 +165,8 @@ class TracerImpl {
   V make_errstate(const Keywords& keywords);
   V call_mode_function(PyObject* callable, const std::vector<V>& positional, const Keywords& keywords);
   V call_mode_method(const V& owner, const std::string& name);
+  /// Its __enter__ and __exit__ are known here, whatever code they are.
+  static bool mode_is_known(const InstanceValue& instance);
   V call_context_variable(const V& owner, const std::string& name, const std::vector<V>& positional);
   /// A method of NumPy's generators (random_call.cpp): see is_random_method.
   V call_random(PyObject* callable, std::vector<V> positional, const Keywords& keywords);
@@ -360,6 +362,7 @@ class TracerImpl {
   void delete_item(const V& container, const V& key);
   V length(const V& value);
   void open(DictValue& dict);
+  void open_by_place(DictValue& dict, PyObject* keys, const std::vector<std::pair<Ref<>, V>>& fetched);
   void add_to_set(SetValue& set, Ref<> item);
   V dict_find(DictValue& dict, PyObject* key);           // null: absent (guarded)
   void dict_store(const V& dict, Ref<> key, const V& value);
@@ -451,6 +454,24 @@ class TracerImpl {
   };
   std::vector<Followed> followed;
 
+  // ---- backward in the trace (backward.cpp)
+  void backward(const Tracer::Backward& call);
+  std::vector<V> grad(const Tracer::Backward& call);
+  V gradient_field(const V& tensor);
+  void set_gradient_field(const V& tensor, PyObject* name, const V& value);
+  bool is_leaf(const V& tensor);
+  /// Whether a backward through the value would meet what one in the trace has freed: eager raises there.
+  bool is_freed(ValueId value);
+  bool ran_backward = false;
+
+  // ---- numbers that the program computes (variables/computed.cpp)
+  V number(const ArrayValue& array);
+  /// Of a number the program computes, or of a float that changes between calls; nothing: of neither, or not such an operator.
+  std::optional<V> computed_binary(int nb_op, const V& a, const V& b);
+  std::optional<V> computed_unary(int opcode, const V& a);
+  /// The value, where `holds`; else the program fails and the piece runs in CPython.
+  ValueId checked(ValueId value, ValueId holds);
+
   // ---- side effects (side_effects.cpp)
   std::vector<Effect> effects;       // of what came from outside, in program order
   /// A moment of the trace, for questions about what was written since.
@@ -502,6 +523,14 @@ class TracerImpl {
   friend class ExitBuilder;
   int stop_before_;
   Modes modes_outside_;
+  V outside_field(const V& tensor, PyObject* name);  // of a real tensor, that C code reads
+  std::map<std::pair<const Value*, PyObject*>, V> outside_fields_;
+  void ask_no_anomaly();
+  V input_array(int input);
+  /// By value: it is one of these, or their derivative leads to it.
+  std::vector<bool> history(const std::vector<ValueId>& of);
+  std::vector<ValueId> pass_back(const Tracer::Backward& call, const std::vector<ValueId>& wanted);
+  std::set<ValueId> freed_;          // results of operations whose derivative has been taken, and what it reads freed
   std::size_t collected_nodes_ = 0;
   std::uint32_t collected_ = 0;
   std::unordered_map<PyObject*, V> identity_;

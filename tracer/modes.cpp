@@ -35,6 +35,11 @@ bool is_inference_mode(PyTypeObject* type) {
   return torch_module() && reinterpret_cast<PyObject*>(type) == core_member("_InferenceMode");
 }
 
+/// torch.autograd.profiler.record_function: it tells a profiler, and nobody else, what runs.
+bool is_profiler_label(PyTypeObject* type) {
+  return torch_module() && reinterpret_cast<PyObject*>(type) == member(member(torch_member("autograd"), "profiler"), "record_function");
+}
+
 Ref<> name_of(const char* text) { return Ref<>::steal(PyUnicode_InternFromString(text)); }
 
 V* attribute_of(InstanceValue& instance, const char* name) {
@@ -52,8 +57,11 @@ bool is_extobj_maker(PyObject* callable) {
 
 bool is_mode(const InstanceValue& instance) {
   PyTypeObject* type = instance.type.get();
-  return type == &PyContextToken_Type || type == &PyCapsule_Type || is_grad_mode(type) || is_inference_mode(type);
+  return type == &PyContextToken_Type || type == &PyCapsule_Type || is_grad_mode(type) || is_inference_mode(type) ||
+         is_profiler_label(type);
 }
+
+bool TracerImpl::mode_is_known(const InstanceValue& instance) { return is_inference_mode(instance.type.get()) || is_profiler_label(instance.type.get()); }
 
 /// What np.errstate(divide="ignore", ...) makes for its context variable. The program is run with what is trapped outside, so a
 /// condition that is looked at inside must be trapped there too; how it is reported is then Python's, which runs the piece again.
@@ -99,6 +107,17 @@ V TracerImpl::call_mode_function(PyObject* callable, const std::vector<V>& posit
 }
 
 V TracerImpl::make_mode(const V& callable, PyTypeObject* type, std::vector<V>& positional, Keywords& keywords) {
+  if (is_profiler_label(type)) {
+    PyObject* asked = member(torch_member("autograd"), "_profiler_enabled");
+    if (!asked) return nullptr;
+    static PyObject* const nothing = PyTuple_New(0);
+    Ref<> answer = Ref<>::steal(PyObject_CallNoArgs(asked));
+    if (!answer || truth(wrap(keep(answer).get(), sources->make(SourceKind::Answer, sources->constant(asked), 0, nothing))))
+      break_graph(BreakReason::UnsupportedObject, "a profiler records what runs");
+    auto label = std::make_shared<InstanceValue>();
+    label->type = Ref<PyTypeObject>::borrow(type);
+    return label;
+  }
   const bool inference = is_inference_mode(type);
   if (!inference && !is_grad_mode(type)) return nullptr;
   const bool sets = type == grad_mode_type("set_grad_enabled");
@@ -121,6 +140,7 @@ V TracerImpl::call_mode_method(const V& owner, const std::string& name) {
   auto* instance = as<InstanceValue>(owner);
   if (!instance || (name != "__enter__" && name != "__exit__")) return nullptr;
   auto& attributes = instance->attributes;
+  if (is_profiler_label(instance->type.get())) return name == "__enter__" ? owner : none;
   if (is_inference_mode(instance->type.get())) {
     mode_changed_at = step;
     if (name == "__enter__") {

@@ -70,7 +70,7 @@ bool RecipeRun::before_program() {
   for (const RecipeStep& step : segment_.recipe.steps) {
     if (is_effect(step.op)) continue;
     auto target = std::size_t(step.target);
-    bool waits = step.op == RecipeOp::Output || step.op == RecipeOp::OutputScalar;
+    bool waits = step.op == RecipeOp::Output || step.op == RecipeOp::OutputScalar || step.op == RecipeOp::OutputNumber;
     for (int from : step.args) waits = waits || (from >= 0 && waits_[std::size_t(from)]);
     waits_[target] = waits;
     if (waits) continue;
@@ -183,6 +183,15 @@ Ref<> RecipeRun::make(const RecipeStep& step) {
       const Graph& graph = *segment_.graph;
       auto index = std::size_t(step.index);
       return numpy_scalar(graph.type(graph.outputs[index].value).dtype, outputs_[index].data);
+    }
+    case RecipeOp::OutputNumber: {
+      const auto index = std::size_t(step.index);
+      const void* data = data_pointer(static_cast<PyObject*>(outputs_[index].object));
+      switch (segment_.graph->type(segment_.graph->outputs[index].value).dtype) {
+        case DType::F64: return Ref<>::steal(PyFloat_FromDouble(*static_cast<const double*>(data)));
+        case DType::Bool: return Ref<>::steal(PyBool_FromLong(*static_cast<const bool*>(data)));
+        default: return Ref<>::steal(PyLong_FromLongLong(*static_cast<const std::int64_t*>(data)));
+      }
     }
     case RecipeOp::View: return make_view(step);
     case RecipeOp::CrossView: {

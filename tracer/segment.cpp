@@ -111,7 +111,7 @@ bool Segment::follows(const std::vector<bool>& decisions) const {
 SegmentStatus Segment::run(const FrameValues& values, const GuardBindings& bindings, FrameUpdate& update) const {
   if (eager_gradient) return eager(update, "the result needs a gradient");
   // Hooks see what eager saves, in eager's order: a checkpoint finds by it what it computes again, in CPython's frames or in ours.
-  if (derivative && torch_saved_tensors_hooks()) return eager(update, "hooks on the tensors that autograd saves are set");
+  if ((derivative || ran_backward) && torch_saved_tensors_hooks()) return eager(update, "hooks on the tensors that autograd saves are set");
 
   std::size_t graph_symbols = graph ? graph->symbols.size() : 0;
   Buffer<std::int64_t, 16> symbols(std::max(bindings.symbols.size(), graph_symbols));

@@ -10,6 +10,7 @@ Graph& Tracer::graph() { return *impl_->graph; }
 GuardSet& Tracer::guards() { return *impl_->guards; }
 SourceTable& Tracer::sources() { return *impl_->sources; }
 Location Tracer::location() const { return impl_->location(); }
+std::string Tracer::function() const { return impl_->frames.empty() ? "" : text_of(impl_->frames.back()->co->co_qualname); }
 
 V Tracer::constant(Ref<> object) { return impl_->wrap_constant(impl_->keep(std::move(object)).get()); }
 V Tracer::none() { return impl_->none; }
@@ -134,6 +135,13 @@ std::shared_ptr<ArrayValue> Tracer::new_view(const std::shared_ptr<ArrayValue>& 
                                (impl_->modes.inference && !impl_->modes_outside().inference && !base->storage->inference && base->library == Library::Torch);
   return array;
 }
+
+ValueId Tracer::checked(ValueId value, ValueId holds) { return impl_->checked(value, holds); }
+V Tracer::number(const ArrayValue& array) { return impl_->number(array); }
+void Tracer::backward(const Backward& call) { impl_->backward(call); }
+std::vector<V> Tracer::grad(const Backward& call) { return impl_->grad(call); }
+V Tracer::gradient_field(const V& tensor) { return impl_->gradient_field(tensor); }
+bool Tracer::is_leaf(const V& tensor) { return impl_->is_leaf(tensor); }
 
 void Tracer::note_torch() { impl_->note_torch(); }
 

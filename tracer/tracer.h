@@ -58,6 +58,7 @@ class Tracer {
   GuardSet& guards();
   SourceTable& sources();
   Location location() const;                   // the user's line being traced
+  std::string function() const;                // and the qualified name of its function
 
   // ---- making values
   V constant(Ref<> object);                    // no guard needed
@@ -116,6 +117,23 @@ class Tracer {
   /// Whether a gradient would flow back through the array (or value).
   bool requires_gradient(const ArrayValue& array);
   bool requires_gradient(ValueId value);
+
+  /// The value, where `holds`; else the program fails and the piece runs in CPython.
+  ValueId checked(ValueId value, ValueId holds);
+  /// A Python number that the program computes: the one element of the array.
+  V number(const ArrayValue& array);
+  /// What torch.autograd.backward does, or (grad) torch.autograd.grad.
+  struct Backward {
+    std::vector<V> results, cotangents;          // as many; None or null: 1
+    bool retain = false;
+    bool only_inputs = false;
+    std::vector<V> inputs;                       // of only_inputs
+  };
+  void backward(const Backward& call);
+  std::vector<V> grad(const Backward& call);     // None for an input that no result depends on
+  /// The fields of tensors that autograd has.
+  V gradient_field(const V& tensor);
+  bool is_leaf(const V& tensor);
 
   void attach(class TracerImpl* impl) { impl_ = impl; }
 

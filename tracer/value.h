@@ -40,6 +40,7 @@ enum class ValueKind : std::uint8_t {
   Super,
   Partial,     // functools.partial made in the trace
   Builtin,     // a method of a Value, not yet called: `xs.append`, `t.sum`
+  Number,      // a Python number the program computes
   Null,        // a NULL stack entry
 };
 
@@ -83,6 +84,14 @@ class SymIntValue final : public Value {
  public:
   explicit SymIntValue(SymDim expression) : Value(ValueKind::SymInt), expression(std::move(expression)) {}
   SymDim expression;
+};
+
+/// A Python number that is known when the program has run: an element of an array, and what floats are computed from such.
+class NumberValue final : public Value {
+ public:
+  NumberValue(ValueId contents, DType dtype) : Value(ValueKind::Number), contents(contents), dtype(dtype) {}
+  const ValueId contents;       // of dtype, 0-d
+  const DType dtype;            // F64: a float, I64: an int, Bool: a bool
 };
 
 /// Memory shared by views: its contents as a graph value, replaced by each in-place operation.

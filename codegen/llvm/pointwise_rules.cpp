@@ -315,6 +315,10 @@ Val power(Operations& ops, DType, DType operand, Args args) {
   return {ops.select(b.CreateICmpSLT(exponent, zero), reciprocal, result)};
 }
 
+Val multiply_add(Operations& ops, DType, DType, Args args) {
+  return {ops.call(llvm::Intrinsic::fma, {args[0].real, args[1].real, args[2].real})};
+}
+
 Val copy_sign(Operations& ops, DType, DType, Args args) {
   return {ops.b.CreateBinaryIntrinsic(llvm::Intrinsic::copysign, args[0].real, args[1].real)};
 }

@@ -163,6 +163,11 @@ void MulGrad(Derivation& d) {
   if (d.wanted[0]) d.give(0, d.mul(d.cotangent, d.operands[1]));
   if (d.wanted[1]) d.give(1, d.mul(d.cotangent, d.operands[0]));
 }
+void FmaGrad(Derivation& d) {
+  if (d.wanted[0]) d.give(0, d.mul(d.cotangent, d.operands[1]));
+  if (d.wanted[1]) d.give(1, d.mul(d.cotangent, d.operands[0]));
+  if (d.wanted[2]) d.give(2, d.cotangent);
+}
 void DivGrad(Derivation& d) {
   const ValueId a = d.operands[0], b = d.operands[1];
   if (d.wanted[0]) d.give(0, d.div(d.cotangent, b));

@@ -196,8 +196,14 @@ double largest(DType dtype) {
 ValueId value_of(Tracer& tracer, const TorchOperand& operand, DType dtype, bool arithmetic) {
   if (operand.array) return torch_cast(tracer, tracer.read(*operand.array), dtype);
   if (auto* symbolic = as<SymIntValue>(operand.number)) return size_value(tracer, symbolic->expression, dtype);
-  if (dtype == DType::F64 || (arithmetic && dtype == DType::F32))
-    if (const ValueId input = tracer.float_input(operand.number); input.valid()) return torch_cast(tracer, input, dtype);
+  if (dtype == DType::F64 || dtype == DType::F32)
+    if (const ValueId input = tracer.float_input(operand.number); input.valid()) {
+      if (dtype == DType::F64 || arithmetic) return torch_cast(tracer, input, dtype);
+      const ValueId magnitude = emit(tracer, Op::abs, {input});
+      const ValueId fits = emit(tracer, Op::le, {magnitude, constant(tracer, DType::F64, largest(dtype))});
+      return torch_cast(tracer, tracer.checked(input, emit(tracer, Op::bit_or, {fits, emit(tracer, Op::logical_not, {emit(tracer, Op::is_finite, {input})})})), dtype);
+    }
+  if (operand.number->kind == ValueKind::Number) unsupported("a number that is computed here, with a tensor of this dtype");
   PyObject* object = tracer.constant_object(operand.number);
   FJ_CHECK(object, "a number that is no longer constant");
   if (PyFloat_Check(object)) {

@@ -55,7 +55,7 @@ void refuse_bool(DType dtype, const char* what) {
 }
 
 bool number_is(Tracer& tracer, const TorchOperand& operand, double& value) {
-  if (operand.array || operand.number->kind == ValueKind::SymInt) return false;
+  if (operand.array || operand.number->kind == ValueKind::SymInt || tracer.float_input(operand.number).valid()) return false;
   PyObject* object = tracer.constant_object(operand.number);
   value = PyFloat_AsDouble(object);
   if (PyErr_Occurred()) {
@@ -80,6 +80,20 @@ V divide(Tracer& tracer, TorchOperands operands) {
   return torch_elementwise(tracer, value, operands);
 }
 
+/// a * b + c as torch's kernels compute it: rounded once where the machine has an instruction for it.
+ValueId multiply_add(Tracer& tracer, ValueId a, ValueId b, ValueId c) {
+  static const bool fused = [] {
+    Ref<> ask = torch_object("backends.cpu.get_cpu_capability");
+    Ref<> answer = ask ? Ref<>::steal(PyObject_CallNoArgs(ask.get())) : Ref<>();
+    const char* text = answer && PyUnicode_Check(answer.get()) ? PyUnicode_AsUTF8(answer.get()) : nullptr;
+    PyErr_Clear();
+    return text != nullptr && std::string_view(text).starts_with("AVX");
+  }();
+  const DType dtype = dtype_of(tracer, c);
+  if (fused && (dtype == DType::F32 || dtype == DType::F64)) return pointwise(tracer, Op::fma, {a, b, c});
+  return pointwise(tracer, Op::add, {c, pointwise(tracer, Op::mul, {a, b})});
+}
+
 /// a + alpha * b or a - alpha * b.
 V add_or_subtract(Tracer& tracer, Op op, const TorchOperands& operands, const V& alpha) {
   const DType dtype = torch_result_type(operands);
@@ -99,7 +113,12 @@ V add_or_subtract(Tracer& tracer, Op op, const TorchOperands& operands, const V&
         a = cast(tracer, a, DType::F32);
         b = cast(tracer, b, DType::F32);
       }
-      b = pointwise(tracer, Op::mul, {b, torch_value(tracer, scale, dtype_of(tracer, b))});
+      ValueId by = torch_value(tracer, scale, dtype_of(tracer, b));
+      if (is_float(dtype) && !is_half(dtype)) {
+        if (op == Op::sub) by = emit(tracer, Op::neg, {by});
+        return torch_elementwise(tracer, multiply_add(tracer, b, by, a), operands);
+      }
+      b = pointwise(tracer, Op::mul, {b, by});
     }
   }
   if (dtype == DType::Bool) op = Op::bit_or;
@@ -514,8 +533,9 @@ V torch_lerp(Tracer& tracer, const Arguments& arguments) {
   ValueId span = pointwise(tracer, Op::sub, {b, a});
   // From the nearer end, so that weight 1 gives `end` exactly.
   ValueId half = constant(tracer, inner, 0.5), unit = constant(tracer, inner, 1.0);
-  ValueId near = pointwise(tracer, Op::add, {a, pointwise(tracer, Op::mul, {w, span})});
-  ValueId far = pointwise(tracer, Op::sub, {b, pointwise(tracer, Op::mul, {span, pointwise(tracer, Op::sub, {unit, w})})});
+  ValueId near = multiply_add(tracer, w, span, a);
+  ValueId far = is_half(dtype) ? pointwise(tracer, Op::sub, {b, pointwise(tracer, Op::mul, {span, pointwise(tracer, Op::sub, {unit, w})})})
+                               : multiply_add(tracer, pointwise(tracer, Op::sub, {w, unit}), span, b);
   ValueId is_near = pointwise(tracer, Op::lt, {emit(tracer, Op::abs, {w}), half});
   ValueId result = cast(tracer, pointwise(tracer, Op::where, {is_near, near, far}), dtype);
   if (weight.array) operands.push_back(weight);
@@ -536,9 +556,12 @@ V add_product(Tracer& tracer, const char* function, Op op, const Arguments& argu
   if (!is_float(dtype)) unsupported(std::string(function) + "() of integers");
   ValueId x = cast(tracer, torch_value(tracer, operands[0], dtype), inner), a = cast(tracer, torch_value(tracer, operands[1], dtype), inner),
           b = cast(tracer, torch_value(tracer, operands[2], dtype), inner);
-  const double factor = p.number("value", 1);
-  if (factor != 1) a = with_constant(tracer, Op::mul, a, factor);
-  ValueId result = pointwise(tracer, Op::add, {x, pointwise(tracer, op, {a, b})});
+  double factor = 1;
+  const TorchOperand scale = p["value"] ? torch_operand(tracer, p["value"]) : TorchOperand();
+  if (p["value"] && scale.array) unsupported(std::string(function) + "() with a tensor as value");
+  if (p["value"] && !number_is(tracer, scale, factor)) factor = 0;
+  if (factor != 1) a = pointwise(tracer, Op::mul, {a, torch_value(tracer, scale, inner)});
+  ValueId result = op == Op::mul && !is_half(dtype) ? multiply_add(tracer, a, b, x) : pointwise(tracer, Op::add, {x, pointwise(tracer, op, {a, b})});
   return torch_elementwise(tracer, cast(tracer, result, dtype), operands);
 }
 

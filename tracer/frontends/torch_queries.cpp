@@ -43,6 +43,13 @@ V torch_is_autocast_cpu_enabled(Tracer& tracer, const Arguments& arguments) { re
 V torch_get_default_dtype(Tracer& tracer, const Arguments& arguments) { return answer(tracer, "get_default_dtype", arguments); }
 V torch_get_deterministic(Tracer& tracer, const Arguments& arguments) { return answer(tracer, "_C._get_deterministic_algorithms", arguments); }
 
+/// torch's optimisers compute other numbers for a compiler (step counts as f32 tensors). Here they do what they do without one, but
+/// for the look at accelerators before a step.
+V torch_is_compiling(Tracer& tracer, const Arguments&) {
+  const bool optimiser = tracer.location().file.find("/torch/optim/") != std::string::npos;
+  return tracer.boolean(!optimiser || tracer.function() == "Optimizer._accelerator_graph_capture_health_check");
+}
+
 V torch_yes(Tracer& tracer, const Arguments&) { return tracer.boolean(true); }
 V torch_no(Tracer& tracer, const Arguments&) { return tracer.boolean(false); }
 V torch_nothing(Tracer& tracer, const Arguments&) { return tracer.none(); }

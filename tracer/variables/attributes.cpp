@@ -633,9 +633,7 @@ V TracerImpl::find_attribute(const V& owner, PyObject* name) {
     }
     case ValueKind::Instance:
       if (is_mode(*as<InstanceValue>(owner)) && (text == "__enter__" || text == "__exit__")) {
-        PyObject* found = fj_type_lookup(as<InstanceValue>(owner)->type.get(), name);
-        if (found && !PyFunction_Check(found)) {
-          // torch._C._InferenceMode: C code, known to the tracer.
+        if (mode_is_known(*as<InstanceValue>(owner))) {
           auto method = std::make_shared<BuiltinValue>();
           method->owner = owner;
           method->name = text;
@@ -695,6 +693,8 @@ void TracerImpl::set_attribute(const V& owner, PyObject* name, const V& value) {
     as<DictValue>(owner)->default_factory = is_none(value) ? nullptr : value;
     return;
   }
+  static PyObject* const gradient_name = intern("grad");
+  if (owner->kind == ValueKind::Array && PyUnicode_Compare(name, gradient_name) == 0) return set_gradient_field(owner, gradient_name, value);
   auto* object = as<ObjectValue>(owner);
   if ((!object && owner->kind != ValueKind::Instance) ||
       (object && (PyModule_Check(object->object.get()) || PyType_Check(object->object.get()) || array_library(object->object.get()) ||

@@ -42,6 +42,14 @@ bool runs_code_as_key(PyObject* key) {
   return false;
 }
 
+/// A tensor hashes by its address, and is found by being itself: what Python code says of it is never asked.
+bool is_tensor_key(PyObject* key) {
+  static PyObject* const name = PyUnicode_InternFromString("__hash__");
+  if (array_library(key) != Library::Torch) return false;
+  Ref<> tensor = Ref<>::steal(PyObject_GetAttrString(torch_module(), "Tensor"));
+  return tensor && fj_type_lookup(Py_TYPE(key), name) == fj_type_lookup(reinterpret_cast<PyTypeObject*>(tensor.get()), name);
+}
+
 bool is_ordered(const DictValue& dict) { return dict.type.get() == reinterpret_cast<PyObject*>(&PyODict_Type); }
 
 }  // namespace
@@ -61,6 +69,9 @@ void TracerImpl::open(DictValue& dict) {
     add_guard(GuardKind::Elements, dict.source, keys.get());
   } else {
     keys = Ref<>::steal(PyDict_Keys(real));
+    bool tensors = false;
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(keys.get()); ++i) tensors = tensors || is_tensor_key(PyList_GET_ITEM(keys.get(), i));
+    if (tensors) return open_by_place(dict, keys.get(), fetched);
     add_guard(GuardKind::DictKeys, dict.source, keys.get());
   }
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(keys.get()); ++i) {
@@ -73,6 +84,27 @@ void TracerImpl::open(DictValue& dict) {
     V value = known != fetched.end() ? known->second
                                      : wrap(item, sources->make(SourceKind::DictItem, dict.source, 0, key));
     dict.items.emplace_back(Ref<>::borrow(key), value);
+  }
+}
+
+/// Keys that no guard may compare: each is guarded at its place, as the value it is.
+void TracerImpl::open_by_place(DictValue& dict, PyObject* keys, const std::vector<std::pair<Ref<>, V>>& fetched) {
+  const Py_ssize_t count = PyList_GET_SIZE(keys);
+  add_guard(GuardKind::Length, dict.source, nullptr, count);
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    PyObject* key = PyList_GET_ITEM(keys, i);
+    Py_ssize_t position = i;
+    PyObject *there = nullptr, *item = nullptr;
+    // A key that was deleted leaves a gap, and those behind it are not at their number.
+    if (!PyDict_Next(dict.real.get(), &position, &there, &item) || there != key)
+      break_graph(BreakReason::UnsupportedObject, "a dict with tensors as keys of which some were deleted");
+    V known = wrap(key, sources->make(SourceKind::DictKey, dict.source, i));
+    Ref<> stored = is_tensor_key(key) && known->kind == ValueKind::Array ? make_proxy(*this, known) : Ref<>::borrow(constant_object(known));
+    if (!stored || (!proxied(stored.get()) && !is_plain(stored.get())))
+      break_graph(BreakReason::UnsupportedObject, "a key of a class with its own __hash__ or __eq__");
+    auto before = std::find_if(fetched.begin(), fetched.end(), [&](auto& one) { return one.first.get() == key; });
+    V value = before != fetched.end() ? before->second : wrap(item, sources->make(SourceKind::DictValue, dict.source, i));
+    dict.items.emplace_back(stored, value);
   }
 }
 

@@ -457,6 +457,7 @@ V TracerImpl::binary(int op, const V& a, const V& b) {
       if (auto answer = try_operator(methods, in_place, a, b)) return *answer;
     return array_binary(tracer, op, is_array(a) ? a : array_operand(a, b), is_array(b) ? b : array_operand(b, a));
   }
+  if (auto computed = computed_binary(op, a, b)) return *computed;
   if (auto symbolic = symbolic_binary(op, a, b)) return *symbolic;
   if (auto answer = try_operator(methods, in_place, a, b)) return *answer;
   if (row.op == NB_OR && !in_place)
@@ -615,6 +616,7 @@ bool TracerImpl::operator_method_known(const std::string& name) {
 
 V TracerImpl::unary(int opcode, const V& a) {
   if (is_array(a)) return array_unary(tracer, opcode, a);
+  if (auto computed = computed_unary(opcode, a)) return *computed;
   if (auto* symbolic = as<SymIntValue>(a)) {
     if (opcode == FJ_UNARY_NEGATIVE) return integer(SymDim(0) - symbolic->expression);
     if (opcode == FJ_UNARY_POSITIVE) return integer(symbolic->expression);
@@ -685,6 +687,8 @@ V TracerImpl::compare(int comparison, const V& a, const V& b) {
     auto settle = [&](const V& value) { return value->kind == ValueKind::SymInt ? tracer.integer(*tracer.constant_int(value)) : value; };
     return compare(comparison, settle(a), settle(b));
   }
+  if (a->kind == ValueKind::Number || b->kind == ValueKind::Number)
+    break_graph(BreakReason::ScalarFromArray, "`" + source_text() + "` compares " + describe(a->kind == ValueKind::Number ? a : b));
   if (equality && strings_differ(a, b)) return tracer.boolean(comparison == Py_NE);
   if (auto answer = try_comparison(comparison, a, b)) return *answer;
   if (V answer = set_comparison(*this, comparison, a, b)) return answer;

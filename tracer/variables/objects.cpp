@@ -50,6 +50,7 @@ std::string describe(const V& value) {
       return std::string("an object of type ") + Py_TYPE(object)->tp_name;
     }
     case ValueKind::SymInt: return "an int";
+    case ValueKind::Number: return "a number that is computed here";
     case ValueKind::Tuple: return "a tuple";
     case ValueKind::List: return "a list";
     case ValueKind::Dict: return "a dict";
@@ -256,6 +257,7 @@ bool TracerImpl::guard_value(ObjectValue& value) {
 }
 
 ValueId TracerImpl::float_input(const V& value, bool always) {
+  if (auto* number = as<NumberValue>(value); number && number->dtype == DType::F64) return number->contents;
   auto* held = as<ObjectValue>(value);
   if (!request.generalise.float_inputs || request.generalise.never_dynamic || !held || !held->source || held->guarded_value) return {};
   // np.float64 is a float, and holds its number where a float does.
@@ -353,6 +355,10 @@ PyTypeObject* TracerImpl::type_of(const V& value) {
       return Py_TYPE(object.object.get());
     }
     case ValueKind::SymInt: return &PyLong_Type;
+    case ValueKind::Number: {
+      const DType dtype = as<NumberValue>(value)->dtype;
+      return dtype == DType::F64 ? &PyFloat_Type : dtype == DType::Bool ? &PyBool_Type : &PyLong_Type;
+    }
     case ValueKind::Array: {
       auto& array = *as<ArrayValue>(value);
       PyObject* module = array.library == Library::Torch ? torch_module() : numpy_module();
@@ -424,6 +430,7 @@ bool TracerImpl::truth(const V& value) {
     }
     case ValueKind::Instance: return object_truth(value);
     case ValueKind::SymInt: return !decide(as<SymIntValue>(value)->expression, Py_EQ, 0);
+    case ValueKind::Number: break_graph(BreakReason::BranchOnData, "`" + source_text() + "` tests " + describe(value));
     case ValueKind::Array:
       if (request.follow) return follow(*as<ArrayValue>(value));
       break_graph(BreakReason::BranchOnData, "`" + source_text() + "` tests " + describe(value));

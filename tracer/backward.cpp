@@ -1,0 +1,239 @@
+/// `loss.backward()` and `torch.autograd.grad()` in traced code.
+///
+/// The graph of this trace is what autograd would have recorded, as long as the tensors it begins with are leaves (guarded). A
+/// backward adds the nodes of the gradients behind it, as for framejit.grad, and gives each leaf its `.grad` as torch's
+/// AccumulateGrad does: a tensor of its own, in the leaf's layout, where there was none; else the one there is is added to in
+/// place. These are writes like any other, so a field that is set to None again before the exit is never made.
+///
+/// What a backward frees is noted: a second one through it breaks the graph, and torch raises; a tensor that is handed out with
+/// freed history gets a grad_fn that raises the same (framejit/_autograd.py).
+#include <algorithm>
+
+#include "graph_ir/rules/grad_rules.h"
+#include "runtime/base/error.h"
+#include "tracer/frontends/builders.h"
+#include "tracer/interpreter.h"
+
+namespace fj {
+namespace {
+
+PyObject* field_name(const char* text) {
+  PyObject* name = PyUnicode_InternFromString(text);
+  FJ_CHECK(name, "out of memory");
+  return name;
+}
+PyObject* grad_name() {
+  static PyObject* const name = field_name("grad");
+  return name;
+}
+
+/// The layout that AccumulateGrad gives a gradient: the leaf's, where that has neither gaps nor repetitions, else row-major.
+Strides gradient_strides(const ArrayValue& leaf) {
+  const Strides row_major = contiguous_strides(leaf.shape);
+  if (leaf.strides == row_major) return row_major;
+  std::vector<std::size_t> order(leaf.shape.size());
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    order[i] = i;
+    if (!leaf.shape[i].is_constant() || !leaf.strides[i].is_constant())
+      break_graph(BreakReason::Gradient, "the gradient of a tensor whose sizes change and that is not row-major");
+    if (leaf.shape[i].value() == 0) return row_major;
+  }
+  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return leaf.strides[a].value() < leaf.strides[b].value(); });
+  std::int64_t expected = 1;
+  for (std::size_t axis : order) {
+    if (leaf.shape[axis].value() == 1) continue;
+    if (leaf.strides[axis].value() != expected) return row_major;
+    expected *= leaf.shape[axis].value();
+  }
+  return leaf.strides;
+}
+
+}  // namespace
+
+// ---- fields
+
+V TracerImpl::outside_field(const V& tensor, PyObject* name) {
+  V& field = outside_fields_[{tensor.get(), name}];
+  if (field) return field;
+  Ref<> object = sources->fetch(tensor->source, request.values);
+  Ref<> found = object ? Ref<>::steal(PyObject_GenericGetAttr(object.get(), name)) : Ref<>();
+  if (!found) {
+    PyErr_Clear();
+    break_graph(BreakReason::UnsupportedObject, "attribute '" + text_of(name) + "' of " + describe(tensor));
+  }
+  return field = wrap(keep(found).get(), sources->make(SourceKind::SlotMember, tensor->source, 0, name));
+}
+
+bool TracerImpl::is_leaf(const V& tensor) {
+  static PyObject* const name = field_name("is_leaf");
+  auto& array = *as<ArrayValue>(tensor);
+  if (!tensor->source) return !requires_gradient(array);
+  if (!array.requires_grad) return true;
+  return truth(outside_field(tensor, name));
+}
+
+V TracerImpl::gradient_field(const V& tensor) {
+  // Reading it of another one warns.
+  if (!is_leaf(tensor)) break_graph(BreakReason::Gradient, "the gradient field of a tensor that is no leaf");
+  if (!tensor->source) return none;
+  return outside_field(tensor, grad_name());
+}
+
+void TracerImpl::set_gradient_field(const V& tensor, PyObject* name, const V& value) {
+  auto& array = *as<ArrayValue>(tensor);
+  if (array.library != Library::Torch || !is_leaf(tensor)) break_graph(BreakReason::Gradient, "assigns the gradient field of " + describe(tensor));
+  if (!is_none(value)) {
+    auto* gradient = as<ArrayValue>(value);
+    // torch refuses these.
+    if (!gradient || gradient->library != Library::Torch || value == tensor || gradient->dtype != array.dtype || gradient->shape != array.shape)
+      break_graph(BreakReason::ErrorWhileTracing, "a gradient that is " + describe(value) + ", of " + describe(tensor));
+    if (requires_gradient(*gradient)) break_graph(BreakReason::Gradient, "a gradient that has a history");
+  }
+  note_attribute(tensor, name, value);
+}
+
+// ---- backward
+
+/// Anomaly detection looks at every gradient.
+void TracerImpl::ask_no_anomaly() {
+  static PyObject* const nothing = PyTuple_New(0);
+  Ref<> asked = Ref<>::steal(PyObject_GetAttrString(torch_module(), "is_anomaly_enabled"));
+  Ref<> answer = asked ? Ref<>::steal(PyObject_CallNoArgs(keep(asked).get())) : Ref<>();
+  PyErr_Clear();
+  if (!answer || truth(wrap(keep(answer).get(), sources->make(SourceKind::Answer, sources->constant(asked.get()), 0, nothing))))
+    break_graph(BreakReason::Gradient, "anomaly detection is on");
+}
+
+std::vector<bool> TracerImpl::history(const std::vector<ValueId>& of) {
+  std::vector<bool> reached(graph->value_count(), false);
+  for (ValueId value : of) reached[value.index] = true;
+  std::map<std::uint32_t, std::size_t> composites;
+  for (std::size_t i = 0; i < graph->composites.size(); ++i) composites[graph->composites[i].result.index] = i;
+  for (std::size_t i = graph->nodes.size(); i-- > 0;) {
+    const Node& node = graph->nodes[i];
+    for (ValueId result : node.results) {
+      if (!reached[result.index]) continue;
+      auto composite = composites.find(result.index);
+      for (ValueId operand : composite != composites.end() ? graph->composites[composite->second].operands : node.operands)
+        if (requires_gradient(operand)) reached[operand.index] = true;
+    }
+  }
+  return reached;
+}
+
+bool TracerImpl::is_freed(ValueId value) {
+  if (freed_.empty() || !requires_gradient(value)) return false;
+  const std::vector<bool> reached = history({value});
+  return std::any_of(freed_.begin(), freed_.end(), [&](ValueId freed) { return reached[freed.index]; });
+}
+
+V TracerImpl::input_array(int input) {
+  for (const auto& storage : input_storages)
+    if (storage->input == input)
+      if (V array = storage->owner.lock()) return array;
+  FJ_CHECK(false, "an input without its array");
+  return nullptr;
+}
+
+/// The gradients of `wanted`, constants of every other derivative; invalid where none arrives.
+std::vector<ValueId> TracerImpl::pass_back(const Tracer::Backward& call, const std::vector<ValueId>& wanted) {
+  if (request.follow || !batches.empty()) break_graph(BreakReason::Gradient, "torch's backward in a function that framejit derives");
+  std::vector<ValueId> of, from;
+  for (std::size_t i = 0; i < call.results.size(); ++i) {
+    auto* result = as<ArrayValue>(call.results[i]);
+    if (!result || result->library != Library::Torch) break_graph(BreakReason::Gradient, "a backward from " + describe(call.results[i]));
+    if (!requires_gradient(*result)) break_graph(BreakReason::ErrorWhileTracing, "a backward from a tensor that does not require a gradient");
+    of.push_back(read(*result));
+    if (result->source) break_graph(BreakReason::Gradient, "the graph of " + describe(call.results[i]) + " begins outside of this piece");
+    const V& given = call.cotangents[i];
+    if (!given || is_none(given)) {
+      for (const SymDim& size : result->shape)
+        if (!decide(size, Py_EQ, 1)) break_graph(BreakReason::ErrorWhileTracing, "a backward from a tensor of more than one element");
+      if (!is_float(result->dtype)) break_graph(BreakReason::ErrorWhileTracing, "a backward from " + describe(call.results[i]));
+      from.push_back(full(tracer, result->dtype, Scalar(1.0), result->shape));
+    } else {
+      auto* cotangent = as<ArrayValue>(given);
+      if (!cotangent || cotangent->library != Library::Torch || cotangent->dtype != result->dtype || cotangent->shape != result->shape)
+        break_graph(BreakReason::ErrorWhileTracing, "a gradient that is " + describe(given) + ", of " + describe(call.results[i]));
+      if (requires_gradient(*cotangent)) break_graph(BreakReason::Gradient, "a backward from a gradient that has a history");
+      from.push_back(read(*cotangent));
+    }
+    if (is_freed(of.back())) break_graph(BreakReason::ErrorWhileTracing, "a second backward through what the first has freed");
+  }
+  const std::vector<bool> reached = history(of);
+  for (int input : inputs_requiring_gradient) {
+    if (!reached[graph->inputs[std::size_t(input)].value.index]) continue;
+    V leaf = input_array(input);
+    if (!is_leaf(leaf)) break_graph(BreakReason::Gradient, "the graph begins outside of this piece: " + leaf->source->text() + " is no leaf");
+  }
+  ask_no_anomaly();
+  std::vector<ValueId> found;
+  std::vector<BackwardStep> steps;
+  try {
+    found = add_gradients(*graph, wanted, of, from, &steps);
+  } catch (const NoDerivative& missing) {
+    if (!missing.location.file.empty()) {
+      break_location = missing.location;
+      break_function = "a function that is derived";
+    }
+    break_graph(BreakReason::NoDerivativeRule, std::string(name(missing.op)));
+  }
+  for (ValueId& gradient : found)
+    if (gradient.valid()) gradient = stopped(gradient);
+  if (!call.retain)
+    for (const BackwardStep& step : steps)
+      if (step.reads) freed_.insert(step.result);
+  ran_backward = true;
+  return found;
+}
+
+void TracerImpl::backward(const Tracer::Backward& call) {
+  static PyObject* const hooks[] = {field_name("_backward_hooks"), field_name("_post_accumulate_grad_hooks")};
+  std::vector<ValueId> wanted;
+  std::vector<V> leaves;
+  for (int input : inputs_requiring_gradient) {
+    V leaf = input_array(input);
+    if (call.only_inputs && std::find(call.inputs.begin(), call.inputs.end(), leaf) == call.inputs.end()) continue;
+    leaves.push_back(leaf);
+    wanted.push_back(graph->inputs[std::size_t(input)].value);
+  }
+  for (const V& input : call.inputs)
+    if (std::find(leaves.begin(), leaves.end(), input) == leaves.end()) break_graph(BreakReason::Gradient, "a backward to " + describe(input));
+  const std::vector<ValueId> gradients = pass_back(call, wanted);
+  for (std::size_t i = 0; i < leaves.size(); ++i) {
+    if (!gradients[i].valid()) continue;
+    const V& leaf = leaves[i];
+    auto& array = *as<ArrayValue>(leaf);
+    for (PyObject* name : hooks)
+      if (!is_none(outside_field(leaf, name))) break_graph(BreakReason::Gradient, "a hook on " + leaf->source->text());
+    auto written = written_attribute(leaf, grad_name());
+    V before = written ? *written : gradient_field(leaf);
+    if (is_none(before)) {
+      note_attribute(leaf, grad_name(), tracer.new_array(Library::Torch, gradients[i], gradient_strides(array)));
+      continue;
+    }
+    auto* sum = as<ArrayValue>(before);
+    if (!sum || sum->library != Library::Torch || sum->dtype != array.dtype || sum->shape != array.shape || sum->requires_grad || requires_gradient(*sum))
+      break_graph(BreakReason::Gradient, "a gradient is added to " + describe(before));
+    write(*sum, graph->add(Op::add, {read(*sum), gradients[i]}, {}, location()));
+  }
+}
+
+std::vector<V> TracerImpl::grad(const Tracer::Backward& call) {
+  std::vector<ValueId> wanted;
+  for (const V& input : call.inputs) {
+    auto* array = as<ArrayValue>(input);
+    if (!array || array->library != Library::Torch) break_graph(BreakReason::Gradient, "a derivative by " + describe(input));
+    // What was computed before it was written was computed from another version.
+    if (array->storage->version != 0) break_graph(BreakReason::Gradient, "a derivative by a tensor that was written");
+    if (!requires_gradient(*array)) break_graph(BreakReason::ErrorWhileTracing, "a derivative by a tensor that does not require a gradient");
+    wanted.push_back(read(*array));
+  }
+  std::vector<V> answers;
+  const std::vector<ValueId> found = pass_back(call, wanted);
+  for (std::size_t i = 0; i < found.size(); ++i)
+    answers.push_back(found[i].valid() ? V(tracer.new_array(Library::Torch, found[i])) : none);
+  return answers;
+}
+
+}  // namespace fj

@@ -1,0 +1,102 @@
+/// Python numbers that the program computes: what `.item()` gives, and what floats are computed from such.
+///
+/// A float is an f64 of no dimensions in the graph, and its arithmetic is CPython's: the same operations of the same C library.
+/// Where CPython raises (a division by zero, a power that overflows) the program fails, and CPython runs the piece and raises.
+/// Ints and booleans are only handed on. A float from outside that changes between calls takes part, so that a learning rate
+/// under a schedule is no constant of the trace.
+#include <opcode.h>
+
+#include <cmath>
+
+#include "frame_hook/cpython/cpython.h"
+#include "runtime/base/error.h"
+#include "tracer/frontends/builders.h"
+#include "tracer/interpreter.h"
+
+namespace fj {
+namespace {
+
+/// A float of the graph: computed, or from outside and not always the same. Invalid: something else.
+ValueId changing_float(TracerImpl& t, const V& value) {
+  if (auto* number = as<NumberValue>(value)) return number->dtype == DType::F64 ? number->contents : ValueId{};
+  auto* object = as<ObjectValue>(value);
+  return object && PyFloat_CheckExact(object->object.get()) ? t.float_input(value) : ValueId{};
+}
+
+/// What float arithmetic takes the value for; invalid where it is no number it takes.
+ValueId as_float(TracerImpl& t, const V& value) {
+  if (const ValueId changing = changing_float(t, value); changing.valid()) return changing;
+  if (auto* symbolic = as<SymIntValue>(value)) return size_value(t.tracer, symbolic->expression, DType::F64);
+  auto* object = as<ObjectValue>(value);
+  if (!object || !(PyFloat_CheckExact(object->object.get()) || PyLong_CheckExact(object->object.get()) || PyBool_Check(object->object.get()))) return {};
+  PyObject* constant = t.constant_object(value);
+  const double number = constant ? PyFloat_Check(constant) ? PyFloat_AS_DOUBLE(constant) : PyLong_AsDouble(constant) : 0;
+  if (!constant || PyErr_Occurred()) {
+    PyErr_Clear();
+    return {};
+  }
+  return fj::constant(t.tracer, DType::F64, number);
+}
+
+V float_of(ValueId contents) { return std::make_shared<NumberValue>(contents, DType::F64); }
+
+}  // namespace
+
+ValueId TracerImpl::checked(ValueId value, ValueId holds) {
+  // 1 / 0 fails the program, before it has written anything; else it is 1, and the value is what it was.
+  const ValueId unit = fj::constant(tracer, DType::I64, 1);
+  const ValueId held = emit(tracer, Op::floor_div, {unit, cast(tracer, holds, DType::I64)});
+  return emit(tracer, Op::mul, {value, cast(tracer, held, DType::F64)});
+}
+
+V TracerImpl::number(const ArrayValue& array) {
+  for (const SymDim& size : array.shape)
+    if (!decide(size, Py_EQ, 1)) break_graph(BreakReason::ErrorWhileTracing, "item() of an array that has not one element");
+  // A back end that runs nodes on arrays of its own gives no numbers back.
+  if (!request.generalise.float_inputs || is_complex(array.dtype)) break_graph(BreakReason::ScalarFromArray, "a tensor's elements become Python numbers");
+  if (is_unsigned_integer(array.dtype) && size_in_bytes(array.dtype) == 8) break_graph(BreakReason::ScalarFromArray, "an int of more than 63 bits");
+  const DType dtype = is_float(array.dtype) ? DType::F64 : array.dtype == DType::Bool ? DType::Bool : DType::I64;
+  ValueId value = cast(tracer, reshape(tracer, tracer.read(array), {}), dtype);
+  if (requires_gradient(value)) value = stopped(value);
+  return std::make_shared<NumberValue>(value, dtype);
+}
+
+std::optional<V> TracerImpl::computed_binary(int nb_op, const V& a, const V& b) {
+  const int plain = nb_op >= NB_INPLACE_ADD ? nb_op - NB_INPLACE_ADD : nb_op;
+  const bool known = plain == NB_ADD || plain == NB_SUBTRACT || plain == NB_MULTIPLY || plain == NB_TRUE_DIVIDE || plain == NB_POWER;
+  const bool computed = a->kind == ValueKind::Number || b->kind == ValueKind::Number;
+  if (!computed && (!known || (!changing_float(*this, a).valid() && !changing_float(*this, b).valid()))) return std::nullopt;
+  const ValueId left = known ? as_float(*this, a) : ValueId{}, right = left.valid() ? as_float(*this, b) : ValueId{};
+  if (!right.valid()) {
+    if (!computed) return std::nullopt;
+    break_graph(BreakReason::ScalarFromArray, "`" + source_text() + "` computes with " + describe(a->kind == ValueKind::Number ? a : b));
+  }
+  auto make = [&](Op op, std::vector<ValueId> operands) { return graph->add(op, std::move(operands), {}, location()); };
+  switch (plain) {
+    case NB_ADD: return float_of(make(Op::add, {left, right}));
+    case NB_SUBTRACT: return float_of(make(Op::sub, {left, right}));
+    case NB_MULTIPLY: return float_of(make(Op::mul, {left, right}));
+    case NB_TRUE_DIVIDE: {
+      // A constant that is not zero is seen to be none.
+      auto* divisor = as<ObjectValue>(b);
+      const bool constant = divisor && !changing_float(*this, b).valid() && PyObject_IsTrue(divisor->object.get()) == 1;
+      const ValueId zero = fj::constant(tracer, DType::F64, 0.0);
+      return float_of(make(Op::div, {left, constant ? right : checked(right, make(Op::ne, {right, zero}))}));
+    }
+    default: {
+      // A power of finite numbers is finite in CPython, or complex, or an error. Powers of infinity are left to it too.
+      const ValueId power = make(Op::pow, {left, right});
+      return float_of(checked(power, make(Op::is_finite, {power})));
+    }
+  }
+}
+
+std::optional<V> TracerImpl::computed_unary(int opcode, const V& a) {
+  const ValueId value = changing_float(*this, a);
+  if (value.valid() && opcode == FJ_UNARY_NEGATIVE) return float_of(graph->add(Op::neg, {value}, {}, location()));
+  if (value.valid() && opcode == FJ_UNARY_POSITIVE) return float_of(value);
+  if (a->kind != ValueKind::Number) return std::nullopt;
+  break_graph(BreakReason::ScalarFromArray, "`" + source_text() + "` computes with " + describe(a));
+}
+
+}  // namespace fj
