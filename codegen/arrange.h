@@ -29,8 +29,8 @@ struct Body {
 void arrange(loop::Kernel kernel, Body body, LoweredProgram& program);
 /// Along the only reduced variable, storing after every step; one after the other unless steps may be combined in `any_order`.
 void arrange_scan(loop::Kernel kernel, Body body, bool any_order, LoweredProgram& program);
-/// buffer[address] += value, repeated addresses in order: the reduced variables are serial.
-void arrange_scatter(loop::Kernel kernel, Body body, Body::Store store, loop::ExprId predicate, LoweredProgram& program);
+/// buffer[address] += value (Add) or = value (Put), repeated addresses in order: the reduced variables are serial.
+void arrange_scatter(loop::Kernel kernel, Body body, loop::StatementKind kind, Body::Store store, loop::ExprId predicate, LoweredProgram& program);
 
 /// The condition under which the buffer has elements, where the loops the address depends on don't say so: what is the same in all steps
 /// of a loop is loaded before it, and the loop may have none. Invalid: always.
