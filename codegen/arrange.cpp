@@ -610,7 +610,7 @@ void arrange(Kernel kernel, Body body, LoweredProgram& program) {
   jam_and_build(std::move(kernel), std::move(body), std::move(jams), program);
 }
 
-void arrange_scan(Kernel kernel, Body body, LoweredProgram& program) {
+void arrange_scan(Kernel kernel, Body body, bool any_order, LoweredProgram& program) {
   const std::vector<std::uint32_t> variables = all_of(body);
   const std::uint32_t axis = body.reductions[0];
   const auto& stage = body.stages[0];
@@ -623,11 +623,8 @@ void arrange_scan(Kernel kernel, Body body, LoweredProgram& program) {
   statements.push_back(accumulator_statement(StatementKind::Initialise, stage.accumulator));
   for (Statement& statement : nest({axis}, std::move(inner))) statements.push_back(std::move(statement));
 
-  // Vector lanes are independent scans, if there is a dimension for them inside the axis; else they scan together, where the order of
-  // additions may change.
+  // Vector lanes are independent scans, if there is a dimension for them inside the axis; else they scan together, if they may.
   std::vector<std::uint32_t> outer = body.rows;
-  const auto& info = kernel.accumulators[stage.accumulator];
-  const bool any_order = !is_float(info.dtype) || info.reduction == Reduction::Sum;
   if (outer.empty() || outer.back() < axis) {
     if (any_order) kernel.vector_var = VarId{axis};
   } else {
@@ -656,6 +653,36 @@ void arrange_scatter(Kernel kernel, Body body, StatementKind kind, Body::Store s
   finish(std::move(kernel), all_of(body), 1, program);
 }
 
+ExprId has_elements(Kernel& kernel, const LoweredProgram& program, int buffer, const Affine& address) {
+  auto position = [&](const SymDim& value) {
+    Expr expr;
+    expr.kind = ExprKind::Position;
+    expr.dtype = DType::I64;
+    expr.address = Affine(value);
+    return kernel.add(std::move(expr));
+  };
+  auto combine = [&](Op op, DType operand, ExprId a, ExprId b) {
+    Expr expr;
+    expr.kind = ExprKind::Pointwise;
+    expr.dtype = DType::Bool;
+    expr.op = op;
+    expr.operand_dtype = operand;
+    expr.args = {a, b};
+    return kernel.add(std::move(expr));
+  };
+  ExprId condition;
+  for (const SymDim& size : program.buffers[buffer].shape) {
+    bool known = size.is_constant() && size.value() > 0;
+    for (std::size_t s = 0; s < program.symbols.size(); ++s)
+      known |= program.symbols[s].min > 0 && size == SymDim(SymbolId{std::uint32_t(s)});
+    for (const auto& [variable, coefficient] : address.terms) known |= kernel.variables[variable.index].extent == size;
+    if (known) continue;
+    const ExprId some = combine(Op::gt, DType::I64, position(size), position(SymDim()));
+    condition = condition.valid() ? combine(Op::bit_and, DType::Bool, condition, some) : some;
+  }
+  return condition;
+}
+
 void copy_buffer(int source, int target, LoweredProgram& program) {
   const ProgramBuffer& from = program.buffers[source];
   const ProgramBuffer& to = program.buffers[target];
@@ -674,6 +701,7 @@ void copy_buffer(int source, int target, LoweredProgram& program) {
   load.dtype = from.dtype;
   load.buffer = source;
   load.address = read;
+  load.predicate = has_elements(kernel, program, source, read);
   body.stores.push_back({target, write, kernel.add(load)});
   arrange(std::move(kernel), std::move(body), program);
 }

@@ -31,6 +31,7 @@ Reduction reduction_of(Op op) {
 }
 
 bool is_half(DType dtype) { return dtype == DType::F16 || dtype == DType::BF16; }
+bool narrow_float(DType dtype) { return is_half(dtype) || dtype == DType::F32; }
 DType accumulation_dtype(DType dtype) { return is_half(dtype) ? DType::F32 : dtype; }
 
 /// Where values lie.
@@ -115,7 +116,7 @@ class GroupLowering {
     expr.dtype = type;
     expr.buffer = buffer;
     expr.address = address;
-    expr.predicate = predicate;
+    expr.predicate = both(predicate, has_elements(kernel_, program_, buffer, address));
     return kernel_.add(std::move(expr));
   }
 
@@ -384,21 +385,22 @@ class GroupLowering {
 
   void lower_scan() {
     const Node& node = graph_.nodes[group_.node];
-    const ValueId result = node.results[0];
+    const ValueId operand = node.operands[0], result = node.results[0], stored = group_.stores[0];
     const Index index = identity(group_.order);
     Body parts = body();
-    // Sums of floats along lanes add in another order than one after the other. In float64 no partial sum overflows that
-    // wouldn't in order, and the rounded results are at least as good as the library's.
-    const DType type = dtype(result);
-    const bool wider = reduction_of(node.op) == Reduction::Sum && (is_half(type) || type == DType::F32);
-    ExprId operand = value(node.operands[0], index, {});
-    if (wider || is_half(type)) operand = pointwise(Op::cast, wider ? DType::F64 : DType::F32, type, {operand});
-    const int accumulator = add_accumulator(node.op, wider ? DType::F64 : type);
-    kernel_.accumulators[accumulator].scan = VarId{parts.reductions[0]};
-    parts.stages.push_back({accumulator, operand, {}});
-    const int buffer = memory_.buffer[result.index];
-    parts.stores.push_back({buffer, address_in(buffer, index), read_accumulator(accumulator, dtype(result))});
-    arrange_scan(std::move(kernel_), std::move(parts), program_);
+    const Reduction reduction = reduction_of(node.op);
+    const int accumulator = int(kernel_.accumulators.size());
+    kernel_.accumulators.push_back({reduction, dtype(result), VarId{parts.reductions[0]}});  // every step is rounded, half types too
+    parts.stages.push_back({accumulator, value(operand, index, {}), {}});
+    stages_[result.index] = read_accumulator(accumulator, dtype(result));
+    const int buffer = memory_.buffer[stored.index];
+    parts.stores.push_back({buffer, address_in(buffer, index), value(stored, index, {})});
+    // Another order of additions may overflow where theirs doesn't, and cancel where theirs does. Sums in float64 of what was narrower
+    // don't overflow, and once they are narrow again the order shows as one rounding of a sum that is better than the library's.
+    const bool widened = schedule_.node_of[operand.index] >= 0 && node_of(operand).op == Op::cast && narrow_float(dtype(node_of(operand).operands[0]));
+    const bool any_order = !is_float(dtype(result)) ||
+                           (reduction == Reduction::Sum && dtype(result) == DType::F64 && widened && narrow_float(dtype(stored)));
+    arrange_scan(std::move(kernel_), std::move(parts), any_order, program_);
   }
 
   void lower_scatter() {

@@ -104,6 +104,9 @@ class Scheduler {
       for (ValueId result : graph_.nodes[n].results) schedule_.node_of[result.index] = int(n);
     for (const Input& input : graph_.inputs) schedule_.in_memory[input.value.index] = true;
     estimate_costs();
+    readers_.assign(count, 0);
+    for (const Node& n : graph_.nodes)
+      for (ValueId operand : n.operands) ++readers_[operand.index];
 
     for (const Output& output : graph_.outputs) demand(output.value);
     for (const Write& write : graph_.writes) demand(write.value);
@@ -307,9 +310,10 @@ class Scheduler {
     if (current.op == Op::extern_call) return place_extern(n);
     const ValueId value = current.results[0];
     if (uses_[value.index].empty() && !demanded_[value.index]) return;  // dead
+    if (const int scan = rounded_scan(current); scan >= 0) return place_scan(scan, value);
     switch (current.op) {
       case Op::matmul: return generated(current) ? place_product(n) : place_matmul(n);
-      case Op::cumsum: case Op::cumprod: return place_scan(n);
+      case Op::cumsum: case Op::cumprod: return place_scan(n, value);
       case Op::scatter: case Op::scatter_add: return place_scatter(n);
       default: break;
     }
@@ -402,8 +406,17 @@ class Scheduler {
     }
   }
 
-  void place_scan(int n) {
-    const ValueId value = node(n).results[0];
+  /// The scan that nothing reads but this cast to a narrower float: the scan stores it as it goes. -1: there is none.
+  int rounded_scan(const Node& cast) const {
+    if (cast.op != Op::cast) return -1;
+    const ValueId wide = cast.operands[0];
+    const DType from = graph_.type(wide).dtype, to = graph_.type(cast.results[0]).dtype;
+    if (!(node_is(wide, Op::cumsum) || node_is(wide, Op::cumprod)) || !is_float(from) || !is_float(to)) return -1;
+    return size_in_bytes(to) < size_in_bytes(from) && !demanded_[wide.index] && readers_[wide.index] == 1 ? schedule_.node_of[wide.index] : -1;
+  }
+
+  /// `value`: the result of the scan, or what it is rounded to.
+  void place_scan(int n, ValueId value) {
     const auto axis = node(n).attrs.get<std::int64_t>("axis");
     std::vector<bool> reduced(shape(value).size());
     reduced[axis] = true;
@@ -777,6 +790,7 @@ class Scheduler {
   std::vector<std::vector<Use>> uses_;
   std::vector<bool> demanded_;
   std::vector<int> cost_;
+  std::vector<int> readers_;  // nodes that read a value
   int last_extern_ = -1;
 };
 

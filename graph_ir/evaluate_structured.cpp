@@ -186,6 +186,7 @@ void scan(const Node& node, const DenseArray& x, DenseArray& result) {
         const Accumulator<dtype> value(Element<dtype>::load(x.element(position)));
         total = node.op == Op::cumsum ? Accumulator<dtype>(total + value) : multiply(total, value);
         store_accumulated<dtype>(result.element(position), total);
+        total = Accumulator<dtype>(Element<dtype>::load(result.element(position)));  // every step is rounded
       }
     });
   });

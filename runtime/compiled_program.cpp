@@ -80,13 +80,6 @@ class Conditions {
   unsigned before_ = 0;
 };
 
-/// Where kernels find an array. One without elements may have no memory, but an element that is the same in all steps of a loop
-/// (a stride of 0) is loaded before it is known that the loop has none.
-char* memory_of(const ArrayRef& array) {
-  alignas(kAlignment) static char nothing[4096];
-  return array.data ? static_cast<char*>(array.data) : nothing;
-}
-
 /// Memory of this thread for the kernel it runs; grows, and is kept for the next one.
 char* thread_scratch(std::size_t bytes) {
   struct Block {
@@ -185,7 +178,7 @@ class CompiledProgram : public Program {
       pointers[b] = nullptr;
       if (parts_.buffers[b].kind != BufferKind::Input) continue;
       arrays[b] = call.inputs[parts_.buffers[b].number];
-      pointers[b] = memory_of(arrays[b]);
+      pointers[b] = static_cast<char*>(arrays[b].data);
     }
 
     std::uint32_t status = allocate_arrays(call, values, arrays.data(), pointers.data());
@@ -362,7 +355,7 @@ class CompiledProgram : public Program {
       arrays[b] = call.host->allocate(buffer.kind == BufferKind::Output ? buffer.number : -1, buffer.dtype, {sizes, rank},
                                       {sizes + rank, rank});
       if (!arrays[b].object) return kHostFailed;
-      pointers[b] = memory_of(arrays[b]);
+      pointers[b] = static_cast<char*>(arrays[b].data);
     }
     return kOk;
   }
@@ -496,7 +489,7 @@ class CompiledProgram : public Program {
     if (!done) return false;
     for (std::size_t i = 0; i < plan.results.size(); ++i) {
       arrays[plan.results[i]] = results[i];
-      pointers[plan.results[i]] = memory_of(results[i]);
+      pointers[plan.results[i]] = static_cast<char*>(results[i].data);
     }
     return true;
   }

@@ -459,7 +459,7 @@ V ExternBuilder::run(const std::vector<V>& positional, const Keywords& keywords)
     }
     t_.note_torch();
   }
-  const bool derived = requires_grad_ && t_.modes.grad;
+  const bool derived = requires_grad_ && t_.modes.records();
   if (derived && effects.underivable)
     break_graph(BreakReason::Gradient, "`" + call_.name + "`, which torch refuses to derive");
   if (derived && call_.random)

@@ -82,6 +82,7 @@ struct Effect {
 struct Modes {
   bool grad = true;
   bool inference = false;
+  bool records() const { return grad && !inference; }  // what is computed has a derivative; views only inherit one
   std::uint32_t float_conditions = ~0u;  // KernelStatus bits NumPy may report, of those that are trapped outside
 };
 

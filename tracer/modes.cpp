@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "runtime/base/error.h"
+#include "tracer/frontends/arrays/arrays.h"
 #include "tracer/frontends/arrays/torch_layout.h"
 #include "tracer/frontends/arrays/torch_modes.h"
 #include "tracer/interpreter.h"
@@ -49,7 +50,9 @@ V* attribute_of(InstanceValue& instance, const char* name) {
 }
 
 bool is_extobj_maker(PyObject* callable) {
-  static PyObject* const maker = imported("numpy._core.umath", "_make_extobj").release();
+  static PyObject* maker = nullptr;  // held for ever
+  // Only who has imported NumPy has it.
+  if (!maker && numpy_module()) maker = imported("numpy._core.umath", "_make_extobj").release();
   return maker && callable == maker;
 }
 

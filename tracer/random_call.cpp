@@ -2,12 +2,13 @@
 /// methods of one RandomState.
 ///
 /// The library's own method runs on the user's own generator, in program order, and the generator's state is put back if the
-/// program fails (host.h: RandomStates). Sizes are arguments, so nothing is predicted but the dtype: a generator of our own is asked
-/// for a few numbers. A call without a size gives one Python number, which only a break can hand to Python code.
+/// program fails (host.h: RandomStates). Sizes are arguments, so nothing is predicted but the dtype. A call without a size gives one
+/// Python number, which only a break can hand to Python code.
 #include <cstring>
 #include <unordered_map>
 
 #include "runtime/base/error.h"
+#include "tracer/frontends/numpy.h"
 #include "tracer/interpreter.h"
 
 namespace fj {
@@ -16,10 +17,13 @@ namespace {
 
 constexpr int kDims = -2;
 
+enum class Draws { Floats, Integers, Chosen };
+
 struct RandomMethod {
   const char* name;
   int size;            // position of the argument
   bool legacy;         // RandomState's
+  Draws draws;
 };
 
 /// By the function in the class.
@@ -28,9 +32,10 @@ const std::unordered_map<PyObject*, RandomMethod>& methods() {
     struct Row {
       const char* name;
       int generator, legacy;
+      Draws draws;
     };
     constexpr Row rows[] = {
-#define FJ_RANDOM(name, generator, legacy) {name, generator, legacy},
+#define FJ_RANDOM(name, generator, legacy, draws) {name, generator, legacy, Draws::draws},
 #include "tracer/random.def"
     };
     auto* known = new std::unordered_map<PyObject*, RandomMethod>;
@@ -40,7 +45,7 @@ const std::unordered_map<PyObject*, RandomMethod>& methods() {
         const int size = legacy ? row.legacy : row.generator;
         Ref<> type = module && size != -1 ? Ref<>::steal(PyObject_GetAttrString(module.get(), legacy ? "RandomState" : "Generator")) : Ref<>();
         Ref<> method = type ? Ref<>::steal(PyObject_GetAttrString(type.get(), row.name)) : Ref<>();
-        if (method) known->emplace(method.release(), RandomMethod{row.name, size, legacy});  // held for ever, as its class is
+        if (method) known->emplace(method.release(), RandomMethod{row.name, size, legacy, row.draws});  // held for ever, as its class is
         PyErr_Clear();
       }
     return known;
@@ -48,16 +53,20 @@ const std::unordered_map<PyObject*, RandomMethod>& methods() {
   return *table;
 }
 
-/// Whose state is not the user's.
-PyObject* own_generator(bool legacy) {
-  static PyObject* const made[] = {
-      [] { Ref<> m = Ref<>::steal(PyImport_ImportModule("numpy.random")); return m ? PyObject_CallMethod(m.get(), "default_rng", "i", 1) : nullptr; }(),
-      [] { Ref<> m = Ref<>::steal(PyImport_ImportModule("numpy.random")); return m ? PyObject_CallMethod(m.get(), "RandomState", "i", 1) : nullptr; }()};
-  PyErr_Clear();
-  return made[legacy];
-}
-
 [[noreturn]] void give_up(const std::string& what) { break_graph(BreakReason::RandomState, what); }
+
+DType integers(const RandomMethod& method) { return method.legacy && sizeof(long) == 4 ? DType::I32 : DType::I64; }
+
+/// Of the elements of what choice() is given.
+DType dtype_of_elements(const RandomMethod& method, PyObject* from) {
+  if (PyLong_Check(from)) return integers(method);
+  Ref<> function = imported("numpy", "asarray");
+  Ref<> array = function ? Ref<>::steal(PyObject_CallOneArg(function.get(), from)) : Ref<>();
+  if (!array) give_up(std::string("`") + method.name + "`: " + take_error());
+  const ArrayInfo info = array_library(array.get()) ? describe(array.get()) : ArrayInfo{};
+  if (!array_library(array.get()) || !info.unsupported.empty() || info.shape.size() != 1) give_up(std::string("`") + method.name + "` that gives no array");
+  return info.dtype;
+}
 
 }  // namespace
 
@@ -92,13 +101,11 @@ V TracerImpl::call_random(PyObject* callable, std::vector<V> positional, const K
   call.positional.push_back(std::move(held));
 
   Dims shape;
-  bool sized = false;
   auto size = [&](const V& value) {
     std::optional<SymDim> dim = int_expression(value);
     if (!dim) give_up("`" + name + "` with a size that is " + describe(value));
     if (!decide(*dim, Py_GE, 0)) give_up("`" + name + "` with a negative size");
     shape.push_back(*dim);
-    sized = true;
     ExternArgument argument;
     argument.kind = ExternArgument::Kind::Size;
     argument.expression = *dim;
@@ -108,7 +115,6 @@ V TracerImpl::call_random(PyObject* callable, std::vector<V> positional, const K
     if (value->kind != ValueKind::Tuple && value->kind != ValueKind::List) return size(value);
     ExternArgument argument;
     argument.kind = ExternArgument::Kind::Tuple;
-    sized = true;
     for (const V& item : sequence_items(value)) argument.items.push_back(size(item));
     return argument;
   };
@@ -128,34 +134,34 @@ V TracerImpl::call_random(PyObject* callable, std::vector<V> positional, const K
     const bool is_size = key == "size" && !is_none_value(value);
     call.keywords.emplace_back(Ref<>::steal(PyUnicode_InternFromString(key.c_str())), is_size ? sizes(value) : constant(value));
   }
-  if (!sized) give_up("`" + name + "` of one number");
+  if (shape.empty()) give_up("`" + name + "` of one number");
 
-  // The dtype, and whether the arguments are right at all.
-  auto probe = [&](const ExternArgument& argument) -> Ref<> {
-    if (argument.kind == ExternArgument::Kind::Held) return Ref<>::borrow(own_generator(method.legacy));
-    if (argument.kind == ExternArgument::Kind::Constant) return argument.object;
-    if (method.size == kDims) return Ref<>::steal(PyLong_FromLong(1));
-    Ref<> ones = Ref<>::steal(PyTuple_New(Py_ssize_t(shape.size())));
-    for (std::size_t i = 0; i < shape.size(); ++i) PyTuple_SET_ITEM(ones.get(), Py_ssize_t(i), PyLong_FromLong(1));
-    return ones;
+  auto argument = [&](const char* key, std::size_t position) -> V {
+    for (auto& [name, value] : keywords)
+      if (name == key) return value;
+    return position < positional.size() ? positional[position] : nullptr;
   };
-  Ref<> arguments = Ref<>::steal(PyTuple_New(Py_ssize_t(call.positional.size()))), names = Ref<>::steal(PyDict_New());
-  for (std::size_t i = 0; i < call.positional.size(); ++i) PyTuple_SET_ITEM(arguments.get(), Py_ssize_t(i), probe(call.positional[i]).release());
-  for (auto& [key, argument] : call.keywords) PyDict_SetItem(names.get(), key.get(), probe(argument).get());
-  Ref<> drawn = Ref<>::steal(PyObject_Call(callable, arguments.get(), names.get()));
-  if (!drawn) give_up("`" + name + "`: " + take_error());
-  const ArrayInfo info = array_library(drawn.get()) ? describe(drawn.get()) : ArrayInfo{};
-  if (!array_library(drawn.get()) || !info.unsupported.empty() || info.shape.size() != shape.size()) give_up("`" + name + "` that gives no array");
+  const auto dtype_of_draws = [&] {
+    if (method.draws == Draws::Chosen) {
+      const V from = argument("a", 1);
+      PyObject* object = from ? constant_object(from) : nullptr;
+      if (!object) give_up("`" + name + "` of unknown elements");
+      return dtype_of_elements(method, object);
+    }
+    const V given = method.size == kDims ? nullptr : argument("dtype", std::size_t(method.size) + 2);
+    return numpy_dtype_argument(tracer, given).value_or(method.draws == Draws::Integers ? integers(method) : DType::F64);
+  };
+  const DType dtype = dtype_of_draws();
 
   call.structure.kind = ExternStructure::Kind::Array;
   const Strides strides = contiguous_strides(shape);
-  call.results.push_back({info.dtype, shape, strides, -1, 0});
+  call.results.push_back({dtype, shape, strides, -1, 0});
   Attrs attrs;
   attrs.set("callee", name);
   attrs.set("handle", externs->add(call));
   attrs.set("operand_strides", std::vector<std::optional<Dims>>{});
   attrs.set("result_strides", std::vector<std::optional<Dims>>{strides});
-  const ValueId value = graph->add_extern({}, attrs, {Type{info.dtype, shape}}, where)[0];
+  const ValueId value = graph->add_extern({}, attrs, {Type{dtype, shape}}, where)[0];
   return tracer.new_array(Library::Numpy, value, strides);
 }
 

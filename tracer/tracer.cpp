@@ -2,6 +2,7 @@
 #include "tracer/tracer.h"
 
 #include "runtime/base/error.h"
+#include "tracer/frontends/builders.h"
 #include "tracer/interpreter.h"
 
 namespace fj {
@@ -85,12 +86,18 @@ V Tracer::get_attribute(const V& owner, std::string_view name) {
 V Tracer::get_item(const V& container, const V& key) { return impl_->get_item(container, key); }
 V Tracer::binary(int nb_op, const V& a, const V& b) { return impl_->binary(nb_op, a, b); }
 V Tracer::compare(int comparison, const V& a, const V& b) { return impl_->compare(comparison, a, b); }
-ValueId Tracer::read(const ArrayValue& array) { return impl_->read(array); }
+
+ValueId Tracer::read(const ArrayValue& array) {
+  // Of these few of torch's functions have kernels, and which do changes from version to version: its own function answers.
+  if (array.library == Library::Torch && is_late_unsigned(array.dtype)) break_graph(BreakReason::UnsupportedOperation, "a tensor of " + std::string(name(array.dtype)));
+  return impl_->read(array);
+}
+
 void Tracer::write(ArrayValue& array, ValueId value) { impl_->write(array, value); }
 
 std::shared_ptr<ArrayValue> Tracer::new_array(Library library, ValueId value, std::optional<Strides> strides) {
-  // What is computed under no_grad() is a constant.
-  if (library == Library::Torch && !impl_->modes.grad && impl_->requires_gradient(value)) value = impl_->stopped(value);
+  // What is computed under no_grad() or inference_mode() is a constant.
+  if (library == Library::Torch && !impl_->modes.records() && impl_->requires_gradient(value)) value = impl_->stopped(value);
   impl_->note_memory(value);
   const Type& type = impl_->graph->type(value);
   auto storage = std::make_shared<FakeStorage>();
@@ -129,7 +136,7 @@ std::shared_ptr<ArrayValue> Tracer::new_view(const std::shared_ptr<ArrayValue>& 
   array->detached = base->detached;
   array->torch_version = base->torch_version;
   array->requires_grad = base->requires_grad;
-  array->stops_gradient = base->stops_gradient || (!impl_->modes.grad && impl_->requires_gradient(*base));
+  array->stops_gradient = base->stops_gradient || (!impl_->modes.records() && impl_->requires_gradient(*base));
   array->writeable = base->writeable;
   array->viewed_in_inference = base->viewed_in_inference ||
                                (impl_->modes.inference && !impl_->modes_outside().inference && !base->storage->inference && base->library == Library::Torch);

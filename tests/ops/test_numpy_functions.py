@@ -5,6 +5,7 @@ Each case must compile without a break, so a row of numpy.def that stops working
 import numpy as np
 import numpy_cases as cases
 import pytest
+import framejit
 from harness import same_as_eager
 
 ALL = {**cases.SHAPES, **cases.REDUCTIONS, **cases.INDEXING, **cases.WRITES, **cases.CREATION}
@@ -117,3 +118,18 @@ def test_an_index_out_of_range_is_found_whatever_the_strides(x):
 
 def test_rounding_integers_without_dimensions_gives_a_scalar():
     same_as_eager(lambda x: (np.round(x, 2), x.round(1), x + 1), np.array(3, np.int32), breaks=())
+
+
+@pytest.mark.parametrize("function", [lambda x: x.sum(1), lambda x: np.cumsum(x, axis=1) + x, lambda x: (x + x[::-1]).sum(1)])
+def test_what_does_not_depend_on_an_empty_loop_is_not_loaded(function):
+    far = np.lib.stride_tricks.as_strided(np.empty(0), (10**6, 0), (-10**6, 0))  # a copy of it would lie elsewhere
+    for dynamic in (None, True):
+        np.testing.assert_array_equal(framejit.compile(function, dynamic=dynamic, fullgraph=True)(far), function(far))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_logaddexp_of_a_nan_is_an_invalid_operation(dtype):
+    x, y = np.array([1, 2, np.inf, -np.inf], dtype), np.array([np.nan, 2, np.inf, 1], dtype)
+    same_as_eager(np.logaddexp, x, y, breaks=(), fallback=True)
+    same_as_eager(np.logaddexp, y, x, breaks=(), fallback=True)
+    same_as_eager(np.logaddexp, x[1:], y[1:], breaks=(), fallback=True)

@@ -132,3 +132,37 @@ def test_tensors_without_elements_and_memory(operation):
     empty = torch.from_numpy(np.empty(0, np.float32)).as_strided((0,), (0,))
     assert empty.data_ptr() == 0
     same_as_eager(operation, torch.ones(3, 0), empty, compiles=False)
+
+
+LATE_UNSIGNED = {
+    "arithmetic": lambda x: x + 1, "multiplied": lambda x: x * 2, "compared": lambda x: x < 2, "equal": lambda x: x == x, "negated": lambda x: -x,
+    "largest": lambda x: x.max(), "summed": lambda x: x.sum(), "scanned": lambda x: x.cumsum(0), "shifted": lambda x: x << 1, "and": lambda x: x & 1,
+    "chosen": lambda x: torch.where(x > 1, x, x), "joined": lambda x: torch.cat([x, x]), "indexed": lambda x: x[torch.tensor([0, 2])],
+    "converted": lambda x: x.float() * 2, "filled": lambda x: x.clone().fill_(1), "in place": lambda x: x.add_(1), "masked": lambda x: x.masked_fill(x > 1, 1),
+    "flipped": lambda x: x.flip(0), "view": lambda x: (x.view(3, 1).shape, x[1:]), "made": lambda x: torch.full((2,), 7, dtype=x.dtype),
+    "range": lambda x: torch.arange(3, dtype=x.dtype), "rounded to": lambda x: torch.ones(3).to(x.dtype), "triangle": lambda x: x[None].tril(),
+    "promoted": lambda x: torch.ones(3).add_(x), "sum of it": lambda x: torch.ones(3).sum(dtype=x.dtype),
+}
+
+
+@pytest.mark.parametrize("dtype", ["uint16", "uint32", "uint64"])
+@pytest.mark.parametrize("function", LATE_UNSIGNED.values(), ids=LATE_UNSIGNED)
+def test_of_the_late_unsigned_types_torch_says_what_it_has(function, dtype):
+    same_as_eager(function, torch.tensor([1, 2, 3]).to(getattr(torch, dtype)), compiles=False)
+
+
+@pytest.mark.parametrize("name", ["mse_loss", "l1_loss"])
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_a_loss_of_two_tensors_whose_sizes_change_together(name, reduction):
+    def f(x, y):
+        return getattr(torch.nn.functional, name)(x, y, reduction=reduction)
+
+    same_as_eager(f, torch.arange(6.0), torch.ones(6), dynamic=True, breaks=())
+
+
+@pytest.mark.parametrize("offset", [0, 10**9 - 1])
+def test_what_does_not_depend_on_an_empty_loop_is_not_loaded(offset):
+    empty = torch.empty_strided((0, 10**9), (0, 1))
+    for dynamic in (None, True):
+        same_as_eager(lambda x: (x[:, offset] * 2).sum(), empty, dynamic=dynamic, breaks=())
+        same_as_eager(lambda x: x[:, offset] + 1, empty, dynamic=dynamic, breaks=())

@@ -353,3 +353,18 @@ def test_parameters_whose_sizes_change_with_the_input_s():
             torch.testing.assert_close(ours, eager, rtol=1e-4, atol=1e-4)
     info = framejit.cache_info()
     assert info["graphs"] == 2 and info["internal_errors"] == 0
+
+
+LAYOUTS = {
+    "zeros": lambda x: torch.zeros(3, x.shape[1]).stride(), "sum": lambda x: (x + 1).stride(), "turned": lambda x: (x.T + 1).stride(),
+    "like": lambda x: torch.empty_like(x).stride(), "copy": lambda x: x.T.clone().stride(), "joined": lambda x: torch.cat([x, x], 1).stride(0),
+    "itself": lambda x: x.stride(), "its transpose": lambda x: x.T.stride(), "NumPy's": lambda x: (x.numpy().T + 1).strides,
+    "NumPy's zeros": lambda x: np.zeros((3, x.shape[1])).strides,
+}
+
+
+@needs_torch
+@pytest.mark.parametrize("sizes", [(4, 5, 0, 1, 6), (0, 1, 5, 6, 1, 0)], ids=str)
+@pytest.mark.parametrize("function", LAYOUTS.values(), ids=LAYOUTS)
+def test_strides_that_are_read_are_eager_s_at_sizes_0_and_1_too(function, sizes):
+    graphs_for(function, [(torch.ones(3, n),) for n in sizes])

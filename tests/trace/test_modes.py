@@ -82,6 +82,16 @@ def drawn_inside(x):
     return y.shape
 
 
+def with_gradients_inside(x):
+    weight = x.clone()
+    with torch.inference_mode(), torch.enable_grad():
+        y, recorded = x * 2, torch.is_grad_enabled()
+        parts = torch.cat([x, weight]), x.clone(), torch.nn.functional.linear(x, weight), x.norm(), y.view(-1).requires_grad
+    with torch.inference_mode(), torch.set_grad_enabled(True):
+        z = x.sum(0)
+    return y, parts, z, recorded
+
+
 INFERENCE = [computed_inside_and_outside, written_inside, input_written_inside, library_call_inside, off_inside, drawn_inside]
 
 
@@ -91,6 +101,19 @@ def test_inference_mode_is_captured(function):
     report = agrees(function, lambda: torch.arange(6.0).reshape(2, 3))
     assert len(report.graphs) == 1
     agrees(function, lambda: torch.arange(6.0).reshape(2, 3), torch.inference_mode, breaks=2 if function is off_inside else 0)
+
+
+@contextlib.contextmanager
+def both_modes():
+    with torch.inference_mode(), torch.enable_grad():
+        yield
+
+
+@needs_torch
+@pytest.mark.parametrize("outer", [contextlib.nullcontext, both_modes])
+@pytest.mark.parametrize("function", [with_gradients_inside, written_inside, library_call_inside], ids=lambda f: f.__name__)
+def test_nothing_is_recorded_in_inference_mode_though_gradients_are_on(function, outer):
+    agrees(function, lambda: torch.arange(6.0).reshape(2, 3).requires_grad_(), outer)
 
 
 @needs_torch

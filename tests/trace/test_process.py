@@ -162,3 +162,13 @@ def test_a_message_says_a_line_once():
 def test_logs_of_kernels_and_chosen_functions():
     assert "kernels of f" in run(PROGRAM, FRAMEJIT_LOGS="kernels", FRAMEJIT_BACKEND="llvm").stderr
     assert "graph of f" not in run(PROGRAM, FRAMEJIT_LOGS="graphs:other.*").stderr
+
+
+def test_numpy_is_not_imported_for_a_function_that_does_without():
+    run("""
+        import math, sys
+        import framejit
+
+        assert framejit.compile(lambda x: math.sqrt(x) + len(str(x)))(4) == 3
+        assert "numpy" not in sys.modules, "NumPy was imported"
+    """)

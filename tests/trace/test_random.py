@@ -1,5 +1,6 @@
 """NumPy's random functions inside one graph: what eager draws, in eager's order, and the generators left as eager leaves them."""
 import random
+import warnings
 
 import numpy as np
 import pytest
@@ -87,6 +88,28 @@ def test_a_failure_after_a_draw_puts_the_generators_back():
         return y[np.array([k])]
 
     draws_as_eager(f, lambda call: (7 if call == 1 else call,), graphs=2)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int16", "uint8", "bool", None])
+def test_the_dtype_is_the_one_that_is_asked_for(dtype):
+    def f(x, generator):
+        if dtype == "float32":
+            return generator.standard_normal((2,), dtype), generator.random(3, np.float32), generator.standard_gamma(2.0, dtype=np.float32, size=2)
+        given = {} if dtype is None else {"dtype": dtype}
+        return generator.integers(0, 2, size=3, **given), np.random.randint(0, 2, (2,), **given), generator.poisson(3.0, 2), generator.choice((1.5, 2), 3), np.random.choice(5, 2)
+
+    draws_as_eager(f, lambda call: (np.random.default_rng(call),))
+
+
+def test_a_deprecated_function_warns_once_a_call():
+    def f(n):
+        return np.random.random_integers(1, 1, size=n)
+
+    for run in (f, framejit.compile(f)):
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            run(4)
+        assert len(seen) == 1
 
 
 def test_generator_made_inside_is_made_by_python():

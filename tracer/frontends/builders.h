@@ -96,6 +96,12 @@ Strides column_major(const Dims& shape);
 bool is_contiguous(Tracer& tracer, const Dims& shape, const Strides& strides);
 bool is_column_major(Tracer& tracer, const Dims& shape, const Strides& strides);
 /// The strides of a new array holding a pointwise result: NumPy's nditer in 'K' order, torch's TensorIterator.
+/// torch's integers that came late: its promotion has no rule for them.
+inline bool is_late_unsigned(DType dtype) { return is_unsigned_integer(dtype) && dtype != DType::U8; }
+
+/// The strides where a program reads them as numbers. Sizes of 0 and 1 have rules of their own, which expressions in the sizes don't
+/// follow: the array is then Python's to make.
+const Strides& exact_strides(Tracer& tracer, const ArrayValue& array);
 Strides elementwise_strides(Tracer& tracer, Library library, const Dims& shape, std::span<const Layout> operands);
 /// What np.concatenate allocates for parts of these layouts (shape: the result's).
 Strides numpy_concatenate_strides(Tracer& tracer, const Dims& shape, std::span<const Layout> parts);

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "tracer/frontends/builders.h"
+#include "tracer/restart.h"
 
 namespace fj {
 namespace {
@@ -224,6 +225,18 @@ bool is_contiguous(Tracer& tracer, const Dims& shape, const Strides& strides) {
 
 bool is_column_major(Tracer& tracer, const Dims& shape, const Strides& strides) {
   return follows(tracer, shape, strides, column_major(shape));
+}
+
+const Strides& exact_strides(Tracer& tracer, const ArrayValue& array) {
+  const auto constant = [](const SymDim& stride) { return stride.is_constant(); };
+  if (array.source && std::all_of(array.strides.begin(), array.strides.end(), constant)) return array.strides;
+  for (const SymDim& size : array.shape) {
+    if (size.is_constant() ? size.value() > 1 : !tracer.decide(size, Py_LE, 1)) continue;
+    // Of varying size, what it was computed from is no more exact.
+    const auto owner = size == SymDim(1) && !array.storage->input_array ? array.storage->owner.lock() : nullptr;
+    throw CannotRebuildValue{owner ? owner->born : 0, "an array with a size of 0 or 1, whose strides are read"};
+  }
+  return array.strides;
 }
 
 Strides elementwise_strides(Tracer& tracer, Library library, const Dims& shape, std::span<const Layout> operands) {

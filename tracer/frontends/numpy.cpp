@@ -176,7 +176,7 @@ V numpy_attribute(Tracer& tracer, const Array& x, std::string_view name) {
   if (name == "nbytes") return tracer.integer(product(x->shape) * SymDim(std::int64_t(size_in_bytes(x->dtype))));
   if (name == "strides") {
     Dims bytes;
-    for (const SymDim& stride : x->strides) bytes.push_back(stride * SymDim(std::int64_t(size_in_bytes(x->dtype))));
+    for (const SymDim& stride : exact_strides(tracer, *x)) bytes.push_back(stride * SymDim(std::int64_t(size_in_bytes(x->dtype))));
     return shape_tuple(tracer, bytes);
   }
   if (x->numpy_scalar) return nullptr;

@@ -129,13 +129,17 @@ Values Rounding(Tracer& tracer, const Values& in, DType loop) {
   return {pointwise(tracer, op, in)};
 }
 
-/// npy_logaddexp: x == y: x + ln 2 (also infinities); else the larger + log1p(exp(-|x - y|)).
+/// npy_logaddexp: x == y: x + ln 2 (also infinities); else the larger + log1p(exp(-|x - y|)). Of a NaN it asks whether that is positive,
+/// which is an invalid operation; so is this square root.
 Values LogAddExp(Tracer& tracer, const Values& in, DType loop) {
   const ValueId difference = pointwise(tracer, Op::sub, in);
   const ValueId larger = pointwise(tracer, Op::maximum, in);
   const ValueId tail = emit(tracer, Op::log1p, {emit(tracer, Op::exp, {emit(tracer, Op::neg, {emit(tracer, Op::abs, {difference})})})});
   const ValueId equal = pointwise(tracer, Op::add, {in[0], constant(tracer, loop, std::log(2.0))});
-  return {pointwise(tracer, Op::where, {pointwise(tracer, Op::eq, in), equal, pointwise(tracer, Op::add, {larger, tail})})};
+  const ValueId unordered = emit(tracer, Op::is_nan, {difference});
+  const ValueId nan = emit(tracer, Op::sqrt, {pointwise(tracer, Op::where, {unordered, constant(tracer, loop, -1), constant(tracer, loop, 0)})});
+  const ValueId ordered = pointwise(tracer, Op::where, {unordered, nan, pointwise(tracer, Op::add, {larger, tail})});
+  return {pointwise(tracer, Op::where, {pointwise(tracer, Op::eq, in), equal, ordered})};
 }
 
 Values scaled(Tracer& tracer, ValueId x, double factor) {

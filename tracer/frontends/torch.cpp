@@ -210,7 +210,11 @@ V torch_attribute(Tracer& tracer, const Array& array, std::string_view name) {
   if (name == "layout") return torch_constant(tracer, "strided");
   if (name == "requires_grad") {
     if (array->source) return tracer.boolean(array->requires_grad);
-    return tracer.boolean(tracer.requires_gradient(*array));
+    const bool needs = tracer.requires_gradient(*array);
+    // Some views inherit it in a mode that records nothing.
+    const bool inherits = array->storage->input_array ? array->requires_grad : tracer.requires_gradient(array->storage->contents);
+    if (array->is_view && !array->detached && inherits && !needs) unsupported("requires_grad of a view made where nothing is recorded");
+    return tracer.boolean(needs);
   }
   if (name == "grad") return tracer.gradient_field(array);
   if (name == "is_leaf") return tracer.boolean(tracer.is_leaf(array));

@@ -113,9 +113,7 @@ DType promote_types(DType a, DType b) {
   }
   if (is_float(a)) return a;
   if (is_float(b)) return b;
-  // U16 to U64 came late and promote with nothing.
-  auto late = [](DType d) { return is_unsigned_integer(d) && d != DType::U8; };
-  if (late(a) || late(b)) refuse("no promotion between these unsigned integers");
+  if (is_late_unsigned(a) || is_late_unsigned(b)) refuse("no promotion between these unsigned integers");
   if (a == DType::U8 || b == DType::U8) {
     const DType other = a == DType::U8 ? b : a;
     return other == DType::I8 ? DType::I16 : other;
@@ -159,6 +157,7 @@ std::optional<DType> torch_dtype_argument(Tracer& tracer, const V& value) {
   std::optional<DType> dtype = dtype_from_object(object);
   if (!dtype) unsupported("this dtype");
   if (is_complex(*dtype)) unsupported("a complex dtype");
+  if (is_late_unsigned(*dtype)) unsupported("an unsigned dtype of more than 8 bits");
   return dtype;
 }
 

@@ -191,7 +191,9 @@ V scan(Tracer& tracer, const char* name, Op op, const Arguments& arguments) {
   if (x->rank() == 0) return torch_fresh(tracer, value);
   Attrs attrs;
   attrs.set("axis", dim);
-  value = emit(tracer, op, {value}, std::move(attrs));
+  // Steps are in float64 and each result is rounded once: no partial sum or product of float32 overflows on its way.
+  if (result == DType::F32) value = cast(tracer, value, DType::F64);
+  value = cast(tracer, emit(tracer, op, {value}, std::move(attrs)), result);
   // Begins with 0.0, so that no -0.0 is seen; NumPy's and the graph's begin with the first element.
   if (op == Op::cumsum && is_float(result)) value = with_constant(tracer, Op::add, value, 0);
   return torch_fresh(tracer, value);

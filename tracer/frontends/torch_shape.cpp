@@ -712,8 +712,9 @@ V torch_size_method(Tracer& tracer, const Arguments& arguments) {
 V torch_stride(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "stride", arguments, "input, dim");
   Array x = torch_tensor(tracer, p.required("input"));
-  if (p.absent("dim")) return shape_tuple(tracer, x->strides);
-  return tracer.integer(x->strides[normalise_axis(int_argument(tracer, p["dim"]), x->rank())]);
+  const Strides& strides = exact_strides(tracer, *x);
+  if (p.absent("dim")) return shape_tuple(tracer, strides);
+  return tracer.integer(strides[normalise_axis(int_argument(tracer, p["dim"]), x->rank())]);
 }
 
 V torch_storage_offset(Tracer& tracer, const Arguments& arguments) {

@@ -189,7 +189,7 @@ void TracerImpl::ensure_input(FakeStorage& storage) {
   storage.contents = graph->add_input(array->source->text(), {storage.dtype, storage.shape}, storage.strides);
   graph_inputs.push_back(array->source);
   in_memory_.insert(storage.contents);
-  if (array->requires_grad && modes_outside().grad) {
+  if (array->requires_grad && modes_outside().records()) {
     flow.want(storage.contents);
     inputs_requiring_gradient.push_back(storage.input);
   }
@@ -211,7 +211,7 @@ void TracerImpl::note_memory(ValueId contents) {
 bool TracerImpl::requires_gradient(const ArrayValue& array) {
   if (array.library != Library::Torch || array.stops_gradient) return false;
   auto* base = static_cast<ArrayValue*>(array.storage->input_array);
-  if (base && base->requires_grad && modes_outside().grad) return true;
+  if (base && base->requires_grad && modes_outside().records()) return true;
   return array.storage->contents.valid() && flow.needs(array.storage->contents);
 }
 
@@ -238,8 +238,8 @@ ValueId TracerImpl::read(const ArrayValue& array) {
   FakeStorage& storage = *array.storage;
   ensure_input(storage);
   auto* base = static_cast<ArrayValue*>(storage.input_array);
-  if (modes.grad && base && base->requires_grad && !array.stops_gradient) {
-    if (!modes_outside().grad) break_graph(BreakReason::Gradient, "enable_grad() inside of no_grad()");
+  if (modes.records() && base && base->requires_grad && !array.stops_gradient) {
+    if (!modes_outside().records()) break_graph(BreakReason::Gradient, "enable_grad() inside of no_grad()");
     if (storage.written_without_gradient) break_graph(BreakReason::Gradient, "it is read after it was written under no_grad()");
   }
   if (!batches.empty()) check_example(storage.contents);
@@ -289,12 +289,12 @@ void TracerImpl::write(ArrayValue& array, ValueId value) {
   ensure_input(storage);
   if (array.library == Library::Torch) {
     // Eager would note the write in its own graph, or refuse a backward that reads what was there before.
-    const bool needed = (base && base->requires_grad && modes_outside().grad) || requires_gradient(storage.contents);
-    if ((modes.grad && base && base->requires_grad) || (needed && !base))
+    const bool needed = (base && base->requires_grad && modes_outside().records()) || requires_gradient(storage.contents);
+    if ((modes.records() && base && base->requires_grad) || (needed && !base))
       break_graph(BreakReason::Gradient, "an in-place operation on a tensor that requires a gradient");
     if (needed) storage.written_without_gradient = true;
     if (requires_gradient(value)) {
-      if (modes.grad) break_graph(BreakReason::Gradient, "a value that requires a gradient is written into a tensor");
+      if (modes.records()) break_graph(BreakReason::Gradient, "a value that requires a gradient is written into a tensor");
       value = stopped(value);
     }
   }
