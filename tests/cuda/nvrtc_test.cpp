@@ -83,7 +83,8 @@ TEST(Nvrtc, compiles_every_operation) {
   std::vector<std::string> sources;
   for (Op op : all_ops())
     for (DType dtype : sample_dtypes(op)) {
-      if (is_complex(dtype) || dtype == DType::U16 || dtype == DType::I16 || dtype == DType::U32) continue;  // the last as their neighbours
+      // One integer of each kind: the others are the same templates.
+      if (is_complex(dtype) || (is_integer(dtype) && dtype != DType::U8 && dtype != DType::I32 && dtype != DType::I64)) continue;
       const std::vector<Sample> all = samples(op, dtype);
       if (all.empty()) continue;
       for (const CudaKernel& kernel : cuda_kernels(all[0].graph, std::string(name(op)) + "_" + std::string(name(dtype)) + "_"))
