@@ -2,6 +2,7 @@
 #include "codegen/cuda/bind.h"
 
 #include <algorithm>
+#include <set>
 
 #include "runtime/base/error.h"
 
@@ -20,6 +21,10 @@ constexpr std::int64_t kThreadRow = 8;
 // Registers for what is kept between passes, in elements.
 constexpr std::int64_t kKeptElements = 32;
 constexpr std::int64_t kNarrow = std::int64_t(1) << 30;
+// Expressions times elements at once: beyond this an unrolled body costs the compiler more than it gains the device.
+constexpr std::size_t kUnrolled = 4096;
+// Of 8 bytes each; a kernel's parameters may take 4 KiB.
+constexpr std::size_t kParameters = 480;
 
 std::int64_t hint(const SymDim& size, const LoweredProgram& program) {
   std::vector<std::int64_t> hints;
@@ -121,6 +126,7 @@ void choose_width(const Kernel& kernel, const LoweredProgram& program, int wides
   const Variable& variable = kernel.variables[kernel.vector_var.index];
   int width = std::min(widest, int(16 / bytes));
   for (; width > 1; width /= 2) {
+    if (kernel.expressions.size() * std::size_t(width) > kUnrolled) continue;
     if (!alone && !may_divide(variable.extent, width)) continue;
     if (variable.extent.is_constant() && variable.extent.value() < width) continue;
     if (variable.chunk.valid() && !may_divide(variable.chunk_length, width)) continue;
@@ -233,6 +239,13 @@ std::string unsupported(const Kernel& kernel, const LoweredProgram& program) {
   for (const Expr& expr : kernel.expressions)
     if (is_complex(expr.dtype) || (expr.kind == ExprKind::Pointwise && is_complex(expr.operand_dtype)))
       return "complex numbers have no CUDA kernels";
+  std::set<int> buffers;
+  for (const Expr& expr : kernel.expressions)
+    if (expr.kind == ExprKind::Load) buffers.insert(expr.buffer);
+  visit_statements(kernel.body, [&](const Statement& statement) {
+    if (is_store(statement.kind)) buffers.insert(statement.buffer);
+  });
+  if (buffers.size() + program.symbols.size() > kParameters) return "more arrays in one kernel than CUDA takes parameters";
   for (const AccumulatorInfo& info : kernel.accumulators)
     if (is_complex(info.dtype)) return "complex numbers have no CUDA kernels";
   for (const ProgramBuffer& buffer : program.buffers)

@@ -160,7 +160,7 @@ void Emitter::update(const Statement& statement) {
   const Expr& product = kernel_[statement.value];
   if (info.contracts && product.kind == ExprKind::Pointwise && product.op == Op::mul && is_float(info.dtype)) {
     const std::string left = value(product.args[0]), right = value(product.args[1]);
-    return line(accumulator + " = fused(" + left + ", " + right + ", " + accumulator + ");");
+    return line(accumulator + " = fma(" + left + ", " + right + ", " + accumulator + ");");
   }
   std::string operand = value(statement.value);
   if (finds_index(info)) operand = "found(" + operand + ", i64(" + address(statement.address).name + "))";

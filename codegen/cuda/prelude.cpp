@@ -111,8 +111,8 @@ FJ_INLINE bool negate(bool a) { return a; }
 FJ_REAL(float)
 FJ_REAL(double)
 #undef FJ_REAL
-FJ_INLINE float fused(float a, float b, float c) { return ::fmaf(a, b, c); }
-FJ_INLINE double fused(double a, double b, double c) { return ::fma(a, b, c); }
+FJ_INLINE float fma(float a, float b, float c) { return ::fmaf(a, b, c); }
+FJ_INLINE double fma(double a, double b, double c) { return ::fma(a, b, c); }
 
 // CUDA's own functions: what the array libraries call on the device too.
 #define FJ_MATH1(name) FJ_INLINE float name(float x) { return ::name##f(x); } FJ_INLINE double name(double x) { return ::name(x); }

@@ -46,18 +46,35 @@ class CudaRun : public DeviceRun {
     const std::int64_t teams = std::max(1, form.threads / form.team);
     const std::int64_t blocks = std::min((items + teams - 1) / teams, kBlocksPerProcessor * device_.processors());
 
-    std::vector<std::uint64_t> values;
-    for (const Argument& argument : form.arguments) {
+    // On the stack up to here: a launch costs no allocation.
+    constexpr std::size_t kUsual = 24;
+    std::uint64_t values[kUsual];
+    void* parameters[kUsual];
+    std::vector<std::uint64_t> more_values;
+    std::vector<void*> more_parameters;
+    std::uint64_t* value = values;
+    void** parameter = parameters;
+    const std::size_t count = form.arguments.size();
+    if (count > kUsual) {
+      more_values.resize(count), more_parameters.resize(count);
+      value = more_values.data(), parameter = more_parameters.data();
+    }
+    for (std::size_t i = 0; i < count; ++i) {
+      const Argument& argument = form.arguments[i];
+      parameter[i] = &value[i];
       switch (argument.kind) {
-        case Argument::Kind::Buffer: values.push_back(address(buffers[argument.number])); break;
-        case Argument::Kind::Status: values.push_back(address(status_word_)); break;
-        case Argument::Kind::Symbol: values.push_back(std::uint64_t(symbols[std::size_t(argument.number)])); break;
+        case Argument::Kind::Buffer: value[i] = address(buffers[argument.number]); break;
+        case Argument::Kind::Status: value[i] = address(status_word_); break;
+        case Argument::Kind::Symbol: value[i] = std::uint64_t(symbols[std::size_t(argument.number)]); break;
       }
     }
-    std::vector<void*> parameters;
-    for (std::uint64_t& value : values) parameters.push_back(&value);
-    void* function = device_.function(wide ? code.wide_image : code.single_image, form.name, code.place);
-    driver_.check(driver_.launch(function, unsigned(blocks), 1, 1, unsigned(form.threads), 1, 1, 0, stream_, parameters.data(), nullptr),
+    std::atomic<void*>& known = wide ? code.wide_function : code.single_function;
+    void* function = known.load(std::memory_order_acquire);
+    if (!function) {
+      function = device_.function(wide ? code.wide_image : code.single_image, form.name, code.place);
+      known.store(function, std::memory_order_release);
+    }
+    driver_.check(driver_.launch(function, unsigned(blocks), 1, 1, unsigned(form.threads), 1, 1, 0, stream_, parameter, nullptr),
                   "launching " + code.place);
     last_ = &code;
   }

@@ -1,6 +1,7 @@
 /// A device of the CUDA driver: the array library's own (primary) context, modules loaded once, launches on the library's current stream.
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -42,6 +43,9 @@ struct CudaCode : DeviceCode {
   std::vector<int> packed_buffers;  // must begin at multiples of 16 bytes,
   std::vector<SymDim> multiples;    // and these be multiples of wide.width, for `wide`
   std::string place;                // the kernel and the user's line, for messages: "kernel3 (model.py:41)"
+
+  // The driver's handles, once the images are loaded. A program is of one device.
+  mutable std::atomic<void*> wide_function{nullptr}, single_function{nullptr};
 };
 
 class CudaDevice : public Device {

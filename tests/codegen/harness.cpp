@@ -1,5 +1,6 @@
 #include "tests/codegen/harness.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -11,9 +12,12 @@ namespace fj::test {
 
 namespace {
 
+constexpr std::size_t kGuard = 64;  // bytes behind every array, which nobody may write
+
 struct Block {
   int references = 1;
   void* memory = nullptr;
+  std::size_t bytes = 0;
 };
 
 double read(const DenseArray& array, std::int64_t i, bool imaginary = false) {
@@ -55,8 +59,9 @@ ArrayRef MallocHost::allocate(int, DType dtype, std::span<const std::int64_t> sh
   for (auto size : shape) count *= size;
   auto* block = new Block;
   const std::size_t bytes = std::size_t(count) * size_in_bytes(dtype);
-  block->memory = std::malloc(bytes + 1);
-  std::memset(block->memory, 0xcd, bytes);
+  block->bytes = bytes;
+  block->memory = std::malloc(bytes + kGuard);
+  std::memset(block->memory, 0xcd, bytes + kGuard);
   ++alive;
   return {block->memory, block};
 }
@@ -76,6 +81,9 @@ void MallocHost::retain(void* object) { ++static_cast<Block*>(object)->reference
 void MallocHost::release(void* object) {
   auto* block = static_cast<Block*>(object);
   if (--block->references) return;
+  const auto* guard = static_cast<const unsigned char*>(block->memory) + block->bytes;
+  EXPECT_TRUE(std::all_of(guard, guard + kGuard, [](unsigned char byte) { return byte == 0xcd; }))
+      << "written behind an array of " << block->bytes << " bytes";
   std::free(block->memory);
   delete block;
   --alive;

@@ -1,6 +1,9 @@
 // From a graph to calls of the driver: order, streams, contexts, which form is launched, what is waited for, and what is said when it
 // fails.
+#include <algorithm>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
 
 #include "graph_ir/parse.h"
 #include "runtime/cuda/driver.h"
@@ -188,6 +191,22 @@ graph @f(%x: f32[64, 32], %y: f32[64, 32]) {
   EXPECT_EQ(std::count(fake.calls.begin(), fake.calls.end(), "function kernel1"), 0);
 }
 
+TEST(CudaDriver, machine_code_is_found_on_disk) {
+  std::string folder = testing::TempDir() + "framejit-cubin-XXXXXX", reason;
+  ASSERT_TRUE(mkdtemp(folder.data()));
+  const Graph graph = parse(kTwoStages);
+  const std::vector<DenseArray> inputs{sample(DType::F32, {20000}, 1)};
+  for (int process = 0; process < 2; ++process) {
+    FakeDriver fake;
+    CudaOptions options = fake.options();
+    options.cache_folder = folder, options.cache_bytes = 1 << 20;
+    const auto program = compile_cuda(graph, options, reason);
+    EXPECT_EQ(fake.compiled, process == 0 ? 1 : 0);
+    EXPECT_TRUE(close(run_program(*program, graph, inputs, {}).results[0], expected(graph, inputs)[0], 20));
+  }
+  std::filesystem::remove_all(folder);
+}
+
 TEST(CudaDriver, what_has_no_form_is_said) {
   FakeDriver fake;
   std::string reason;
@@ -196,6 +215,18 @@ TEST(CudaDriver, what_has_no_form_is_said) {
   EXPECT_FALSE(compile_cuda(parse("graph @f(%x: f32[512, 512]) {\n  %0 = matmul %x, %x : f32[512, 512]\n  return %0\n}"),
       fake.options(), reason));
   EXPECT_EQ(reason, "matrix products of a CUDA device are not taken into compiled programs");
+}
+
+TEST(CudaDriver, more_arrays_than_parameters_have_no_form) {
+  FakeDriver fake;
+  std::string reason, graph = "graph @f(", list;
+  for (int i = 0; i < 500; ++i) {
+    graph += (i ? ", %x" : "%x") + std::to_string(i) + ": f32[3]";
+    list += (i ? ", %x" : "%x") + std::to_string(i);
+  }
+  graph += ") {\n  %0 = concat " + list + " {axis = 0} : f32[1500]\n  %1 = neg %0 : f32[1500]\n  return %1\n}";
+  EXPECT_FALSE(compile_cuda(parse(graph), fake.options(), reason));
+  EXPECT_EQ(reason, "more arrays in one kernel than CUDA takes parameters");
 }
 
 TEST(CudaDriver, says_what_is_missing) {

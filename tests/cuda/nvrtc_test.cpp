@@ -3,6 +3,7 @@
 // pattern's budget, and accesses of 16 bytes where the binding promises them.
 #include <regex>
 
+#include "graph_ir/samples.h"
 #include "runtime/cuda/nvrtc.h"
 #include "tests/cuda/patterns.h"
 
@@ -75,6 +76,22 @@ TEST(Nvrtc, compiles_every_pattern_within_its_budget) {
       EXPECT_GE(wide_accesses(compiled.ptx, name), packs) << text.form.text.source;
     }
   }
+}
+
+TEST(Nvrtc, compiles_every_operation) {
+  NEEDS_NVRTC();
+  std::vector<std::string> sources;
+  for (Op op : all_ops())
+    for (DType dtype : sample_dtypes(op)) {
+      // One integer of each kind: the others are the same templates.
+      if (is_complex(dtype) || (is_integer(dtype) && dtype != DType::U8 && dtype != DType::I32 && dtype != DType::I64)) continue;
+      const std::vector<Sample> all = samples(op, dtype);
+      if (all.empty()) continue;
+      for (const CudaKernel& kernel : cuda_kernels(all[0].graph, std::string(name(op)) + "_" + std::string(name(dtype)) + "_"))
+        if (cuda::unsupported(kernel.kernel, kernel.program).empty()) sources.push_back(kernel.forms[0].text.source);
+    }
+  const cuda::Compiled compiled = nvrtc().compile(cuda::translation_unit(sources), 80);
+  EXPECT_EQ(compiled.error, "") << compiled.log.substr(0, 4000);
 }
 
 }  // namespace fj::test
