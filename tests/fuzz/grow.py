@@ -159,11 +159,20 @@ class Grower:
 
     # ---- statements
 
+    def check_output(self, text):
+        """Raises ValueError where torch would resize `out=`, which frees memory that NumPy arrays look at, or NumPy's cumsum would write past it."""
+        given = re.fullmatch(r"(.*), out=(.*)\)", text)
+        if given and (self.lib == "torch" or "cumsum" in text):
+            result, out = (eval(part, self.space) for part in (given[1] + ")", given[2]))
+            if result.shape != out.shape:
+                raise ValueError("out= of another shape")
+
     def run(self, text):
         """True if the statement works on the values so far; names it makes join the others."""
         before = set(self.space)
         try:
             with quiet():
+                self.check_output(text)
                 exec(compile(text.replace("nonlocal ", "global "), "<trial>", "exec"), self.space)
         except Exception:
             return False
