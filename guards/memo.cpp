@@ -338,11 +338,10 @@ bool Memo::ask_again(Dict& dict) {
         break;
       }
       case Fact::Kind::KeyAt: {
-        Py_ssize_t position = 0;
+        // As fetch_step finds it, so that key and value are of one place.
+        Py_ssize_t position = Py_ssize_t(fact.index);
         PyObject *key = nullptr, *item = nullptr;
-        for (std::int64_t i = 0; i <= fact.index; ++i)
-          if (!PyDict_Next(dict.dict, &position, &key, &item)) return false;
-        if (key != fact.expected) return false;
+        if (!PyDict_Next(dict.dict, &position, &key, &item) || key != fact.expected) return false;
         break;
       }
       case Fact::Kind::Keys: {

@@ -160,11 +160,14 @@ std::vector<ValueId> TracerImpl::pass_back(const Tracer::Backward& call, const s
     }
     if (is_freed(of.back())) break_graph(BreakReason::ErrorWhileTracing, "a second backward through what the first has freed");
   }
+  static PyObject* const hooks[] = {field_name("_backward_hooks"), field_name("_post_accumulate_grad_hooks")};
   const std::vector<bool> reached = history(of);
   for (int input : inputs_requiring_gradient) {
     if (!reached[graph->inputs[std::size_t(input)].value.index]) continue;
     V leaf = input_array(input);
     if (!is_leaf(leaf)) break_graph(BreakReason::Gradient, "the graph begins outside of this piece: " + leaf->source->text() + " is no leaf");
+    for (PyObject* name : hooks)
+      if (!is_none(outside_field(leaf, name))) break_graph(BreakReason::Gradient, "a hook on " + leaf->source->text());
   }
   ask_no_anomaly();
   std::vector<ValueId> found;
@@ -188,7 +191,6 @@ std::vector<ValueId> TracerImpl::pass_back(const Tracer::Backward& call, const s
 }
 
 void TracerImpl::backward(const Tracer::Backward& call) {
-  static PyObject* const hooks[] = {field_name("_backward_hooks"), field_name("_post_accumulate_grad_hooks")};
   std::vector<ValueId> wanted;
   std::vector<V> leaves;
   for (int input : inputs_requiring_gradient) {
@@ -204,8 +206,6 @@ void TracerImpl::backward(const Tracer::Backward& call) {
     if (!gradients[i].valid()) continue;
     const V& leaf = leaves[i];
     auto& array = *as<ArrayValue>(leaf);
-    for (PyObject* name : hooks)
-      if (!is_none(outside_field(leaf, name))) break_graph(BreakReason::Gradient, "a hook on " + leaf->source->text());
     auto written = written_attribute(leaf, grad_name());
     V before = written ? *written : gradient_field(leaf);
     if (is_none(before)) {

@@ -477,7 +477,7 @@ V builtin_index(TracerImpl& t, Arguments_& a, Keywords& k) {
 V builtin_float(TracerImpl& t, Arguments_& a, Keywords& k) {
   if (a.size() == 1 && k.empty()) {
     auto* array = as<ArrayValue>(a[0]);
-    if (array && array->library == Library::Torch && is_float(array->dtype)) return t.number(*array);
+    if (array && array->library == Library::Torch && is_float(array->dtype) && !t.requires_gradient(*array)) return t.number(*array);  // else it warns
     if (a[0]->kind == ValueKind::Number && t.type_of(a[0]) == &PyFloat_Type) return a[0];
   }
   break_on_array("float", a);

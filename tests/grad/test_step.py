@@ -258,6 +258,12 @@ def test_retained_graphs_are_good_for_another_backward():
     assert torch.equal(x.grad, y.grad)
 
 
+def test_a_hook_on_a_leaf_runs_in_autograd_grad():
+    x = torch.ones(2, requires_grad=True)
+    x.register_hook(lambda g: g * 3)
+    assert framejit.compile(lambda x: torch.autograd.grad((x * x).sum(), x))(x)[0].tolist() == [6.0, 6.0]
+
+
 @pytest.mark.parametrize("what", ["create_graph", "history", "hook", "post hook", "no leaf", "not scalar"])
 def test_what_torch_has_to_see_breaks(what):
     def f(x, h):
@@ -411,6 +417,27 @@ def test_hooks_of_an_optimiser_run():
     assert calls == [1]
 
 
+def test_state_that_was_put_in_another_order_is_found():
+    eager, compiled = pair("adam")
+
+    @framejit.compile
+    def step():
+        compiled[1].step()
+
+    for seed in range(4):
+        gradients(eager[0], seed), gradients(compiled[0], seed)
+        if seed == 3:  # the same keys in the same order, at other places of the dict
+            state = compiled[1].state
+            entries = list(state.items())
+            for key, _ in entries:
+                del state[key]
+            for key, value in entries:
+                state[key] = value
+        eager[1].step()
+        step()
+        same_training(eager, compiled, exact="nearly")
+
+
 def test_state_that_was_loaded_goes_on():
     eager, compiled = pair("adam")
     for seed in range(2):
@@ -455,7 +482,7 @@ def test_the_number_of_a_loss_leaves_the_graph_at_its_end():
     def f(model, x):
         loss = model(x).square().mean()
         loss.backward()
-        return loss.item(), float(loss.item() * 2)
+        return loss.item(), float(loss.detach() * 2)
 
     model = network()
     compiled = framejit.compile(f)
