@@ -125,6 +125,7 @@ int ExitBuilder::build(const V& value) {
   alive_.push_back(value);
   registers_[value.get()] = -1;
   ++depth_;
+  if (auto here = t_.only_here.find(value); here != t_.only_here.end()) throw CannotRebuildValue{value->born, here->second};
   const int target = make(value);
   --depth_;
   registers_[value.get()] = target;

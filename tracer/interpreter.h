@@ -170,6 +170,8 @@ class TracerImpl {
   V call_random(PyObject* callable, std::vector<V> positional, const Keywords& keywords);
   /// At an exit: throws CannotRebuildValue if a mode is not what it was outside.
   void refuse_open_modes();
+  /// Whether code that ran outside now would run under other modes than the trace.
+  bool modes_changed() const;
   AutocastState autocast;
   std::vector<std::pair<Ref<>, V>> context_values;        // what context variables were set to; null: as outside
   int context_changed_at = 0;
@@ -260,6 +262,7 @@ class TracerImpl {
   void add_guard(GuardKind kind, SourceRef source, PyObject* object = nullptr, std::int64_t number = 0);
   void add_guard(Guard guard);
   PyObject* constant_object(const V& value);
+  Ref<> constant_object(V&& value);
   PyTypeObject* type_of(const V& value);
   /// len() of a str or bytes from outside without looking at what is in it; null: not such a value.
   V string_length(const V& value);
@@ -405,7 +408,6 @@ class TracerImpl {
   ValueId float_input(const V& value, bool always = false);
   void note_torch();
   void note_array(const ArrayValue& array);               // guards of the library's modes
-  void check_overlaps();
   // ---- gradients (variables/arrays.cpp). Inputs need one where grad mode is on outside, and what is derived here (transforms.cpp).
   bool requires_gradient(const ArrayValue& array);
   bool requires_gradient(ValueId value) { return flow.needs(value); }
@@ -437,9 +439,12 @@ class TracerImpl {
   struct Batch {
     std::vector<Batched> examples;
     Dependence dependence;
-    bool ended;
+    bool ended;                       // or left by an exception
   };
   std::vector<Batch> batches;
+  /// What means something to this trace alone, and what it is: marks of what is derived by, transformed functions. No exit hands
+  /// them back: a piece ends before they are made, and CPython makes real ones.
+  std::unordered_map<V, const char*> only_here;
   int batch_depth = 0;                // not ended
   struct Followed {
     ValueId condition;

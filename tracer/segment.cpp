@@ -68,6 +68,7 @@ std::string reason_text(std::uint32_t status, const std::string& host_failure) {
       {kFloatInvalid, "an invalid float operation, which NumPy reports"},
       {kHostFailed, "no memory for a result"},
       {kInterrupted, "the call was interrupted"},
+      {kDeviceFailed, "the device failed"},
   };
   for (auto [bit, meaning] : meanings)
     if (status & bit) return meaning;
@@ -167,11 +168,11 @@ SegmentStatus Segment::run(const FrameValues& values, const GuardBindings& bindi
     call.outputs = output_buffer.span();
     call.trapped = collects ? collects & numpy_trapped_conditions() : 0;
     if (std::uint32_t status = program->run(call); status != kOk) {
-      const SegmentStatus failed = eager(update, reason_text(status, host.failure()));
+      const SegmentStatus failed = eager(update, call.error.empty() ? reason_text(status, host.failure()) : call.error);
       return host.mispredicted() ? SegmentStatus::Retrace : failed;
     }
     wrote = !graph->writes.empty();
-    for (std::size_t i = 0; i < conditions.size(); ++i) {
+    for (std::size_t i = update.settled; i < conditions.size(); ++i) {
       const ArrayRef& decided = output_buffer.span()[std::size_t(conditions[i].output)];
       if (*static_cast<const bool*>(data_pointer(static_cast<PyObject*>(decided.object))) == conditions[i].expected) continue;
       update.decisions.clear();
