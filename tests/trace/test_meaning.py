@@ -488,3 +488,48 @@ def test_super_of_a_class_binds_as_the_class_does(name, call):
             assert repr(compiled(np.ones(2), owner, name, call)) == repr(f(np.ones(2), owner, name, call))
     if name != "length":
         assert repr(framejit.compile(g)(np.ones(2), Derived(), name, call)) == repr(g(np.ones(2), Derived(), name, call))
+
+
+def _without_arguments():
+    super()
+
+
+def _without_arguments_but_a_variable():
+    x = 3
+    return super(), x
+
+
+def _deleted(x):
+    del x
+    super()
+
+
+class _EmptyCell:
+    def f(x):
+        nonlocal __class__
+        del __class__
+        super()
+
+    def no_arguments():
+        y = _EmptyCell()
+        return super(), y
+
+
+@pytest.mark.parametrize("asked", [_without_arguments, _without_arguments_but_a_variable, lambda: _deleted(1), _EmptyCell().f, _EmptyCell.no_arguments])
+def test_super_without_what_it_needs_raises_as_in_eager(asked):
+    # A function without variables ended the process.
+    def f(x):
+        y = x + 1
+        try:
+            asked()
+        except RuntimeError as error:
+            return y, str(error)
+
+    for function in (f, asked):
+        outcomes = []
+        for run in (function, framejit.compile(function)):
+            try:
+                outcomes.append(repr(run(np.ones(2)) if function is f else run()))
+            except RuntimeError as error:
+                outcomes.append(str(error))
+        assert outcomes[0] == outcomes[1] and "super()" in outcomes[0]
