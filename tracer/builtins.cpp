@@ -219,7 +219,7 @@ V builtin_super(TracerImpl& t, Arguments_& a, Keywords& k) {
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names); ++i)
       if (text_of(PyTuple_GET_ITEM(names, i)) == "__class__")
         if (V cell = t.local(frame, int(i)); cell && cell->kind == ValueKind::Cell) type = t.cell_contents(*as<CellValue>(cell));
-    super->self = t.local(frame, 0);
+    if (frame.co->co_argcount > 0) super->self = t.local(frame, 0);
     if (super->self && super->self->kind == ValueKind::Cell) super->self = t.cell_contents(*as<CellValue>(super->self));
   }
   PyObject* real = type ? t.constant_object(type) : nullptr;

@@ -413,8 +413,10 @@ void TracerImpl::execute(Frame& frame, const FjInstr& instr, std::optional<V>& r
       return;
     }
     case FJ_SET_ADD: {
-      V item = pop(frame), set = peek(frame, arg);
-      return add_to_set(*as<SetValue>(set), constant_key(item));
+      std::vector<V> arguments{pop(frame)};
+      Keywords none_given;
+      container_method(peek(frame, arg), "add", arguments, none_given);
+      return;
     }
     case FJ_MAP_ADD: {
       V value = pop(frame), key = pop(frame), dict = peek(frame, arg);

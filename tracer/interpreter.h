@@ -290,6 +290,7 @@ class TracerImpl {
   V outside_dict(const V& owner, ObjectValue& value, PyObject* members);
   void adopt_writes(const V& dict, PyObject* real);
   V type_attribute(const V& owner, PyTypeObject* type, PyObject* name);
+  V attribute_of_class(PyObject* found, const V& owner, PyTypeObject* type);
   V super_attribute(SuperValue& super, PyObject* name);
   V module_member(const V& owner, ObjectValue& value, PyObject* name);
   /// An attribute found in the class: bound to `self` as its kind says.

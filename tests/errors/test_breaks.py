@@ -1,5 +1,6 @@
 """Every reason of breaks.def, provoked by its smallest program: same result as eager, the right number and line."""
 import abc
+import inspect
 import pathlib
 import re
 import sys
@@ -160,6 +161,32 @@ CASES = [
     (user_request, "UserRequest"), (raises, "Raise"), (context_manager, None), (data_dependent_shape, "DataDependentShape"),
     (random_state, None), (recursion_limit, None), (disabled, "Disabled"),
 ]
+
+
+def complex_numbers_on_the_way(x):
+    return framejit.grad(lambda v: torch.fft.fft(v).abs().sum())(torch.from_numpy(x))
+
+
+def branch_of_each_example(x):
+    return framejit.vmap(lambda row: row if row.sum() > 0 else -row)(x)
+
+
+# What a transformation of framejit can't do is an error, not a break: there is no eager to go on with.
+REFUSED = [
+    (complex_numbers_on_the_way, "NoDerivativeRule"), (branch_of_each_example, "OneExample"),
+]
+
+
+@pytest.mark.parametrize("function, reason", REFUSED)
+def test_what_a_transformation_refuses_is_named(function, reason):
+    if torch is None and "torch" in function.__code__.co_names:
+        pytest.skip("torch is not installed in this environment")
+    numbers = dict(re.findall(r"FJ_BREAK\( *(\d+), (\w+),", (pathlib.Path(__file__).parents[2] / "tracer/breaks.def").read_text()))
+    number = next(number for number, name in numbers.items() if name == reason)
+    with pytest.raises(framejit.GraphBreakError) as caught:
+        function(X)
+    line = inspect.getsource(function).splitlines()[1].strip()
+    assert f"FJ{number}" in str(caught.value) and line in str(caught.value), caught.value
 
 
 @pytest.mark.parametrize("function, reason", CASES, ids=[f.__name__ for f, _ in CASES])

@@ -8,6 +8,7 @@ import collections
 import functools
 import hashlib
 import random
+import sys
 import types
 
 import numpy as np
@@ -46,6 +47,16 @@ class Elements:
 
     def __repr__(self):
         return f"{self.dtype} {np.array2string(self.values, threshold=40)}".replace("\n", "")
+
+
+def is_dense(tensor):
+    """Each element has a place of its own, and there are no gaps."""
+    step = 1
+    for stride, size in sorted((stride, size) for stride, size in zip(tensor.stride(), tensor.shape) if size != 1):
+        if stride != step:
+            return False
+        step *= size
+    return True
 
 
 def _torch_values(tensor):
@@ -171,9 +182,10 @@ class Walk:
         if value._base is not None:
             self.value(path + "._base", value._base)
         if value.is_leaf and value.grad is not None:
-            # Its strides and version tell whether autograd could take the first gradient as it was or had to copy it.
+            # Autograd gives it the leaf's own layout where that has one element per place; else that of whatever it was made of. Its
+            # version tells whether autograd could take the first gradient as it was or had to copy it.
             gradient = value.grad
-            self.add(path + ".grad", tuple(gradient.shape), Elements(_torch_values(gradient), str(gradient.dtype).split(".")[-1]))
+            self.add(path + ".grad", tuple(gradient.shape), strides_of(gradient) if is_dense(value) else None, Elements(_torch_values(gradient), str(gradient.dtype).split(".")[-1]))
 
     def exception(self, path, error):
         self.add(path, type(error).__qualname__, str(error), error.__suppress_context__, getattr(error, "__notes__", None))
@@ -181,9 +193,9 @@ class Walk:
         while traceback is not None:
             frames.append(f"{traceback.tb_frame.f_code.co_name}:{traceback.tb_lineno}")
             traceback = traceback.tb_next
-        if isinstance(error, UnboundLocalError):
+        if isinstance(error, UnboundLocalError) and frames and sys.version_info < (3, 12):
             # CPython 3.11 names the line before, once it has joined a store and the load behind it to one instruction.
-            frames = [f.split(":")[0] + ":" for f in frames]
+            frames[-1] = frames[-1].split(":")[0] + ":"
         self.add(path + " traceback", [f for f in frames if not f.startswith("call_observed:")])
         for name in ("__cause__", "__context__"):
             if getattr(error, name) is not None:

@@ -36,7 +36,8 @@ def break_rows():
 
 def graph_breaks_page():
     smallest = {}
-    for function, reason in imported(TESTS / "errors" / "test_breaks.py").CASES:
+    programs = imported(TESTS / "errors" / "test_breaks.py")
+    for function, reason in programs.CASES + programs.REFUSED:
         for name in (reason,) if isinstance(reason, str) else reason or ():
             smallest.setdefault(name, textwrap.dedent(inspect.getsource(function)).strip())
     text = ["# Graph breaks", "",

@@ -3,8 +3,12 @@
 A row is a program (see tests/fuzz/case.py) and the texts that set ARGS before its calls; everything eager leaves behind is
 compared after each call.
 """
+import functools
+
+import numpy as np
 import pytest
 
+import framejit
 from case import Case, check
 
 X = "ARGS = [make((3,))]"
@@ -415,3 +419,117 @@ ROWS = {**ITERATION, **IDENTITY, **ALIASES, **CHANGES, **CLASSES, **EXCEPTIONS, 
 def test_means_what_eager_means(name):
     source, calls = ROWS[name]
     check(Case("numpy", source, list(calls)))
+
+
+@pytest.mark.parametrize("comprehension", ["{e + 1 for e in s}", "{e: len(s) for e in s}", "[e + 1 for e in s]", "{(print(e), e)[1] for e in [3, 4]}",
+                                           "{str(print(e)): e for e in [3, 4]}", "{(a, b) for a in s for b in s}", "[{e + f for f in s} for e in s]"])
+def test_a_comprehension_that_breaks_midway_keeps_its_elements(comprehension):
+    # Inlined (3.12), it goes on with a set that lies on the stack: what it added there was lost.
+    namespace = {}
+    exec(f"def f(x, s):\n    y = x + 1\n    return y, {comprehension}\n", namespace)
+    f = namespace["f"]
+    compiled = framejit.compile(f)
+    for s in ({3, 4, 5, 100}, {3}, {1, 2}):
+        assert repr(compiled(np.ones(2), s)) == repr(f(np.ones(2), s))
+
+
+class Kinds:
+    def method(self, *args):
+        return "method", args
+
+    static = staticmethod(lambda *args: ("static", args))
+    made = classmethod(lambda cls, *args: (cls.__name__, args))
+
+    @property
+    def computed(self):
+        return "computed"
+
+    @functools.cached_property
+    def cached(self):
+        return "cached"
+
+    @framejit.compile
+    def compiled(self, *args):
+        return "compiled", args
+
+    class Asks:
+        def __get__(self, owner, cls):
+            return owner is None, cls.__name__
+
+    asks = Asks()
+    length = list.__len__
+    number = 3
+
+
+class Derived(Kinds):
+    @staticmethod
+    def of_class(cls, name, call):
+        found = getattr(super(Derived, cls), name)
+        return found(1) if call else type(found).__name__ if not isinstance(found, tuple) else found
+
+    def of_object(self, name, call):
+        found = getattr(super(), name)
+        return found(1) if call else found
+
+
+@pytest.mark.parametrize("name, call", [("method", True), ("static", True), ("made", True), ("compiled", True), ("computed", False), ("cached", False),
+                                        ("asks", False), ("number", False), ("length", False)])
+def test_super_of_a_class_binds_as_the_class_does(name, call):
+    # The functions found through super() of a class got the class as an argument more, if they were compiled.
+    def f(x, owner, name, call):
+        return x + 1, Derived.of_class(owner, name, call)
+
+    def g(x, owner, name, call):
+        return x + 1, owner.of_object(name, call)
+
+    compiled = framejit.compile(f)
+    for owner in (Derived, type("More", (Derived,), {})):
+        for _ in range(2):
+            assert repr(compiled(np.ones(2), owner, name, call)) == repr(f(np.ones(2), owner, name, call))
+    if name != "length":
+        assert repr(framejit.compile(g)(np.ones(2), Derived(), name, call)) == repr(g(np.ones(2), Derived(), name, call))
+
+
+def _without_arguments():
+    super()
+
+
+def _without_arguments_but_a_variable():
+    x = 3
+    return super(), x
+
+
+def _deleted(x):
+    del x
+    super()
+
+
+class _EmptyCell:
+    def f(x):
+        nonlocal __class__
+        del __class__
+        super()
+
+    def no_arguments():
+        y = _EmptyCell()
+        return super(), y
+
+
+@pytest.mark.parametrize("asked", [_without_arguments, _without_arguments_but_a_variable, lambda: _deleted(1), _EmptyCell().f, _EmptyCell.no_arguments])
+def test_super_without_what_it_needs_raises_as_in_eager(asked):
+    # A function without variables ended the process.
+    def f(x):
+        y = x + 1
+        try:
+            asked()
+        except RuntimeError as error:
+            return y, str(error)
+
+    for function in (f, asked):
+        outcomes = []
+        for run in (function, framejit.compile(function)):
+            try:
+                outcomes.append(repr(run(np.ones(2)) if function is f else run()))
+            except RuntimeError as error:
+                outcomes.append(str(error))
+        assert outcomes[0] == outcomes[1] and "super()" in outcomes[0]

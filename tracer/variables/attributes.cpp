@@ -196,6 +196,22 @@ V TracerImpl::bind_class_attribute(PyObject* found, const V& self, PyTypeObject*
   break_graph(BreakReason::UnsupportedObject, std::string("a descriptor of type ") + Py_TYPE(found)->tp_name);
 }
 
+/// As `owner.name`, where the owner is a class: `__get__` is given no object.
+V TracerImpl::attribute_of_class(PyObject* found, const V& owner, PyTypeObject* type) {
+  PyTypeObject* kind = Py_TYPE(found);
+  if (PyFunction_Check(found) || is_function_like(found)) return wrap_constant(found);
+  static PyObject* const get_name = intern("__get__");
+  if (PyObject* get = fj_type_lookup(kind, get_name); get && PyFunction_Check(get)) {
+    note_descriptor(kind);
+    return call(wrap_constant(get), {wrap_constant(found), none, owner}, {});
+  }
+  if (kind == &PyStaticMethod_Type || kind == &PyClassMethod_Type || kind == &PyClassMethodDescr_Type) return bind_class_attribute(found, none, type);
+  if (!kind->tp_descr_get || kind == &PyMethodDescr_Type || kind == &PyWrapperDescr_Type || kind == &PyGetSetDescr_Type ||
+      kind == &PyMemberDescr_Type || kind == &PyProperty_Type)
+    return wrap_constant(found);
+  break_graph(BreakReason::UnsupportedObject, std::string("a descriptor of type ") + kind->tp_name);
+}
+
 V TracerImpl::type_attribute(const V& owner, PyTypeObject* type, PyObject* name) {
   auto& value = *as<ObjectValue>(owner);
   guard_value(value);
@@ -215,25 +231,7 @@ V TracerImpl::type_attribute(const V& owner, PyTypeObject* type, PyObject* name)
     return bind_class_attribute(from_meta, owner, meta);
   }
   static PyObject* const dict_name = intern("__dict__");
-  if (PyObject* found = class_attribute(type, name); found && !(PyUnicode_Compare(name, dict_name) == 0)) {
-    if (PyFunction_Check(found) || is_function_like(found)) return wrap_constant(found);
-    static PyObject* const get_name = intern("__get__");
-    if (PyObject* get = fj_type_lookup(Py_TYPE(found), get_name); get && PyFunction_Check(get)) {
-      // A descriptor written in Python, asked for by the class.
-      note_descriptor(Py_TYPE(found));
-      return call(wrap_constant(get), {wrap_constant(found), none, owner}, {});
-    }
-    if (Py_TYPE(found) == &PyStaticMethod_Type || Py_TYPE(found) == &PyClassMethod_Type) return bind_class_attribute(found, none, type);
-    if (!Py_TYPE(found)->tp_descr_get || Py_TYPE(found) == &PyMethodDescr_Type || Py_TYPE(found) == &PyWrapperDescr_Type ||
-        Py_TYPE(found) == &PyGetSetDescr_Type || Py_TYPE(found) == &PyMemberDescr_Type || Py_TYPE(found) == &PyProperty_Type)
-      return wrap_constant(found);
-    if (Py_TYPE(found) == &PyClassMethodDescr_Type) {
-      Ref<> bound = Ref<>::steal(PyObject_GetAttr(reinterpret_cast<PyObject*>(type), name));
-      if (bound) return wrap_constant(keep(bound).get());
-      PyErr_Clear();
-    }
-    break_graph(BreakReason::UnsupportedObject, std::string("a descriptor of type ") + Py_TYPE(found)->tp_name);
-  }
+  if (PyObject* found = class_attribute(type, name); found && !(PyUnicode_Compare(name, dict_name) == 0)) return attribute_of_class(found, owner, type);
   if (from_meta) return bind_class_attribute(from_meta, owner, meta);
   static PyObject* const getattr_name = intern("__getattr__");
   if (PyObject* getattr = overridden(*this, meta, getattr_name)) return call(wrap_constant(getattr), {owner, wrap_constant(name)}, {});
@@ -264,8 +262,7 @@ V TracerImpl::super_attribute(SuperValue& super, PyObject* name) {
       PyErr_Clear();
       if (found) {
         PyObject* kept = keep(found).get();
-        if (on_class && (PyFunction_Check(kept) || Py_TYPE(kept) == &PyMethodDescr_Type || Py_TYPE(kept) == &PyWrapperDescr_Type)) return wrap_constant(kept);
-        return bind_class_attribute(kept, self, type);
+        return on_class ? attribute_of_class(kept, self, type) : bind_class_attribute(kept, self, type);
       }
     }
     if (base == super.type.get()) after = true;
