@@ -230,8 +230,9 @@ IDENTITY |= {
                                       [f"ARGS = [make(({n},)), {a}, {b}]" for n, a, b in [(3, 3, 4), (5, 4, 4), (4, 5, 5), (4, 4, 3), (2, 7, 9)]]),
     "a_slice_of_a_class": ("class C: s = slice([], 1)\ns = C.s\ndef f(x, t): return x + 1, C.s is s, C.s is t, C().s is s\n", ["ARGS = [make((3,)), s]", "ARGS = [make((3,)), slice([], 1)]"]),
     "a_nan_is_itself": ("import math\nn = math.nan\ndef f(x): return x + 1, n in [math.nan], (n,) == (math.nan,), [n].index(math.nan), {1: n} == {1: math.nan}, n in [-n], [n].count(math.nan)\n", (X,) * 2),
-    "the_number_of_an_object": ("class O: pass\no = O()\nO.n = id(o)\nO.d = {O.n: 'found'}\nO.s = {O.n}\nO.t = {(O.n, 1)}\n"
-                                "def f(x): return x + 1, id(o) == O.n, id(o) in O.s, O.d.get(id(o)), id(o) in [O.n], O.n == id(o), (id(o), 1) in O.t, isinstance(id(o), int), {id(o): 1}.get(id(O))\n", (X,) * 2),
+    "the_number_of_an_object": ("n = id(int)\nd = {n: 'found'}\ns = {n}\nt = {(n, 1)}\n"
+                                "def f(x): return x + 1, id(int) == n, id(int) in s, d.get(id(int)), id(int) in [n], n == id(int), (id(int), 1) in t, isinstance(id(int), int), id(int) != n, {id(x): 1}.get(id(x))\n",
+                                (X,) * 2),
 }
 
 EXCEPTIONS = {
