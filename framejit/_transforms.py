@@ -27,7 +27,8 @@ def _is_real(value):
 
 
 def _no_derivative(what):
-    raise Error(f"{what} can't be computed here: framejit is disabled, or a debugger or another tool traces this call")
+    raise Error(f"{what} can't be computed here: framejit is disabled, a debugger or another tool traces this call, or "
+                "this thread is tracing (and a finalizer, say, makes the call)")
 
 
 @_marked

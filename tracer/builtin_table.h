@@ -15,6 +15,13 @@ struct BuiltinRow {
 std::span<const BuiltinRow> builtin_rows();    // builtins.cpp
 std::span<const BuiltinRow> iteration_rows();  // variables/itertools.cpp
 
+// Handlers of rows of builtins.def that have a file of their own: class_questions.cpp.
+V builtin_isinstance(TracerImpl& tracer, std::vector<V>& positional, Keywords& keywords);
+V builtin_issubclass(TracerImpl& tracer, std::vector<V>& positional, Keywords& keywords);
+V builtin_type(TracerImpl& tracer, std::vector<V>& positional, Keywords& keywords);
+V builtin_callable(TracerImpl& tracer, std::vector<V>& positional, Keywords& keywords);
+V builtin_dir(TracerImpl& tracer, std::vector<V>& positional, Keywords& keywords);
+
 /// Breaks the graph at a call that a handler has no way for.
 [[noreturn]] void unknown_call(const char* name, const std::vector<V>& arguments);
 [[noreturn]] void unknown_call(const char* name);

@@ -23,147 +23,7 @@ V builtin_len(TracerImpl& t, Arguments_& a, Keywords& k) {
   return t.length(a[0]);
 }
 
-/// The classes named by the second argument of isinstance and issubclass.
-std::vector<PyTypeObject*> classes_of(TracerImpl& t, const V& value) {
-  std::vector<PyTypeObject*> result;
-  if (value->kind == ValueKind::Tuple) {
-    for (const V& item : t.sequence_items(value))
-      for (PyTypeObject* type : classes_of(t, item)) result.push_back(type);
-    return result;
-  }
-  PyObject* object = t.constant_object(value);
-  if (object && PyType_Check(object)) {
-    result.push_back(reinterpret_cast<PyTypeObject*>(object));
-    return result;
-  }
-  if (object == Py_None) unknown_call("isinstance", {value});
-  auto* real = as<ObjectValue>(value);
-  if (real && !std::strcmp(Py_TYPE(real->object.get())->tp_name, "types.UnionType")) {
-    if (real->source) t.add_guard(GuardKind::Identity, real->source, real->object.get());
-    Ref<> parts = Ref<>::steal(PyObject_GetAttrString(real->object.get(), "__args__"));
-    if (parts && PyTuple_Check(parts.get())) return classes_of(t, t.wrap_constant(t.keep(parts).get()));
-  }
-  unknown_call("isinstance", {value});
-}
-
-/// A class of C or of an array library.
-bool is_settled(PyTypeObject* type) {
-  if (!(type->tp_flags & Py_TPFLAGS_HEAPTYPE)) return true;
-  Ref<> module = Ref<>::steal(PyObject_GetAttrString(reinterpret_cast<PyObject*>(type), "__module__"));
-  if (!module) PyErr_Clear();
-  const std::string text = module ? text_of(module.get()) : "";
-  return text == "torch" || text == "numpy" || text.rfind("torch.", 0) == 0 || text.rfind("numpy.", 0) == 0;
-}
-
-/// What an abstract class says of a class of the user's holds until some class is registered somewhere, which moves a number that
-/// the module abc keeps, or the class itself changes.
-void guard_abstract_answer(TracerImpl& t, PyTypeObject* type, PyTypeObject* base) {
-  static PyObject* const hook_name = PyUnicode_InternFromString("__subclasshook__");
-  PyObject* hook = t.class_attribute(base, hook_name);
-  Ref<> module = Ref<>::steal(PyObject_GetAttrString(reinterpret_cast<PyObject*>(base), "__module__"));
-  PyErr_Clear();
-  const std::string home = module && PyUnicode_Check(module.get()) ? text_of(module.get()) : "";
-  // Python's own look for methods; C's has no opinion.
-  if (hook != fj_type_lookup(&PyBaseObject_Type, hook_name) && home != "collections.abc" && home != "typing" && home != "contextlib")
-    break_graph(BreakReason::UnsupportedObject, std::string("isinstance of the abstract class ") + base->tp_name);
-  static PyObject* const token = imported("_abc", "get_cache_token").release();
-  static PyObject* const nothing = PyTuple_New(0);
-  Ref<> number = token ? Ref<>::steal(PyObject_CallNoArgs(token)) : Ref<>();
-  if (!number) break_graph(BreakReason::UnsupportedObject, take_error());
-  // Not a value of the program's: nothing here holds for another number, so it is never a symbol.
-  t.add_guard(GuardKind::Equals, t.sources->make(SourceKind::Answer, t.sources->constant(token), 0, nothing), t.keep(number).get());
-  t.guard_type_version(type);
-}
-
-/// Plain MRO membership, unless a metaclass decides (then by asking it, if it is one known to be pure).
-bool is_subclass(TracerImpl& t, PyTypeObject* type, PyTypeObject* base) {
-  if (PyType_IsSubtype(type, base)) return true;
-  static PyObject* const check = PyUnicode_InternFromString("__subclasscheck__");
-  static PyObject* const instance_check = PyUnicode_InternFromString("__instancecheck__");
-  PyTypeObject* meta = Py_TYPE(base);
-  if (meta == &PyType_Type || (t.class_attribute(meta, check) == fj_type_lookup(&PyType_Type, check) &&
-                               t.class_attribute(meta, instance_check) == fj_type_lookup(&PyType_Type, instance_check)))
-    return false;
-  // ABCs answer by registration; torch's Parameter and Buffer by a mark on tensors.
-  if (!std::strcmp(meta->tp_name, "ABCMeta")) {
-    const int answer = PyObject_IsSubclass(reinterpret_cast<PyObject*>(type), reinterpret_cast<PyObject*>(base));
-    if (answer < 0) break_graph(BreakReason::ErrorWhileTracing, take_error());
-    if (!is_settled(type)) guard_abstract_answer(t, type, base);
-    return answer;
-  }
-  if (!std::strcmp(meta->tp_name, "_ParameterMeta") || !std::strcmp(meta->tp_name, "_BufferMeta") ||
-      !std::strcmp(meta->tp_name, "_TensorMeta"))
-    return false;  // marks are attributes of tensors, which wrapped arrays (exact types) do not have
-  break_graph(BreakReason::UnsupportedObject, std::string("class ") + base->tp_name + " decides isinstance itself");
-}
-
-V builtin_isinstance(TracerImpl& t, Arguments_& a, Keywords& k) {
-  expect("isinstance", a, k, 2, 2);
-  if (a[0]->kind == ValueKind::Iterator || a[0]->kind == ValueKind::Builtin) unknown_call("isinstance", a);
-  PyTypeObject* type = t.type_of(a[0]);
-  if (!is_settled(type)) t.guard_bases(type);
-  // What an object calls its class counts too.
-  static PyObject* const class_name = PyUnicode_InternFromString("__class__");
-  const bool has_rules = a[0]->kind == ValueKind::Object || a[0]->kind == ValueKind::Instance;
-  const bool pretends = has_rules && t.class_attribute(type, class_name) != fj_type_lookup(&PyBaseObject_Type, class_name);
-  PyTypeObject* said = nullptr;
-  for (PyTypeObject* base : classes_of(t, a[1])) {
-    if (is_subclass(t, type, base)) return t.true_value;
-    if (!pretends) continue;
-    if (V found = said ? nullptr : t.find_attribute(a[0], class_name)) {
-      PyObject* known = t.constant_object(found);
-      if (!known || !PyType_Check(known)) unknown_call("isinstance", a);
-      said = reinterpret_cast<PyTypeObject*>(known);
-    }
-    if (said && is_subclass(t, said, base)) return t.true_value;
-  }
-  return t.false_value;
-}
-
-V builtin_issubclass(TracerImpl& t, Arguments_& a, Keywords& k) {
-  expect("issubclass", a, k, 2, 2);
-  PyObject* type = t.constant_object(a[0]);
-  if (!type || !PyType_Check(type)) unknown_call("issubclass", a);
-  t.guard_bases(reinterpret_cast<PyTypeObject*>(type));
-  for (PyTypeObject* base : classes_of(t, a[1]))
-    if (is_subclass(t, reinterpret_cast<PyTypeObject*>(type), base)) return t.true_value;
-  return t.false_value;
-}
-
 V builtin_build_class(TracerImpl& t, Arguments_& a, Keywords& k) { return t.build_class(a, k); }
-
-V builtin_type(TracerImpl& t, Arguments_& a, Keywords& k) {
-  if (a.size() == 3 && k.empty()) {
-    PyObject* name = t.constant_object(a[0]);
-    auto* space = as<DictValue>(a[2]);
-    if (!name || !PyUnicode_CheckExact(name) || !space) unknown_call("type", a);
-    t.open(*space);
-    // type() looks up whose code calls it.
-    std::vector<std::pair<Ref<>, V>> members = space->items;
-    static PyObject* const module = PyUnicode_InternFromString("__module__");
-    static PyObject* const name_name = PyUnicode_InternFromString("__name__");
-    Frame& frame = *t.frames.back();
-    if (t.dict_place(*space, module) == members.size()) members.emplace_back(Ref<>::borrow(module), t.load_global(frame, name_name));
-    return t.make_class(text_of(name), t.sequence_items(a[1]), members);
-  }
-  expect("type", a, k, 1, 1);
-  return t.wrap_constant(reinterpret_cast<PyObject*>(t.type_of(a[0])));
-}
-
-V builtin_callable(TracerImpl& t, Arguments_& a, Keywords& k) {
-  expect("callable", a, k, 1, 1);
-  switch (a[0]->kind) {
-    case ValueKind::Function: case ValueKind::BoundMethod: case ValueKind::Builtin: case ValueKind::Partial: return t.true_value;
-    case ValueKind::Object: case ValueKind::Instance: {
-      static PyObject* const name = PyUnicode_InternFromString("__call__");
-      PyTypeObject* type = t.type_of(a[0]);
-      t.class_attribute(type, name);
-      return t.tracer.boolean(type->tp_call != nullptr);
-    }
-    case ValueKind::Set: case ValueKind::Array: case ValueKind::Tuple: case ValueKind::List: case ValueKind::Dict: case ValueKind::SymInt: return t.false_value;
-    default: unknown_call("callable", a);
-  }
-}
 
 PyObject* attribute_name(TracerImpl& t, const V& value) {
   PyObject* name = t.constant_object(value);
@@ -255,57 +115,6 @@ V builtin_slice(TracerImpl& t, Arguments_& a, Keywords& k) {
   slice->stop = a[a.size() > 1 ? 1 : 0];
   slice->step = a.size() == 3 ? a[2] : t.none;
   return slice;
-}
-
-V builtin_enumerate(TracerImpl& t, Arguments_& a, Keywords& k) {
-  V start = take_keyword(k, "start");
-  expect("enumerate", a, k, 1, 2);
-  if (a.size() == 2) start = a[1];
-  auto from = start ? t.int_expression(start) : SymDim(0);
-  if (!from) unknown_call("enumerate", a);
-  auto position = std::make_shared<SymDim>(*from);
-  V inner = t.make_iterator(a[0]);
-  auto iterator = std::make_shared<IteratorValue>();
-  iterator->next = [&t, inner, position]() -> V {
-    V item = t.next(inner);
-    if (!item) return nullptr;
-    V number = t.integer(*position);
-    *position = *position + SymDim(1);
-    return t.tracer.tuple({number, item});
-  };
-  return made_by("builtins", "enumerate", iterator, {inner, t.integer(*from)});
-}
-
-V builtin_map(TracerImpl& t, Arguments_& a, Keywords& k) {
-  expect("map", a, k, 2, 1000);
-  V function = a[0];
-  std::vector<V> parts;
-  for (std::size_t i = 1; i < a.size(); ++i) parts.push_back(t.make_iterator(a[i]));
-  auto iterator = std::make_shared<IteratorValue>();
-  iterator->next = [&t, function, parts]() -> V {
-    std::vector<V> items;
-    for (const V& part : parts) {
-      V item = t.next(part);
-      if (!item) return nullptr;
-      items.push_back(item);
-    }
-    return t.call(function, std::move(items), {});
-  };
-  std::vector<V> arguments = parts;
-  arguments.insert(arguments.begin(), function);
-  return made_by("builtins", "map", iterator, std::move(arguments));
-}
-
-V builtin_filter(TracerImpl& t, Arguments_& a, Keywords& k) {
-  expect("filter", a, k, 2, 2);
-  V function = a[0], inner = t.make_iterator(a[1]);
-  auto iterator = std::make_shared<IteratorValue>();
-  iterator->next = [&t, function, inner]() -> V {
-    while (V item = t.next(inner))
-      if (t.truth(t.is_none(function) ? item : t.call(function, {item}, {}))) return item;
-    return nullptr;
-  };
-  return made_by("builtins", "filter", iterator, {function, inner});
 }
 
 V builtin_sorted(TracerImpl& t, Arguments_& a, Keywords& k) {
@@ -419,7 +228,7 @@ V method_or_fold(TracerImpl& t, Arguments_& a, Keywords& k, const char* name, co
     argument = t.number_part(argument);
     if (argument->kind == ValueKind::SymInt) argument = t.tracer.integer(*t.tracer.constant_int(argument));
   }
-  if (V folded = fold_call(t, PyDict_GetItemString(PyEval_GetBuiltins(), name), a, k)) return folded;
+  if (V folded = on_part_of(a[0], [&] { return fold_call(t, PyDict_GetItemString(PyEval_GetBuiltins(), name), a, k); })) return folded;
   unknown_call(name, a);
 }
 
@@ -437,7 +246,8 @@ V builtin_divmod(TracerImpl& t, Arguments_& a, Keywords& k) {
   expect("divmod", a, k, 2, 2);
   if (V own = t.python_method(a[0], "__divmod__")) return t.call(own, {a[1]}, {});
   if (t.python_method(a[1], "__rdivmod__")) unknown_call("divmod", a);
-  return t.tracer.tuple({t.binary(NB_FLOOR_DIVIDE, a[0], a[1]), t.binary(NB_REMAINDER, a[0], a[1])});
+  // A TypeError would speak of //.
+  return on_part_of(a[0], [&] { return t.tracer.tuple({t.binary(NB_FLOOR_DIVIDE, a[0], a[1]), t.binary(NB_REMAINDER, a[0], a[1])}); });
 }
 
 void break_on_array(const char* name, const Arguments_& a) {
@@ -457,13 +267,18 @@ V converted(TracerImpl& t, Arguments_& a, Keywords& k, const char* method, PyTyp
   return nullptr;
 }
 
+V fold_number(TracerImpl& t, PyTypeObject* type, const Arguments_& a, const Keywords& k) {
+  auto fold = [&] { return fold_call(t, reinterpret_cast<PyObject*>(type), a, k); };
+  return a.empty() ? fold() : on_part_of(a[0], fold);
+}
+
 V builtin_int(TracerImpl& t, Arguments_& a, Keywords& k) {
   break_on_array("int", a);
   for (const char* method : {"__int__", "__index__"})
     if (V number = converted(t, a, k, method, &PyLong_Type)) return number;
   if (a.size() == 1 && t.python_method(a[0], "__trunc__")) unknown_call("int", a);
   if (a.size() == 1 && k.empty() && a[0]->kind == ValueKind::SymInt) return a[0];
-  if (V folded = fold_call(t, reinterpret_cast<PyObject*>(&PyLong_Type), a, k)) return folded;
+  if (V folded = fold_number(t, &PyLong_Type, a, k)) return folded;
   unknown_call("int", a);
 }
 
@@ -484,7 +299,7 @@ V builtin_float(TracerImpl& t, Arguments_& a, Keywords& k) {
   if (V number = converted(t, a, k, "__float__", &PyFloat_Type)) return number;
   if (V number = converted(t, a, k, "__index__", &PyLong_Type)) a[0] = number;
   if (a.size() == 1 && a[0]->kind == ValueKind::SymInt) a[0] = t.tracer.integer(*t.tracer.constant_int(a[0]));
-  if (V folded = fold_call(t, reinterpret_cast<PyObject*>(&PyFloat_Type), a, k)) return folded;
+  if (V folded = fold_number(t, &PyFloat_Type, a, k)) return folded;
   unknown_call("float", a);
 }
 
@@ -498,44 +313,6 @@ V builtin_vars(TracerImpl& t, Arguments_& a, Keywords& k) {
   static PyObject* const name = PyUnicode_InternFromString("__dict__");
   if (V found = t.find_attribute(a[0], name)) return found;
   unknown_call("vars", a);
-}
-
-/// Names of the instance and of its class, as object.__dir__ gives them.
-V builtin_dir(TracerImpl& t, Arguments_& a, Keywords& k) {
-  expect("dir", a, k, 1, 1);
-  PyTypeObject* type = a[0]->kind == ValueKind::Object || a[0]->kind == ValueKind::Instance ? t.type_of(a[0]) : nullptr;
-  static PyObject* const own_rule = PyUnicode_InternFromString("__dir__");
-  static PyObject* const dict_name = PyUnicode_InternFromString("__dict__");
-  static PyObject* const class_name = PyUnicode_InternFromString("__class__");
-  static PyObject* const bases_name = PyUnicode_InternFromString("__bases__");
-  static PyObject* const rule_name = PyUnicode_InternFromString("__getattribute__");
-  // Of classes and modules something else; a class of C may have names that are not in its dict.
-  if (!type || !(type->tp_flags & Py_TPFLAGS_HEAPTYPE) || PyType_IsSubtype(type, &PyType_Type)) unknown_call("dir", a);
-  // object.__dir__ goes by what the object and its class say their dict, class and bases are.
-  for (PyObject* name : {own_rule, class_name, rule_name})
-    if (t.class_attribute(type, name) != fj_type_lookup(&PyBaseObject_Type, name)) unknown_call("dir", a);
-  static PyObject* const fallback_name = PyUnicode_InternFromString("__getattr__");
-  if (!fj_type_lookup(type, dict_name) && t.class_attribute(type, fallback_name)) unknown_call("dir", a);
-  for (PyObject* name : {dict_name, bases_name, rule_name})
-    if (t.class_attribute(Py_TYPE(type), name) != fj_type_lookup(&PyType_Type, name)) unknown_call("dir", a);
-  t.guard_type_version(type);
-  // Not by the metaclass's own __dir__.
-  Ref<> names = Ref<>::steal(PyObject_CallOneArg(fj_type_lookup(&PyType_Type, own_rule), reinterpret_cast<PyObject*>(type)));
-  Ref<> all = names ? Ref<>::steal(PySet_New(names.get())) : Ref<>();
-  if (!all) t.raise_python_error();
-  if (fj_type_lookup(type, dict_name)) {
-    V members = t.find_attribute(a[0], dict_name);
-    auto* dict = as<DictValue>(members);
-    if (!dict) unknown_call("dir", a);
-    t.open(*dict);
-    for (auto& [key, value] : dict->items)
-      if (!PyUnicode_CheckExact(key.get()) || PySet_Add(all.get(), key.get()) < 0) unknown_call("dir", a);
-  }
-  Ref<> sorted = Ref<>::steal(PySequence_List(all.get()));
-  if (!sorted || PyList_Sort(sorted.get()) < 0) t.raise_python_error();
-  std::vector<V> items;
-  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(sorted.get()); ++i) items.push_back(t.wrap_constant(t.keep(Ref<>::borrow(PyList_GET_ITEM(sorted.get(), i))).get()));
-  return t.tracer.list(std::move(items));
 }
 
 V builtin_delattr(TracerImpl& t, Arguments_& a, Keywords& k) {
@@ -593,7 +370,7 @@ V builtin_id(TracerImpl& t, Arguments_& a, Keywords& k) {
 V builtin_complex(TracerImpl& t, Arguments_& a, Keywords& k) {
   break_on_array("complex", a);
   if (V number = converted(t, a, k, "__complex__", &PyComplex_Type)) return number;
-  if (V folded = fold_call(t, reinterpret_cast<PyObject*>(&PyComplex_Type), a, k)) return folded;
+  if (V folded = fold_number(t, &PyComplex_Type, a, k)) return folded;
   unknown_call("complex", a);
 }
 
@@ -662,11 +439,6 @@ V builtin_count_elements(TracerImpl& t, Arguments_& a, Keywords& k) {
     t.set_item(a[0], item, t.binary(NB_ADD, seen, t.tracer.integer(std::int64_t(1))));
   });
   return t.none;
-}
-
-V builtin_get_ident(TracerImpl& t, Arguments_& a, Keywords& k) {
-  expect("get_ident", a, k, 0, 0);
-  return t.identity_number(t.none);
 }
 
 // ---- containers

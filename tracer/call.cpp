@@ -6,6 +6,7 @@
 #include "runtime/base/error.h"
 #include "tracer/interpreter.h"
 #include "tracer/recipe.h"
+#include "tracer/variables/containers.h"
 #include "tracer/variables/functional.h"
 
 namespace fj {
@@ -269,12 +270,16 @@ V TracerImpl::call_without_row(const V& callable, PyObject* object, std::vector<
   }
   if (is_pure(object)) {
     guard_value(value);
+    bool of_parts = false;
     for (V& argument : positional) {
-      argument = number_part(argument);
+      V part = number_part(argument);
+      of_parts = of_parts || part != argument;
+      argument = part;
       // math.fsum(values): only read.
       if (argument->kind == ValueKind::List || argument->kind == ValueKind::Iterator) argument = tracer.tuple(sequence_items(argument));
     }
-    if (V result = fold_call(*this, object, positional, keywords)) return result;
+    auto fold = [&] { return fold_call(*this, object, positional, keywords); };
+    if (V result = of_parts ? on_part_of(callable, fold) : fold()) return result;
   }
   if (V done = call_functional(*this, callable, positional, keywords)) return done;
   static PyObject* const call_name = PyUnicode_InternFromString("__call__");

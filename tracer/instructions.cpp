@@ -4,6 +4,8 @@
 /// UnsupportedBytecode and runs concretely.
 #include "tracer/instructions.h"
 
+#include <cstring>
+
 #include "tracer/variables/text.h"
 
 namespace fj {
@@ -115,6 +117,47 @@ V super_attribute_of(TracerImpl& tracer, const V& type, const V& self) {
   super->type = Ref<PyTypeObject>::borrow(reinterpret_cast<PyTypeObject*>(real));
   super->self = self;
   return super;
+}
+
+/// A module as sys.modules has it, and not one whose import is under way; null: it isn't there. Guarded.
+V loaded_module(TracerImpl& tracer, const std::string& name) {
+  static PyObject* const spec_name = PyUnicode_InternFromString("__spec__");
+  PyObject* modules = PyImport_GetModuleDict();
+  Ref<> key = tracer.keep(Ref<>::steal(PyUnicode_FromString(name.c_str())));
+  PyObject* module = key ? PyDict_GetItemWithError(modules, key.get()) : nullptr;
+  PyErr_Clear();
+  if (!module || !PyModule_Check(module)) return nullptr;
+  PyObject* spec = PyDict_GetItemWithError(PyModule_GetDict(module), spec_name);
+  Ref<> initialising = spec && spec != Py_None ? Ref<>::steal(PyObject_GetAttrString(spec, "_initializing")) : Ref<>();
+  PyErr_Clear();
+  if (initialising.get() == Py_True) return nullptr;
+  V value = tracer.wrap(module, tracer.sources->make(SourceKind::DictItem, tracer.sources->constant(modules), 0, key.get()));
+  tracer.type_of(value);
+  return value;
+}
+
+/// What `import a.b` or `from a import b, c` gives where nothing is left to load: then the statement has no effect. Null: otherwise.
+V imported_already(TracerImpl& tracer, Frame& frame, PyObject* name, const V& names, const V& level) {
+  PyObject* depth = tracer.constant_object(level);
+  PyObject* from = tracer.constant_object(names);
+  if (!depth || !from || !PyLong_Check(depth) || PyLong_AsLong(depth) != 0) return nullptr;
+  // Nobody has put a function of their own in its place.
+  static PyObject* const import_name = PyUnicode_InternFromString("__import__");
+  PyObject* builtins = frame.builtins.get();
+  PyObject* import = PyDict_Check(builtins) ? PyDict_GetItemWithError(builtins, import_name) : nullptr;
+  PyErr_Clear();
+  if (!import || !PyCFunction_Check(import) || std::strcmp(reinterpret_cast<PyCFunctionObject*>(import)->m_ml->ml_name, "__import__")) return nullptr;
+  const bool own = builtins == tracer.request.function->func_builtins;
+  tracer.constant_object(tracer.wrap(import, own ? tracer.sources->builtin(import_name)
+                                                 : tracer.sources->make(SourceKind::DictItem, tracer.sources->constant(builtins), 0, import_name)));
+  const std::string path = text_of(name);
+  V module = loaded_module(tracer, path);
+  if (!module) return nullptr;
+  if (from == Py_None) return path.find('.') == std::string::npos ? module : loaded_module(tracer, path.substr(0, path.find('.')));
+  // Names that a package lacks are modules to load.
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(from); ++i)
+    if (!tracer.find_attribute(module, PyTuple_GET_ITEM(from, i))) return nullptr;
+  return module;
 }
 
 PyObject* special_name(const char* text) {
@@ -498,30 +541,8 @@ void TracerImpl::execute(Frame& frame, const FjInstr& instr, std::optional<V>& r
     case FJ_LOAD_ASSERTION_ERROR:
       return push(wrap_constant(PyExc_AssertionError));
     case FJ_IMPORT_NAME: {
-      // Of modules that are loaded already the import has no other effect. `import a.b` gives a, but loads b as well; `from a import b`
-      // loads b if a has no such attribute.
       V names = pop(frame), level = pop(frame);
-      PyObject* name = name_at(frame, arg);
-      PyObject* from = constant_object(names);
-      if (constant_object(level) && PyLong_AsLong(constant_object(level)) == 0) {
-        PyObject* modules = PyImport_GetModuleDict();
-        auto loaded = [&](PyObject* key) {
-          PyObject* module = PyDict_GetItemWithError(modules, key);
-          PyErr_Clear();
-          return module && PyModule_Check(module) ? module : nullptr;
-        };
-        Ref<> key = Ref<>::borrow(name);
-        PyObject* module = loaded(name);
-        if (module && from == Py_None) {
-          const std::string text = text_of(name);
-          key = Ref<>::steal(PyUnicode_FromString(text.substr(0, text.find('.')).c_str()));
-          module = loaded(key.get());
-        } else if (from && PyTuple_Check(from)) {
-          for (Py_ssize_t i = 0; module && i < PyTuple_GET_SIZE(from); ++i)
-            if (PyDict_Contains(PyModule_GetDict(module), PyTuple_GET_ITEM(from, i)) != 1) module = nullptr;
-        }
-        if (module) return push(wrap(module, sources->make(SourceKind::DictItem, sources->constant(modules), 0, key.get())));
-      }
+      if (V module = imported_already(*this, frame, name_at(frame, arg), names, level)) return push(module);
       break;
     }
     case FJ_IMPORT_FROM: {

@@ -277,7 +277,7 @@ class TracerImpl {
   bool same_object(const V& a, const V& b);
   Ref<> keep(Ref<> object) { kept_.push_back(object); return object; }
 
-  // ---- attributes (variables/attributes.cpp)
+  // ---- attributes (variables/attributes.cpp, attribute_writes.cpp)
   /// Null if there is no such attribute (guarded).
   V find_attribute(const V& owner, PyObject* name);
   /// By the class's __getattribute__ and __getattr__, if it has them.
@@ -325,8 +325,11 @@ class TracerImpl {
   std::int64_t hint(const SymDim& expression) const;
   V integer(const SymDim& value);
   V binary(int nb_op, const V& a, const V& b);
+  /// The same once the classes of the operands have been asked for their Python code.
+  V builtin_binary(int nb_op, const V& a, const V& b);
   V unary(int opcode, const V& a);
   V compare(int comparison, const V& a, const V& b);
+  V builtin_compare(int comparison, const V& a, const V& b);
   bool contains(const V& container, const V& item);
   std::optional<V> try_comparison(int comparison, const V& a, const V& b);
   struct BinaryMethods {

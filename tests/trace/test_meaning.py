@@ -234,6 +234,9 @@ IDENTITY |= {
                                       [f"ARGS = [make(({n},)), {a}, {b}]" for n, a, b in [(3, 3, 4), (5, 4, 4), (4, 5, 5), (4, 4, 3), (2, 7, 9)]]),
     "a_slice_of_a_class": ("class C: s = slice([], 1)\ns = C.s\ndef f(x, t): return x + 1, C.s is s, C.s is t, C().s is s\n", ["ARGS = [make((3,)), s]", "ARGS = [make((3,)), slice([], 1)]"]),
     "a_nan_is_itself": ("import math\nn = math.nan\ndef f(x): return x + 1, n in [math.nan], (n,) == (math.nan,), [n].index(math.nan), {1: n} == {1: math.nan}, n in [-n], [n].count(math.nan)\n", (X,) * 2),
+    "the_number_of_an_object": ("n = id(int)\nd = {n: 'found'}\ns = {n}\nt = {(n, 1)}\n"
+                                "def f(x): return x + 1, id(int) == n, id(int) in s, d.get(id(int)), id(int) in [n], n == id(int), (id(int), 1) in t, isinstance(id(int), int), id(int) != n, {id(x): 1}.get(id(x))\n",
+                                (X,) * 2),
 }
 
 EXCEPTIONS = {
@@ -351,6 +354,66 @@ class R(Q):
     a = property(lambda self: 'property')
 def f(x, p, q, r): return x + 1, (1,) + p, (1,) + P(1, 2), 2 * p, list(reversed(p)), q.a, Q(1, 2).b, r.a, R(1, 2).a, R(1, 2).b
 """, ["ARGS = [make((3,)), P(1, 2), Q(1, 2), R(1, 2)]"] * 2),
+    "who_is_asked_first": ("""\
+class R:
+    def __radd__(self, other): return 'radd'
+    def __rmod__(self, other): return 'rmod'
+    def __ror__(self, other): return 'ror'
+    def __rand__(self, other): return 'rand'
+    def __eq__(self, other): return 'eq'
+    __hash__ = None
+class I(R, int): pass
+class F(R, float): pass
+class S(R, str): pass
+class T(R, tuple): pass
+class Set(R, set): pass
+class Frozen(R, frozenset): pass
+class Plain(int): pass
+class PlainTuple(tuple): pass
+class Named(tuple):
+    def __rmod__(self, other): return 'rmod'
+def f(x, *given):
+    made = []
+    for i, g, s, t, u, v, n in (given, (I(2), F(2.0), S('b'), T((1,)), Set([1]), Frozen([1]), Named((1,)))):
+        m, k = {2}, {2}
+        m |= u
+        k &= v
+        made += [1 + i, 1.5 + i, True + i, 1j + i, i + i, 1 + g, 1.5 + g, g + g, Plain(1) + i, 'a' + s, s + s, '%s' % s, '%s' % (i,)[0],
+                 () + t, t + t, {2} | u, {2} | v, frozenset([2]) | u, m, k, {1: 0}.keys() & u,
+                 1 == i, 1.5 == i, 1 == g, 'b' == s, (1,) == t, PlainTuple((1,)) == t, {1} == u, frozenset([1]) == u]
+    return x + 1, made
+""", ["ARGS = [make((3,)), I(2), F(2.0), S('b'), T((1,)), Set([1]), Frozen([1]), Named((1,))]"] * 2),
+    "errors_name_the_class": ("""\
+import collections, math
+def kinds(name, *bases): return [type(name, (base,), {}) for base in bases]
+L, T, I, F, S, D = kinds('C', list, tuple, int, float, str, dict)
+def attempt(do, *given):
+    try: return do(*given)
+    except TypeError as e: return str(e)
+def add(a, b):
+    a += b
+    return a
+PROGRAMS = [lambda a: a + None, lambda a: None + a, lambda a: a < None, lambda a: 1j < a, lambda a: -a, lambda a: divmod(a, None), lambda a: a['q'], lambda a: 'abc'[a],
+            lambda a: add(None, a), lambda a: add(1, None), lambda a: chr(a), lambda a: int(a), lambda a: abs(a), lambda a: math.gcd(a), lambda a: '{0[q]}'.format(a)]
+def f(x, *given): return x + 1, [attempt(do, a) for a in (*given, L([1]), T((1,)), I(2), F(2.5), S('q')) for do in PROGRAMS]
+""", ["ARGS = [make((3,)), L([1]), T((1,)), I(2), F(2.5), S('q')]"] * 2),
+    "an_ordered_dict_stores_by_its_class": ("""\
+import collections
+class O(collections.OrderedDict):
+    def __setitem__(self, key, value): super().__setitem__(key, value * 2)
+class D(collections.defaultdict):
+    def __setitem__(self, key, value): super().__setitem__(key, value + 5)
+def f(x, o, d):
+    made = []
+    for p in (o, O(a=1)):
+        p.update(b=2)
+        made += [p.setdefault('c', 3), p.pop('a'), p.popitem(), list(p.items())]
+    for p in (d, D(int)):
+        made += [p['new'], dict(p)]
+    return x + 1, made
+""", ["ARGS = [make((3,)), O(a=1), D(int)]"] * 2),
+    "an_array_asks_a_number_of_a_derived_class": ("class F(float):\n    def __float__(self): return 1.25\nclass I(int):\n    def __int__(self): return 7\n"
+                                                  "def f(x, a, b): return x - F(2.0), I(2) * x, x - a, b * x\n", ["ARGS = [make((3,)), F(2.0), I(2)]"] * 2),
     "a_mapping_pattern_asks_get": ("""\
 class D(dict):
     def get(self, key, default=None): return 'got'
@@ -391,6 +454,21 @@ def f(x): return x + 1, f"{A}", str(A), [repr(A), f"{[A]}"]
 """, [X, "A.__qualname__ = 'Other'; " + X, "A.__module__ = 'there'; " + X]),
 }
 
+LOADED = "import sys, wsgiref, xml; [sys.modules.pop(name, None) for name in list(sys.modules) if name.startswith(('wsgiref.', 'xml.'))]\n[vars(m).pop(name, None) for m in (wsgiref, xml) for name in ('headers', 'sax')]\n"
+IMPORTS = {
+    "a_name_that_is_a_module_to_load": one("from wsgiref import headers\nreturn x + 1, headers.__name__", LOADED + X, LOADED + X, X, LOADED + X),
+    "a_path_to_load": one("import xml.sax\nreturn x + 1, xml.sax.__name__", LOADED + X, X, LOADED + X),
+    "a_path_under_another_name": one("import xml.sax as a\nreturn x + 1, a.__name__", LOADED + X, X, LOADED + X),
+    "import_is_not_the_builtin": ("""\
+import builtins
+old = builtins.__import__
+def own(name, *rest): return 'mine' if name == 'colorsys' else old(name, *rest)
+def f(x):
+    import colorsys
+    return x + 1, colorsys
+""", [X, "builtins.__import__ = own; " + X, "builtins.__import__ = old; " + X]),
+}
+
 CACHES = {
     "a_cached_function_runs_after_what_was_written": ("""\
 import functools
@@ -412,7 +490,7 @@ def f(x): return [each(x) for each in both]
 """, ["o.v = 5; a[0] = 5; h.cache_clear(); g.cache_clear(); h(3); g(3); " + X, "h.cache_clear(); g.cache_clear(); o.v = 5; a[0] = 5; " + X] * 2),
 }
 
-ROWS = {**ITERATION, **IDENTITY, **ALIASES, **CHANGES, **CLASSES, **EXCEPTIONS, **DERIVED, **CACHES}
+ROWS = {**ITERATION, **IDENTITY, **ALIASES, **CHANGES, **CLASSES, **EXCEPTIONS, **DERIVED, **IMPORTS, **CACHES}
 
 
 @pytest.mark.parametrize("name", ROWS)

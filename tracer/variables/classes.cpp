@@ -79,6 +79,16 @@ bool is_plain_named_tuple(PyTypeObject* type) {
   return module && PyUnicode_Check(module) && PyUnicode_CompareWithASCIIString(module, "collections") == 0;
 }
 
+namespace {
+
+/// OrderedDict's C code stores and deletes by what a derived class makes of it.
+bool has_items_of_ordered_dict(TracerImpl& tracer, PyTypeObject* type) {
+  static PyObject* const names[] = {name_object("__setitem__"), name_object("__getitem__"), name_object("__delitem__"), name_object("__contains__"), name_object("__missing__")};
+  return std::all_of(std::begin(names), std::end(names), [&](PyObject* name) { return tracer.class_attribute(type, name) == fj_type_lookup(&PyODict_Type, name); });
+}
+
+}  // namespace
+
 /// What `base.__new__(type, ...)` makes where base is C code: an instance without its attributes.
 V TracerImpl::new_instance(PyTypeObject* type, const std::vector<V>& positional, const Keywords& keywords) {
   auto unknown = [&]() { break_graph(BreakReason::UnknownCall, type_name(type) + "()"); };
@@ -165,6 +175,7 @@ V TracerImpl::make_instance(PyTypeObject* type, std::vector<V> positional, Keywo
     if (!is_none(nothing)) break_graph(BreakReason::ErrorWhileTracing, "__init__() that returns something");
   } else if (V part = made->kind == ValueKind::Instance ? as<InstanceValue>(made)->contents : made;
              part && (part->kind == ValueKind::List || part->kind == ValueKind::Dict || (part->kind == ValueKind::Set && !as<SetValue>(part)->frozen))) {
+    if (type_of(part) == &PyODict_Type && type != &PyODict_Type && !has_items_of_ordered_dict(*this, type)) break_graph(BreakReason::UnknownCall, type_name(type) + "()");
     container_method(part, "__init__", positional, keywords);
   }
   return made;
@@ -445,6 +456,7 @@ V TracerImpl::object_method(const V& owner, const std::string& name, std::vector
       if (type_of(part) == &PyDict_Type) return dict_copy(*this, owner);
       if (type_of(part) != &PyList_Type) return nullptr;
     }
+    if (type_of(part) == &PyODict_Type && (name == "__init__" || name == "update" || name == "setdefault" || name == "pop" || name == "popitem") && !has_items_of_ordered_dict(*this, type)) return nullptr;
     BuiltinValue of_part;
     of_part.owner = part;
     of_part.name = name;

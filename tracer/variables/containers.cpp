@@ -57,6 +57,29 @@ bool same_key(PyObject* a, PyObject* b) {
   return same == 1;
 }
 
+namespace {
+thread_local bool met_identity_number = false;
+}
+
+bool any_identity_number() { return met_identity_number; }
+
+bool is_identity_number(const V& value) {
+  auto* instance = as<InstanceValue>(value);
+  return instance && instance->type.get() == &PyLong_Type && instance->raised;
+}
+
+void refuse_unknown_numbers(PyObject* key, PyObject* known) {
+  if (PyTuple_Check(key) && PyTuple_Check(known) && PyTuple_GET_SIZE(key) == PyTuple_GET_SIZE(known))
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(key); ++i) refuse_unknown_numbers(PyTuple_GET_ITEM(key, i), PyTuple_GET_ITEM(known, i));
+  auto is_unknown = [](PyObject* object) {
+    V value = proxied(object);
+    return value && is_identity_number(value);
+  };
+  auto is_number = [](PyObject* object) { return PyLong_Check(object) || PyFloat_Check(object) || PyComplex_Check(object); };
+  if ((is_unknown(key) && is_number(known)) || (is_unknown(known) && is_number(key)))
+    break_graph(BreakReason::UnsupportedObject, "a key that is the id() of an object");
+}
+
 bool same_or_equal(TracerImpl& tracer, const V& a, const V& b) {
   if (a == b) return true;
   auto is_nan = [](const V& value) {
@@ -125,6 +148,7 @@ Ref<> TracerImpl::constant_key(const V& value) {
         if (nan && value->source) add_guard(GuardKind::Identity, value->source, object);
         return Ref<>::borrow(object);
       }
+      if (is_identity_number(value)) return make_proxy(*this, value);
       PyTypeObject* type = type_of(value);
       static PyObject* const hash_name = PyUnicode_InternFromString("__hash__");
       PyObject* method = class_attribute(type, hash_name);
@@ -410,10 +434,13 @@ V TracerImpl::get_item(const V& container, const V& key) {
       if (V method = python_method(container, "__getitem__")) return call(method, {key}, {});
       if (V part = builtin_part(container)) {
         auto* dict = as<DictValue>(part);
-        if (!dict) return get_item(part, key);
+        if (!dict) return on_part_of(container, [&] { return get_item(part, key); });
         if (V found = dict_find(*dict, constant_key(key).get())) return found;
         if (V missing = python_method(container, "__missing__")) return call(missing, {key}, {});
-        return get_item(part, key);
+        if (!dict->default_factory) no_key(key);
+        V made = call(dict->default_factory, {}, {});
+        set_item(container, key, made);  // by the class's own __setitem__
+        return made;
       }
       if (auto* object = as<ObjectValue>(container); object && PyType_Check(object->object.get())) {
         // list[int], Generic[T]
@@ -434,6 +461,7 @@ V TracerImpl::get_item(const V& container, const V& key) {
       PyObject* right = left && is_plain(left) ? constant_object(key->kind == ValueKind::Object || key->kind == ValueKind::Slice ? key : index_number(key)) : nullptr;
       if (left && right && is_plain(left)) {
         Ref<> result = Ref<>::steal(PyObject_GetItem(left, right));
+        if (!result && builtin_part(key)) break_graph(BreakReason::ErrorWhileTracing, take_error());  // it would name the part's class
         if (!result) raise_python_error();
         return wrap_constant(keep(result).get());
       }
@@ -551,7 +579,8 @@ V TracerImpl::identity_number(const V& value) {
   V& number = identity_numbers_[object ? static_cast<void*>(object->object.get()) : static_cast<void*>(value.get())];
   if (!number) {
     auto made = std::make_shared<InstanceValue>();
-    made->type = Ref<PyTypeObject>::borrow(&PyBaseObject_Type);
+    made->type = Ref<PyTypeObject>::borrow(&PyLong_Type);
+    met_identity_number = true;
     made->raised = true;  // has no value that could be handed to Python
     number = made;
     identity_owners_.push_back(value);

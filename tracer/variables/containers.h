@@ -5,12 +5,22 @@
 #include <utility>
 #include <vector>
 
-#include "tracer/value.h"
+#include "tracer/interpreter.h"
 
 namespace fj {
 
-class TracerImpl;
-using Keywords = std::vector<std::pair<std::string, V>>;
+/// Runs C code on the part that an object of a derived class is. A TypeError of its would name the part's class: Python raises those.
+template <class Run>
+auto on_part_of(const V& owner, Run run) {
+  try {
+    return run();
+  } catch (const RaisedInTrace& raised) {
+    auto* error = as<InstanceValue>(raised.exception);
+    if (error && PyType_IsSubtype(error->type.get(), reinterpret_cast<PyTypeObject*>(PyExc_TypeError)))
+      break_graph(BreakReason::ErrorWhileTracing, "a TypeError about " + describe(owner));
+    throw;
+  }
+}
 
 /// The bounds of a constant slice over `length` items.
 struct Bounds {
@@ -21,6 +31,12 @@ Bounds slice_of(TracerImpl& tracer, const V& key, std::size_t length);
 std::size_t index_of(TracerImpl& tracer, const V& key, std::size_t length, const char* message);
 /// Keys of dicts and sets, as a dict compares them: proxies run what their classes define.
 bool same_key(PyObject* a, PyObject* b);
+/// What id() gave: an int that is known by its object only, good for comparing with others of its kind.
+bool is_identity_number(const V& value);
+/// Whether this thread has met such a number: else there is nothing to refuse.
+bool any_identity_number();
+/// Breaks the graph where one of two keys is such a number and the other an int: nobody knows whether they are the same.
+void refuse_unknown_numbers(PyObject* key, PyObject* known);
 /// What containers ask of two elements: `a is b or a == b`.
 bool same_or_equal(TracerImpl& tracer, const V& a, const V& b);
 /// collections.defaultdict
@@ -57,6 +73,7 @@ void dict_update(TracerImpl& tracer, const V& owner, const std::vector<V>& argum
 
 /// The set operators on two sets, keys or items views (a view counts as a set); null: not such operands.
 V set_operator(TracerImpl& tracer, int nb_op, const V& a, const V& b);
+bool set_contains(TracerImpl& tracer, const SetValue& set, const Ref<>& key);
 V set_comparison(TracerImpl& tracer, int comparison, const V& a, const V& b);
 
 }  // namespace fj

@@ -114,6 +114,7 @@ std::size_t TracerImpl::dict_place(DictValue& dict, PyObject* key) {
   if (hash == -1) raise_python_error();
   for (std::size_t i = 0; i < dict.items.size(); ++i) {
     Ref<> known = dict.items[i].first;
+    if (any_identity_number()) refuse_unknown_numbers(key, known.get());
     if (known.get() == key || (proxied(key) && proxied(known.get()) == proxied(key))) return i;
     if (PyObject_Hash(known.get()) != hash) continue;
     // Which of two keys of one hash is asked first depends on where deleted ones were.

@@ -217,6 +217,7 @@ bool is_query(PyObject* callable) {
   if (!PyCFunction_Check(callable)) return false;
   for (Query& row : table) {
     if (!row.function) {
+      if (std::strcmp(reinterpret_cast<PyCFunctionObject*>(callable)->m_ml->ml_name, row.name)) continue;
       PyObject* module = PyDict_GetItemString(PyImport_GetModuleDict(), row.module);
       if (module) row.function = PyObject_GetAttrString(module, row.name);
       PyErr_Clear();

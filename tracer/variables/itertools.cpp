@@ -1,4 +1,4 @@
-/// itertools, zip, reversed, iter and next on symbolic values: the rows of itertools.def.
+/// itertools, enumerate, filter, map, zip, reversed, iter and next on symbolic values: the rows of itertools.def.
 ///
 /// Each makes an IteratorValue whose `next` does what the C iterator does, in its order: which argument is advanced when,
 /// and what has been taken from it when another turns out to be exhausted.
@@ -479,6 +479,54 @@ V make_product(TracerImpl& t, Items& a, Keywords& k) {
 }
 
 // ---- builtins
+
+V make_enumerate(TracerImpl& t, Items& a, Keywords& k) {
+  V start = take_keyword(k, "start");
+  expect("enumerate", a, k, 1, 2);
+  if (a.size() == 2) start = a[1];
+  auto from = start ? t.int_expression(start) : SymDim(0);
+  if (!from) unknown_call("enumerate", a);
+  auto position = std::make_shared<SymDim>(*from);
+  V inner = t.make_iterator(a[0]);
+  auto iterator = iteration([&t, inner, position]() -> V {
+    V item = t.next(inner);
+    if (!item) return nullptr;
+    V number = t.integer(*position);
+    *position = *position + SymDim(1);
+    return t.tracer.tuple({number, item});
+  });
+  return made_by("builtins", "enumerate", iterator, {inner, t.integer(*from)});
+}
+
+V make_map(TracerImpl& t, Items& a, Keywords& k) {
+  expect("map", a, k, 2, 1000);
+  V function = a[0];
+  std::vector<V> parts;
+  for (std::size_t i = 1; i < a.size(); ++i) parts.push_back(t.make_iterator(a[i]));
+  auto iterator = iteration([&t, function, parts]() -> V {
+    std::vector<V> items;
+    for (const V& part : parts) {
+      V item = t.next(part);
+      if (!item) return nullptr;
+      items.push_back(item);
+    }
+    return t.call(function, std::move(items), {});
+  });
+  std::vector<V> arguments = parts;
+  arguments.insert(arguments.begin(), function);
+  return made_by("builtins", "map", iterator, std::move(arguments));
+}
+
+V make_filter(TracerImpl& t, Items& a, Keywords& k) {
+  expect("filter", a, k, 2, 2);
+  V function = a[0], inner = t.make_iterator(a[1]);
+  auto iterator = iteration([&t, function, inner]() -> V {
+    while (V item = t.next(inner))
+      if (satisfies(t, function, item)) return item;
+    return nullptr;
+  });
+  return made_by("builtins", "filter", iterator, {function, inner});
+}
 
 V make_iter(TracerImpl& t, Items& a, Keywords& k) {
   expect("iter", a, k, 1, 2);

@@ -315,6 +315,9 @@ V TracerImpl::number_part(const V& value) {
 V TracerImpl::array_operand(const V& value, const V& array) {
   V number = number_part(value);
   if (number == value || as<ArrayValue>(array)->library == Library::Torch) return number;
+  // torch takes the number that the object is, NumPy asks it.
+  for (const char* method : {"__complex__", "__float__", "__int__", "__index__"})
+    if (python_method(value, method)) return value;
   // To NumPy only exact ints and floats are weak: one of a derived class is an int64 or float64.
   PyObject* plain = constant_object(number);
   if (!plain || !(PyLong_CheckExact(plain) || PyFloat_CheckExact(plain))) return value;
@@ -450,6 +453,7 @@ V TracerImpl::binary(int op, const V& a, const V& b) {
   const BinaryRow& row = binary_row(op);
   const bool in_place = op >= NB_INPLACE_ADD;
   if (is_unwrapped_array(a) || is_unwrapped_array(b)) break_graph(BreakReason::UnsupportedArray, describe(is_unwrapped_array(a) ? a : b));
+  if (is_identity_number(a) || is_identity_number(b)) break_graph(BreakReason::UnsupportedObject, "calculates with the id() of an object");
   const BinaryMethods methods{row.method, row.reflected};
   if (is_array(a) || is_array(b)) {
     // The object on the left is asked first; what NumPy makes of one on the right is its own affair.
@@ -460,12 +464,18 @@ V TracerImpl::binary(int op, const V& a, const V& b) {
   if (auto computed = computed_binary(op, a, b)) return *computed;
   if (auto symbolic = symbolic_binary(op, a, b)) return *symbolic;
   if (auto answer = try_operator(methods, in_place, a, b)) return *answer;
+  return builtin_binary(op, a, b);
+}
+
+V TracerImpl::builtin_binary(int op, const V& a, const V& b) {
+  const BinaryRow& row = binary_row(op);
+  const bool in_place = op >= NB_INPLACE_ADD;
   if (row.op == NB_OR && !in_place)
     if (V joined = joined_dicts(*this, a, b)) return joined;
   if (V part = builtin_part(a)) {
     // OrderedDict and defaultdict make another object of the class by calling it.
-    if (auto* dict = as<DictValue>(part); dict && dict->type && !in_place) break_graph(BreakReason::UnsupportedObject, "operator on " + describe(a));
-    V result = binary(op, part, b);
+    if (auto* dict = as<DictValue>(part); dict && dict->type && (!in_place || type_of(part) == &PyODict_Type)) break_graph(BreakReason::UnsupportedObject, "operator on " + describe(a));
+    V result = on_part_of(a, [&] { return builtin_binary(op, part, b); });
     return result == part && part->kind != ValueKind::Tuple ? a : result;
   }
   if (row.op == NB_REMAINDER)
@@ -474,7 +484,7 @@ V TracerImpl::binary(int op, const V& a, const V& b) {
   const bool asks = in_place && ((row.op == NB_ADD && a->kind == ValueKind::List) || (row.op == NB_OR && a->kind == ValueKind::Dict));
   if (V part = asks ? nullptr : builtin_part(b)) {
     if (auto* tuple = as<TupleValue>(a); tuple && tuple->view_of) break_graph(BreakReason::UnsupportedObject, "a view of a dict with " + describe(b));
-    return binary(op, a, part);
+    return on_part_of(b, [&] { return builtin_binary(op, a, part); });
   }
   if (auto* list = as<ListValue>(a)) {
     auto* other = as<ListValue>(b);
@@ -507,7 +517,7 @@ V TracerImpl::binary(int op, const V& a, const V& b) {
                          return item->kind == ValueKind::SymInt || (object && PyLong_CheckExact(object->object.get()));
                        });
     if (!size_on_the_right || joins) {
-      if (tuple->items.empty() && !other->type) return b;
+      if (tuple->items.empty() && !tuple->type && !other->type) return b;
       if (other->items.empty() && !tuple->type) return a;
       auto joined = std::make_shared<TupleValue>();
       joined->items = tuple->items;
@@ -534,7 +544,7 @@ V TracerImpl::binary(int op, const V& a, const V& b) {
     }
   }
   if (row.op == NB_MULTIPLY && in_place && a->kind == ValueKind::List && !as<ListValue>(a)->type) {
-    V repeated = binary(NB_MULTIPLY, a, b);
+    V repeated = builtin_binary(NB_MULTIPLY, a, b);
     note_items(a);
     as<ListValue>(a)->items = as<ListValue>(repeated)->items;
     return a;
@@ -553,7 +563,7 @@ V TracerImpl::binary(int op, const V& a, const V& b) {
       }
     }
   }
-  if (row.op == NB_MULTIPLY && in_place && a->kind == ValueKind::Tuple) return binary(NB_MULTIPLY, a, b);
+  if (row.op == NB_MULTIPLY && in_place && a->kind == ValueKind::Tuple) return builtin_binary(NB_MULTIPLY, a, b);
   if (auto* left = as<DictValue>(a); left && row.op == NB_OR) {
     if (in_place) {
       dict_update(*this, a, {b}, {});
@@ -590,6 +600,7 @@ V TracerImpl::binary(int op, const V& a, const V& b) {
   }
   if (is_foldable(left) && is_foldable(right) && !is_large(row.op, left, right)) {
     Ref<> result = Ref<>::steal(row.function(left, right));
+    if (!result && in_place) break_graph(BreakReason::ErrorWhileTracing, take_error());  // it would speak of +=
     if (!result) raise_python_error();
     return wrap_constant(keep(result).get());
   }
@@ -624,7 +635,7 @@ V TracerImpl::unary(int opcode, const V& a) {
   }
   const char* name = opcode == FJ_UNARY_NEGATIVE ? "__neg__" : opcode == FJ_UNARY_POSITIVE ? "__pos__" : "__invert__";
   if (V method = python_method(a, name)) return call(method, {}, {});
-  if (V part = builtin_part(a)) return unary(opcode, part);
+  if (V part = builtin_part(a)) return on_part_of(a, [&] { return unary(opcode, part); });
   PyObject* object = constant_object(a);
   const NumberOperation function = opcode == FJ_UNARY_NEGATIVE ? PyNumber_Negative : opcode == FJ_UNARY_POSITIVE ? PyNumber_Positive : PyNumber_Invert;
   if (object && numpy_scalar_dtype(object)) return fold_scalars(*this, [&] { return function(object); });
@@ -672,6 +683,10 @@ V TracerImpl::compare(int comparison, const V& a, const V& b) {
   if (comparisons_ > kDeepest) break_graph(BreakReason::UnsupportedObject, "a comparison of containers in containers");
   if (is_unwrapped_array(a) || is_unwrapped_array(b)) break_graph(BreakReason::UnsupportedArray, describe(is_unwrapped_array(a) ? a : b));
   const bool equality = comparison == Py_EQ || comparison == Py_NE;
+  if (is_identity_number(a) || is_identity_number(b)) {
+    if (!equality || !is_identity_number(a) || !is_identity_number(b)) break_graph(BreakReason::UnsupportedObject, "compares the id() of an object with " + describe(is_identity_number(a) ? b : a));
+    return tracer.boolean((a == b) == (comparison == Py_EQ));
+  }
   if (is_array(a) || is_array(b)) {
     if (a->kind == ValueKind::Instance || (a->kind == ValueKind::Object && as<ObjectValue>(a)->source))
       if (V method = python_method(a, kComparisonMethod[comparison])) {
@@ -691,6 +706,11 @@ V TracerImpl::compare(int comparison, const V& a, const V& b) {
     break_graph(BreakReason::ScalarFromArray, "`" + source_text() + "` compares " + describe(a->kind == ValueKind::Number ? a : b));
   if (equality && strings_differ(a, b)) return tracer.boolean(comparison == Py_NE);
   if (auto answer = try_comparison(comparison, a, b)) return *answer;
+  return builtin_compare(comparison, a, b);
+}
+
+V TracerImpl::builtin_compare(int comparison, const V& a, const V& b) {
+  const bool equality = comparison == Py_EQ || comparison == Py_NE;
   if (V answer = set_comparison(*this, comparison, a, b)) return answer;
   auto* left_tuple = as<TupleValue>(a);
   auto* right_tuple = as<TupleValue>(b);
@@ -741,7 +761,7 @@ V TracerImpl::compare(int comparison, const V& a, const V& b) {
     return compare(comparison, parts(a), parts(b));
   }
   V left_part = builtin_part(a), right_part = builtin_part(b);
-  if (left_part || right_part) return compare(comparison, left_part ? left_part : a, right_part ? right_part : b);
+  if (left_part || right_part) return on_part_of(left_part ? a : b, [&] { return builtin_compare(comparison, left_part ? left_part : a, right_part ? right_part : b); });
   PyObject* left = constant_object(a);
   PyObject* right = constant_object(b);
   if (left && right) {
@@ -799,10 +819,7 @@ bool TracerImpl::contains(const V& container, const V& item) {
       return dict_find(*as<DictValue>(container), constant_key(item).get()) != nullptr;
     case ValueKind::Set: {
       Ref<> key = item->kind == ValueKind::Set ? as<SetValue>(item)->real : constant_key(item);
-      const int answer = PySet_Contains(as<SetValue>(container)->real.get(), key.get());
-      check_proxies();
-      if (answer < 0) raise_python_error();
-      return answer;
+      return set_contains(*this, *as<SetValue>(container), key);
     }
     default: break;
   }

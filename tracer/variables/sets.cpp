@@ -19,6 +19,19 @@ Ref<> elements_of(PyObject* set) {
 
 namespace {
 
+/// Before keys of `other`, or `other` itself, are looked for in a set.
+void refuse_unknown_elements(PyObject* set, PyObject* other, bool is_key) {
+  if (!any_identity_number()) return;
+  Ref<> elements = elements_of(set);
+  Ref<> keys = is_key ? Ref<>() : Ref<>::steal(PySequence_List(other));
+  for (Py_ssize_t i = 0; elements && i < PyList_GET_SIZE(elements.get()); ++i) {
+    PyObject* element = PyList_GET_ITEM(elements.get(), i);
+    if (is_key) refuse_unknown_numbers(other, element);
+    for (Py_ssize_t j = 0; keys && j < PyList_GET_SIZE(keys.get()); ++j)
+      if (holds_proxy(element) || holds_proxy(PyList_GET_ITEM(keys.get(), j))) refuse_unknown_numbers(PyList_GET_ITEM(keys.get(), j), element);
+  }
+}
+
 /// Only looks at the elements of exact builtin types and proxies, so nothing of the user's runs but through a proxy.
 Ref<> checked(TracerImpl& tracer, Ref<> result) {
   check_proxies();
@@ -122,6 +135,7 @@ void update(TracerImpl& tracer, const V& owner, const V& from) {
     Ref<> real = real_operand(tracer, from, ordered);
     std::vector<V> logged;
     if (owner->source) logged.push_back(logged_operand(tracer, from, real));
+    refuse_unknown_elements(set.real.get(), real.get(), false);
     Ref<> method = Ref<>::steal(PyObject_GetAttrString(set.real.get(), "update"));
     checked(tracer, Ref<>::steal(PyObject_CallOneArg(method.get(), real.get())));
     set.ordered = set.ordered && ordered;
@@ -139,8 +153,17 @@ void update(TracerImpl& tracer, const V& owner, const V& from) {
 
 }  // namespace
 
+bool set_contains(TracerImpl& tracer, const SetValue& set, const Ref<>& key) {
+  refuse_unknown_elements(set.real.get(), key.get(), true);
+  const int answer = PySet_Contains(set.real.get(), key.get());
+  check_proxies();
+  if (answer < 0) tracer.raise_python_error();
+  return answer;
+}
+
 void TracerImpl::add_to_set(SetValue& set, Ref<> item) {
   if (hashes_by_address(item.get())) set.ordered = false;
+  refuse_unknown_elements(set.real.get(), item.get(), true);
   const int done = PySet_Add(set.real.get(), item.get());
   check_proxies();
   if (done < 0) raise_python_error();
@@ -155,6 +178,7 @@ V set_operator(TracerImpl& tracer, int op, const V& a, const V& b) {
   bool ordered = left->ordered;
   Ref<> other = right ? right->real : real_operand(tracer, b, ordered);
   if (!right) other = Ref<>::steal(PySet_New(other.get()));
+  refuse_unknown_elements(left->real.get(), other.get(), false);
   ordered = ordered && (!right || right->ordered);
   using Function = PyObject* (*)(PyObject*, PyObject*);
   Function function = op == NB_OR ? PyNumber_Or : op == NB_AND ? PyNumber_And : op == NB_SUBTRACT ? PyNumber_Subtract : op == NB_XOR ? PyNumber_Xor : nullptr;
@@ -168,6 +192,7 @@ V set_comparison(TracerImpl& tracer, int comparison, const V& a, const V& b) {
   auto left = as_set_operand(tracer, a), right = as_set_operand(tracer, b);
   if (!left || !right) return nullptr;
   if (a->kind == ValueKind::Tuple || b->kind == ValueKind::Tuple) refuse_derived(a, b);
+  refuse_unknown_elements(left->real.get(), right->real.get(), false);
   Ref<> answer = checked(tracer, Ref<>::steal(PyObject_RichCompare(left->real.get(), right->real.get(), comparison)));
   return tracer.tracer.boolean(answer.get() == Py_True);
 }
@@ -209,9 +234,11 @@ V set_method(TracerImpl& tracer, const V& owner, const std::string& name, std::v
       if (row.key) {
         if (i > 0) return nullptr;
         argument = tracer.constant_key(arguments[i]);
+        refuse_unknown_elements(set.real.get(), argument.get(), true);
         ordered = ordered && (name != "add" || !hashes_by_address(argument.get()));
       } else {
         argument = real_operand(tracer, arguments[i], ordered);
+        refuse_unknown_elements(set.real.get(), argument.get(), false);
         if (row.changes && owner->source) operands.push_back(logged_operand(tracer, arguments[i], argument));
       }
       PyTuple_SET_ITEM(real.get(), Py_ssize_t(i), Py_NewRef(argument.get()));
