@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -42,6 +43,7 @@ class Scratch {
     contents_->update.result = {};
     contents_->update.reason.clear();
     contents_->update.decisions.clear();
+    contents_->update.settled = 0;
     pool().push_back(std::move(contents_));
   }
   GuardBindings& bindings() { return contents_->bindings; }
@@ -310,6 +312,19 @@ SegmentStatus run_segment(FunctionState& state, const Options& options, const Se
   return SegmentStatus::Eager;
 }
 
+/// The branches on data that one call has met. Two graphs may compute one condition with other last bits and send the call to
+/// each other: where it comes back to decisions it has had, they are settled, and the graph for them is what runs.
+struct Decisions {
+  std::vector<bool> known;
+  std::size_t settled = 0;
+  std::set<std::vector<bool>> met;
+
+  void meet(std::vector<bool> found) {
+    known = std::move(found);
+    if (!met.insert(known).second) settled = std::max(settled, known.size());
+  }
+};
+
 /// The frame's new locals and stack. Old values go last, when the frame is whole again: destructors may look at it.
 void update_frame(FjFrame* frame, FrameUpdate& update) {
   const int slots = fj_frame_slot_count(frame);
@@ -357,7 +372,7 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
   const ReachScope own_account(thread, nullptr);  // but for what runs at breaks
   bool begun = false;
   int retraces = 0;
-  std::vector<bool> decisions;  // how the branches on data go that this call has met, where they are followed
+  Decisions decisions;  // where branches on data are followed
   auto leave = [&](int instruction) {
     fj_leave_recursion(thread);
     if (begun) return hand_over(thread, frame, code, instruction);
@@ -376,18 +391,19 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
       const FrameValues values{
           fj_frame_function(frame),
           {fj_frame_slots(frame), std::size_t(fj_frame_slot_count(frame) + fj_frame_stack_depth(frame))}};
-      auto segment = cache.find(instruction, values, scratch.bindings(), decisions);
+      auto segment = cache.find(instruction, values, scratch.bindings(), decisions.known);
       if (!segment && cache.compiling && cache.options().follow && eager_depth == 0) {
         // It can't run in CPython meanwhile: this thread waits for the one that traces, then looks again.
         PyThreadState* const self = PyEval_SaveThread();
         std::this_thread::sleep_for(std::chrono::microseconds(100));
         PyEval_RestoreThread(self);
+        if (PyErr_CheckSignals() != 0) return finish(nullptr);
         continue;
       }
       if (segment) {
         totals().hits++;
       } else {
-        Compiled compiled = compile_segment(state, cache, thread, values, instruction, decisions);
+        Compiled compiled = compile_segment(state, cache, thread, values, instruction, decisions.known);
         if (compiled.raised) return finish(nullptr);
         segment = std::move(compiled.segment);
         if (segment && !segment->guards->holds(values, scratch.bindings())) {
@@ -404,6 +420,7 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
 
       fj_frame_set_executing(frame, code.instrs[instruction].executing);
       fj_frame_link(thread, frame);
+      scratch.update().settled = decisions.settled;
       const SegmentStatus status = run_segment(state, cache.options(), *segment, values, scratch.bindings(), scratch.update());
       if (status == SegmentStatus::Done && segment->exit.kind != Exit::Kind::Return) update_frame(frame, scratch.update());
       fj_frame_unlink(thread, frame);
@@ -415,7 +432,8 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
         continue;
       }
       if (status == SegmentStatus::OtherPath) {
-        decisions = scratch.update().decisions;
+        decisions.meet(std::move(scratch.update().decisions));
+        if (PyErr_CheckSignals() != 0) return finish(nullptr);
         continue;
       }
       if (status == SegmentStatus::Eager) return leave(instruction);
@@ -453,19 +471,21 @@ Frameless call_without_frame(FunctionState& state, CodeCache& cache, PyFunctionO
   const FrameValues values{function, bound.slots()};
   const Running running;
   auto& segments = cache.place(0).segments;
-  std::vector<bool> decisions;
+  Decisions decisions;
   for (std::size_t i = 0; i < segments.size(); i++) {
     const Segment& segment = *segments[i];
-    if (!segment.covers_function || !segment.follows(decisions)) continue;
+    if (!segment.covers_function || !segment.follows(decisions.known)) continue;
     BindingsLease lease(*segment.guards);
     if (!segment.guards->holds(values, lease.bindings())) continue;
     if (i != 0) std::rotate(segments.begin(), segments.begin() + std::ptrdiff_t(i), segments.begin() + std::ptrdiff_t(i) + 1);
     totals().hits++;
     CodeCache::note_use(segment);
     FrameUpdate update;
+    update.settled = decisions.settled;
     const SegmentStatus status = run_segment(state, cache.options(), segment, values, lease.bindings(), update);
     if (status == SegmentStatus::OtherPath) {
-      decisions = std::move(update.decisions);
+      decisions.meet(std::move(update.decisions));
+      if (PyErr_CheckSignals() != 0) return Frameless::Done;
       i = std::size_t(-1);  // from the first again: other threads may have moved them, and it follows other decisions now
       continue;
     }

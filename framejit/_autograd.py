@@ -89,7 +89,8 @@ class Vjp:
         return tuple(own)
 
     def _recorded(self, cotangent, leaves, args, kwargs, create_graph=False):
-        given = {id(tensor) for tensor in _tensors((args, kwargs), [])}
+        # Results of torch's functions that are an argument are not counted. A derivative's are: that of a sum is its cotangent.
+        given = set() if isinstance(getattr(self.function, "__self__", None), Vjp) else {id(tensor) for tensor in _tensors((args, kwargs), [])}
         with torch.autocast("cpu", dtype=self.autocast_dtype, enabled=self.autocast):
             result = [tensor for tensor in _tensors(self.function(*args, **kwargs), []) if id(tensor) not in given][self.result]
         gradients = [None] * len(leaves)

@@ -57,6 +57,18 @@ def _gradients(values, cotangents, watched):
 
 
 @_marked
+def _kept(leaf):
+    """A result as it is now, whatever is written into it later."""
+    return _copied(leaf)
+
+
+@_marked
+def _traced(made):
+    """A transformed function that is traced as part of another; where it outlives that trace, CPython makes a compiled one."""
+    return made
+
+
+@_marked
 def _basis(value):
     if not _is_real(value):
         raise TypeError(f"framejit: only floats have derivatives, and the function returned {_dtype_kind(value)}: {value!r:.60}")
@@ -65,7 +77,7 @@ def _basis(value):
 
 @_marked
 def _examples(arrays, axes):
-    """One example of each array. In CPython all of them, one after the other."""
+    """(batch, one example of each array). In CPython all of them, one after the other."""
     sizes = []
     for array, axis in zip(arrays, axes):
         shape = tuple(getattr(array, "shape", ()))
@@ -78,7 +90,12 @@ def _examples(arrays, axes):
 
 
 @_marked
-def _together(values, axes):
+def _left(batch):
+    """The function that is batched has raised."""
+
+
+@_marked
+def _together(batch, values, axes):
     """The results of all examples, from that of one. In CPython the values are those of each."""
     arrays = []
     for each, axis in zip(zip(*values), axes):
@@ -175,7 +192,7 @@ def _compiled(made, function, name, make=None, *arguments):
     if not callable(function):
         raise TypeError(f"framejit.{name} takes a callable, not {function!r}")
     if is_compiling():
-        return made
+        return _traced(made)
     inner = getattr(function, "__name__", type(function).__name__)
     made.__name__ = f"{name}({inner})"
     made.__qualname__ = f"{name}({getattr(function, '__qualname__', inner)})"
@@ -235,15 +252,16 @@ def _pulled(function, primals, has_aux):
     """The value, aux, and what takes cotangents back to the primals; traced."""
     args, trees, marks = _watched(primals, tuple(range(len(primals))))
     value, aux = _split(function(*args), has_aux)
+    derived = _map(_kept, value)
 
     def pullback(cotangent):
-        _same_tree(cotangent, value, "the cotangent")
-        return _filled(trees, _gradients(_leaves(value), _leaves(cotangent), marks))
+        _same_tree(cotangent, derived, "the cotangent")
+        return _filled(trees, _gradients(_leaves(derived), _leaves(cotangent), marks))
 
     return value, aux, pullback
 
 
-def _kept(make):
+def _remembered(make):
     """What is compiled for a function that is given anew in each call: the last ones are kept."""
     kept = functools.lru_cache(maxsize=256)(make)
 
@@ -257,7 +275,7 @@ def _kept(make):
     return made
 
 
-@_kept
+@_remembered
 def _compiled_vjp(function, has_aux):
     def forward(*primals):
         args, trees, marks = _watched(primals, tuple(range(len(primals))))
@@ -269,7 +287,7 @@ def _compiled_vjp(function, has_aux):
     return _compiled(forward, function, "vjp"), _compiled(backward, function, "pullback")
 
 
-@_kept
+@_remembered
 def _compiled_jvp(function, has_aux):
     def made(primals, tangents):
         return _pushed(function, primals, tangents, has_aux)
@@ -304,8 +322,8 @@ def vjp(function, *primals, has_aux=False):
 
 
 def _copied(leaf):
-    if hasattr(leaf, "detach"):
-        return leaf.detach().clone()
+    if hasattr(leaf, "clone"):
+        return leaf.clone()
     return leaf.copy() if hasattr(leaf, "copy") else leaf
 
 
@@ -351,7 +369,8 @@ def jacobian(function, argnums=0, has_aux=False):
         value, aux = _split(function(*args, **kwargs), has_aux)
 
         def rows(leaf):
-            found = _together(_gradients([leaf], _examples([_basis(leaf)], [0]), marks), [0] * len(marks))
+            batch, seeds = _examples([_basis(leaf)], [0])
+            found = _together(batch, _gradients([leaf], seeds, marks), [0] * len(marks))
             return _filled(trees, [row.reshape(tuple(leaf.shape) + tuple(mark.shape)) for row, mark in zip(found, marks)])
 
         jacobians = _map(rows, value)
@@ -418,15 +437,19 @@ def vmap(function, in_axes=0, out_axes=0):
             one = [place(arg, along) for arg, along in zip(args, axes_of_args)]
             return function(*one, **{name: place(value, 0) for name, value in kwargs.items()})
 
-        examples = _examples(arrays, axes)
         if is_compiling():
-            result = result_of(examples)
+            batch, example = _examples(arrays, axes)
+            try:
+                result = result_of(example)
+            except BaseException:
+                _left(batch)
+                raise
             leaves = _leaves(result)
             outwards = [out_axes] * len(leaves) if isinstance(out_axes, int) else _spread(out_axes, result)
-            return _filled(result, _together(leaves, outwards))
-        results = [result_of(leaves) for leaves in examples]
+            return _filled(result, _together(batch, leaves, outwards))
+        results = [result_of(leaves) for leaves in _examples(arrays, axes)]
         outwards = [out_axes] * len(_leaves(results[0])) if isinstance(out_axes, int) else _spread(out_axes, results[0])
-        return _filled(results[0], _together([_leaves(result) for result in results], outwards))
+        return _filled(results[0], _together(None, [_leaves(result) for result in results], outwards))
 
     return _compiled(made, function, "vmap", vmap, in_axes, out_axes)
 

@@ -449,6 +449,7 @@ V ExternBuilder::run(const std::vector<V>& positional, const Keywords& keywords)
     call_.keywords.emplace_back(Ref<>::steal(PyUnicode_InternFromString(name.c_str())), argument(value));
   const ExternEffects& effects = extern_effects(call_.name);
   call_.random = effects.random && !draws_nothing(call_);
+  if (call_.random && t_.batch_depth > 0) break_graph(BreakReason::OneExample, "`" + call_.name + "` draws once for all examples");
   if (operands_.empty()) {
     if (!effects.factory) give_up("`" + call_.name + "` without a tensor");
     for (auto& [name, value] : keywords) {

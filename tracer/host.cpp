@@ -208,6 +208,10 @@ bool SegmentHost::call_extern(std::int64_t handle, std::span<const ArrayRef> ope
     auto* object = static_cast<PyObject*>(operand.object);
     auto library = array_library(object);
     arrays.push_back(library && *library != call.library ? cross_view(object, call.library) : Ref<>::borrow(object));
+    // Operands that were two arrays in the user's program and hold the same by now are two to the function too: it may tell
+    // them apart by identity, as a derivative does.
+    const bool repeated = std::any_of(arrays.begin(), arrays.end() - 1, [&](const Ref<>& other) { return other.get() == arrays.back().get(); });
+    if (repeated && call.library == Library::Torch) arrays.back() = Ref<>::steal(PyObject_CallMethod(object, "detach", nullptr));
     if (!arrays.back()) return fail(call.name + " could not be given its arrays: " + take_error());
   }
   const GradMode mode(call.grad);

@@ -71,6 +71,7 @@ V TracerImpl::call_random(PyObject* callable, std::vector<V> positional, const K
   const std::string name = method.name;
   auto* generator = positional.empty() ? nullptr : as<ObjectValue>(positional[0]);
   if (!generator || !generator->object) give_up("`" + name + "` of no generator");
+  if (batch_depth > 0) break_graph(BreakReason::OneExample, "`" + name + "` draws once for all examples");
   if (!request.generalise.float_inputs) give_up("`" + name + "` for a back end that runs nodes without the frame they are from");
   // Exactly NumPy's classes: others may draw in another way.
   PyTypeObject* type = type_of(positional[0]);

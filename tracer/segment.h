@@ -53,6 +53,7 @@ struct FrameUpdate {
   Ref<> result;
   std::string reason;                  // Eager, Retrace: why, in the user's words
   std::vector<bool> decisions;         // OtherPath: outcomes of the first conditions, the last one another than the segment's
+  std::size_t settled = 0;             // given: so many conditions of the segment are what it expects, however they come out
 };
 
 /// A branch on data that the segment has followed: an output of the graph, and what it must be.

@@ -54,14 +54,31 @@ V watch(TracerImpl& t, const V& leaf) {
   const ValueId value = own_value(t.tracer, t.tracer.read(*array));
   t.flow.want(value);
   // Two arrays: the function may write into its own.
-  return t.tracer.tuple({array_like(t.tracer, *array, value, array->strides), array_like(t.tracer, *array, value)});
+  const Array mark = array_like(t.tracer, *array, value);
+  t.only_here.emplace(mark, "what a derivative is taken by, which another piece would not know");
+  return t.tracer.tuple({array_like(t.tracer, *array, value, array->strides), mark});
+}
+
+/// The array with its contents as they are now. What is no array can't be written into.
+V kept(TracerImpl& t, const V& leaf) {
+  const Array array = array_of(leaf);
+  return array ? V(array_like(t.tracer, *array, t.tracer.read(*array))) : leaf;
+}
+
+/// A transformed function as it is traced; a compiled one wherever it outlives the trace.
+V traced(TracerImpl& t, const V& function) {
+  t.only_here.emplace(function, "a function that framejit made, and that has a graph of its own");
+  return function;
 }
 
 std::vector<V> gradients(TracerImpl& t, const V& values, const V& cotangents, const V& marks) {
   Tracer& tracer = t.tracer;
   const std::vector<V> results = tracer.sequence_items(values), given = tracer.sequence_items(cotangents);
   std::vector<ValueId> wanted, of, from;
-  for (const V& mark : tracer.sequence_items(marks)) wanted.push_back(tracer.read(*array_of(mark)));
+  for (const V& mark : tracer.sequence_items(marks)) {
+    if (!t.only_here.contains(mark)) break_graph(BreakReason::NoDerivativeRule, "what was computed in another piece");
+    wanted.push_back(tracer.read(*array_of(mark)));
+  }
   for (std::size_t i = 0; i < results.size(); ++i) {
     Array result = array_of(results[i]);
     if (!result) {
@@ -117,7 +134,8 @@ std::int64_t axis_of(TracerImpl& t, const V& value, int rank) {
   return *axis < 0 ? *axis + rank : *axis;
 }
 
-std::vector<V> examples(TracerImpl& t, const V& arrays, const V& axes) {
+/// The number of the batch, and one example of each array.
+V examples(TracerImpl& t, const V& arrays, const V& axes) {
   Tracer& tracer = t.tracer;
   const std::vector<V> leaves = tracer.sequence_items(arrays), along = tracer.sequence_items(axes);
   std::vector<Batched> batched;
@@ -146,13 +164,25 @@ std::vector<V> examples(TracerImpl& t, const V& arrays, const V& axes) {
   std::vector<ValueId> ones;
   for (const Batched& pair : batched) ones.push_back(pair.example);
   t.batches.push_back({std::move(batched), Dependence(tracer.graph(), ones), false});
-  return answers;
+  return tracer.tuple({t.integer(std::int64_t(t.batches.size()) - 1), tracer.list(answers)});
 }
 
-std::vector<V> together(TracerImpl& t, const V& values, const V& axes) {
+TracerImpl::Batch& open_batch(TracerImpl& t, const V& number) {
+  const std::optional<std::int64_t> index = t.tracer.constant_int(number);
+  FJ_CHECK(index && *index >= 0 && std::size_t(*index) < t.batches.size() && !t.batches[std::size_t(*index)].ended, "a batch that is open");
+  return t.batches[std::size_t(*index)];
+}
+
+/// An exception leaves the function that is batched.
+V left(TracerImpl& t, const V& number) {
+  open_batch(t, number).ended = true;
+  --t.batch_depth;
+  return t.none;
+}
+
+std::vector<V> together(TracerImpl& t, const V& number, const V& values, const V& axes) {
   Tracer& tracer = t.tracer;
-  auto batch = std::find_if(t.batches.rbegin(), t.batches.rend(), [](const TracerImpl::Batch& one) { return !one.ended; });
-  FJ_CHECK(batch != t.batches.rend(), "the end of a batch that has not begun");
+  TracerImpl::Batch* batch = &open_batch(t, number);
   const std::vector<V> results = tracer.sequence_items(values), along = tracer.sequence_items(axes);
   std::vector<Array> arrays;
   std::vector<ValueId> ones;
@@ -197,8 +227,11 @@ V TracerImpl::transform(const std::string& marker, const std::vector<V>& argumen
   if (marker == "watch") return watch(*this, arguments.at(0));
   if (marker == "gradients") return tracer.list(gradients(*this, arguments.at(0), arguments.at(1), arguments.at(2)));
   if (marker == "basis") return basis(*this, arguments.at(0));
-  if (marker == "examples") return tracer.list(examples(*this, arguments.at(0), arguments.at(1)));
-  if (marker == "together") return tracer.list(together(*this, arguments.at(0), arguments.at(1)));
+  if (marker == "kept") return kept(*this, arguments.at(0));
+  if (marker == "traced") return traced(*this, arguments.at(0));
+  if (marker == "examples") return examples(*this, arguments.at(0), arguments.at(1));
+  if (marker == "left") return left(*this, arguments.at(0));
+  if (marker == "together") return tracer.list(together(*this, arguments.at(0), arguments.at(1), arguments.at(2)));
   return nullptr;
 }
 

@@ -159,3 +159,31 @@ def test_batch_norm_in_training_and_pooling_are_loops_of_ours():
         torch.testing.assert_close(ours.grad, wanted.grad)
     info = framejit.cache_info()
     assert (info["graphs"], info["breaks"], info["eager_replays"], info["internal_errors"]) == (1, 0, 0, 0)
+
+
+SAME_TWICE = {
+    "xlogy": lambda x: torch.xlogy(x.abs(), x.abs()),
+    "xlogy_views": lambda x: torch.xlogy(x[2], x[2]),
+    "xlogy_one_array": lambda x: torch.xlogy(x.abs(), x.abs()) + (lambda y: torch.xlogy(y, y))(x.abs()),
+    "logaddexp2": lambda x: torch.logaddexp2(x.exp(), x.exp()),
+    "attention": lambda x: F.scaled_dot_product_attention(x[None], x[None], x[None]),
+    "bilinear": lambda x: F.bilinear(x.abs(), x.abs(), torch.ones(2, 3, 3, dtype=x.dtype)),
+    "convolution": lambda x: F.conv1d(x.abs()[None], x.abs()[None]),
+    "addr": lambda x: torch.addr(x, x[0], x[1]),
+    "addr_same": lambda x: torch.addr(x.exp(), x[0].exp(), x[0].exp()),
+}
+
+
+@pytest.mark.parametrize("name", SAME_TWICE)
+def test_operands_that_become_one_array_keep_their_own_gradients(name):
+    function = SAME_TWICE[name]
+    found = []
+    for each in (framejit.compile(function), function):
+        x = torch.linspace(-1.0, 1.5, 9, dtype=torch.float64).reshape(3, 3).requires_grad_()
+        gradient, = torch.autograd.grad(each(x).sin().sum(), x, create_graph=True)
+        found.append((gradient.detach(), *torch.autograd.grad(gradient.pow(2).sum(), x)))
+    for ours, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(ours, theirs)
+    x = torch.linspace(0.2, 1.5, 9, dtype=torch.float64).reshape(3, 3)
+    scalar = lambda x: function(x).sin().sum()  # noqa: E731
+    torch.testing.assert_close(framejit.grad(scalar)(x), torch.func.grad(scalar)(x))

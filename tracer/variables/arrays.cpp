@@ -299,7 +299,7 @@ void TracerImpl::write(ArrayValue& array, ValueId value) {
     }
   }
   const Type& type = graph->type(value);
-  if (storage.batch_depth < batch_depth && depends_on_example(value))
+  if (storage.batch_depth < batch_depth)
     break_graph(BreakReason::OneExample, "`" + source_text() + "` writes into an array from outside the function that is batched");
   FJ_CHECK(type.dtype == array.dtype && type.shape == array.shape, "a write of " + text(type) + " into another type");
   const Location where = location();
