@@ -15,7 +15,7 @@ TITLE = f"the {MASSES + 1} springs of a chain of {MASSES} masses from {STEPS_OF_
 STEPS = 150
 # float64, both derivatives exact to rounding, and 150 steps in which errors shrink as the fit converges.
 TOLERANCE = 1e-9
-RATE = 4.0
+RATE = 200.0
 
 
 def simulate(stiffness, start, xp=np):

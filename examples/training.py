@@ -116,7 +116,7 @@ def show(example, results):
     expected = results.get("eager", next(iter(results.values())))[0]
     for name, (losses, times) in results.items():
         over = f"{least['eager'] / least[name]:.2f}" if "eager" in least else ""
-        print(f"| {name} | {losses[0]:.4f} | {losses[-1]:.4f} | {apart(losses, expected):.1e} | {milliseconds(times[0])} | "
+        print(f"| {name} | {losses[0]:.4g} | {losses[-1]:.4g} | {apart(losses, expected):.1e} | {milliseconds(times[0])} | "
               f"{milliseconds(statistics.median(times[1:]))} | {milliseconds(least[name])} | {over} |", flush=True)
 
 

@@ -124,7 +124,9 @@ V torch_view(Tracer& tracer, const Arguments& arguments) {
   Array x = self(tracer, arguments);
   if (arguments.positional.size() == 2 && arguments.keywords.empty()) {
     PyObject* object = arguments.positional[1]->kind == ValueKind::Object ? tracer.constant_object(arguments.positional[1]) : nullptr;
-    if (object && dtype_from_object(object)) unsupported("view() as another dtype");
+    const auto dtype = object ? dtype_from_object(object) : std::nullopt;
+    if (dtype && *dtype == x->dtype) break_graph(BreakReason::UnsupportedObject, "view() as the same dtype, which shares memory but is no view");
+    if (dtype) unsupported("view() as another dtype");
   }
   return viewed(tracer, x, torch_sizes(tracer, arguments, 1, "size"));
 }
