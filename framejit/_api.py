@@ -6,7 +6,7 @@ import warnings
 
 from framejit import _core
 from framejit._backends import resolve
-from framejit._dim import LARGEST
+from framejit._dim import LARGEST, Dim
 from framejit._errors import BackendError, Error, GraphBreakError
 from framejit._wrap import wrap_object
 
@@ -116,7 +116,7 @@ def mark_dynamic(array, *axes):
     ints, negative ones count from the end, or dicts of such and their `Dim`; none given: all. Where the code needs one size
     (`if x.shape[0] == 8:`), that is guarded as always. `dynamic=False` of `compile` wins.
 
-    Raises TypeError for an object without a shape, IndexError for an axis it does not have, ValueError for a size outside of its Dim.
+    Raises TypeError for an object without a shape, an axis that is no int or is given what is no Dim, IndexError for an axis it does not have, ValueError for a size outside of its Dim.
 
         x = np.ones((8, 64))
         framejit.mark_dynamic(x, 0)
@@ -128,6 +128,10 @@ def mark_dynamic(array, *axes):
     marks = []
     for given in axes or range(len(shape)):
         for axis, dim in given.items() if isinstance(given, dict) else [(given, None)]:
+            if not hasattr(axis, "__index__") or isinstance(axis, bool):
+                raise TypeError(f"framejit.mark_dynamic: an axis is an int, not {axis!r}")
+            if not isinstance(dim, (Dim, type(None))):
+                raise TypeError(f"framejit.mark_dynamic: axis {axis} is given a framejit.Dim, not {dim!r}")
             if not -len(shape) <= axis < len(shape):
                 raise IndexError(f"framejit.mark_dynamic: axis {axis} of an array of {len(shape)} dimensions")
             name, low, high = ("", 0, LARGEST) if dim is None else (dim.name, dim.min, LARGEST if dim.max is None else dim.max)

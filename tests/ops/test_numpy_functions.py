@@ -114,6 +114,8 @@ def test_an_index_out_of_range_is_found_whatever_the_strides(x):
     for function in (lambda x: x[[0, 7]] * 1, lambda x: x[..., [0, -7]] * 1, lambda x: np.take(x, [0, 7], axis=-1)):
         same_as_eager(function, x, compiles=False)
         same_as_eager(function, x, compiles=False, dynamic=True)
+    if x.size:
+        same_as_eager(lambda x: (x[[0, -1]] * 1, x[..., [1, 0]] * 1, np.take(x, [0, 1], axis=-1)), x, breaks=())
 
 
 def test_rounding_integers_without_dimensions_gives_a_scalar():

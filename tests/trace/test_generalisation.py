@@ -247,11 +247,17 @@ def test_sizes_that_share_a_dim_may_differ():
 
 def test_a_wrong_dim_says_why():
     for arguments, error, text in (((3,), TypeError, "the name is a str"), (("n", 1.5), TypeError, "a bound is an int"),
-                                   (("n", 3, 2), ValueError, "at least 3 and at most 2"), (("n", -1), ValueError, "at least -1")):
+                                   (("n", 3, 2), ValueError, "at least 3 and at most 2"),
+                                   (("n", -1), ValueError, "at least -1"), (("n", 0, 2**80), ValueError, "without a max"),
+                                   (("n", 2**63), ValueError, "without a max")):
         with pytest.raises(error, match=text):
             framejit.Dim(*arguments)
     with pytest.raises(ValueError, match="axis 0 has 3 elements, which is outside of framejit.Dim"):
         framejit.mark_dynamic(np.ones((3, 2)), {0: framejit.Dim("n", min=4)})
+    for axes, text in (({0: "n"}, "axis 0 is given a framejit.Dim, not 'n'"), ([0], r"an axis is an int, not \[0\]"), (True, "an axis is an int, not True"),
+                       ({"rows": framejit.Dim("n")}, "an axis is an int, not 'rows'")):
+        with pytest.raises(TypeError, match=text):
+            framejit.mark_dynamic(np.ones((3, 2)), axes)
 
 
 def test_dynamic_true_and_false():
