@@ -26,25 +26,13 @@ import time
 import numpy as np
 
 import machine
+import one_core
 import systems
 from libraries import torch
 from workloads import SIZES, all_workloads, leaves
 
 TURN = 0.004  # seconds of one system's turn; one call if it takes longer
 clock = time.perf_counter
-
-
-ONE_CORE = {**dict.fromkeys(["OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS", "NUMEXPR_NUM_THREADS",
-                             "FRAMEJIT_THREADS"], "1"),
-            "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"}
-
-
-def use_one_core():
-    """The libraries read these when they are imported, so the process starts again."""
-    global clock
-    clock = machine.clock = time.process_time
-    if any(os.environ.get(name) != value for name, value in ONE_CORE.items()):
-        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **ONE_CORE})
 
 
 class Wrong(Exception):
@@ -231,7 +219,8 @@ def main():
     parser.add_argument("--one-core", action="store_true", help="one thread in every library, and processor time instead of wall time")
     options = parser.parse_args()
     if options.one_core:
-        use_one_core()
+        global clock
+        clock = machine.clock = one_core.use()
     workloads = {name: w for name, w in all_workloads().items() if not options.words or any(word in name for word in options.words)}
     if options.list:
         for name, workload in workloads.items():

@@ -16,8 +16,15 @@ namespace {
 
 // A reduction with fewer rows than this is split over threads when it has more elements than a chunk holds. The
 // partition depends on sizes alone, so results don't depend on the number of threads.
-constexpr std::int64_t kFewRows = 32;
-constexpr std::int64_t kChunk = 32768;
+struct Splitting {
+  std::int64_t few_rows;    // with so many rows there is enough to do at once
+  std::int64_t chunk;       // elements
+  std::int64_t length = 0;  // of a chunk along the first reduced loop; 0: what gives `chunk` elements
+};
+constexpr Splitting kLaneSplitting{32, 32768};
+// A block takes a chunk. Of columns a thread takes a part of one, and it is columns times parts that have to fill the device.
+constexpr Splitting kBlockSplitting{512, 4096};
+constexpr Splitting kColumnSplitting{65536, 0, 64};
 
 void for_each_address(Kernel& kernel, Body& body, const auto& visit) {
   for (Expr& expr : kernel.expressions)
@@ -57,7 +64,9 @@ void merge_variables(Kernel& kernel, Body& body, std::vector<std::uint32_t>& lis
 
 /// The loop for vector lanes: the one along which most memory is contiguous. What happens once a row only decides between
 /// loops that are equally good for what happens once an element.
-VarId choose_vector_variable(Kernel& kernel, Body& body, const std::vector<std::uint32_t>& candidates) {
+VarId choose_vector_variable(Kernel& kernel, Body& body, const std::vector<std::uint32_t>& candidates, LoopTarget target) {
+  // What is read across goes through shared memory there, what is written across does not.
+  const int store_weight = target == LoopTarget::Threads && body.reductions.empty() ? 16 : 2;
   auto in_row_only = [&](const Affine& address) {
     for (std::uint32_t reduction : body.reductions)
       if (address.coefficient(VarId{reduction})) return false;
@@ -75,8 +84,8 @@ VarId choose_vector_variable(Kernel& kernel, Body& body, const std::vector<std::
     };
     for (const Expr& expr : kernel.expressions)
       if (expr.kind == ExprKind::Load) rate(expr.address, 1, in_row_only(expr.address) ? score.second : score.first);
-    for (const auto& store : body.stores) rate(store.address, 2, score.first);
-    for (const auto& store : body.row_stores) rate(store.address, 1, body.reductions.empty() ? score.first : score.second);
+    for (const auto& store : body.stores) rate(store.address, store_weight, score.first);
+    for (const auto& store : body.row_stores) rate(store.address, store_weight / 2, body.reductions.empty() ? score.first : score.second);
     // Lanes that a short loop leaves empty cost what they would have saved: contiguous memory along it is worth nothing.
     const auto extent = kernel.variables[candidate].extent.constant();
     if (extent && *extent < 8) score.first = std::min(score.first, 0) - 4;
@@ -392,6 +401,18 @@ void build(Kernel kernel, Body body, LoweredProgram& program) {
   const std::vector<std::uint32_t> variables = all_of(body);
   const bool vector_over_rows =
       std::find(body.rows.begin(), body.rows.end(), kernel.vector_var.index) != body.rows.end();
+  if (program.target == LoopTarget::Threads) {
+    // Every row is an item; neighbours along the vector loop are neighbouring threads.
+    std::vector<std::uint32_t> rows = body.rows, loops = body.reductions;
+    for (auto* list : {&rows, &loops}) {
+      if (std::find(list->begin(), list->end(), kernel.vector_var.index) == list->end()) continue;
+      erase(*list, kernel.vector_var);
+      list->push_back(kernel.vector_var.index);
+    }
+    for (std::uint32_t row : rows) kernel.parallel.push_back(VarId{row});
+    kernel.body = pass_statements(body, assign_passes(kernel, body), loops);
+    return finish(std::move(kernel), variables, 1, program);
+  }
   if (!vector_over_rows) {
     for (std::uint32_t row : body.rows) kernel.parallel.push_back(VarId{row});
     std::vector<std::uint32_t> loops = body.reductions;
@@ -445,6 +466,11 @@ std::int64_t hint(const SymDim& size, const LoweredProgram& program) {
   return size.evaluate(hints);
 }
 
+Splitting splitting(const Kernel& kernel, const Body& body, const LoweredProgram& program) {
+  if (program.target == LoopTarget::Lanes) return kLaneSplitting;
+  return std::find(body.rows.begin(), body.rows.end(), kernel.vector_var.index) != body.rows.end() ? kColumnSplitting : kBlockSplitting;
+}
+
 bool worth_splitting(const Kernel& kernel, const Body& body, const LoweredProgram& program) {
   if (body.stages.empty() || body.reductions.empty()) return false;
   for (const auto& stage : body.stages) {
@@ -460,8 +486,10 @@ bool worth_splitting(const Kernel& kernel, const Body& body, const LoweredProgra
   SymDim rows = 1, elements = 1;
   for (std::uint32_t row : body.rows) rows = rows * kernel.variables[row].extent;
   for (std::uint32_t reduction : body.reductions) elements = elements * kernel.variables[reduction].extent;
-  if (hint(rows, program) >= kFewRows) return false;
-  return hint(elements, program) > kChunk || !elements.is_constant();
+  const Splitting limits = splitting(kernel, body, program);
+  if (hint(rows, program) >= limits.few_rows) return false;
+  if (limits.length) return hint(elements, program) > 4 * limits.length;
+  return hint(elements, program) > limits.chunk || !elements.is_constant();
 }
 
 /// Two kernels: partial results of chunks of the reduced space, then their combination and what is computed once a row.
@@ -471,7 +499,9 @@ void split(Kernel kernel, Body body, LoweredProgram& program) {
   for (std::size_t i = 1; i < body.reductions.size(); ++i) inner = inner * kernel.variables[body.reductions[i]].extent;
   for (std::uint32_t row : body.rows) inner = inner * kernel.variables[row].extent;
   const SymDim extent = kernel.variables[first].extent;
-  const SymDim length = inner == SymDim(1) ? SymDim(kChunk) : quotient(SymDim(kChunk) + inner, inner + SymDim(1), program);
+  const Splitting limits = splitting(kernel, body, program);
+  const SymDim whole(limits.length ? limits.length : limits.chunk);
+  const SymDim length = limits.length || inner == SymDim(1) ? whole : quotient(whole + inner, inner + SymDim(1), program);
   const SymDim chunks = quotient(extent + length - SymDim(1), length, program);
 
   Kernel last;  // the combining kernel: rows keep their numbers
@@ -533,9 +563,9 @@ void split(Kernel kernel, Body body, LoweredProgram& program) {
     auto candidates = all_of(partial);
     erase(candidates, chunk);
     return candidates;
-  }());
+  }(), program.target);
   build(std::move(kernel), std::move(partial), program);
-  last.vector_var = choose_vector_variable(last, combine, all_of(combine));
+  last.vector_var = choose_vector_variable(last, combine, all_of(combine), program.target);
   build(std::move(last), std::move(combine), program);
 }
 
@@ -572,10 +602,11 @@ void arrange(Kernel kernel, Body body, LoweredProgram& program) {
   }
   merge_variables(kernel, body, body.rows);
   merge_variables(kernel, body, body.reductions);
+  kernel.vector_var = choose_vector_variable(kernel, body, all_of(body), program.target);
   if (worth_splitting(kernel, body, program)) return split(std::move(kernel), std::move(body), program);
-  kernel.vector_var = choose_vector_variable(kernel, body, all_of(body));
-  std::vector<Jam> jams = transposed_blocks(kernel, body);
-  if (jams.empty()) jams = choose_jams(kernel, body);
+  std::vector<Jam> jams;
+  if (program.target == LoopTarget::Lanes) jams = transposed_blocks(kernel, body);
+  if (jams.empty() && program.target == LoopTarget::Lanes) jams = choose_jams(kernel, body);
   jam_and_build(std::move(kernel), std::move(body), std::move(jams), program);
 }
 
@@ -601,10 +632,10 @@ void arrange_scan(Kernel kernel, Body body, LoweredProgram& program) {
     if (any_order) kernel.vector_var = VarId{axis};
   } else {
     kernel.vector_var = VarId{outer.back()};
-    outer.pop_back();
+    if (program.target == LoopTarget::Lanes) outer.pop_back();
     if (outer.empty())
       outer = {kernel.vector_var.index};
-    else
+    else if (program.target == LoopTarget::Lanes)
       statements = nest({kernel.vector_var.index}, std::move(statements));
   }
   for (std::uint32_t row : outer) kernel.parallel.push_back(VarId{row});
@@ -612,14 +643,14 @@ void arrange_scan(Kernel kernel, Body body, LoweredProgram& program) {
   finish(std::move(kernel), variables, 1, program);
 }
 
-void arrange_scatter(Kernel kernel, Body body, Body::Store store, ExprId predicate, LoweredProgram& program) {
-  Statement add{StatementKind::Add};
-  add.buffer = store.buffer;
-  add.address = store.address;
-  add.value = store.value;
-  add.predicate = predicate;
+void arrange_scatter(Kernel kernel, Body body, StatementKind kind, Body::Store store, ExprId predicate, LoweredProgram& program) {
+  Statement write{kind};
+  write.buffer = store.buffer;
+  write.address = store.address;
+  write.value = store.value;
+  write.predicate = predicate;
   std::vector<Statement> inner;
-  inner.push_back(std::move(add));
+  inner.push_back(std::move(write));
   for (std::uint32_t row : body.rows) kernel.parallel.push_back(VarId{row});
   kernel.body = nest(body.reductions, std::move(inner));
   finish(std::move(kernel), all_of(body), 1, program);

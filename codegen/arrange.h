@@ -29,8 +29,8 @@ struct Body {
 void arrange(loop::Kernel kernel, Body body, LoweredProgram& program);
 /// Along the only reduced variable in order, storing after every step.
 void arrange_scan(loop::Kernel kernel, Body body, LoweredProgram& program);
-/// buffer[address] += value, repeated addresses in order: the reduced variables are serial.
-void arrange_scatter(loop::Kernel kernel, Body body, Body::Store store, loop::ExprId predicate, LoweredProgram& program);
+/// buffer[address] += value (Add) or = value (Put), repeated addresses in order: the reduced variables are serial.
+void arrange_scatter(loop::Kernel kernel, Body body, loop::StatementKind kind, Body::Store store, loop::ExprId predicate, LoweredProgram& program);
 
 /// target = source, of the same shape.
 void copy_buffer(int source, int target, LoweredProgram& program);

@@ -27,8 +27,7 @@ bool may_fail(const LoweredProgram& program) {
 
 void collect_stores(std::vector<Statement>& body, int buffer, std::vector<Statement*>& found) {
   for (Statement& statement : body) {
-    if ((statement.kind == StatementKind::Store || statement.kind == StatementKind::Add) && statement.buffer == buffer)
-      found.push_back(&statement);
+    if (is_store(statement.kind) && statement.buffer == buffer) found.push_back(&statement);
     collect_stores(statement.body, buffer, found);
   }
 }

@@ -113,7 +113,7 @@ void print(const Kernel& kernel, const std::vector<Statement>& body, int depth, 
         out += "acc" + std::to_string(statement.accumulator) + " <- " + value() + "\n";
         break;
       case StatementKind::Store:
-      case StatementKind::Add:
+      case StatementKind::Add: case StatementKind::Put:
         out += "b" + std::to_string(statement.buffer) + "[" + text(statement.address) +
                (statement.kind == StatementKind::Add ? "] += " : "] = ") + value() + "\n";
         break;

@@ -93,17 +93,19 @@ struct AccumulatorInfo {
   bool contracts = false;  // a matrix product's: a multiplication that is added may be one fused instruction with it
 };
 
-enum class StatementKind : std::uint8_t { Loop, Initialise, Update, Store, Add };
+enum class StatementKind : std::uint8_t { Loop, Initialise, Update, Store, Add, Put };
+
+inline bool is_store(StatementKind kind) { return kind == StatementKind::Store || kind == StatementKind::Add || kind == StatementKind::Put; }
 
 struct Statement {
   StatementKind kind;
   VarId variable;               // Loop
   std::vector<Statement> body;  // Loop
   int accumulator = -1;         // Initialise, Update
-  int buffer = -1;              // Store, Add (read-modify-write; its loops are serial)
-  Affine address;               // Store, Add; Update of ArgMax/ArgMin: the index
-  ExprId value;                 // Update, Store, Add
-  ExprId predicate;             // Add: optional
+  int buffer = -1;              // Store, Add (read-modify-write), Put (of what lies at one place the last counts): loops of both are serial
+  Affine address;               // Store, Add, Put; Update of ArgMax/ArgMin: the index
+  ExprId value;                 // Update, Store, Add, Put
+  ExprId predicate;             // Add, Put: optional
 };
 
 struct Variable {
@@ -116,6 +118,7 @@ struct Variable {
 
 struct Kernel {
   std::string name;
+  std::string location;  // the user's line that what it stores comes from: "model.py:41"
   std::vector<Variable> variables;
   std::vector<Expr> expressions;
   std::vector<AccumulatorInfo> accumulators;

@@ -49,10 +49,16 @@ class GroupLowering {
 
   void run() {
     kernel_.name = "kernel" + std::to_string(program_.kernels.size());
+    int last = group_.node;
+    for (ValueId stored : group_.stores) last = std::max(last, schedule_.node_of[stored.index]);
+    if (last >= 0 && graph_.nodes[std::size_t(last)].location.line > 0) {
+      const Location& at = graph_.nodes[std::size_t(last)].location;
+      kernel_.location = at.file + ":" + std::to_string(at.line);
+    }
     switch (group_.kind) {
       case GroupKind::Loops: return lower_loops();
       case GroupKind::Scan: return lower_scan();
-      case GroupKind::ScatterAdd: return lower_scatter();
+      case GroupKind::Scatter: return lower_scatter();
       default: FJ_CHECK(false, "not a group of loops");
     }
   }
@@ -120,10 +126,18 @@ class GroupLowering {
     return address;
   }
 
+  /// Whether every condition of `wanted` is one of `predicate`.
+  bool implies(ExprId predicate, ExprId wanted) const {
+    if (predicate == wanted || !wanted.valid()) return true;
+    if (!predicate.valid()) return false;
+    auto conjunction = [&](ExprId expr) { return kernel_[expr].kind == ExprKind::Pointwise && kernel_[expr].op == Op::bit_and; };
+    if (conjunction(wanted)) return implies(predicate, kernel_[wanted].args[0]) && implies(predicate, kernel_[wanted].args[1]);
+    return conjunction(predicate) && (implies(kernel_[predicate].args[0], wanted) || implies(kernel_[predicate].args[1], wanted));
+  }
+
   ExprId value(ValueId id, const Index& index, ExprId predicate) {
-    auto& known = memo_[id.index];
-    for (const auto& entry : known)
-      if (entry.index == index && entry.predicate == predicate) return entry.expr;
+    for (const auto& entry : memo_[id.index])
+      if (entry.index == index && implies(predicate, entry.predicate)) return entry.expr;
     const ExprId expr = compute(id, index, predicate);
     memo_[id.index].push_back({index, predicate, expr});
     return expr;
@@ -221,10 +235,14 @@ class GroupLowering {
       }
       inside = both(inside, in_range(mapped[d], update[d]));
     }
+    // Where others read the base at this index it is computed once for all: of a chain of updates (`y[i:i + 2] += 1` for each i) every
+    // condition would otherwise double what is computed before.
+    ExprId kept;
+    if (inside.valid() && schedule_.read_again[node.operands[0].index]) kept = value(node.operands[0], index, predicate);
     const ExprId updated = value(node.operands[1], mapped, both(predicate, inside));
     if (!inside.valid()) return updated;
-    return select(dtype(node.results[0]), inside, updated,
-                  value(node.operands[0], index, both(predicate, negate(inside))));
+    if (!kept.valid()) kept = value(node.operands[0], index, both(predicate, negate(inside)));
+    return select(dtype(node.results[0]), inside, updated, kept);
   }
 
   /// A data-dependent index into a dimension of `size`, and where it may be used.
@@ -242,25 +260,33 @@ class GroupLowering {
   }
 
   /// The index is checked where it is computed, which a stride of 0 (of an empty or repeated axis) would leave out of the address.
-  ExprId indexed_load(ValueId source, const Index& mapped, const Affine& checked, ExprId in_bounds) {
-    const int buffer = memory_.buffer[source.index];
-    const Affine address = address_in(buffer, mapped);
+  ExprId with_checks(const Affine& address, const Affine& checked, ExprId in_bounds) {
     const ExprId index = checked.dynamic[0].first;
     const bool computed = std::any_of(address.dynamic.begin(), address.dynamic.end(), [&](const auto& term) { return term.first == index; });
-    if (!computed) in_bounds = both(in_bounds, pointwise(Op::ge, DType::Bool, DType::I64, {index, position({})}));
-    return load(buffer, address, dtype(source), in_bounds);
+    return computed ? in_bounds : both(in_bounds, pointwise(Op::ge, DType::Bool, DType::I64, {index, position({})}));
+  }
+
+  /// Where an element of what the indices (the node's operands from `first` on) pick of the node's first operand lies in `buffer`.
+  Affine picked(const Node& node, std::size_t first, int buffer, const Index& index, ExprId predicate, ExprId& in_bounds) {
+    const auto axis = std::size_t(node.attrs.get<std::int64_t>("axis"));
+    const std::size_t rank = shape(node.operands[first]).size();
+    const Index at(index.begin() + axis, index.begin() + axis + rank);
+    Index mapped(index.begin(), index.begin() + axis);
+    for (std::size_t i = first; i < node.operands.size(); ++i)
+      mapped.push_back(checked_index(value(node.operands[i], at, predicate), shape(node.operands[0])[mapped.size()], predicate, in_bounds));
+    const std::size_t end = mapped.size();
+    mapped.insert(mapped.end(), index.begin() + axis + rank, index.end());
+    const Affine address = address_in(buffer, mapped);
+    for (std::size_t d = axis; d < end; ++d) in_bounds = with_checks(address, mapped[d], in_bounds);
+    return address;
   }
 
   ExprId gather(const Node& node, const Index& index, ExprId predicate) {
     const ValueId source = node.operands[0];
-    const auto axis = std::size_t(node.attrs.get<std::int64_t>("axis"));
-    const std::size_t index_rank = shape(node.operands[1]).size();
-    const ExprId raw = value(node.operands[1], Index(index.begin() + axis, index.begin() + axis + index_rank), predicate);
+    const int buffer = memory_.buffer[source.index];
     ExprId in_bounds = predicate;
-    Index mapped(index.begin(), index.begin() + axis);
-    mapped.push_back(checked_index(raw, shape(source)[axis], predicate, in_bounds));
-    mapped.insert(mapped.end(), index.begin() + axis + index_rank, index.end());
-    return indexed_load(source, mapped, mapped[axis], in_bounds);
+    const Affine address = picked(node, 1, buffer, index, predicate, in_bounds);
+    return load(buffer, address, dtype(source), in_bounds);
   }
 
   ExprId take_along(const Node& node, const Index& index, ExprId predicate) {
@@ -270,7 +296,9 @@ class GroupLowering {
     ExprId in_bounds = predicate;
     Index mapped = index;
     mapped[axis] = checked_index(raw, shape(source)[axis], predicate, in_bounds);
-    return indexed_load(source, mapped, mapped[axis], in_bounds);
+    const int buffer = memory_.buffer[source.index];
+    const Affine address = address_in(buffer, mapped);
+    return load(buffer, address, dtype(source), with_checks(address, mapped[axis], in_bounds));
   }
 
   // ---- groups
@@ -380,16 +408,12 @@ class GroupLowering {
     copy_buffer(memory_.buffer[base.index], buffer, program_);
 
     kernel_.name = "kernel" + std::to_string(program_.kernels.size());
-    const auto axis = std::size_t(node.attrs.get<std::int64_t>("axis"));
-    const std::size_t index_rank = shape(node.operands[1]).size();
     const Index all = identity(group_.order);
-    const ExprId raw = value(node.operands[1], Index(all.begin() + axis, all.begin() + axis + index_rank), {});
     ExprId in_bounds;
-    Index mapped(all.begin(), all.begin() + axis);
-    mapped.push_back(checked_index(raw, shape(base)[axis], {}, in_bounds));
-    mapped.insert(mapped.end(), all.begin() + axis + index_rank, all.end());
-    const ExprId update = value(node.operands[2], all, {});
-    arrange_scatter(std::move(kernel_), body(), {buffer, address_in(buffer, mapped), update}, in_bounds, program_);
+    const Affine address = picked(node, 2, buffer, all, {}, in_bounds);
+    const ExprId update = value(node.operands[1], all, {});
+    const StatementKind kind = node.op == Op::scatter ? StatementKind::Put : StatementKind::Add;
+    arrange_scatter(std::move(kernel_), body(), kind, {buffer, address, update}, in_bounds, program_);
   }
 
   struct Memoised {
@@ -410,7 +434,9 @@ class GroupLowering {
 
 class ProgramLowering {
  public:
-  ProgramLowering(const Graph& graph, const Schedule& schedule) : graph_(graph), schedule_(schedule) {}
+  ProgramLowering(const Graph& graph, const Schedule& schedule, LoopTarget target) : graph_(graph), schedule_(schedule) {
+    program_.target = target;
+  }
 
   LoweredProgram run() {
     program_.symbols = graph_.symbols;
@@ -590,6 +616,6 @@ class ProgramLowering {
 
 }  // namespace
 
-LoweredProgram lower(const Graph& graph, const Schedule& schedule) { return ProgramLowering(graph, schedule).run(); }
+LoweredProgram lower(const Graph& graph, const Schedule& schedule, LoopTarget target) { return ProgramLowering(graph, schedule, target).run(); }
 
 }  // namespace fj

@@ -9,7 +9,12 @@
 
 namespace fj {
 
+/// What loops are arranged for. Lanes: a few threads that each run vector lanes, with caches and scratch memory of their own.
+/// Threads: thousands of threads over all rows at once; which of them does what is bound later (cuda/bind.h).
+enum class LoopTarget : std::uint8_t { Lanes, Threads };
+
 struct LoweredProgram {
+  LoopTarget target = LoopTarget::Lanes;
   std::vector<Symbol> symbols;  // the graph's and further derived ones
   std::vector<ProgramBuffer> buffers;
   std::vector<int> output_buffers;  // by graph output
@@ -17,6 +22,6 @@ struct LoweredProgram {
   std::vector<loop::Kernel> kernels;
 };
 
-LoweredProgram lower(const Graph& graph, const Schedule& schedule);
+LoweredProgram lower(const Graph& graph, const Schedule& schedule, LoopTarget target = LoopTarget::Lanes);
 
 }  // namespace fj

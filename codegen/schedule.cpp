@@ -98,6 +98,7 @@ class Scheduler {
     schedule_.in_memory.assign(count, false);
     schedule_.copied_input.assign(count, false);
     schedule_.contiguous.assign(count, false);
+    schedule_.read_again.assign(count, false);
     schedule_.node_of.assign(count, -1);
     for (std::size_t n = 0; n < graph_.nodes.size(); ++n)
       for (ValueId result : graph_.nodes[n].results) schedule_.node_of[result.index] = int(n);
@@ -205,7 +206,10 @@ class Scheduler {
   void use(ValueId value, int g, Index index, bool opaque = false) {
     Use use{g, std::move(index), opaque};
     auto& list = uses_[value.index];
-    if (std::find(list.begin(), list.end(), use) == list.end()) list.push_back(std::move(use));
+    if (std::find(list.begin(), list.end(), use) == list.end())
+      list.push_back(std::move(use));
+    else
+      schedule_.read_again[value.index] = true;
   }
 
   // ---- groups
@@ -306,7 +310,7 @@ class Scheduler {
     switch (current.op) {
       case Op::matmul: return generated(current) ? place_product(n) : place_matmul(n);
       case Op::cumsum: case Op::cumprod: return place_scan(n);
-      case Op::scatter_add: return place_scatter(n);
+      case Op::scatter: case Op::scatter_add: return place_scatter(n);
       default: break;
     }
     if (is_reduction(current.op)) return place_reduction(n);
@@ -408,21 +412,22 @@ class Scheduler {
     use(node(n).operands[0], g, identity(group(g).order));
   }
 
-  // Space: the dimensions of `updates`; those of the indices are serial, so that repeated indices add up in order.
+  // Space: the dimensions of `updates`; those of the indices are serial, so that repeated indices are met in order.
   void place_scatter(int n) {
     const Node& scatter = node(n);
-    const Dims& updates = shape(scatter.operands[2]);
+    const Dims& updates = shape(scatter.operands[1]);
     const auto axis = std::size_t(scatter.attrs.get<std::int64_t>("axis"));
-    const std::size_t index_rank = shape(scatter.operands[1]).size();
+    const std::size_t index_rank = shape(scatter.operands[2]).size();
     std::vector<bool> reduced(updates.size());
     for (std::size_t d = 0; d < index_rank; ++d) reduced[axis + d] = true;
-    const int g = new_group(GroupKind::ScatterAdd, updates, reduced, n);
+    const int g = new_group(GroupKind::Scatter, updates, reduced, n);
     set_producer(scatter.results[0], g);
     demand(scatter.operands[0]);
     use(scatter.operands[0], g, {}, true);
     const Index all = identity(group(g).order);
-    use(scatter.operands[1], g, Index(all.begin() + axis, all.begin() + axis + index_rank));
-    use(scatter.operands[2], g, all);
+    for (std::size_t i = 2; i < scatter.operands.size(); ++i)
+      use(scatter.operands[i], g, Index(all.begin() + axis, all.begin() + axis + index_rank));
+    use(scatter.operands[1], g, all);
   }
 
   std::vector<std::int64_t> reduced_axes(const Node& reduction) const {
@@ -710,7 +715,9 @@ class Scheduler {
         use(current.operands[0], g, {unknown}, true);
         const auto axis = std::size_t(current.attrs.get<std::int64_t>("axis"));
         const std::size_t rank = shape(current.operands[1]).size();
-        return use(current.operands[1], g, Index(index.begin() + axis, index.begin() + axis + rank));
+        for (std::size_t i = 1; i < current.operands.size(); ++i)
+          use(current.operands[i], g, Index(index.begin() + axis, index.begin() + axis + rank));
+        return;
       }
       case Op::take_along:
         demand(current.operands[0]);
@@ -804,7 +811,7 @@ std::string text(const Graph& graph, const Schedule& schedule) {
   std::string out;
   for (std::size_t g = 0; g < schedule.groups.size(); ++g) {
     const Group& group = schedule.groups[g];
-    constexpr const char* kinds[] = {"loops", "scan", "scatter_add", "matmul", "extern"};
+    constexpr const char* kinds[] = {"loops", "scan", "scatter", "matmul", "extern"};
     out += "group " + std::to_string(g) + ": " + kinds[int(group.kind)] + " over [";
     for (std::size_t d = 0; d < group.order.size(); ++d)
       out += (d ? ", " : "") + group.extents[group.order[d]].text() + (group.reduced[group.order[d]] ? " reduced" : "");

@@ -19,7 +19,7 @@
 
 namespace fj {
 
-enum class GroupKind : std::uint8_t { Loops, Scan, ScatterAdd, Matmul, Extern };
+enum class GroupKind : std::uint8_t { Loops, Scan, Scatter, Matmul, Extern };
 
 struct Group {
   GroupKind kind = GroupKind::Loops;
@@ -28,7 +28,7 @@ struct Group {
   std::vector<bool> reduced;         // by variable
   std::vector<ValueId> stages;       // reductions, in graph order once scheduling is done
   std::vector<ValueId> stores;       // values with memory computed here, stages included where stored
-  int node = -1;                     // Scan, ScatterAdd, Matmul, Extern: index in graph.nodes
+  int node = -1;                     // Scan, Scatter, Matmul, Extern: index in graph.nodes
   int inlined = 0;                   // nodes inlined so far
   int expensive = 0;                 // of them, those that are many instructions
   std::vector<int> readers;          // groups that need our stores
@@ -43,6 +43,7 @@ struct Schedule {
   std::vector<bool> in_memory;     // by ValueId: stored by its producer (inputs: true)
   std::vector<bool> copied_input;  // by ValueId: an input needed contiguous; `producer` is the group that copies it
   std::vector<bool> contiguous;    // by ValueId: its memory must be row-major contiguous
+  std::vector<bool> read_again;    // by ValueId: read in some group by several nodes at one index
   std::vector<int> node_of;        // by ValueId: index in graph.nodes, -1 for inputs
 };
 

@@ -98,9 +98,8 @@ PyObject* package_function(const char* name) {
   return package ? PyObject_GetAttrString(package.get(), name) : nullptr;
 }
 
-/// A module's global is pickled by name, as functions are; another is compiled again where it is loaded.
 PyObject* reduce(PyObject* self, PyObject*) {
-  Ref<> reducer = Ref<>::steal(package_function("_reduce"));
+  Ref<> reducer = Ref<>::steal(package_function("_reduce_function"));
   return reducer ? PyObject_CallOneArg(reducer.get(), self) : nullptr;
 }
 

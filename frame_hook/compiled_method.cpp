@@ -85,11 +85,19 @@ PyObject* using_options(PyObject* object, PyObject* args, PyObject* keywords) {
   return variant ? new_compiled_method(variant.get(), method_of(object)->self) : nullptr;
 }
 
-/// As CPython's methods: found again by name.
 PyObject* reduce(PyObject* object, PyObject*) {
-  Ref<> name = Ref<>::steal(PyObject_GetAttrString(method_of(object)->function, "__name__"));
-  PyObject* getattr = PyDict_GetItemString(PyEval_GetBuiltins(), "getattr");
-  return name && getattr ? Py_BuildValue("O(OO)", getattr, method_of(object)->self, name.get()) : nullptr;
+  Ref<> package = Ref<>::steal(PyImport_ImportModule("framejit"));
+  return package ? PyObject_CallMethod(package.get(), "_reduce_method", "OO", method_of(object)->function, method_of(object)->self)
+                 : nullptr;
+}
+
+/// Without these two the function's would be found, which are given no object.
+PyObject* copy(PyObject* object, PyObject*) { return Py_NewRef(object); }
+
+PyObject* deepcopy(PyObject* object, PyObject* memo) {
+  Ref<> module = Ref<>::steal(PyImport_ImportModule("copy"));
+  Ref<> self = module ? Ref<>::steal(PyObject_CallMethod(module.get(), "deepcopy", "OO", method_of(object)->self, memo)) : Ref<>();
+  return self ? new_compiled_method(method_of(object)->function, self.get()) : nullptr;
 }
 
 PyObject* get_class(PyObject*, void*) { return Py_NewRef(reinterpret_cast<PyObject*>(&PyMethod_Type)); }
@@ -103,6 +111,8 @@ PyMethodDef methods[] = {
     {"using", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(using_options)), METH_VARARGS | METH_KEYWORDS,
      "using(**options)\n--\n\nThe same method compiled with other options, for this call site."},
     {"__reduce__", reduce, METH_NOARGS, nullptr},
+    {"__copy__", copy, METH_NOARGS, nullptr},
+    {"__deepcopy__", deepcopy, METH_O, nullptr},
     {},
 };
 

@@ -14,11 +14,12 @@ if _uncompiled.in_subinterpreter():
 else:
     from framejit._core import CompiledFunction, Graph
     from framejit._api import (cache_info, compile, disable, graph_break, is_compiling, mark_dynamic, options, reset, set_logs,
-                               _reduce, _using)
+                               _using)
     from framejit._backends import register_backend
     from framejit._dim import Dim
     from framejit._errors import BackendError, Error, GraphBreakError
     from framejit._explain import explain
+    from framejit._pickle import reduce_function as _reduce_function, reduce_method as _reduce_method
     from framejit._transforms import grad, hessian, jacobian, jvp, value_and_grad, vjp, vmap
 
     __all__ = [*_uncompiled.__all__, "CompiledFunction", "Graph"]

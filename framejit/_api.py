@@ -1,7 +1,6 @@
 """compile and its companions. Nothing here knows about tracing or shapes."""
 import contextlib
 import functools
-import sys
 import types
 import warnings
 
@@ -181,7 +180,7 @@ def set_logs(*choices, sink=None):
     _core.set_log_sink(sink)
 
 
-def _given_options(compiled):
+def given_options(compiled):
     """The options of a compiled function that differ from the defaults, as `compile` takes them."""
     plain, given = _core.options_of(_core.compile_function(_nothing, {}, None)), _core.options_of(compiled)
     parse = {"true": True, "false": False, "none": None}
@@ -206,19 +205,5 @@ def _using(compiled, **changes):
         variants = _variants[id(compiled)] = {}
         weakref.finalize(compiled, _variants.pop, id(compiled), None)
     if key not in variants:
-        variants[key] = compile(compiled.__wrapped__, **{**_given_options(compiled), **changes})
+        variants[key] = compile(compiled.__wrapped__, **{**given_options(compiled), **changes})
     return variants[key]
-
-
-def _recompile(function, given):
-    return compile(function, **given)
-
-
-def _reduce(compiled):
-    """For pickle: by name if that is where the compiled function is found, else the function and how it was compiled."""
-    found = sys.modules.get(compiled.__module__)
-    for part in compiled.__qualname__.split("."):
-        found = getattr(found, part, None)
-    if found is compiled:
-        return compiled.__qualname__
-    return _recompile, (compiled.__wrapped__, _given_options(compiled))

@@ -3,7 +3,7 @@ import dataclasses
 import types
 
 from framejit import _core
-from framejit._api import _given_options, compile
+from framejit._api import given_options, compile
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Explanation:
 
     def _fresh(self):
         target, part = self._target, _compiled_part(self._target)
-        given = _given_options(part) if part is not None else {}
+        given = given_options(part) if part is not None else {}
         if part is None or isinstance(target, (_core.CompiledFunction, types.MethodType)):
             return compile(target if not isinstance(target, types.MethodType) or part is None
                            else types.MethodType(part.__wrapped__, target.__self__), **given)

@@ -236,10 +236,12 @@ def _from_front(step, indices, size):
     return step.library.where(indices < 0, indices + size, indices)
 
 
-def _gather_torch(step, x, indices):
-    axis = step.attrs["axis"]
-    rows = x.index_select(axis, _from_front(step, indices, x.shape[axis]).reshape(-1))
-    return rows.reshape(x.shape[:axis] + indices.shape + x.shape[axis + 1:])
+def _picked(step, indices):
+    return (slice(None),) * step.attrs["axis"] + indices
+
+
+def _gather(step, x, *indices):
+    return x[_picked(step, indices)]
 
 
 def _take_along_torch(step, x, indices):
@@ -247,16 +249,32 @@ def _take_along_torch(step, x, indices):
     return step.library.gather(x, axis, _from_front(step, indices, x.shape[axis]))
 
 
-def _scatter_add_numpy(step, base, indices, updates):
+def _scatter_add_numpy(step, base, updates, *indices):
     result = base.copy()
-    numpy.add.at(result, (slice(None),) * step.attrs["axis"] + (indices,), updates)
+    numpy.add.at(result, _picked(step, indices), updates)
     return result
 
 
-def _scatter_add_torch(step, base, indices, updates):
-    axis = step.attrs["axis"]
-    rows = _from_front(step, indices, base.shape[axis]).reshape(-1)
-    return base.index_add(axis, rows, updates.reshape(base.shape[:axis] + (-1,) + base.shape[axis + 1:]))
+def _scatter_add_torch(step, base, updates, *indices):
+    axis, count = step.attrs["axis"], len(indices)
+    # torch takes the axes indexed first, and adds up what is repeated only in a tensor of its own.
+    order = [*range(axis, axis + count), *range(axis), *range(axis + count, base.ndim)]
+    rows = indices[0].ndim
+    moved = updates.permute([*range(axis, axis + rows), *range(axis), *range(axis + rows, updates.ndim)])
+    result = base.permute(order).contiguous().index_put(indices, moved, accumulate=True)
+    return result.permute([order.index(i) for i in range(base.ndim)])
+
+
+def _scatter_numpy(step, base, updates, *indices):
+    result = base.copy()
+    result[_picked(step, indices)] = updates
+    return result
+
+
+def _scatter_torch(step, base, updates, *indices):
+    result = base.clone()
+    result[_picked(step, indices)] = updates
+    return result
 
 
 def _extern_call(step, *xs):
@@ -366,9 +384,10 @@ operations = {
     "cumsum": _same(lambda step, x: x.cumsum(step.attrs["axis"], dtype=x.dtype)),
     "cumprod": _same(lambda step, x: x.cumprod(step.attrs["axis"], dtype=x.dtype)),
     # indices as data
-    "gather": (lambda step, x, indices: numpy.take(x, indices, step.attrs["axis"]), _gather_torch),
+    "gather": _same(_gather),
     "take_along": (lambda step, x, indices: numpy.take_along_axis(x, indices, step.attrs["axis"]), _take_along_torch),
     "scatter_add": (_scatter_add_numpy, _scatter_add_torch),
+    "scatter": (_scatter_numpy, _scatter_torch),
     # products and the library's own functions
     "matmul": _plain("matmul"),
     "extern_call": (_no_numpy, _extern_call),

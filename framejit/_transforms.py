@@ -237,7 +237,8 @@ def _split(result, has_aux):
     return result
 
 
-def _compiled(made, function, name, dynamic=None):
+def _compiled(made, function, name, make=None, *arguments, dynamic=None):
+    """make(function, *arguments): how a pickle makes it again."""
     if not callable(function):
         raise TypeError(f"framejit.{name} takes a callable, not {function!r}")
     if is_compiling():
@@ -246,6 +247,8 @@ def _compiled(made, function, name, dynamic=None):
     made.__name__ = f"{name}({inner})"
     made.__qualname__ = f"{name}({getattr(function, '__qualname__', inner)})"
     made.__module__ = getattr(function, "__module__", made.__module__)
+    if make is not None:
+        made.__framejit_made_by__ = make, (function, *arguments)
     return compile(made, follow=True, dynamic=dynamic)
 
 
@@ -276,7 +279,7 @@ def value_and_grad(function, argnums=0, has_aux=False):
         gradient = _filled(trees, _gradients([value], [None], marks))
         return ((value, aux), gradient) if has_aux else (value, gradient)
 
-    return _compiled(made, function, "value_and_grad")
+    return _compiled(made, function, "value_and_grad", value_and_grad, argnums, has_aux)
 
 
 def grad(function, argnums=0, has_aux=False):
@@ -292,7 +295,7 @@ def grad(function, argnums=0, has_aux=False):
         gradient = _filled(trees, _gradients([value], [None], marks))
         return (gradient, aux) if has_aux else gradient
 
-    return _compiled(made, function, "grad")
+    return _compiled(made, function, "grad", grad, argnums, has_aux)
 
 
 def _pulled(function, primals, has_aux):
@@ -443,7 +446,7 @@ def jacobian(function, argnums=0, has_aux=False):
         jacobians = _map(rows, value)
         return (jacobians, aux) if has_aux else jacobians
 
-    return _compiled(made, function, "jacobian")
+    return _compiled(made, function, "jacobian", jacobian, argnums, has_aux)
 
 
 def hessian(function, argnums=0, has_aux=False):
@@ -520,7 +523,7 @@ def vmap(function, in_axes=0, out_axes=0):
         outwards = _spread(out_axes, results[0])
         return _filled(results[0], _together(None, [_leaves(result) for result in results], outwards))
 
-    return _compiled(made, function, "vmap")
+    return _compiled(made, function, "vmap", vmap, in_axes, out_axes)
 
 
 def _spread(axes, tree):

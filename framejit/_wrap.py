@@ -7,8 +7,6 @@ import sys
 import types
 
 
-
-
 def wrap_object(target, compiled):
     """`compiled(function)` makes a compiled function."""
     cls = type(target)
@@ -30,7 +28,14 @@ def wrap_object(target, compiled):
 
     functools.update_wrapper(call_target, target, assigned=("__name__", "__qualname__", "__doc__"), updated=())
     del call_target.__wrapped__
+    call_target.__framejit_made_by__ = _of_builtin, (target,)
     return compiled(call_target)
+
+
+def _of_builtin(target):
+    from framejit import compile
+
+    return compile(target)
 
 
 def _share(target, cls):
@@ -47,17 +52,34 @@ def _plain(self):
     return plain
 
 
+def _of_plain(method):
+    def call(self, *args):
+        return method(_plain(self), *args)
+
+    return call
+
+
 def _subclass(cls, members):
+    """Pickles and copies are of the class itself: they load where framejit is not installed."""
+
     def reduce(self, protocol):
-        return _plain(self).__reduce_ex__(protocol)
+        made = _plain(self).__reduce_ex__(protocol)
+        if not isinstance(made, tuple) or getattr(made[0], "__name__", None) not in ("__newobj__", "__newobj_ex__"):
+            return made
+        # pickle asks of these two that the class is the object's own.
+        base, *arguments = made[1]
+        if made[0].__name__ == "__newobj_ex__":
+            arguments, keywords = arguments
+            return functools.partial(base.__new__, base, *arguments, **keywords), (), *made[2:]
+        return base.__new__, (base, *arguments), *made[2:]
 
-    def deepcopy(self, memo):
-        import copy
-
-        return copy.deepcopy(_plain(self), memo)
-
+    copies = {}
+    # A class's own way of copying is given the object as its class; without one, copy does what pickle does.
+    for name in ("__copy__", "__deepcopy__"):
+        if hasattr(cls, name):
+            copies[name] = _of_plain(getattr(cls, name))
     members = {"__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__,
-               "__reduce_ex__": reduce, "__deepcopy__": deepcopy, **members}
+               "__reduce_ex__": reduce, **copies, **members}
     return type(cls)(cls.__name__, (cls,), members)
 
 

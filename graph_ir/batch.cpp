@@ -1,5 +1,5 @@
 // The rules of batching. Shapes are explicit, so a rule shifts the axes in an operation's attributes by one and gives every
-// operand the axis of the examples; only indices that are data need more: the axis they index is joined with the examples'.
+// operand the axis of the examples; only indices that are data need more: beside them goes the example's own number.
 #include "graph_ir/batch.h"
 
 #include <algorithm>
@@ -107,7 +107,7 @@ class Batching {
     switch (node.op) {
       case Op::pad: return pad(node);
       case Op::gather: return gather(node);
-      case Op::scatter_add: return scatter_add(node);
+      case Op::scatter: case Op::scatter_add: return scatter(node);
       case Op::matmul:
         if (find(node.operands[0]).valid() && !find(node.operands[1]).valid() && shape(node.operands[1]).size() == 2) return product(node);
         [[fallthrough]];
@@ -150,83 +150,83 @@ class Batching {
     return add(Op::where, {inside, padded, add(Op::broadcast, {value}, std::move(attrs))});
   }
 
-  /// [n, before.., axis, after..] -> [n * axis, before.., after..]
-  ValueId joined(ValueId x, std::int64_t axis) {
-    const Dims from = shape(x);
-    Integers order{0, axis + 1};
-    for (std::int64_t i = 1; i < std::int64_t(from.size()); ++i)
-      if (i != axis + 1) order.push_back(i);
-    const ValueId moved = add(Op::transpose, {x}, with("permutation", order));
-    Dims flat = shape(moved);
-    flat[1] = flat[0] * flat[1];
-    flat.erase(flat.begin());
-    return add(Op::reshape, {moved}, with("shape", flat));
+  bool any_batched(const std::vector<ValueId>& values, std::size_t first) {
+    return std::any_of(values.begin() + long(first), values.end(), [&](ValueId value) { return find(value).valid(); });
   }
 
-  ValueId size_value(const SymDim& size, const Dims& shape) {
-    return filled(size.constant() ? scalar(DType::I64, Scalar(*size.constant())) : add(Op::dim, {}, with("value", size)), shape);
-  }
-
-  /// Row i of example b is row b * size + i of all; what is out of range stays so.
-  ValueId joined_indices(ValueId indices, const SymDim& size) {
-    const Dims wide = shape(indices);
-    const ValueId zero = size_value(0, wide), extent = size_value(size, wide);
-    Attrs attrs = with("shape", wide);
+  /// The indices of all examples, of one shape [n, i..]; `numbered`: behind the examples' own numbers.
+  std::vector<ValueId> all_indices(const Node& node, std::size_t first, bool numbered) {
+    std::vector<ValueId> indices;
+    for (std::size_t i = first; i < node.operands.size(); ++i) indices.push_back(all(node.operands[i]));
+    if (!numbered) return indices;
+    Attrs attrs = with("shape", shape(indices[0]));
     attrs.set("axis", std::int64_t(0));
-    const ValueId base = add(Op::mul, {add(Op::iota, {}, std::move(attrs)), extent});
-    const ValueId positive = add(Op::where, {add(Op::lt, {indices, zero}), add(Op::add, {indices, extent}), indices});
-    const ValueId inside = add(Op::bit_and, {add(Op::ge, {positive, zero}), add(Op::lt, {positive, extent})});
-    return add(Op::where, {inside, add(Op::add, {base, positive}), size_value(wide[0] * size, wide)});
+    indices.insert(indices.begin(), add(Op::iota, {}, std::move(attrs)));
+    return indices;
+  }
+
+  /// Dimension 0, then `count` from `from` on, then the others.
+  static Integers moved_forward(std::size_t rank, std::int64_t from, std::int64_t count) {
+    Integers order{0};
+    for (std::int64_t i = 0; i < count; ++i) order.push_back(from + i);
+    for (std::int64_t i = 1; i < std::int64_t(rank); ++i)
+      if (i < from || i >= from + count) order.push_back(i);
+    return order;
+  }
+
+  static Integers inverse(const Integers& permutation) {
+    Integers result(permutation.size());
+    for (std::size_t i = 0; i < permutation.size(); ++i) result[std::size_t(permutation[i])] = std::int64_t(i);
+    return result;
   }
 
   ValueId gather(const Node& node) {
     const auto axis = node.attrs.get<std::int64_t>("axis");
-    const ValueId indices = find(node.operands[1]);
-    if (!indices.valid()) return add(Op::gather, {all(node.operands[0]), node.operands[1]}, shifted(node.attrs));
-    const std::int64_t picked = std::int64_t(shape(indices).size()) - 1;  // index dimensions of one example
-    if (!find(node.operands[0]).valid()) {
+    std::vector<ValueId> operands = node.operands;
+    if (!any_batched(operands, 1)) {
+      operands[0] = all(operands[0]);
+      return add(Op::gather, std::move(operands), shifted(node.attrs));
+    }
+    const auto picked = std::int64_t(shape(node.operands[1]).size()), axes = std::int64_t(node.operands.size()) - 1;
+    const bool numbered = find(node.operands[0]).valid();
+    const std::vector<ValueId> indices = all_indices(node, 1, numbered);
+    if (!numbered) {
       // [before.., n, i.., after..]: the examples to the front.
-      const ValueId result = add(Op::gather, {node.operands[0], indices}, node.attrs);
+      operands.assign(1, node.operands[0]);
+      operands.insert(operands.end(), indices.begin(), indices.end());
+      const ValueId result = add(Op::gather, std::move(operands), node.attrs);
       Integers order{axis};
       for (std::int64_t i = 0; i < std::int64_t(shape(result).size()); ++i)
         if (i != axis) order.push_back(i);
       return add(Op::transpose, {result}, with("permutation", order));
     }
+    // The examples and the axes picked from to the front: [n, axes.., before.., after..]
     const ValueId x = all(node.operands[0]);
-    const SymDim size = shape(x)[std::size_t(axis + 1)];
-    const ValueId result = add(Op::gather, {joined(x, axis), joined_indices(indices, size)}, with("axis", std::int64_t(0)));
+    operands.assign(1, add(Op::transpose, {x}, with("permutation", moved_forward(shape(x).size(), axis + 1, axes))));
+    operands.insert(operands.end(), indices.begin(), indices.end());
+    const ValueId result = add(Op::gather, std::move(operands), with("axis", std::int64_t(0)));
     // [n, i.., before.., after..] -> [n, before.., i.., after..]
-    Integers order{0};
-    for (std::int64_t i = 0; i < axis; ++i) order.push_back(1 + picked + i);
-    for (std::int64_t i = 0; i < picked; ++i) order.push_back(1 + i);
-    for (std::int64_t i = std::int64_t(order.size()); i < std::int64_t(shape(result).size()); ++i) order.push_back(i);
-    return add(Op::transpose, {result}, with("permutation", order));
+    return add(Op::transpose, {result}, with("permutation", inverse(moved_forward(shape(result).size(), axis + 1, picked))));
   }
 
-  ValueId scatter_add(const Node& node) {
+  ValueId scatter(const Node& node) {
     const auto axis = node.attrs.get<std::int64_t>("axis");
-    const ValueId base = all(node.operands[0]), indices = find(node.operands[1]), updates = all(node.operands[2]);
-    if (!indices.valid()) return add(Op::scatter_add, {base, node.operands[1], updates}, shifted(node.attrs));
-    const Dims wide = shape(base);
-    const std::int64_t picked = std::int64_t(shape(indices).size()) - 1, rank = std::int64_t(shape(updates).size());
-    // [n, before.., i.., after..] -> [n, i.., before.., after..]
-    Integers order{0};
-    for (std::int64_t i = 0; i < picked; ++i) order.push_back(1 + axis + i);
-    for (std::int64_t i = 0; i < axis; ++i) order.push_back(1 + i);
-    for (std::int64_t i = std::int64_t(order.size()); i < rank; ++i) order.push_back(i);
-    const ValueId rows = add(Op::transpose, {updates}, with("permutation", order));
-    const ValueId sum = add(Op::scatter_add, {joined(base, axis), joined_indices(indices, wide[std::size_t(axis + 1)]), rows},
-                            with("axis", std::int64_t(0)));
-    // [n * axis, before.., after..] -> [n, axis, before.., after..] -> [n, before.., axis, after..]
-    Dims split = shape(sum);
-    split[0] = wide[std::size_t(axis + 1)];
-    split.insert(split.begin(), count_);
-    const ValueId apart = add(Op::reshape, {sum}, with("shape", split));
-    Integers back{0};
-    for (std::int64_t i = 0; i < axis; ++i) back.push_back(2 + i);
-    back.push_back(1);
-    for (std::int64_t i = axis + 2; i < std::int64_t(wide.size()); ++i) back.push_back(i);
-    return add(Op::transpose, {apart}, with("permutation", back));
+    const ValueId base = all(node.operands[0]), updates = all(node.operands[1]);
+    if (!any_batched(node.operands, 2)) {
+      std::vector<ValueId> operands = node.operands;
+      operands[0] = base;
+      operands[1] = updates;
+      return add(node.op, std::move(operands), shifted(node.attrs));
+    }
+    const auto picked = std::int64_t(shape(node.operands[2]).size()), axes = std::int64_t(node.operands.size()) - 2;
+    // As for a gather, and back.
+    const Integers order = moved_forward(shape(base).size(), axis + 1, axes);
+    std::vector<ValueId> operands{add(Op::transpose, {base}, with("permutation", order)),
+                                  add(Op::transpose, {updates}, with("permutation", moved_forward(shape(updates).size(), axis + 1, picked)))};
+    const std::vector<ValueId> indices = all_indices(node, 2, true);
+    operands.insert(operands.end(), indices.begin(), indices.end());
+    const ValueId result = add(node.op, std::move(operands), with("axis", std::int64_t(0)));
+    return add(Op::transpose, {result}, with("permutation", inverse(order)));
   }
 
   Graph& graph_;

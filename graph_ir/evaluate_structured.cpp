@@ -1,6 +1,7 @@
 // Operations whose result elements come from other places than their own: sources, index maps, reductions,
 // scans, gathers and products. Index maps only move bytes, so they are the same for every dtype.
 #include <algorithm>
+#include <optional>
 
 #include "graph_ir/elements.h"
 #include "graph_ir/evaluate.h"
@@ -207,28 +208,38 @@ void matmul(const DenseArray& a, const DenseArray& b, DenseArray& result) {
   });
 }
 
-/// Splits an index of gather's result (or scatter's updates) into the index of the row number and of the element.
-struct Rows {
-  std::size_t axis, indices_rank;
-  Index row_number(const Index& index) const {
-    return Index(index.begin() + long(axis), index.begin() + long(axis + indices_rank));
+/// Where an index of gather's result (or scatter's updates) leads to.
+class Picked {
+ public:
+  using Operands = std::span<const DenseArray* const>;
+  Picked(const Node& node, const DenseArray& base, Operands indices) : axis_(std::size_t(axis_of(node))), base_(base), indices_(indices) {}
+
+  /// The offset in base; nullopt: out of range.
+  std::optional<std::int64_t> element(const Index& index) const {
+    const auto last = index.begin() + long(axis_ + indices_[0]->shape.size());
+    const std::int64_t position = offset(indices_[0]->shape, Index(index.begin() + long(axis_), last));
+    Index result(index.begin(), index.begin() + long(axis_));
+    for (const DenseArray* indices : indices_) {
+      result.push_back(index_at(*indices, position));
+      if (!resolve(result.back(), base_.shape[result.size() - 1])) return std::nullopt;
+    }
+    result.insert(result.end(), last, index.end());
+    return offset(base_.shape, result);
   }
-  Index element(const Index& index, std::int64_t row) const {
-    Index result(index.begin(), index.begin() + long(axis));
-    result.push_back(row);
-    result.insert(result.end(), index.begin() + long(axis + indices_rank), index.end());
-    return result;
-  }
+
+ private:
+  std::size_t axis_;
+  const DenseArray& base_;
+  Operands indices_;
 };
 
-std::uint32_t gather(const Node& node, const DenseArray& x, const DenseArray& indices, DenseArray& result) {
-  const Rows rows{std::size_t(axis_of(node)), indices.shape.size()};
+std::uint32_t gather(const Node& node, const DenseArray& x, Picked::Operands indices, DenseArray& result) {
+  const Picked picked(node, x, indices);
   std::uint32_t status = kOk;
   std::int64_t position = 0;
   for_each_index(result.shape, [&](const Index& index) {
-    std::int64_t row = index_at(indices, offset(indices.shape, rows.row_number(index)));
-    if (resolve(row, x.shape[rows.axis]))
-      copy_element(result, position, x, offset(x.shape, rows.element(index, row)));
+    if (const auto element = picked.element(index))
+      copy_element(result, position, x, *element);
     else
       status |= kIndexOutOfRange;
     ++position;
@@ -253,18 +264,20 @@ std::uint32_t take_along(const Node& node, const DenseArray& x, const DenseArray
   return status;
 }
 
-std::uint32_t scatter_add(const Node& node, const DenseArray& base, const DenseArray& indices, const DenseArray& updates,
-                          DenseArray& result) {
-  const Rows rows{std::size_t(axis_of(node)), indices.shape.size()};
+std::uint32_t scatter(const Node& node, const DenseArray& base, const DenseArray& updates, Picked::Operands indices,
+                      DenseArray& result) {
+  const Picked picked(node, base, indices);
   std::uint32_t status = kOk;
   result.data = base.data;
   with_dtype(base.dtype, [&]<DType dtype>() {
     using Compute = typename Element<dtype>::Compute;
     std::int64_t position = 0;
     for_each_index(updates.shape, [&](const Index& index) {
-      std::int64_t row = index_at(indices, offset(indices.shape, rows.row_number(index)));
-      if (resolve(row, base.shape[rows.axis])) {
-        std::byte* place = result.element(offset(base.shape, rows.element(index, row)));
+      const auto element = picked.element(index);
+      if (element && node.op == Op::scatter) {
+        copy_element(result, *element, updates, position);
+      } else if (element) {
+        std::byte* place = result.element(*element);
         const Compute old = Element<dtype>::load(place), update = Element<dtype>::load(updates.element(position));
         if constexpr (std::is_integral_v<Compute>)
           Element<dtype>::store(place, Compute(std::uint64_t(old) + std::uint64_t(update)));
@@ -387,11 +400,12 @@ std::uint32_t evaluate_structured(const Node& node, std::span<const DenseArray* 
       scan(node, *operands[0], result);
       return kOk;
     case Op::gather:
-      return gather(node, *operands[0], *operands[1], result);
+      return gather(node, *operands[0], operands.subspan(1), result);
     case Op::take_along:
       return take_along(node, *operands[0], *operands[1], result);
+    case Op::scatter:
     case Op::scatter_add:
-      return scatter_add(node, *operands[0], *operands[1], *operands[2], result);
+      return scatter(node, *operands[0], *operands[1], operands.subspan(2), result);
     case Op::matmul:
       matmul(*operands[0], *operands[1], result);
       return kOk;

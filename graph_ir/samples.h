@@ -352,8 +352,24 @@ class SampleMaker {
         end({x, indices(axis ? Sizes{6, 4} : Sizes{3, 9}, extent)}, with("axis", axis));
       } else {
         const ValueId rows = indices({5}, extent);
-        end({x, rows, input(dtype_, axis ? Sizes{6, 5} : Sizes{5, 9}, real)}, with("axis", axis));
+        end({x, input(dtype_, axis ? Sizes{6, 5} : Sizes{5, 9}, real), rows}, with("axis", axis));
       }
+    }
+    if (op_ == Op::take_along) return;
+    // Several indices, at the front, in the middle and for every axis.
+    const std::vector<std::pair<std::int64_t, std::int64_t>> places{{0, 2}, {1, 2}, {0, 3}};
+    for (const auto& [axis, count] : places) {
+      begin();
+      const Sizes from{4, 5, 3};
+      std::vector<ValueId> operands{input(dtype_, from, real)};
+      if (op_ != Op::gather) {
+        Sizes updates(from.begin(), from.begin() + axis);
+        updates.insert(updates.end(), {2, 3});
+        updates.insert(updates.end(), from.begin() + axis + count, from.end());
+        operands.push_back(input(dtype_, updates, real));
+      }
+      for (std::int64_t i = axis; i < axis + count; ++i) operands.push_back(indices({2, 3}, from[std::size_t(i)]));
+      end(operands, with("axis", axis));
     }
   }
 

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstring>
 #include <type_traits>
+#include <utility>
 
 #if defined(__x86_64__)
 #include <xmmintrin.h>
@@ -25,7 +26,7 @@ constexpr std::size_t kAlignment = 64;
 // costs some microseconds to wake).
 constexpr double kParallelNanoseconds = 25000;
 constexpr double kChunkNanoseconds = 8000;
-constexpr std::uint32_t kAlwaysFails = kIndexOutOfRange | kIntegerDivisionByZero | kHostFailed | kInterrupted;
+constexpr std::uint32_t kAlwaysFails = kIndexOutOfRange | kIntegerDivisionByZero | kHostFailed | kInterrupted | kDeviceFailed;
 
 /// A few elements inside, more on the heap: calls of small programs allocate nothing. Not initialised: clearing the room
 /// for all costs more than the few that are used.
@@ -189,8 +190,13 @@ class CompiledProgram : public Program {
 
     std::uint32_t status = allocate_arrays(call, values, arrays.data(), pointers.data());
     if (!status) {
-      Arena arena(*this, values, pointers.data());
-      status = arena.failed() ? std::uint32_t(kHostFailed) : run_steps(call, values, arrays.data(), pointers.data());
+      Arena arena(*this, *call.host, values, pointers.data());
+      try {
+        status = arena.failed() ? std::uint32_t(kHostFailed) : run_steps(call, values, arrays.data(), pointers.data(), arena.status_word());
+      } catch (const DeviceError& error) {
+        call.error = error.what();
+        status = kDeviceFailed;
+      }
     }
     const bool failed = fails(status, call);
     if (!failed)
@@ -222,7 +228,8 @@ class CompiledProgram : public Program {
   /// Code that is used a second time is worth optimising. Counted no further.
   void count_run() const {
     if (runs_.fetch_add(1, std::memory_order_relaxed) + 1 != kSettled) return;
-    for (const ProgramKernel& kernel : parts_.kernels) kernel.code->used_again();
+    for (const ProgramKernel& kernel : parts_.kernels)
+      if (kernel.code) kernel.code->used_again();
   }
 
   // ---- memory
@@ -289,11 +296,11 @@ class CompiledProgram : public Program {
     return total;
   }
 
-  /// The arena of one call: on the stack if small.
+  /// The arena of one call: on the stack if small, an array of the library's if it is for a device.
   class Arena {
    public:
-    Arena(const CompiledProgram& program, std::span<const std::int64_t> symbols, char** pointers) {
-      if (program.temporaries_.empty()) return;
+    Arena(const CompiledProgram& program, Host& host, std::span<const std::int64_t> symbols, char** pointers) : host_(host) {
+      if (program.temporaries_.empty() && !program.parts_.reports) return;
       Scratch<Place, 16> computed(program.is_static_ ? 0 : program.parts_.buffers.size());
       const Place* places = program.static_places_.data();
       bytes_ = program.static_arena_;
@@ -302,7 +309,17 @@ class CompiledProgram : public Program {
         places = computed.data();
       }
       char* base = local_;
-      if (bytes_ > sizeof local_) {
+      if (program.parts_.device) {
+        // The status word comes last, a cache line of its own.
+        const std::int64_t bytes[] = {std::int64_t(bytes_ + kAlignment)}, stride[] = {1};
+        array_ = host.allocate(-1, DType::U8, bytes, stride);
+        if (!array_.object) {
+          failed_ = true;
+          return;
+        }
+        base = static_cast<char*>(array_.data);
+        if (program.parts_.reports) status_word_ = base + bytes_;
+      } else if (bytes_ > sizeof local_) {
         block_ = allocate_block(bytes_);
         if (!block_) {
           failed_ = true;
@@ -314,13 +331,18 @@ class CompiledProgram : public Program {
     }
     ~Arena() {
       if (block_) release_block(block_, bytes_);
+      if (array_.object) host_.release(array_.object);
     }
     bool failed() const { return failed_; }
+    char* status_word() const { return status_word_; }
 
    private:
     alignas(kAlignment) char local_[2048];
     std::size_t bytes_ = 0;
+    Host& host_;
     void* block_ = nullptr;
+    ArrayRef array_;
+    char* status_word_ = nullptr;
     bool failed_ = false;
   };
 
@@ -371,13 +393,23 @@ class CompiledProgram : public Program {
     return plan;
   }
 
-  std::uint32_t run_steps(Call& call, std::span<const std::int64_t> symbols, ArrayRef* arrays, char** pointers) const {
+  std::uint32_t run_steps(Call& call, std::span<const std::int64_t> symbols, ArrayRef* arrays, char** pointers, char* status_word) const {
     std::uint32_t status = 0;
+    std::unique_ptr<DeviceRun> device;
+    if (parts_.device) device = parts_.device->enter(*call.host, status_word);
+    bool unread = status_word != nullptr;
     for (const ProgramStep& step : parts_.steps) {
+      if (step.commit && std::exchange(unread, false)) status |= device->status();
       if (step.commit && fails(status, call)) return status;
       switch (step.kind) {
         case StepKind::Kernel: {
           const ProgramKernel& kernel = parts_.kernels[step.kernel];
+          if (device) {
+            Scratch<char*, 16> gathered(kernel.buffers.size());
+            for (std::size_t b = 0; b < kernel.buffers.size(); ++b) gathered[b] = pointers[kernel.buffers[b]];
+            device->launch(*kernel.device_code, kernel.buffers.empty() ? pointers : gathered.data(), symbols);
+            break;
+          }
           status |= launch(kernel, is_static_ ? static_launches_[step.kernel] : plan_launch(kernel, symbols), symbols, pointers);
           break;
         }
@@ -394,6 +426,7 @@ class CompiledProgram : public Program {
           break;
       }
     }
+    if (unread) status |= device->status();
     return status;
   }
 

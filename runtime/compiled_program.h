@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "runtime/blas.h"
+#include "runtime/device.h"
 #include "runtime/kernel_code.h"
 #include "runtime/program.h"
 
@@ -40,6 +41,7 @@ struct ProgramBuffer {
 struct ProgramKernel {
   std::string name;
   std::shared_ptr<KernelCode> code;
+  std::shared_ptr<const DeviceCode> device_code;  // instead, in a program for a device
   std::vector<int> buffers;  // its own numbers for buffers: entry i is the program's number of its buffer i
   SymDim items;              // work items of a launch
   SymDim elements_per_item;  // for the cost model
@@ -82,6 +84,8 @@ struct ProgramParts {
   std::vector<ProgramKernel> kernels;
   std::vector<ProgramStep> steps;
   bool float_conditions = false;
+  std::shared_ptr<Device> device;  // where kernels run; null: here
+  bool reports = false;            // of a device: kernels may report a status
   int threads = 0;  // at most so many per kernel; 0: the pool's
   std::string text;
 };

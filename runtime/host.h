@@ -34,6 +34,9 @@ class Host {
   virtual bool call_extern(std::int64_t handle, std::span<const ArrayRef> operands,
                            std::span<const std::int64_t> symbols, std::span<ArrayRef> results) = 0;
 
+  /// The library's current stream on a device, for kernels that are launched there.
+  virtual void* stream(int /*device*/) { return nullptr; }
+
   virtual void retain(void* object) = 0;
   virtual void release(void* object) = 0;
 };

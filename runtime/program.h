@@ -26,6 +26,8 @@ struct Call {
   std::span<ArrayRef> outputs;              // filled on success: new references
   /// IEEE conditions (KernelStatus bits) that make the call fail, so that the library can report them.
   std::uint32_t trapped = 0;
+  /// With kDeviceFailed: what was wrong, in words.
+  std::string error = {};
 };
 
 class Program {

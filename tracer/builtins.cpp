@@ -70,7 +70,8 @@ void guard_abstract_answer(TracerImpl& t, PyTypeObject* type, PyTypeObject* base
   static PyObject* const nothing = PyTuple_New(0);
   Ref<> number = token ? Ref<>::steal(PyObject_CallNoArgs(token)) : Ref<>();
   if (!number) break_graph(BreakReason::UnsupportedObject, take_error());
-  t.constant_object(t.wrap(t.keep(number).get(), t.sources->make(SourceKind::Answer, t.sources->constant(token), 0, nothing)));
+  // Not a value of the program's: nothing here holds for another number, so it is never a symbol.
+  t.add_guard(GuardKind::Equals, t.sources->make(SourceKind::Answer, t.sources->constant(token), 0, nothing), t.keep(number).get());
   t.guard_type_version(type);
 }
 
@@ -500,12 +501,21 @@ V builtin_dir(TracerImpl& t, Arguments_& a, Keywords& k) {
   PyTypeObject* type = a[0]->kind == ValueKind::Object || a[0]->kind == ValueKind::Instance ? t.type_of(a[0]) : nullptr;
   static PyObject* const own_rule = PyUnicode_InternFromString("__dir__");
   static PyObject* const dict_name = PyUnicode_InternFromString("__dict__");
+  static PyObject* const class_name = PyUnicode_InternFromString("__class__");
+  static PyObject* const bases_name = PyUnicode_InternFromString("__bases__");
+  static PyObject* const rule_name = PyUnicode_InternFromString("__getattribute__");
   // Of classes and modules something else; a class of C may have names that are not in its dict.
-  if (!type || !(type->tp_flags & Py_TPFLAGS_HEAPTYPE) || PyType_IsSubtype(type, &PyType_Type) ||
-      t.class_attribute(type, own_rule) != fj_type_lookup(&PyBaseObject_Type, own_rule))
-    unknown_call("dir", a);
+  if (!type || !(type->tp_flags & Py_TPFLAGS_HEAPTYPE) || PyType_IsSubtype(type, &PyType_Type)) unknown_call("dir", a);
+  // object.__dir__ goes by what the object and its class say their dict, class and bases are.
+  for (PyObject* name : {own_rule, class_name, rule_name})
+    if (t.class_attribute(type, name) != fj_type_lookup(&PyBaseObject_Type, name)) unknown_call("dir", a);
+  static PyObject* const fallback_name = PyUnicode_InternFromString("__getattr__");
+  if (!fj_type_lookup(type, dict_name) && t.class_attribute(type, fallback_name)) unknown_call("dir", a);
+  for (PyObject* name : {dict_name, bases_name, rule_name})
+    if (t.class_attribute(Py_TYPE(type), name) != fj_type_lookup(&PyType_Type, name)) unknown_call("dir", a);
   t.guard_type_version(type);
-  Ref<> names = Ref<>::steal(PyObject_Dir(reinterpret_cast<PyObject*>(type)));
+  // Not by the metaclass's own __dir__.
+  Ref<> names = Ref<>::steal(PyObject_CallOneArg(fj_type_lookup(&PyType_Type, own_rule), reinterpret_cast<PyObject*>(type)));
   Ref<> all = names ? Ref<>::steal(PySet_New(names.get())) : Ref<>();
   if (!all) t.raise_python_error();
   if (fj_type_lookup(type, dict_name)) {
@@ -627,7 +637,7 @@ V builtin_prod(TracerImpl& t, Arguments_& a, Keywords& k) {
 V operator_count(TracerImpl& t, Arguments_& a, Keywords& k) {
   expect("countOf", a, k, 2, 2);
   std::int64_t seen = 0;
-  t.for_each(a[0], [&](const V& item) { seen += item == a[1] || t.truth(t.compare(Py_EQ, item, a[1])); });
+  t.for_each(a[0], [&](const V& item) { seen += same_or_equal(t, item, a[1]); });
   return t.tracer.integer(seen);
 }
 

@@ -91,6 +91,8 @@ class ExitBuilder {
     // What has a hash of its own would be asked for it again.
     if (V value = hashed_by_its_class(object.get())) cannot(value);
     if (V value = proxied(object.get())) return build(value);
+    // Fetched again: a segment keeps no object of the program alive.
+    if (auto known = t_.outside_keys_.find(object.get()); known != t_.outside_keys_.end()) return build(known->second);
     if (holds_proxy(object.get())) return build(t_.wrap_constant(t_.keep(object).get()));
     return constant(std::move(object));
   }
@@ -733,6 +735,8 @@ std::unique_ptr<Segment> ExitBuilder::finish(const Frame& frame, const V* result
     }
   }
   build_effects();
+  for (std::size_t i = 0; i < t_.held_.size(); ++i)
+    if (!t_.held_[i] && t_.request.values.slots[i]) recipe.let_go.push_back(int(i));
   if (!t_.followed.empty() && !t_.graph->writes.empty())
     break_graph(BreakReason::MutationOfInput, "an array from outside is written in a function that branches on data");
   for (const TracerImpl::Followed& followed : t_.followed) {

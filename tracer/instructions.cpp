@@ -25,8 +25,11 @@ V& bound_local(TracerImpl& tracer, Frame& frame, int slot) {
   return value;
 }
 
-void store_local(Frame& frame, int slot, V value) {
-  if (frame.outermost) frame.initial[slot] = false;
+void store_local(TracerImpl& tracer, Frame& frame, int slot, V value) {
+  if (frame.outermost) {
+    tracer.let_go(slot);
+    frame.initial[slot] = false;
+  }
   frame.slots[slot] = std::move(value);
 }
 
@@ -154,25 +157,25 @@ void TracerImpl::execute(Frame& frame, const FjInstr& instr, std::optional<V>& r
       return push(bound_local(*this, frame, arg));
     case FJ_LOAD_FAST_AND_CLEAR: {
       V value = local(frame, arg);
-      store_local(frame, arg, nullptr);
+      store_local(*this, frame, arg, nullptr);
       return push(value ? value : std::make_shared<NullValue>());
     }
     case FJ_STORE_FAST: {
       V value = pop(frame);
-      return store_local(frame, arg, is_null(value) ? nullptr : value);
+      return store_local(*this, frame, arg, is_null(value) ? nullptr : value);
     }
     case FJ_DELETE_FAST:
       bound_local(*this, frame, arg);
-      return store_local(frame, arg, nullptr);
+      return store_local(*this, frame, arg, nullptr);
     case FJ_MAKE_CELL: {
       auto cell = std::make_shared<CellValue>();
       cell->contents = local(frame, arg);
-      return store_local(frame, arg, cell);
+      return store_local(*this, frame, arg, cell);
     }
     case FJ_COPY_FREE_VARS: {
       const int first = frame.co->co_nlocalsplus - arg;
       FJ_CHECK(int(frame.closure.size()) >= arg, "closure is too short");
-      for (int i = 0; i < arg; ++i) store_local(frame, first + i, frame.closure[i]);
+      for (int i = 0; i < arg; ++i) store_local(*this, frame, first + i, frame.closure[i]);
       return;
     }
     case FJ_LOAD_CLOSURE:
@@ -449,9 +452,9 @@ void TracerImpl::execute(Frame& frame, const FjInstr& instr, std::optional<V>& r
       return push(call_with_names(*this, frame, arg, names));
     }
     case FJ_CALL_KW: {
-      PyObject* names = constant_object(pop(frame));
-      FJ_CHECK(names && PyTuple_Check(names), "CALL_KW without names");
-      return push(call_with_names(*this, frame, arg, names));
+      Ref<> names = constant_object(pop(frame));
+      FJ_CHECK(names && PyTuple_Check(names.get()), "CALL_KW without names");
+      return push(call_with_names(*this, frame, arg, names.get()));
     }
     case FJ_CALL_FUNCTION_EX: {
       Keywords keywords;
@@ -493,19 +496,29 @@ void TracerImpl::execute(Frame& frame, const FjInstr& instr, std::optional<V>& r
     case FJ_LOAD_ASSERTION_ERROR:
       return push(wrap_constant(PyExc_AssertionError));
     case FJ_IMPORT_NAME: {
-      // A module that is loaded already; the import itself has no other effect.
+      // Of modules that are loaded already the import has no other effect. `import a.b` gives a, but loads b as well; `from a import b`
+      // loads b if a has no such attribute.
       V names = pop(frame), level = pop(frame);
       PyObject* name = name_at(frame, arg);
       PyObject* from = constant_object(names);
       if (constant_object(level) && PyLong_AsLong(constant_object(level)) == 0) {
-        std::string text = text_of(name);
-        if (from == Py_None) text = text.substr(0, text.find('.'));
         PyObject* modules = PyImport_GetModuleDict();
-        Ref<> key = Ref<>::steal(PyUnicode_FromString(text.c_str()));
-        PyObject* module = key ? PyDict_GetItemWithError(modules, key.get()) : nullptr;
-        if (module && PyModule_Check(module))
-          return push(wrap(module, sources->make(SourceKind::DictItem, sources->constant(modules), 0, key.get())));
-        PyErr_Clear();
+        auto loaded = [&](PyObject* key) {
+          PyObject* module = PyDict_GetItemWithError(modules, key);
+          PyErr_Clear();
+          return module && PyModule_Check(module) ? module : nullptr;
+        };
+        Ref<> key = Ref<>::borrow(name);
+        PyObject* module = loaded(name);
+        if (module && from == Py_None) {
+          const std::string text = text_of(name);
+          key = Ref<>::steal(PyUnicode_FromString(text.substr(0, text.find('.')).c_str()));
+          module = loaded(key.get());
+        } else if (from && PyTuple_Check(from)) {
+          for (Py_ssize_t i = 0; module && i < PyTuple_GET_SIZE(from); ++i)
+            if (PyDict_Contains(PyModule_GetDict(module), PyTuple_GET_ITEM(from, i)) != 1) module = nullptr;
+        }
+        if (module) return push(wrap(module, sources->make(SourceKind::DictItem, sources->constant(modules), 0, key.get())));
       }
       break;
     }

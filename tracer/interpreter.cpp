@@ -48,6 +48,7 @@ V TracerImpl::run() {
   const std::size_t local_count = outer.co->co_nlocalsplus;
   outer.slots.resize(local_count);
   outer.initial.assign(local_count, true);
+  for (PyObject* object : request.values.slots) held_.push_back(object != nullptr);
   if (PyObject* closure = request.function->func_closure)
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(closure); ++i)
       outer.closure.push_back(wrap(PyTuple_GET_ITEM(closure, i), sources->make(SourceKind::ClosureCell, sources->function(), i)));
@@ -57,6 +58,7 @@ V TracerImpl::run() {
     if (!object) add_guard(GuardKind::Unbound, source);
     outer.stack.push_back(object ? wrap(object, source) : std::make_shared<NullValue>());
   }
+  initial_stack_ = outer.stack;
   try {
     return run_frame(outer);
   } catch (const RaisedInTrace& raised) {
@@ -71,6 +73,12 @@ std::uint32_t TracerImpl::collected_conditions() {
   if (graph->nodes.size() > collected_nodes_) collected_ |= modes.float_conditions;
   collected_nodes_ = graph->nodes.size();
   return collected_;
+}
+
+void TracerImpl::let_go(int slot) {
+  if (slot >= int(held_.size()) || !held_[std::size_t(slot)]) return;
+  held_[std::size_t(slot)] = false;
+  if (request.fragile[std::size_t(slot)]) break_graph(BreakReason::UnsupportedObject, "lets go of an object whose end runs Python code");
 }
 
 void TracerImpl::check_limits() {
@@ -131,6 +139,11 @@ V TracerImpl::run_frame(Frame& frame) {
         if (!handle(frame, instr, raised)) throw;
         frame.finished = false;
       }
+      if (frame.outermost && !result)
+        while (!initial_stack_.empty() && (initial_stack_.size() > frame.stack.size() || frame.stack[initial_stack_.size() - 1] != initial_stack_.back())) {
+          initial_stack_.pop_back();
+          let_go(int(frame.slots.size() + initial_stack_.size()));
+        }
     }
   } catch (const BreakGraph&) {
     if (!break_location) {

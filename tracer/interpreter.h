@@ -170,6 +170,8 @@ class TracerImpl {
   V call_random(PyObject* callable, std::vector<V> positional, const Keywords& keywords);
   /// At an exit: throws CannotRebuildValue if a mode is not what it was outside.
   void refuse_open_modes();
+  /// Whether code that ran outside now would run under other modes than the trace.
+  bool modes_changed() const;
   AutocastState autocast;
   std::vector<std::pair<Ref<>, V>> context_values;        // what context variables were set to; null: as outside
   int context_changed_at = 0;
@@ -260,6 +262,7 @@ class TracerImpl {
   void add_guard(GuardKind kind, SourceRef source, PyObject* object = nullptr, std::int64_t number = 0);
   void add_guard(Guard guard);
   PyObject* constant_object(const V& value);
+  Ref<> constant_object(V&& value);
   PyTypeObject* type_of(const V& value);
   /// len() of a str or bytes from outside without looking at what is in it; null: not such a value.
   V string_length(const V& value);
@@ -404,7 +407,6 @@ class TracerImpl {
   ValueId float_input(const V& value, bool always = false);
   void note_torch();
   void note_array(const ArrayValue& array);               // guards of the library's modes
-  void check_overlaps();
   // ---- gradients (variables/arrays.cpp). Inputs need one where grad mode is on outside, and what is derived here (transforms.cpp).
   bool requires_gradient(const ArrayValue& array);
   bool requires_gradient(ValueId value) { return flow.needs(value); }
@@ -493,6 +495,9 @@ class TracerImpl {
   Frame outer;
   DecodeCache& decodes;
 
+  /// The program lets go of what the slot held when the trace began. Breaks if that runs Python code.
+  void let_go(int slot);
+
  private:
   friend class ExitBuilder;
   int stop_before_;
@@ -510,7 +515,10 @@ class TracerImpl {
     const Value* owner;
     std::uint64_t number;            // the owner's; 0: it was there before anything else
   };
+  std::unordered_map<PyObject*, V> outside_keys_;  // keys that are objects from outside
   std::vector<Write> writes_;
+  std::vector<bool> held_;           // slots that still hold what they held when the trace began
+  std::vector<V> initial_stack_;     // what is left of it in its place
   int comparisons_ = 0;              // of each other's parts, that are under way
   PyObject* interned(PyObject* name);
   std::map<std::pair<const void*, PyObject*>, V> written_names_;  // (object or globals, interned name); null: deleted

@@ -224,6 +224,11 @@ void TracerImpl::refuse_open_modes() {
     if (value) throw CannotRebuildValue{context_changed_at, "a context variable that is not what it was outside"};
 }
 
+bool TracerImpl::modes_changed() const {
+  if (modes.grad != modes_outside().grad || modes.inference != modes_outside().inference || modes.float_conditions != modes_outside().float_conditions) return true;
+  return autocast.changed() || std::any_of(context_values.begin(), context_values.end(), [](auto& set) { return set.second != nullptr; });
+}
+
 // ---- autocast
 
 namespace {

@@ -49,13 +49,20 @@ void unpack_ex(TracerImpl& tracer, Frame& frame, int before, int after) {
 }
 
 V match_keys(TracerImpl& tracer, const V& subject, const V& keys) {
-  V part = subject->kind == ValueKind::Dict ? subject : tracer.builtin_part(subject);
-  auto* dict = as<DictValue>(part);
-  if (!dict) break_graph(BreakReason::UnsupportedObject, "matches " + describe(subject) + " as a mapping");
+  // subject.get(key, something nobody has)
+  static PyObject* const get_name = PyUnicode_InternFromString("get");
+  V get = tracer.find_attribute(subject, get_name);
+  if (!get) break_graph(BreakReason::UnsupportedObject, "matches " + describe(subject) + " as a mapping");
+  auto nothing = std::make_shared<InstanceValue>();
+  nothing->type = Ref<PyTypeObject>::borrow(&PyBaseObject_Type);
   std::vector<V> values;
+  Ref<> seen = Ref<>::steal(PySet_New(nullptr));
   for (const V& key : tracer.sequence_items(keys)) {
-    V found = tracer.dict_find(*dict, tracer.constant_key(key).get());
-    if (!found) return tracer.none;
+    Ref<> known = tracer.constant_key(key);
+    if (PySet_Contains(seen.get(), known.get()) != 0) break_graph(BreakReason::ErrorWhileTracing, "a mapping pattern with a key twice");
+    PySet_Add(seen.get(), known.get());
+    V found = tracer.call(get, {key, nothing}, {});
+    if (found == nothing) return tracer.none;
     values.push_back(found);
   }
   return tracer.tracer.tuple(std::move(values));
@@ -69,19 +76,17 @@ V match_class(TracerImpl& tracer, const V& subject, const V& type, int positiona
   std::vector<V> values, wanted;
   if (positional > 0) {
     auto* cls = reinterpret_cast<PyTypeObject*>(real);
-    Ref<> fields = Ref<>::steal(PyObject_GetAttrString(real, "__match_args__"));
-    PyErr_Clear();
+    static PyObject* const match_args = PyUnicode_InternFromString("__match_args__");
+    V fields = tracer.find_attribute(type, match_args);
     if (!fields) {
       // int(n), str(s), ...: the subject itself.
       constexpr unsigned long kMatchSelf = 1UL << 22;  // Py_TPFLAGS_MATCH_SELF, which no header of the API has
       if (positional != 1 || !(cls->tp_flags & kMatchSelf)) break_graph(BreakReason::ErrorWhileTracing, "too many positional patterns");
       values.push_back(subject);
     } else {
-      static PyObject* const match_args = PyUnicode_InternFromString("__match_args__");
-      tracer.class_attribute(cls, match_args);
-      if (!PyTuple_CheckExact(fields.get()) || PyTuple_GET_SIZE(fields.get()) < positional)
-        break_graph(BreakReason::ErrorWhileTracing, "too many positional patterns");
-      for (int i = 0; i < positional; ++i) wanted.push_back(tracer.wrap_constant(tracer.keep(Ref<>::borrow(PyTuple_GET_ITEM(fields.get(), i))).get()));
+      auto* tuple = as<TupleValue>(fields);
+      if (!tuple || tuple->type || int(tuple->items.size()) < positional) break_graph(BreakReason::ErrorWhileTracing, "too many positional patterns");
+      wanted.assign(tuple->items.begin(), tuple->items.begin() + positional);
     }
   }
   for (const V& name : tracer.sequence_items(names)) wanted.push_back(name);

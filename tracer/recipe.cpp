@@ -2,7 +2,7 @@
 //
 // Effects act on the containers themselves, below any Python code of their classes: the tracer has run (and logged)
 // what such code does. Contents that an effect replaces are kept until the last effect is done, because dropping them
-// can run finalizers, which must find a finished state.
+// can run finalizers, which must find a finished state (those that are seen beforehand keep the piece from running: drops.h).
 #include "tracer/recipe_run.h"
 
 #include "frame_hook/cpython/cpython.h"
@@ -11,8 +11,6 @@
 
 namespace fj {
 namespace {
-
-bool is_effect(RecipeOp op) { return op >= RecipeOp::SetItems; }
 
 std::vector<std::int64_t> evaluate(const Dims& dims, std::span<const std::int64_t> symbols) {
   std::vector<std::int64_t> values;

@@ -49,6 +49,8 @@ enum class RecipeOp : std::uint8_t {
   BumpVersion,    // tensor args[0], by `index`
 };
 
+inline bool is_effect(RecipeOp op) { return op >= RecipeOp::SetItems; }
+
 /// The class of C code a class is built on, whose tp_new makes its instances.
 PyTypeObject* builtin_base(PyTypeObject* type);
 
@@ -69,6 +71,7 @@ struct Recipe {
   int register_count = 0;
   std::vector<int> slots;          // register of each local and stack entry after the segment; -1: NULL
   std::vector<bool> keep;          // slot is unchanged: leave what is there
+  std::vector<int> let_go;         // slots whose objects the program let go of before the end
   int result = -1;                 // Return
 };
 

@@ -11,6 +11,7 @@
 #include <type_traits>
 
 #include "runtime/base/error.h"
+#include "tracer/drops.h"
 #include "tracer/host.h"
 #include "tracer/recipe_run.h"
 
@@ -67,6 +68,7 @@ std::string reason_text(std::uint32_t status, const std::string& host_failure) {
       {kFloatInvalid, "an invalid float operation, which NumPy reports"},
       {kHostFailed, "no memory for a result"},
       {kInterrupted, "the call was interrupted"},
+      {kDeviceFailed, "the device failed"},
   };
   for (auto [bit, meaning] : meanings)
     if (status & bit) return meaning;
@@ -137,10 +139,12 @@ SegmentStatus Segment::run(const FrameValues& values, const GuardBindings& bindi
 
   // A function that computes one array and returns it: no registers, no steps.
   bool plain = exit.kind == Exit::Kind::Return && recipe.steps.size() == 1 && recipe.steps[0].op == RecipeOp::Output;
+  for (int slot : recipe.let_go) plain = plain && std::size_t(slot) < values.slots.size() && ends_alone(values.slots[std::size_t(slot)]);
   std::optional<RecipeRun> run;
   if (!plain) {
     run.emplace(*this, values, bindings, symbols.span());
     if (!run->before_program()) return eager(update, "an object could not be made");
+    if (!run->drops_quietly()) return eager(update, "an object whose end runs Python code would be let go of");
   }
 
   Buffer<ArrayRef, 8> output_buffer(graph ? graph->outputs.size() : 0);
@@ -164,7 +168,7 @@ SegmentStatus Segment::run(const FrameValues& values, const GuardBindings& bindi
     call.outputs = output_buffer.span();
     call.trapped = collects ? collects & numpy_trapped_conditions() : 0;
     if (std::uint32_t status = program->run(call); status != kOk) {
-      const SegmentStatus failed = eager(update, reason_text(status, host.failure()));
+      const SegmentStatus failed = eager(update, call.error.empty() ? reason_text(status, host.failure()) : call.error);
       return host.mispredicted() ? SegmentStatus::Retrace : failed;
     }
     wrote = !graph->writes.empty();

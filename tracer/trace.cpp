@@ -8,6 +8,7 @@
 #include "graph_ir/pipeline.h"
 #include "runtime/base/error.h"
 #include "runtime/base/phase.h"
+#include "tracer/drops.h"
 #include "tracer/interpreter.h"
 #include "tracer/restart.h"
 
@@ -196,8 +197,24 @@ std::unique_ptr<Segment> trace_segment(const TraceRequest& request) {
 
 }  // namespace
 
-TraceResult trace(const TraceRequest& request) {
+namespace {
+
+/// Before the tracer holds references of its own.
+std::vector<bool> fragile_slots(const FrameValues& values) {
+  std::vector<bool> fragile;
+  for (PyObject* object : values.slots) {
+    const Drop drop{object, std::count(values.slots.begin(), values.slots.end(), object)};
+    fragile.push_back(object && (has_finalizer(object) || !drops_quietly({&drop, 1})));
+  }
+  return fragile;
+}
+
+}  // namespace
+
+TraceResult trace(const TraceRequest& given) {
   TraceResult result;
+  TraceRequest request = given;
+  request.fragile = fragile_slots(request.values);
   PyObject *type = nullptr, *value = nullptr, *traceback = nullptr;
   PyErr_Fetch(&type, &value, &traceback);
   try {

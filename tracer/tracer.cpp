@@ -36,6 +36,7 @@ V Tracer::list(std::vector<V> items) {
 
 V Tracer::wrap(PyObject* object, SourceRef source) { return impl_->wrap(object, source); }
 PyObject* Tracer::constant_object(const V& value) { return impl_->constant_object(value); }
+Ref<> Tracer::constant_object(V&& value) { return impl_->constant_object(std::move(value)); }
 bool Tracer::is_none(const V& value) { return impl_->is_none(value); }
 
 std::optional<std::int64_t> Tracer::constant_int(const V& value) {

@@ -40,6 +40,7 @@ struct TraceRequest {
   const FjCode* code = nullptr;
   int start_instruction = 0;
   FrameValues values;
+  std::vector<bool> fragile;                   // by slot: what lets go of its object runs Python code (drops.h)
   Generalisations generalise;
   bool many = false;                           // several pieces start here already, for other values
   int instruction_limit = 200000;
@@ -74,6 +75,7 @@ class Tracer {
   // ---- looking at values; each adds the guards it relies on and throws BreakGraph where it can't answer
   /// The real object if the value is a constant known exactly (guards value or identity); null if it is not one.
   PyObject* constant_object(const V& value);
+  Ref<> constant_object(V&& value);  // of a Value that may hold the only reference to it
   bool is_none(const V& value);
   std::optional<std::int64_t> constant_int(const V& value);    // bool and int; specialises a SymInt only if asked
   std::optional<SymDim> int_expression(const V& value);        // int or SymInt (not bool)

@@ -18,7 +18,7 @@ namespace {
 
 void note_stores(const std::vector<Statement>& body, const auto& note) {
   for (const Statement& statement : body) {
-    if (statement.kind == StatementKind::Store || statement.kind == StatementKind::Add) note(statement.buffer);
+    if (is_store(statement.kind)) note(statement.buffer);
     note_stores(statement.body, note);
   }
 }
@@ -143,7 +143,7 @@ void Emitter::emit_body(const std::vector<Statement>& body) {
       case StatementKind::Initialise: initialise(statement.accumulator, body); break;
       case StatementKind::Update: update(statement); break;
       case StatementKind::Store: store(statement); break;
-      case StatementKind::Add: add(statement); break;
+      case StatementKind::Add: case StatementKind::Put: put(statement); break;
     }
   }
 }
@@ -182,7 +182,7 @@ void Emitter::store(const Statement& statement) {
   annotate(b.CreateMaskedScatter(memory, addresses, align, mask), statement.buffer);
 }
 
-void Emitter::add(const Statement& statement) {
+void Emitter::put(const Statement& statement) {
   auto& context = module_.getContext();
   const DType dtype = program_.buffers[statement.buffer].dtype;
   ops_.lanes = 1;
@@ -195,14 +195,17 @@ void Emitter::add(const Statement& statement) {
   b.SetInsertPoint(then);
   llvm::Type* type = storage(statement.buffer);
   const llvm::Align align = alignment(statement.buffer);
-  Val old{b.CreateAlignedLoad(type, address, align)};
   Value* imaginary = is_complex(dtype) ? b.CreateConstGEP1_32(type, address, 1) : nullptr;
-  if (imaginary) old.imaginary = b.CreateAlignedLoad(type, imaginary, align);
-  old.real = ops_.from_memory(dtype, old.real);
-  const Val args[] = {old, value};
-  const Val sum = ops_.apply(Op::add, dtype, dtype, args);
-  b.CreateAlignedStore(ops_.to_memory(dtype, sum.real), address, align);
-  if (imaginary) b.CreateAlignedStore(sum.imaginary, imaginary, align);
+  Val result = value;
+  if (statement.kind == StatementKind::Add) {
+    Val old{b.CreateAlignedLoad(type, address, align)};
+    if (imaginary) old.imaginary = b.CreateAlignedLoad(type, imaginary, align);
+    old.real = ops_.from_memory(dtype, old.real);
+    const Val args[] = {old, value};
+    result = ops_.apply(Op::add, dtype, dtype, args);
+  }
+  b.CreateAlignedStore(ops_.to_memory(dtype, result.real), address, align);
+  if (imaginary) b.CreateAlignedStore(result.imaginary, imaginary, align);
   b.CreateBr(after);
   b.SetInsertPoint(after);
 }

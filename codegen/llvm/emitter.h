@@ -196,7 +196,7 @@ class Emitter {
   void emit_body(const std::vector<Statement>& body);
   Val stored_value(const Statement& statement);
   void store(const Statement& statement);
-  void add(const Statement& statement);
+  void put(const Statement& statement);
 
   // ---- loops
 

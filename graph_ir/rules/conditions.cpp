@@ -36,6 +36,7 @@ bool may_raise_condition(const Graph& graph, const Node& node) {
     case Lowering::Constant: case Lowering::Index: case Lowering::IndexMap: case Lowering::Gather: case Lowering::Extern: return false;
     default: break;
   }
+  if (node.op == Op::scatter) return false;
   const DType operand = graph.type(node.operands[0]).dtype;
   if (node.op == Op::floor_div && is_signed_integer(operand)) return true;  // the lowest by -1 overflows
   if (node.op == Op::cast) return cast_may_raise(operand, graph.type(node.results[0]).dtype);

@@ -423,34 +423,49 @@ void ProdGrad(Derivation& d) {
 
 void GatherGrad(Derivation& d) {
   const auto axis = d.attrs.get<std::int64_t>("axis");
-  d.give(0, d.add(Op::scatter_add, {d.zeros(d.type(d.operands[0])), d.operands[1], d.cotangent}, with("axis", axis)));
+  std::vector<ValueId> operands{d.zeros(d.type(d.operands[0])), d.cotangent};
+  operands.insert(operands.end(), d.operands.begin() + 1, d.operands.end());
+  d.give(0, d.add(Op::scatter_add, std::move(operands), with("axis", axis)));
 }
+
+namespace {
+
+ValueId picked(Derivation& d, ValueId from) {
+  std::vector<ValueId> operands{from};
+  operands.insert(operands.end(), d.operands.begin() + 2, d.operands.end());
+  return d.add(Op::gather, std::move(operands), with("axis", d.attrs.get<std::int64_t>("axis")));
+}
+
+}  // namespace
 
 void ScatterAddGrad(Derivation& d) {
   if (d.wanted[0]) d.give(0, d.cotangent);
-  if (d.wanted[2]) d.give(2, d.add(Op::gather, {d.cotangent, d.operands[1]}, with("axis", d.attrs.get<std::int64_t>("axis"))));
+  if (d.wanted[1]) d.give(1, picked(d, d.cotangent));
 }
 
-/// As one scatter into the flattened array: the index of an element is made of its own position and, along the axis, the data.
+/// Of repeated indices the last update has the gradient: whose number lies there once all are scattered.
+void ScatterGrad(Derivation& d) {
+  const Attrs at = with("axis", d.attrs.get<std::int64_t>("axis"));
+  auto scattered = [&](ValueId base, ValueId updates) {
+    std::vector<ValueId> operands{base, updates};
+    operands.insert(operands.end(), d.operands.begin() + 2, d.operands.end());
+    return d.add(Op::scatter, std::move(operands), at);
+  };
+  if (d.wanted[0]) d.give(0, scattered(d.cotangent, d.zeros(d.type(d.operands[1]))));
+  if (!d.wanted[1]) return;
+  const Type type = d.type(d.operands[1]);
+  const ValueId number = d.reshape(d.iota({product(type.shape)}, 0), type.shape);
+  const ValueId last = picked(d, scattered(d.zeros({DType::I64, d.shape(d.operands[0])}), number));
+  d.give(1, d.where(d.add(Op::eq, {last, number}), picked(d, d.cotangent), d.zeros(type)));
+}
+
+/// One scatter with an index for each axis: that of an element is its own position and, along the axis, the data.
 void TakeAlongGrad(Derivation& d) {
   const auto axis = d.attrs.get<std::int64_t>("axis");
   const Dims shape = d.shape(d.operands[0]), picked = d.shape(d.operands[1]);
-  const DType dtype = d.type(d.cotangent).dtype;
-  const Dims strides = contiguous_strides(shape);
-  auto size = [&](const SymDim& value) {
-    const ValueId one = value.constant() ? d.add(Op::constant, {}, with("value", Attr(Scalar(*value.constant())), "to", DType::I64))
-                                         : d.add(Op::dim, {}, with("value", value));
-    return d.broadcast(one, {}, picked);
-  };
-  ValueId index = d.operands[1];
-  index = d.where(d.compare(Op::lt, index, 0), d.sum(index, size(shape[std::size_t(axis)])), index);
-  ValueId flat = d.mul(index, size(strides[std::size_t(axis)]));
-  for (std::int64_t i = 0; i < std::int64_t(shape.size()); ++i)
-    if (i != axis) flat = d.sum(flat, d.mul(d.iota(picked, i), size(strides[std::size_t(i)])));
-  const ValueId empty = d.zeros({dtype, {product(shape)}});
-  const ValueId added = d.add(Op::scatter_add, {empty, d.reshape(flat, {product(picked)}), d.reshape(d.cotangent, {product(picked)})},
-                              with("axis", std::int64_t(0)));
-  d.give(0, d.reshape(added, shape));
+  std::vector<ValueId> operands{d.zeros(d.type(d.operands[0])), d.cotangent};
+  for (std::int64_t i = 0; i < std::int64_t(shape.size()); ++i) operands.push_back(i == axis ? d.operands[1] : d.iota(picked, i));
+  d.give(0, d.add(Op::scatter_add, std::move(operands), with("axis", std::int64_t(0))));
 }
 
 void MatmulGrad(Derivation& d) {

@@ -67,6 +67,19 @@ Dims Same(const Operation& o) {
   return o.operands[0].shape;
 }
 
+/// What operands from `first` on, which are indices of one shape, pick from operand 0.
+Dims picked(const Operation& o, std::size_t first) {
+  const Dims& from = o.operands[0].shape;
+  const std::size_t axis = axis_of(o, from.size()), count = o.operands.size() - first;
+  if (count == 0) throw Violation{"takes at least one operand of indices"};
+  if (axis + count > from.size()) throw Violation{"has more indices than the operand has axes from " + std::to_string(axis) + " on"};
+  for (std::size_t i = first + 1; i < o.operands.size(); ++i) expect_shape(i, o.operands[i].shape, o.operands[first].shape);
+  Dims shape(from.begin(), from.begin() + long(axis));
+  shape.insert(shape.end(), o.operands[first].shape.begin(), o.operands[first].shape.end());
+  shape.insert(shape.end(), from.begin() + long(axis + count), from.end());
+  return shape;
+}
+
 /// The first operand's shape; the others are checked by what they mean.
 Dims Same0(const Operation& o) {
   const Dims& base = o.operands[0].shape;
@@ -75,12 +88,8 @@ Dims Same0(const Operation& o) {
     expect_count("steps", o.attrs.get<Integers>("steps").size(), base.size());
     if (o.operands[1].shape.size() != base.size())
       throw Violation{"operand 1 has rank " + std::to_string(o.operands[1].shape.size()) + ", expected " + std::to_string(base.size())};
-  } else {  // scatter_add
-    const std::size_t axis = axis_of(o, base.size());
-    Dims expected(base.begin(), base.begin() + long(axis));
-    expected.insert(expected.end(), o.operands[1].shape.begin(), o.operands[1].shape.end());
-    expected.insert(expected.end(), base.begin() + long(axis) + 1, base.end());
-    expect_shape(2, o.operands[2].shape, expected);
+  } else {  // scatter, scatter_add
+    expect_shape(1, o.operands[1].shape, picked(o, 2));
   }
   return base;
 }
@@ -159,14 +168,7 @@ Dims DropAxis(const Operation& o) {
   return shape;
 }
 
-Dims Gather(const Operation& o) {
-  const Dims& from = o.operands[0].shape;
-  const std::size_t axis = axis_of(o, from.size());
-  Dims shape(from.begin(), from.begin() + long(axis));
-  shape.insert(shape.end(), o.operands[1].shape.begin(), o.operands[1].shape.end());
-  shape.insert(shape.end(), from.begin() + long(axis) + 1, from.end());
-  return shape;
-}
+Dims Gather(const Operation& o) { return picked(o, 1); }
 
 Dims Along(const Operation& o) {
   Dims expected = o.operands[0].shape;

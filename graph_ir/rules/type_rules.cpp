@@ -1,4 +1,6 @@
 // Result dtypes. Operands of one operation agree; `where` has its condition, indices are i64.
+#include <algorithm>
+
 #include "graph_ir/ops.h"
 #include "graph_ir/rules/rules.h"
 
@@ -21,7 +23,8 @@ void expect_category(const Operation& o, bool allowed, const char* what) {
 DType Same(const Operation& o) {
   const DType dtype = o.operands.empty() ? DType::F32 : o.operands[0].dtype;
   for (std::size_t i = 0; i < o.operands.size(); ++i) {
-    const bool index = row(o.op).operands.size() > i && row(o.op).operands[i] == "indices";
+    const auto& names = row(o.op).operands;
+    const bool index = names[std::min(i, names.size() - 1)] == "indices";
     expect(i, o.operands[i].dtype, index ? DType::I64 : dtype);
   }
   return dtype;

@@ -15,6 +15,7 @@ enum KernelStatus : std::uint32_t {
   kFloatInvalid = 32,
   kHostFailed = 64,      // allocation or extern call failed
   kInterrupted = 128,
+  kDeviceFailed = 256,   // the device or its driver: Call::error says what
 };
 
 }  // namespace fj

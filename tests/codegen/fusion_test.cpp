@@ -132,7 +132,7 @@ graph @f(%x: f32[20, 30], %i: i64[5]) {
   %3 = cumsum %x {axis = 0} : f32[20, 30]
   %4 = gather %x, %i {axis = 0} : f32[5, 30]
   %5 = gather %x, %i {axis = 1} : f32[20, 5]
-  %6 = scatter_add %x, %i, %4 {axis = 0} : f32[20, 30]
+  %6 = scatter_add %x, %4, %i {axis = 0} : f32[20, 30]
   %7 = argmax %x {axis = 1} : i64[20]
   %8 = argmin %x {axis = 0} : i64[30]
   return %1, %2, %3, %4, %5, %6, %7, %8

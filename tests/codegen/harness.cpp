@@ -69,6 +69,8 @@ bool MallocHost::call_extern(std::int64_t, std::span<const ArrayRef> operands, s
   return true;
 }
 
+void* MallocHost::stream(int device) { return reinterpret_cast<void*>(std::intptr_t(0x700 + device)); }
+
 void MallocHost::retain(void* object) { ++static_cast<Block*>(object)->references; }
 
 void MallocHost::release(void* object) {
@@ -104,7 +106,11 @@ DenseArray sample(DType dtype, std::vector<std::int64_t> shape, std::uint64_t se
 
 Outcome run_llvm(const Graph& graph, const std::vector<DenseArray>& inputs, std::vector<std::int64_t> symbols,
                  const CompileOptions& options, std::uint32_t trapped) {
-  const auto program = compile_llvm(graph, options);
+  return run_program(*compile_llvm(graph, options), graph, inputs, std::move(symbols), trapped);
+}
+
+Outcome run_program(const Program& program, const Graph& graph, const std::vector<DenseArray>& inputs, std::vector<std::int64_t> symbols,
+                    std::uint32_t trapped) {
   symbols.resize(graph.symbols.size());
   std::vector<std::vector<std::byte>> memory;
   std::vector<ArrayRef> arrays;
@@ -141,8 +147,9 @@ Outcome run_llvm(const Graph& graph, const std::vector<DenseArray>& inputs, std:
   call.outputs = outputs;
   call.trapped = trapped;
   Outcome outcome;
-  outcome.status = program->run(call);
-  outcome.kernels = program->kernel_count();
+  outcome.status = program.run(call);
+  outcome.error = call.error;
+  outcome.kernels = program.kernel_count();
   auto gather = [&](void* data, ValueId value, const std::vector<std::int64_t>& strides) {
     DenseArray array(graph.type(value).dtype, evaluate(graph.type(value).shape, symbols));
     const std::size_t bytes = size_in_bytes(array.dtype);

@@ -18,6 +18,7 @@ class MallocHost : public Host {
   ArrayRef allocate(int output, DType dtype, std::span<const std::int64_t> shape, std::span<const std::int64_t> strides) override;
   bool call_extern(std::int64_t handle, std::span<const ArrayRef> operands, std::span<const std::int64_t> symbols,
                    std::span<ArrayRef> results) override;
+  void* stream(int device) override;
   void retain(void* object) override;
   void release(void* object) override;
   int alive = 0;
@@ -34,7 +35,12 @@ struct Outcome {
   std::uint32_t status = 0;
   std::vector<DenseArray> results;  // outputs, then values of writes as found in the inputs
   int kernels = 0;
+  std::string error = {};  // of a device
 };
+
+/// Runs a program made of `graph` on inputs that are laid out as the graph says.
+Outcome run_program(const Program& program, const Graph& graph, const std::vector<DenseArray>& inputs, std::vector<std::int64_t> symbols,
+                    std::uint32_t trapped = 0);
 
 /// Compiles and runs; `trapped` conditions make the run fail. Inputs are laid out as the graph says.
 Outcome run_llvm(const Graph& graph, const std::vector<DenseArray>& inputs, std::vector<std::int64_t> symbols,

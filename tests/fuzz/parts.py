@@ -85,6 +85,25 @@ b 1 lib.count_nonzero({e})
 b 3 {a}[{ix}]
 b 1 {a}[{ix}][{ix}]
 b 2 {a}[{m}]
+n 2 {a}[np.array([0, -1, 0])]
+n 2 {a}[..., np.array([0, -1])]
+n 1 {a}[np.array([0, -1]), np.array([[0], [1]])]
+n 1 {a}[0, ..., np.array([-1, 0])]
+n 1 {a}[np.array([1, 0]), None, {ix}]
+n 1 {a}[np.ix_([0, -1], [1, 0])]
+n 1 {a}[{a}.argmax()]
+n 1 {a}[np.argsort({a}[..., 0], kind="stable")]
+n 1 np.take({a}, np.array([[0, 2], [-1, 0]]), axis={ax}, mode="wrap")
+n 1 np.take_along_axis({a}, np.argmax({a}, axis=0)[None], 0)
+t 2 {a}[lib.tensor([0, -1, 0])]
+t 2 {a}[..., lib.tensor([0, -1])]
+t 1 {a}[lib.tensor([0, -1]), lib.tensor([[0], [1]])]
+t 1 {a}[lib.tensor([0, -1]), ..., lib.tensor([1, 0])]
+n 1 {a} * np.float32({n})
+n 1 np.float64({e}.sum()) + {a}
+n 1 {a} + np.int64({i})
+n 1 np.float32({i}) / 3 * {a}
+n 1 np.int32({a})
 b 1 {a}[[0, -1]]
 b 1 {a}[{ix}].sum()
 b 1 {a}[{i}]
@@ -427,6 +446,14 @@ b 2 {a}[{ix}] += {n}
 b 2 {a}[{ix}] *= {e}
 b 2 {a}[{ix}] = {a}[{ix}]
 b 2 {a}[{m}] = {n}
+n 2 {a}[np.array([0, 0, -1])] = {n}
+n 2 {a}[np.array([0, -1, 0])] += {e}
+n 1 {a}[..., np.array([0, -1, 0])] = {e}
+n 1 {a}[np.array([0, -1]), np.array([[0], [1]])] *= {n}
+n 1 {a}[{a}.argmax()] = {n}
+n 1 np.add.at({a}, np.array([0, 0, -1]), {n})
+n 1 np.put_along_axis({a}, np.argmax({a}, axis=0)[None], {n}, 0)
+b 1 for {fresh} in range(4): {a}[{fresh}:{fresh} + 2] += {n}
 b 1 {a}[{m}] += {n}
 b 1 {a}[{m}] *= {a}[{m}]
 b 1 {a}[[0, -1]] = {n}

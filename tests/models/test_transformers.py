@@ -5,6 +5,8 @@ mamba's associative scan, which the model uses where it is compiled only, calls 
 `requires_grad` of a tensor it has just made, which only torch can do.
 """
 import copy
+import gc
+import inspect
 
 import pytest
 
@@ -100,6 +102,16 @@ BREAKS = {("mamba_scan", False): 2, ("wav2vec2", True): 1}
 TRAINED = [family for family in FAMILIES if family != "mamba_scan"]
 
 
+@pytest.fixture(autouse=True)
+def untagged_modules(monkeypatch):
+    """torch.compile, once it ran in a process, notes each module that is made in dictionaries of weak references: breaks of its own."""
+    for name in ("__init__", "__setstate__"):
+        patched = getattr(torch.nn.Module, name)
+        original = inspect.getclosurevars(patched).nonlocals.get(name.strip("_"))
+        if original:
+            monkeypatch.setattr(torch.nn.Module, name, original)
+
+
 def tensors(value, path=""):
     if isinstance(value, torch.Tensor):
         yield path, value
@@ -135,7 +147,45 @@ def test_family(family, training):
                 torch.testing.assert_close(o, e, rtol=1e-4, atol=1e-4, msg=lambda m: f"{path}: {m}")
     info, report = framejit.cache_info(), framejit.explain(compiled).so_far()
     assert info["internal_errors"] == 0 and info["eager_replays"] == 0 and report.graphs, report
-    # Where torch.compile ran in this process, it notes each module that is made.
-    breaks = [b for b in report.breaks if "_dynamo" not in b.file]
-    assert len(breaks) <= BREAKS.get((family, training), 0), report
-    assert breaks or len(report.graphs) == 1, report
+    assert len(report.breaks) <= BREAKS.get((family, training), 0), report
+    assert report.breaks or len(report.graphs) == 1, report
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_module_made_in_forward_that_torch_compile_notes_goes_where_eager_lets_it_go(monkeypatch):
+    """Its weak reference has a callback in Python: two breaks, one where it is made and one where it goes."""
+    from torch._dynamo.mutation_guard import GenerationTracker, install_generation_tagging_init
+
+    class Slices(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = torch.nn.ModuleList(torch.nn.Linear(3, 3) for _ in range(3))
+
+        def forward(self, x, noted):
+            for layer in self.layers[:2]:
+                x = layer(x)
+                noted.append(noted_modules())
+            layers = self.layers[1:]
+            noted.append(noted_modules())
+            x = x + 1
+            del layers
+            noted.append(noted_modules())
+            return x * 2
+
+    def noted_modules():
+        return len(GenerationTracker.generation_values.refs)
+
+    module, x = Slices(), torch.ones(2, 3)
+    compiled = framejit.compile(module)
+    monkeypatch.setattr(torch.nn.Module, "___needs_generation_tag_patch", True, raising=False)
+    for name in ("__init__", "__setstate__"):
+        monkeypatch.setattr(torch.nn.Module, name, getattr(torch.nn.Module, name))
+    install_generation_tagging_init()
+    gc.collect()
+    with torch.no_grad():
+        for _ in range(3):
+            before = noted_modules()
+            expected, ours = [], []
+            torch.testing.assert_close(compiled(x, ours), module(x, expected))
+            assert ours == expected == [before, before, before + 1, before]
+    assert framejit.cache_info()["internal_errors"] == 0 and len(framejit.explain(compiled).so_far().breaks) <= 6

@@ -29,6 +29,8 @@ SHAPES = {
     "roll_flat": lambda x: np.roll(x, 7),
     "pad": lambda x: np.pad(x, ((1, 0), (0, 2), (1, 1)), constant_values=3),
     "diff": lambda x: np.diff(x, n=2, axis=1),
+    "diff_prepend": lambda x: np.diff(x, axis=0, prepend=0.5),
+    "diff_prepend_append": lambda x: np.diff(x, n=2, prepend=1, append=x[..., :2]),
     "triu": lambda x: np.triu(x, 1),
     "tril": lambda x: np.tril(x, -1),
     "where": lambda x: np.where(x > 0, x, 0),

@@ -301,26 +301,28 @@ def test_effects_happen_in_order_around_a_break():
     assert seen == [["a"], ["a", "b"]] * 2
 
 
-def test_finalizers_see_finished_state():
-    state = {"n": 0}
-    seen = []
+def test_finalizers_see_the_state_eager_shows_them():
+    def seen(wrap):
+        state = {"n": 0}
+        seen = []
 
-    class Dies:
-        def __del__(self):
-            seen.append(dict(state))
+        class Dies:
+            def __del__(self):
+                seen.append(dict(state))
 
-    def make():
-        holder = [Dies()]
+        holder = [Dies(), Dies()]
 
         def f(x):
+            state["n"] += 1
             holder[0] = None
+            state["n"] += 1
+            holder.pop()
             state["n"] += 1
             return x * state["n"]
 
-        return f
+        return wrap(f)(np.ones(1)).tolist(), seen
 
-    framejit.compile(make())(np.ones(1))
-    assert len(seen) == 1
+    assert seen(framejit.compile) == seen(lambda f: f) == ([3.0], [{"n": 1}, {"n": 2}])
 
 
 def test_default_arguments_that_are_changed():

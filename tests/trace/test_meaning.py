@@ -225,6 +225,13 @@ def f(x):
     "max_of_several_has_no_default": one("try: return x + max(1, 2, default=3)\nexcept TypeError as e: return x, str(e)"),
 }
 
+IDENTITY |= {
+    "ints_that_have_become_symbols": ("FOUR = 4\ndef f(x, a, b): return x * a, a is b, a is FOUR, a is not FOUR, x.shape[0] is FOUR, a is True\n",
+                                      [f"ARGS = [make(({n},)), {a}, {b}]" for n, a, b in [(3, 3, 4), (5, 4, 4), (4, 5, 5), (4, 4, 3), (2, 7, 9)]]),
+    "a_slice_of_a_class": ("class C: s = slice([], 1)\ns = C.s\ndef f(x, t): return x + 1, C.s is s, C.s is t, C().s is s\n", ["ARGS = [make((3,)), s]", "ARGS = [make((3,)), slice([], 1)]"]),
+    "a_nan_is_itself": ("import math\nn = math.nan\ndef f(x): return x + 1, n in [math.nan], (n,) == (math.nan,), [n].index(math.nan), {1: n} == {1: math.nan}, n in [-n], [n].count(math.nan)\n", (X,) * 2),
+}
+
 EXCEPTIONS = {
     "contexts_form_no_ring": one("""\
 try: raise ValueError('a')
@@ -235,7 +242,173 @@ except ValueError as a:
         except ValueError as c: return x + (c.__context__ is b) + 2 * (b.__context__ is None) + 4 * (b.__context__ is a)"""),
 }
 
-ROWS = {**ITERATION, **IDENTITY, **ALIASES, **CHANGES, **CLASSES, **EXCEPTIONS}
+# What C code makes of an object of a class derived from a builtin type: it takes the part that the object is, or asks the object.
+ARRAY = "ARGS = [make((3,))]"
+DERIVED = {
+    "a_list_grows_by_what_iterating_gives": ("""\
+import collections
+class L(list):
+    def __iter__(self): return iter([7])
+class T(tuple):
+    def __iter__(self): return iter([8])
+class D(dict):
+    def __iter__(self): return iter([9])
+def f(x):
+    made = []
+    for other in (L([1]), T([1]), D(a=1)):
+        m, q = [0], collections.deque([0])
+        m += other
+        q += other
+        made += [m, q]
+    return x + 1, made, [0] + L([1]), (0,) + T([1])
+""", (X,) * 2),
+    "a_dict_is_copied_by_what_its_class_says": ("""\
+class Own(dict):
+    def __iter__(self): return iter(())
+    def keys(self): return ['b']
+    def __getitem__(self, key): return key * 2
+class Keys(dict):
+    def keys(self): return ['b']
+def f(x, own, keys):
+    made = []
+    for d in (own, keys, Own(a=1), Keys(a=1), Own()):
+        e = {'c': 1}
+        e |= d
+        made += [d.copy(), d | {'z': 1}, {'z': 1} | d, e, {**d}, dict(d)]
+    return x + 1, made
+""", ["ARGS = [make((3,)), Own(a=1), Keys(a=1)]"] * 2),
+    "copies_of_ordered_dicts_and_defaultdicts_are_of_the_class": ("""\
+import collections
+class O(collections.OrderedDict): pass
+class D(collections.defaultdict): pass
+def f(x, o, d): return x + 1, o.copy(), o | {}, d.copy(), d | {}, O(a=1) | O(b=2), D(int, a=1) | {}, repr(o), repr(d)
+""", ["ARGS = [make((3,)), O(a=1), D(int, b=1)]"] * 2),
+    "a_set_holds_what_it_holds": ("""\
+class S(set):
+    def __iter__(self): return iter([7])
+class F(frozenset):
+    def __iter__(self): return iter([7])
+def f(x, s, t): return x + 1, 1 in s, 7 in s, 1 in t, {2} | s, {1, 2} - t, s == {1}, {1: 0}.keys() & s, {1: 0}.keys() == s, list(s), len(t)
+""", ["ARGS = [make((3,)), S([1]), F([1])]"] * 2),
+    "reversed_asks_for_the_length_and_for_each_item": ("""\
+class Item(tuple):
+    def __getitem__(self, k): return 'x'
+class Short(tuple):
+    def __len__(self): return 1
+class Long(tuple):
+    def __len__(self): return 4
+class L(list):
+    def __getitem__(self, k): return 'x'
+    def __len__(self): return 1
+class Refused:
+    __reversed__ = None
+    def __len__(self): return 2
+    def __getitem__(self, k): return k
+class Ends:
+    def __len__(self): return 3
+    def __getitem__(self, k):
+        if k == 1: raise IndexError
+        return k
+def f(x, *given):
+    made = []
+    for s in (*given, Item((1, 2)), Short((1, 2)), Long((1, 2)), L([1, 2, 3]), Refused(), Ends()):
+        try:
+            it = reversed(s)
+            made.append((list(it), list(it)))
+        except TypeError as e:
+            made.append(str(e))
+    return x + 1, made
+""", ["ARGS = [make((3,)), Item((1, 2)), Short((1, 2)), Long((1, 2)), L([1, 2, 3]), Refused(), Ends()]"] * 2),
+    "a_method_that_is_none_is_refused": ("""\
+class A:
+    __iter__ = __contains__ = __bool__ = None
+    def __getitem__(self, i): return [1, 2][i]
+    def __len__(self): return 2
+def attempt(do, *given):
+    try: return do(*given)
+    except TypeError as e: return str(e)
+def f(x, a):
+    return x + 1, [attempt(do, b) for b in (a, A()) for do in (list, bool, lambda b: 1 in b)]
+""", ["ARGS = [make((3,)), A()]"] * 2),
+    "a_named_tuple_with_methods_of_its_own": ("""\
+import typing
+class P(typing.NamedTuple):
+    a: int
+    b: int
+    def __radd__(self, other): return 'radd'
+    def __rmul__(self, other): return 'rmul'
+    def __reversed__(self): return iter('reversed')
+class Q(typing.NamedTuple):
+    a: int
+    b: int
+    __match_args__ = ('b', 'a')
+class R(Q):
+    __slots__ = ()
+    a = property(lambda self: 'property')
+def f(x, p, q, r): return x + 1, (1,) + p, (1,) + P(1, 2), 2 * p, list(reversed(p)), q.a, Q(1, 2).b, r.a, R(1, 2).a, R(1, 2).b
+""", ["ARGS = [make((3,)), P(1, 2), Q(1, 2), R(1, 2)]"] * 2),
+    "a_mapping_pattern_asks_get": ("""\
+class D(dict):
+    def get(self, key, default=None): return 'got'
+class M(dict):
+    def __missing__(self, key): return 'missing'
+def f(x, d, m):
+    made = []
+    for s in (d, m, {'a': 5}, {}):
+        match s:
+            case {'a': found}: made.append(found)
+            case _: made.append('no')
+    return x + 1, made
+""", ["ARGS = [make((3,)), D(), M()]", "ARGS = [make((3,)), D(a=1), M(a=1)]"]),
+    "class_pattern_asks_the_metaclass": ("""\
+class Meta(type):
+    def __getattr__(cls, name):
+        if name == '__match_args__': return ('b',)
+        raise AttributeError(name)
+class A(metaclass=Meta):
+    b = 3
+def f(x, a):
+    match a:
+        case A(found): return x + found
+""", ["ARGS = [make((3,)), A()]"] * 2),
+    "dir_goes_by_object_and_class": ("""\
+class Meta(type):
+    def __dir__(cls): return ['wrong']
+class A(metaclass=Meta):
+    field = 1
+class B:
+    @property
+    def __class__(self): return A
+def f(x, a, b): return x + 1, 'field' in dir(a), 'wrong' in dir(a), 'field' in dir(b), dir(A())
+""", ["ARGS = [make((3,)), A(), B()]"] * 2),
+    "a_class_is_shown_by_the_name_it_has": ("""\
+class A: pass
+def f(x): return x + 1, f"{A}", str(A), [repr(A), f"{[A]}"]
+""", [X, "A.__qualname__ = 'Other'; " + X, "A.__module__ = 'there'; " + X]),
+}
+
+CACHES = {
+    "a_cached_function_runs_after_what_was_written": ("""\
+import functools
+class O: v = 5
+o = O()
+@functools.lru_cache
+def h(k): return o.v
+@functools.lru_cache
+def g(k): return float(a[0])
+def f(x):
+    o.v = 77
+    return x + h(3)
+def f2(x):
+    a[0] = 77
+    return x + g(3)
+a = make((3,))
+both = f, f2
+def f(x): return [each(x) for each in both]
+""", ["o.v = 5; a[0] = 5; h.cache_clear(); g.cache_clear(); h(3); g(3); " + X, "h.cache_clear(); g.cache_clear(); o.v = 5; a[0] = 5; " + X] * 2),
+}
+
+ROWS = {**ITERATION, **IDENTITY, **ALIASES, **CHANGES, **CLASSES, **EXCEPTIONS, **DERIVED, **CACHES}
 
 
 @pytest.mark.parametrize("name", ROWS)

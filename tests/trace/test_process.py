@@ -47,6 +47,83 @@ def test_a_forked_child_runs_and_compiles(parent_first):
     assert "done" in done.stdout
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_forks_while_threads_compile_and_run():
+    """The background compiles optimised code and two threads run kernels at the moment of each fork."""
+    done = run("""
+        import os, threading, warnings
+        import numpy as np
+        import framejit
+
+        warnings.simplefilter("ignore")  # Python's warning that a process with threads forks
+        x = np.random.default_rng(0).random((300, 200))
+        functions = [framejit.compile(eval(f"lambda x: np.sqrt(x * {i} + 1).sum(0) + np.tanh(x[0]) * {i}")) for i in range(1, 25)]
+        stop = threading.Event()
+
+        def work():
+            while not stop.is_set():
+                for function in functions:
+                    function(x)
+
+        def right(function):
+            return np.allclose(function(x), function.__wrapped__(x))
+
+        threads = [threading.Thread(target=work) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        busy, children = 0, 0
+        while children < 12 or busy == 0 and children < 200:
+            busy = max(busy, framejit.cache_info()["background_jobs"])
+            child = os.fork()
+            if child == 0:
+                new = framejit.compile(lambda x: np.cos(x) * 2 + children)
+                good = all(map(right, [functions[children % 24], functions[(children + 7) % 24], new, new, new]))
+                os._exit(0 if good and framejit.cache_info()["internal_errors"] == 0 else 1)
+            assert os.waitpid(child, 0)[1] == 0
+            children += 1
+        stop.set()
+        for thread in threads:
+            thread.join()
+        print("busy" if busy else "idle")
+    """)
+    assert "busy" in done.stdout, "no job was in the background at any fork"
+
+
+def test_an_import_in_compiled_code_loads_what_is_not_loaded():
+    """`import a.b` and `from a import b` while a is loaded and b is not."""
+    run("""
+        import pathlib, sys, tempfile
+        import numpy as np
+        import framejit
+
+        folder = pathlib.Path(tempfile.mkdtemp())
+        for package in ("one", "two", "three"):
+            (folder / package).mkdir()
+            (folder / package / "__init__.py").write_text("")
+            (folder / package / "leaf.py").write_text("value = 3")
+        sys.path.insert(0, str(folder))
+        import one, two, three
+
+        def dotted(x):
+            import one.leaf
+            return x * one.leaf.value
+
+        def renamed(x):
+            import two.leaf as leaf
+            return x * leaf.value
+
+        def of_a_package(x):
+            from three import leaf
+            return x * leaf.value
+
+        for function in (dotted, renamed, of_a_package):
+            compiled = framejit.compile(function)
+            for _ in range(3):
+                np.testing.assert_array_equal(compiled(np.ones(2)), [3, 3])
+        assert framejit.cache_info()["internal_errors"] == 0
+    """)
+
+
 PROGRAM = """
     import numpy as np
     import framejit

@@ -166,3 +166,24 @@ def test_a_weakref_whose_object_dies_meanwhile():
             box = [Held(1.0)]
             results.append(run(X, box, weakref.ref(box[0])))
         assert_same(*results)
+
+
+def test_an_abstract_class_is_asked_again_after_any_registration():
+    import abc
+
+    class A(abc.ABC):
+        pass
+
+    kinds = [type(f"Kind{i}", (), {}) for i in range(5)]
+
+    class Subject:
+        pass
+
+    def f(x, s):
+        return x + (1 if isinstance(s, A) else 2)
+
+    compiled = framejit.compile(f)
+    for kind in (*kinds, Subject, None):
+        assert_same(compiled(X, Subject()), f(X, Subject()))
+        if kind:
+            A.register(kind)

@@ -1,4 +1,4 @@
-/// Indexing: keys are parsed once into items; basic items become view steps, an integer array a gather.
+/// Indexing: keys are parsed once into items; basic items become view steps, integer arrays a gather or a scatter.
 ///
 /// Axes are walked from the first: `axis` counts axes of the view made so far (a slice or None keeps its place, an
 /// integer removes one), so each item is one step on the view of the items before it.
@@ -157,37 +157,171 @@ Array apply_basic(Tracer& tracer, const Array& x, const std::vector<Index::Item>
   return view == x ? view_alias(tracer, x) : view;
 }
 
-/// Where the integer array or mask stands: the items with it replaced by a full slice, and the axis of that view.
-struct Fancy {
-  std::vector<Index::Item> basic;
-  std::int64_t axis = 0;      // in the view
-  Array key;
-  bool mask = false;
+bool is_array(const Index::Item& item) { return item.kind == Kind::IntegerArray || item.kind == Kind::Mask; }
+
+/// An index with arrays taken apart: the view its other items give, and what the arrays pick from it.
+struct Advanced {
+  Array base;
+  std::vector<Array> keys;   // of integers
+  Axes axes;                 // of `base`, for each key; increasing
+  Array mask;
+  std::int64_t mask_axis = 0;
+  bool plain = true;         // `base` is the array itself
+  bool first = false;        // the dimensions of the keys come first in the result, not where the keys stand
 };
 
-Fancy take_fancy(Tracer& tracer, const Index& index, int rank) {
-  Fancy fancy;
+/// NumPy's rule: the arrays' dimensions stand where the arrays do, unless something stands between two of them. An integer beside an
+/// array is one of them.
+bool separated(const Index& index) {
+  bool seen = false, left = false;
+  for (const auto& item : index.items) {
+    const bool advanced = is_array(item) || item.kind == Kind::Integer;
+    if (advanced && left) return true;
+    seen = seen || advanced;
+    left = seen && !advanced;
+  }
+  return false;
+}
+
+Advanced take_advanced(Tracer& tracer, const Array& x, const Index& index) {
+  Advanced result;
+  std::vector<Index::Item> basic;
   std::int64_t axis = 0;
-  bool scalar = false;
-  for (auto& item : complete(index, rank)) {
-    if (item.kind == Kind::IntegerArray || item.kind == Kind::Mask) {
-      if (fancy.key) unsupported("indexing by several arrays");
-      fancy.key = array_of(item.array);
-      fancy.mask = item.kind == Kind::Mask;
-      fancy.axis = axis;
-      const int covered = fancy.mask ? fancy.key->rank() : 1;
-      for (int i = 0; i < covered; ++i) fancy.basic.push_back({Kind::Slice, 0, nullptr, nullptr, nullptr, nullptr});
-      axis += covered;
+  for (auto& item : complete(index, x->rank())) {
+    if (!is_array(item)) {
+      result.plain = result.plain && full_slice(tracer, item);
+      axis += item.kind != Kind::Integer;
+      basic.push_back(std::move(item));
       continue;
     }
-    scalar = scalar || item.kind == Kind::Integer;
-    if (item.kind != Kind::Integer) ++axis;
-    fancy.basic.push_back(std::move(item));
+    Array key = array_of(item.array);
+    const int covered = item.kind == Kind::Mask ? key->rank() : 1;
+    if (item.kind == Kind::Mask) {
+      if (result.mask) unsupported("indexing by several masks");
+      result.mask = key;
+      result.mask_axis = axis;
+    } else {
+      result.keys.push_back(key);
+      result.axes.push_back(axis);
+    }
+    for (int i = 0; i < covered; ++i) basic.push_back({Kind::Slice, 0, nullptr, nullptr, nullptr, nullptr});
+    axis += covered;
   }
-  // An integer beside an array is itself an advanced index and moves the result's axes.
-  if (scalar) unsupported("indexing by an array and integers together");
-  (void)tracer;
-  return fancy;
+  if (x->library == Library::Numpy) {
+    result.first = separated(index);
+  } else {
+    for (std::size_t i = 1; i < result.axes.size(); ++i) result.first = result.first || result.axes[i] != result.axes[i - 1] + 1;
+  }
+  result.base = result.plain ? x : apply_basic(tracer, x, basic);
+  return result;
+}
+
+/// What a gather or a scatter needs of integer arrays.
+struct Picks {
+  std::vector<ValueId> indices;  // of one shape: the keys' common one, then that of the axes of `base` between them
+  std::int64_t axis = 0;         // of the first
+  Dims shape;                    // the keys' common one
+  Axes order;                    // result dimension i is the gather's dimension order[i]
+  Dims result;
+};
+
+Picks take_picks(Tracer& tracer, const Advanced& advanced) {
+  Picks picks;
+  std::vector<Dims> shapes;
+  for (const Array& key : advanced.keys) shapes.push_back(key->shape);
+  picks.shape = broadcast_shapes(tracer, shapes);
+  // Indices that are repeated no times are not looked at, or deprecated.
+  if (advanced.keys.size() > 1 && tracer.decide(product(picks.shape), Py_EQ, 0)) unsupported("indexing by several arrays without elements");
+  picks.axis = advanced.axes.front();
+  const Dims& from = advanced.base->shape;
+  Dims whole = picks.shape;
+  for (std::int64_t axis = picks.axis, key = 0; axis <= advanced.axes.back(); ++axis)
+    if (axis == advanced.axes[std::size_t(key)]) ++key;
+    else whole.push_back(from[std::size_t(axis)]);
+  std::int64_t between = std::int64_t(picks.shape.size());
+  for (std::int64_t axis = picks.axis, key = 0; axis <= advanced.axes.back(); ++axis) {
+    if (axis != advanced.axes[std::size_t(key)]) {
+      Attrs attrs;
+      attrs.set("shape", whole);
+      attrs.set("axis", between++);
+      picks.indices.push_back(emit(tracer, Op::iota, {}, std::move(attrs)));
+      continue;
+    }
+    const ValueId index = broadcast_to(tracer, cast(tracer, tracer.read(*advanced.keys[std::size_t(key++)]), DType::I64), picks.shape);
+    Attrs attrs;
+    Axes dims;
+    for (std::size_t d = 0; d < picks.shape.size(); ++d) dims.push_back(std::int64_t(d));
+    attrs.set("dims", dims);
+    attrs.set("shape", whole);
+    picks.indices.push_back(whole.size() == picks.shape.size() ? index : emit(tracer, Op::broadcast, {index}, std::move(attrs)));
+  }
+  Dims gathered(from.begin(), from.begin() + picks.axis);
+  gathered.insert(gathered.end(), whole.begin(), whole.end());
+  gathered.insert(gathered.end(), from.begin() + advanced.axes.back() + 1, from.end());
+  const auto count = std::int64_t(picks.shape.size());
+  if (advanced.first)
+    for (std::int64_t i = 0; i < count; ++i) picks.order.push_back(picks.axis + i);
+  for (std::int64_t i = 0; i < std::int64_t(gathered.size()); ++i)
+    if (!advanced.first || i < picks.axis || i >= picks.axis + count) picks.order.push_back(i);
+  for (std::int64_t i : picks.order) picks.result.push_back(gathered[std::size_t(i)]);
+  return picks;
+}
+
+bool in_order(const Axes& order) {
+  for (std::size_t i = 0; i < order.size(); ++i)
+    if (order[i] != std::int64_t(i)) return false;
+  return true;
+}
+
+/// Indices into an array without elements are not looked at by the kernels, and are by the libraries.
+void require_elements(Tracer& tracer, const Dims& from, std::int64_t axis, std::size_t count) {
+  for (std::size_t i = 0; i < from.size(); ++i)
+    if ((std::int64_t(i) < axis || i >= std::size_t(axis) + count) && tracer.decide(from[i], Py_EQ, 0))
+      unsupported("indices into an array without elements");
+}
+
+/// Strides of what NumPy allocates for a read: the keys' dimensions in the keys' order, then the others in the source's; moved to
+/// where they belong.
+Strides picked_strides(Tracer& tracer, const Advanced& advanced, const Picks& picks) {
+  const Array& base = advanced.base;
+  Dims rest;
+  Strides rest_strides;
+  for (std::int64_t i = 0; i < base->rank(); ++i) {
+    if (std::find(advanced.axes.begin(), advanced.axes.end(), i) != advanced.axes.end()) continue;
+    rest.push_back(base->shape[std::size_t(i)]);
+    rest_strides.push_back(base->strides[std::size_t(i)]);
+  }
+  const Layout rest_layout{rest, rest_strides};
+  const Strides inner = elementwise_strides(tracer, Library::Numpy, rest, std::span(&rest_layout, 1));
+  std::vector<Layout> keys;
+  for (const Array& key : advanced.keys) keys.push_back({key->shape, key->strides});
+  Strides outer = elementwise_strides(tracer, Library::Numpy, picks.shape, keys);
+  const SymDim block = product(rest);
+  for (SymDim& stride : outer) stride = stride * (block == SymDim(0) ? SymDim(1) : block);
+  const auto place = inner.begin() + (advanced.first ? 0 : picks.axis);
+  Strides strides(inner.begin(), place);
+  strides.insert(strides.end(), outer.begin(), outer.end());
+  strides.insert(strides.end(), place, inner.end());
+  return strides;
+}
+
+/// Whether NumPy writes in the order of the result's elements, so that of repeated indices the last counts. Its iterator goes through
+/// memory: an array in row-major order that needs no repeating decides, and where each axis belongs to one array no order differs.
+bool written_in_order(Tracer& tracer, const Advanced& advanced, const Picks& picks) {
+  std::vector<bool> owned(picks.shape.size());
+  bool product_of_axes = true;
+  for (const Array& key : advanced.keys) {
+    const std::size_t before = picks.shape.size() - key->shape.size();
+    int axes = 0;
+    for (std::size_t i = 0; i < key->shape.size(); ++i) {
+      if (key->shape[i] == SymDim(1)) continue;
+      if (owned[before + i] || ++axes > 1 || !tracer.decide(key->strides[i], Py_GT, 0)) product_of_axes = false;
+      owned[before + i] = true;
+    }
+    if (key->shape == picks.shape && is_contiguous(tracer, key->shape, key->strides)) return true;
+    if (picks.shape.size() == 1 && key->shape == picks.shape && tracer.decide(key->strides[0], Py_GT, 0)) return true;
+  }
+  return product_of_axes;
 }
 
 }  // namespace
@@ -249,42 +383,58 @@ Array index_view(Tracer& tracer, const Array& x, const Index& index) {
 }
 
 ValueId gather(Tracer& tracer, ValueId source, ValueId indices, std::int64_t axis) {
-  const Dims shape = shape_of(tracer, source);
-  for (std::size_t i = 0; i < shape.size(); ++i)
-    if (std::int64_t(i) != axis && tracer.decide(shape[i], Py_EQ, 0)) unsupported("indices into an array without elements");
+  require_elements(tracer, shape_of(tracer, source), axis, 1);
   Attrs attrs;
   attrs.set("axis", axis);
   return emit(tracer, Op::gather, {source, indices}, std::move(attrs));
 }
 
 Array index_gather(Tracer& tracer, const Array& x, const Index& index) {
-  Fancy fancy = take_fancy(tracer, index, x->rank());
-  if (fancy.mask) break_graph(BreakReason::DataDependentShape, "indexing by a boolean mask");
-  const bool plain = std::all_of(fancy.basic.begin(), fancy.basic.end(), [&](const auto& item) { return full_slice(tracer, item); });
-  Array base = plain ? x : apply_basic(tracer, x, fancy.basic);
-  const ValueId source = tracer.read(*base), key = cast(tracer, tracer.read(*fancy.key), DType::I64);
-  const ValueId gathered = gather(tracer, source, key, fancy.axis);
-  const Dims shape = shape_of(tracer, gathered);
-  if (x->library == Library::Torch) return tracer.new_array(x->library, gathered, row_major(shape));
-  // NumPy allocates the index's axes first, in the index's order, then the others in the source's order, and moves the
-  // index's axes to where they belong.
-  Dims rest;
-  Strides rest_strides;
-  for (std::size_t i = 0; i < base->shape.size(); ++i) {
-    if (std::int64_t(i) == fancy.axis) continue;
-    rest.push_back(base->shape[i]);
-    rest_strides.push_back(base->strides[i]);
+  const Advanced advanced = take_advanced(tracer, x, index);
+  if (advanced.mask) break_graph(BreakReason::DataDependentShape, "indexing by a boolean mask");
+  if (x->library == Library::Torch && !is_contiguous(tracer, advanced.base->shape, advanced.base->strides))
+    unsupported("a part of a tensor that is not contiguous indexed by tensors");
+  const Picks picks = take_picks(tracer, advanced);
+  std::vector<ValueId> operands{tracer.read(*advanced.base)};
+  require_elements(tracer, advanced.base->shape, picks.axis, picks.indices.size());
+  operands.insert(operands.end(), picks.indices.begin(), picks.indices.end());
+  Attrs attrs;
+  attrs.set("axis", picks.axis);
+  ValueId value = emit(tracer, Op::gather, std::move(operands), std::move(attrs));
+  if (!in_order(picks.order)) value = transpose(tracer, value, picks.order);
+  if (x->library == Library::Torch) return tracer.new_array(x->library, value, row_major(picks.result));
+  Array result = tracer.new_array(x->library, value, picked_strides(tracer, advanced, picks));
+  return advanced.first || picks.axis == 0 || picks.shape.empty() ? result : view_alias(tracer, result);
+}
+
+void index_scatter(Tracer& tracer, const Array& x, const Index& index, ValueId value, Op op) {
+  if (x->library == Library::Torch) unsupported("writing through an index array");
+  const Advanced advanced = take_advanced(tracer, x, index);
+  if (advanced.mask) break_graph(BreakReason::DataDependentShape, "writing through a boolean mask and other arrays");
+  for (const Array& key : advanced.keys)
+    if (key->storage == x->storage) unsupported("writing through an index that shares memory with the array");
+  const Picks picks = take_picks(tracer, advanced);
+  require_elements(tracer, advanced.base->shape, picks.axis, picks.indices.size());
+  // One value for all of them needs no order.
+  Dims shape = shape_of(tracer, value);
+  while (shape.size() > picks.result.size() && shape.front() == SymDim(1)) shape.erase(shape.begin());
+  value = reshape(tracer, value, shape);
+  const std::size_t place = advanced.first ? 0 : std::size_t(picks.axis);
+  const std::size_t absent = picks.result.size() - std::min(shape.size(), picks.result.size());
+  bool varies = false;
+  for (std::size_t d = place; d < place + picks.shape.size(); ++d) varies = varies || (d >= absent && !(shape[d - absent] == SymDim(1)));
+  if (varies && !written_in_order(tracer, advanced, picks)) unsupported("writing through index arrays in another order than that of memory");
+  value = broadcast_to(tracer, cast(tracer, value, x->dtype), picks.result);
+  if (!in_order(picks.order)) {
+    Axes back(picks.order.size());
+    for (std::size_t i = 0; i < back.size(); ++i) back[std::size_t(picks.order[i])] = std::int64_t(i);
+    value = transpose(tracer, value, back);
   }
-  const Layout rest_layout{rest, rest_strides};
-  const Strides inner = elementwise_strides(tracer, Library::Numpy, rest, std::span(&rest_layout, 1));
-  const Layout key_layout{fancy.key->shape, fancy.key->strides};
-  Strides outer = elementwise_strides(tracer, Library::Numpy, fancy.key->shape, std::span(&key_layout, 1));
-  const SymDim block = product(rest);
-  Strides strides(inner.begin(), inner.begin() + fancy.axis);
-  for (SymDim& stride : outer) strides.push_back(stride * block);
-  strides.insert(strides.end(), inner.begin() + fancy.axis, inner.end());
-  Array result = tracer.new_array(x->library, gathered, std::move(strides));
-  return fancy.axis == 0 ? result : view_alias(tracer, result);
+  std::vector<ValueId> operands{tracer.read(*advanced.base), value};
+  operands.insert(operands.end(), picks.indices.begin(), picks.indices.end());
+  Attrs attrs;
+  attrs.set("axis", picks.axis);
+  tracer.write(*advanced.base, emit(tracer, op, std::move(operands), std::move(attrs)));
 }
 
 void index_assign(Tracer& tracer, const Array& x, const Index& index, ValueId value) {
@@ -293,22 +443,20 @@ void index_assign(Tracer& tracer, const Array& x, const Index& index, ValueId va
     assign(tracer, *target, value);
     return;
   }
-  Fancy fancy = take_fancy(tracer, index, x->rank());
-  if (!fancy.mask) unsupported("writing through an index array");
-  if (!std::all_of(fancy.basic.begin(), fancy.basic.end(), [&](const auto& item) { return full_slice(tracer, item); }) ||
-      fancy.axis != 0)
-    unsupported("writing through a mask and other indices");
+  if (index.has(Kind::IntegerArray)) return index_scatter(tracer, x, index, value);
+  const Advanced advanced = take_advanced(tracer, x, index);
+  if (!advanced.plain || advanced.mask_axis != 0) unsupported("writing through a mask and other indices");
   // With a scalar the mask's size does not matter; a value per selected element needs the count.
   for (const SymDim& size : shape_of(tracer, value))
     if (!(size == SymDim(1))) break_graph(BreakReason::DataDependentShape, "writing an array through a boolean mask");
-  Dims shape = fancy.key->shape;
+  Dims shape = advanced.mask->shape;
   for (std::size_t i = 0; i < shape.size(); ++i)
     if (!(shape[i] == x->shape[i]) && !tracer.decide(shape[i], Py_EQ, x->shape[i]))
       refuse("boolean index did not match indexed array");
   shape = Dims(x->shape.begin(), x->shape.begin() + std::ptrdiff_t(shape.size()));
   Dims aligned = shape;
   aligned.resize(x->shape.size(), SymDim(1));
-  const ValueId mask = reshape(tracer, reshape(tracer, tracer.read(*fancy.key), shape), aligned);
+  const ValueId mask = reshape(tracer, reshape(tracer, tracer.read(*advanced.mask), shape), aligned);
   const ValueId scalar = reshape(tracer, cast(tracer, value, x->dtype), {});
   tracer.write(*x, pointwise(tracer, Op::where, {mask, scalar, tracer.read(*x)}));
 }

@@ -1,8 +1,8 @@
-/// Indexing shared by the libraries: `x[key]` and `x[key] = value` for keys of ints, slices, None, Ellipsis, one integer
-/// array, and (writes) one boolean mask.
+/// Indexing shared by the libraries: `x[key]` and `x[key] = value` for keys of ints, slices, None, Ellipsis, integer
+/// arrays, and (writes) one boolean mask.
 ///
-/// Basic keys give views. An integer array or list gives a `gather`. A boolean mask read has a size that depends on data
-/// and breaks; a boolean mask write of something that broadcasts is a `where`.
+/// Basic keys give views. Integer arrays and lists give a `gather`; writes through them (NumPy's) a `scatter`. A boolean mask read has a
+/// size that depends on data and breaks; a boolean mask write of something that broadcasts is a `where`.
 #pragma once
 
 #include "tracer/frontends/builders.h"
@@ -26,8 +26,10 @@ Index parse_index(Tracer& tracer, Library library, const V& key, int rank);
 Array index_view(Tracer& tracer, const Array& x, const Index& index);
 /// Rows of `source` along an axis; indices are checked at run time, which needs an element of each row to be computed.
 ValueId gather(Tracer& tracer, ValueId source, ValueId indices, std::int64_t axis);
-/// Reads by one integer array; the other items are basic.
+/// Reads by integer arrays, broadcast together; the other items are basic.
 Array index_gather(Tracer& tracer, const Array& x, const Index& index);
+/// x[index] = value for an index with integer arrays (`op` scatter), or what np.add.at does (scatter_add): NumPy's rules.
+void index_scatter(Tracer& tracer, const Array& x, const Index& index, ValueId value, Op op = Op::scatter);
 /// x[index] = value: `value` is broadcast and cast.
 void index_assign(Tracer& tracer, const Array& x, const Index& index, ValueId value);
 /// start and size of a slice on an axis of `size` elements, by Python's rules.

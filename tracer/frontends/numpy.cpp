@@ -124,7 +124,9 @@ namespace {
 /// One integer per axis: not a view but an element.
 bool selects_element(const Index& index, const Array& x) {
   return int(index.items.size()) == x->rank() &&
-         std::all_of(index.items.begin(), index.items.end(), [](const auto& item) { return item.kind == Index::Item::Kind::Integer; });
+         std::all_of(index.items.begin(), index.items.end(), [](const auto& item) {
+           return item.kind == Index::Item::Kind::Integer || (item.kind == Index::Item::Kind::IntegerArray && array_of(item.array)->shape.empty());
+         });
 }
 }  // namespace
 
@@ -132,7 +134,19 @@ V numpy_get_item(Tracer& tracer, const Array& x, const V& key) {
   if (x->numpy_scalar) unsupported("indexing a NumPy scalar");
   Index index = parse_index(tracer, Library::Numpy, key, x->rank());
   if (index.has(Index::Item::Kind::Mask)) break_graph(BreakReason::DataDependentShape, "indexing by a boolean mask");
-  if (index.has(Index::Item::Kind::IntegerArray)) return index_gather(tracer, x, index);
+  if (index.has(Index::Item::Kind::IntegerArray)) {
+    // Scalars alone select as ints do: an element is a scalar, anything else a view, or a copy where one of them is an array of rank 0.
+    bool scalars = true, copies = false;
+    for (const auto& item : index.items) {
+      if (item.kind != Index::Item::Kind::IntegerArray) continue;
+      scalars = scalars && array_of(item.array)->shape.empty();
+      copies = copies || !array_of(item.array)->numpy_scalar;
+    }
+    if (scalars && !copies && !selects_element(index, x)) unsupported("a view at a place that depends on data");
+    Array result = index_gather(tracer, x, index);
+    result->numpy_scalar = scalars && selects_element(index, x);
+    return result;
+  }
   Array view = index_view(tracer, x, index);
   if (!selects_element(index, x)) return view;
   // All integers: the element itself, a scalar object and no view.
@@ -147,6 +161,8 @@ void numpy_set_item(Tracer& tracer, const Array& x, const V& key, const V& value
   Index index = parse_index(tracer, Library::Numpy, key, x->rank());
   const Operand operand = numpy_operand(tracer, value);
   if (operand.array && operand.array->rank() > 0 && selects_element(index, x)) refuse("setting an array element with a sequence");
+  if (operand.array && operand.array->storage == x->storage && index.has(Index::Item::Kind::IntegerArray))
+    unsupported("writing a part of an array into it through an index array");
   // Assignment casts unsafely: whatever the dtypes, elements are converted.
   index_assign(tracer, x, index, operand_value(tracer, operand, x->dtype));
 }

@@ -489,10 +489,21 @@ V numpy_pad(Tracer& tracer, const Arguments& arguments) {
 
 V numpy_diff(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "numpy.diff", arguments, "a, n, axis, prepend, append");
-  p.unsupported("prepend, append");
   Array x = viewable(tracer, p.required("a"));
   const std::int64_t times = p.integer("n", 1), axis = normalise_axis(p.integer("axis", -1), x->rank());
   if (times < 1) p.refuse("this order");
+  // Scalars become one layer of the array; they are arrays as np.asarray makes them, so that 0.5 makes integers floats.
+  auto part = [&](const char* name) {
+    if (tracer.is_none(p[name])) p.refuse("None as a part");
+    Array added = viewable(tracer, p[name]);
+    Dims layer = x->shape;
+    layer[axis] = 1;
+    return added->shape.empty() ? view_broadcast(tracer, added, layer) : added;
+  };
+  std::vector<Array> parts{x};
+  if (p["prepend"]) parts.insert(parts.begin(), part("prepend"));
+  if (p["append"]) parts.push_back(part("append"));
+  if (parts.size() > 1) x = array_of(join_arrays(tracer, parts, axis));
   for (std::int64_t i = 0; i < times; ++i) {
     const SymDim size = x->shape[axis];
     if (tracer.decide(size, Py_LT, 1)) p.refuse("an empty array");
@@ -571,7 +582,7 @@ V numpy_round(Tracer& tracer, const Arguments& arguments) {
 V numpy_take(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "numpy.take", arguments, "a, indices, axis, out, mode");
   p.unsupported("out");
-  if (p.text("mode", "raise") != "raise") p.refuse("the argument 'mode'");
+  const std::string mode = p.text("mode", "raise");
   Array x = viewable(tracer, p.required("a"));
   Array indices = viewable(tracer, p.required("indices"));
   if (!is_integer(indices->dtype) || indices->dtype == DType::U64) p.refuse("indices that are not integers");
@@ -580,7 +591,102 @@ V numpy_take(Tracer& tracer, const Arguments& arguments) {
   std::int64_t axis = 0;
   if (p.absent("axis")) value = reshape(tracer, value, {product(x->shape)});
   else axis = normalise_axis(p.integer("axis", 0), x->rank());
-  return fresh(tracer, gather(tracer, value, cast(tracer, tracer.read(*indices), DType::I64), axis));
+  ValueId index = cast(tracer, tracer.read(*indices), DType::I64);
+  if (mode != "raise") {
+    const SymDim size = shape_of(tracer, value)[std::size_t(axis)];
+    if (tracer.decide(size, Py_EQ, 0)) refuse("cannot do a non-empty take from an empty axes");
+    if (mode == "wrap") {
+      index = pointwise(tracer, Op::mod, {index, size_value(tracer, size, DType::I64)});
+    } else if (mode == "clip") {
+      index = pointwise(tracer, Op::maximum, {index, constant(tracer, DType::I64, 0)});
+      index = pointwise(tracer, Op::minimum, {index, size_value(tracer, size - 1, DType::I64)});
+    } else {
+      p.refuse("this mode");
+    }
+  }
+  return fresh(tracer, gather(tracer, value, index, axis));
+}
+
+namespace {
+
+/// The index by which NumPy picks along an axis: an arange for every other one.
+Index along_axis(Tracer& tracer, const Array& x, const Array& indices, std::int64_t axis) {
+  if (!is_integer(indices->dtype)) refuse("`indices` must be an integer array");
+  if (indices->rank() != x->rank()) refuse("`indices` and `arr` must have the same number of dimensions");
+  Index index;
+  for (std::int64_t d = 0; d < x->rank(); ++d) {
+    Index::Item item{Index::Item::Kind::IntegerArray, 0, nullptr, nullptr, nullptr, indices};
+    if (d != axis) {
+      Dims shape(x->shape.size(), SymDim(1));
+      shape[std::size_t(d)] = x->shape[std::size_t(d)];
+      item.array = fresh(tracer, reshape(tracer, arange(tracer, DType::I64, Scalar(std::int64_t(0)), Scalar(std::int64_t(1)), x->shape[std::size_t(d)]), shape));
+    }
+    index.items.push_back(std::move(item));
+  }
+  return index;
+}
+
+}  // namespace
+
+V numpy_take_along_axis(Tracer& tracer, const Arguments& arguments) {
+  Parameters p(tracer, "numpy.take_along_axis", arguments, "arr, indices, axis");
+  Array x = viewable(tracer, p.required("arr")), indices = viewable(tracer, p.required("indices"));
+  if (!p["axis"] || p.absent("axis")) p.refuse("no axis");
+  const std::int64_t axis = normalise_axis(p.integer("axis", 0), x->rank());
+  const Index index = along_axis(tracer, x, indices, axis);
+  Dims same = x->shape;
+  same[std::size_t(axis)] = indices->shape[std::size_t(axis)];
+  if (!(same == indices->shape)) return index_gather(tracer, x, index);
+  const Layout layout{indices->shape, indices->strides};
+  Attrs attrs;
+  attrs.set("axis", axis);
+  const ValueId picked = emit(tracer, Op::take_along, {tracer.read(*x), cast(tracer, tracer.read(*indices), DType::I64)}, std::move(attrs));
+  return tracer.new_array(Library::Numpy, picked, elementwise_strides(tracer, Library::Numpy, indices->shape, std::span(&layout, 1)));
+}
+
+V numpy_put_along_axis(Tracer& tracer, const Arguments& arguments) {
+  Parameters p(tracer, "numpy.put_along_axis", arguments, "arr, indices, values, axis");
+  Array x = array_of(p.required("arr")), indices = viewable(tracer, p.required("indices"));
+  if (!x || x->numpy_scalar || x->library != Library::Numpy || p.absent("axis")) p.refuse("these arguments");
+  if (!x->writeable) refuse("assignment destination is read-only");
+  const Index index = along_axis(tracer, x, indices, normalise_axis(p.integer("axis", 0), x->rank()));
+  const Operand values = numpy_operand(tracer, p.required("values"));
+  if (values.array && values.array->storage == x->storage) p.refuse("values of the array itself");
+  index_scatter(tracer, x, index, operand_value(tracer, values, x->dtype));
+  return tracer.none();
+}
+
+V numpy_ix(Tracer& tracer, const Arguments& arguments) {
+  if (!arguments.keywords.empty()) unsupported("ix_() with keywords");
+  std::vector<V> grids;
+  const std::size_t count = arguments.positional.size();
+  for (std::size_t i = 0; i < count; ++i) {
+    Array given = numpy_array(tracer, arguments.positional[i]);
+    if (given->rank() != 1) refuse("Cross index must be 1 dimensional");
+    if (!is_integer(given->dtype) || given->shape[0] == SymDim(0)) unsupported("ix_() of other than integers");
+    Dims shape(count, SymDim(1));
+    shape[i] = given->shape[0];
+    Array grid = view_reshape(tracer, given, shape);
+    if (!grid) unsupported("ix_() of such an array");
+    grids.push_back(grid);
+  }
+  return tracer.tuple(std::move(grids));
+}
+
+V numpy_add_at(Tracer& tracer, const Arguments& arguments) {
+  if (!arguments.keywords.empty() || arguments.positional.size() != 3) unsupported("add.at() with these arguments");
+  Array x = array_of(arguments.positional[0]);
+  if (!x || x->library != Library::Numpy || x->numpy_scalar || x->dtype == DType::Bool) unsupported("add.at() of this object");
+  if (!x->writeable) refuse("array is read-only");
+  const Operand operands[] = {Operand{x}, numpy_operand(tracer, arguments.positional[2])};
+  if (operands[1].array && operands[1].array->storage == x->storage) unsupported("add.at() of a part of the array itself");
+  const std::optional<DType> outputs[] = {std::nullopt};
+  for (DType dtype : resolve_ufunc(tracer, numpy_object("add").get(), operands, outputs, std::nullopt, "same_kind"))
+    if (dtype != x->dtype) unsupported("add.at() in another dtype than the array's");
+  const Index index = parse_index(tracer, Library::Numpy, arguments.positional[1], x->rank());
+  if (!index.has(Index::Item::Kind::IntegerArray) || index.has(Index::Item::Kind::Mask)) unsupported("add.at() by other than integer arrays");
+  index_scatter(tracer, x, index, operand_value(tracer, operands[1], x->dtype), Op::scatter_add);
+  return tracer.none();
 }
 
 // ---- questions

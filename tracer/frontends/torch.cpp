@@ -147,6 +147,10 @@ V torch_get_item(Tracer& tracer, const Array& array, const V& key) {
   if (index.has(Index::Item::Kind::IntegerArray) || index.has(Index::Item::Kind::Mask)) {
     for (const auto& item : index.items)
       if (item.array && array_of(item.array)->library != Library::Torch) unsupported("a tensor indexed by a NumPy array");
+    // uint8 is a mask, and what is neither int64 nor int32 is refused.
+    for (const auto& item : index.items)
+      if (item.kind == Index::Item::Kind::IntegerArray && array_of(item.array)->dtype != DType::I64 && array_of(item.array)->dtype != DType::I32)
+        unsupported("a tensor indexed by a tensor of this dtype");
     // An index of 0 dimensions selects like an int but copies; eager's layout follows the tensor's unless that is row-major.
     for (const auto& item : index.items)
       if (item.kind == Index::Item::Kind::IntegerArray && array_of(item.array)->shape.empty())

@@ -158,7 +158,7 @@ ValueId vector_norm(Tracer& tracer, ValueId input, double order, const Axes& axe
 
 double norm_order(Tracer& tracer, const Parameters& p, const char* name) {
   if (p.absent(name)) return 2;
-  if (PyObject* object = tracer.constant_object(p[name]); object && PyUnicode_Check(object)) {
+  if (Ref<> object = tracer.constant_object(p[name]); object && PyUnicode_Check(object.get())) {
     if (p.text(name, "") == "fro") return 2;
     unsupported("a norm named by a string");
   }

@@ -646,18 +646,15 @@ V TracerImpl::find_attribute(const V& owner, PyObject* name) {
     case ValueKind::Tuple: {
       auto& tuple = *as<TupleValue>(owner);
       if (tuple.type) {
-        // Fields of a named tuple, or of torch.return_types.
-        Ref<> fields = Ref<>::steal(PyObject_GetAttrString(tuple.type.get(), "__match_args__"));
-        PyErr_Clear();
-        if (fields && PyTuple_Check(fields.get()))
-          for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(fields.get()); ++i)
-            if (PyUnicode_Compare(PyTuple_GET_ITEM(fields.get(), i), name) == 0) return tuple.items.at(std::size_t(i));
         auto* type = reinterpret_cast<PyTypeObject*>(tuple.type.get());
         PyObject* found = class_attribute(type, name);
+        static PyObject* const fields_name = intern("__match_args__");
+        PyObject* fields = fj_type_lookup(type, fields_name);
+        if (fields && PyTuple_Check(fields) && !(type->tp_flags & Py_TPFLAGS_HEAPTYPE && is_plain_named_tuple(type)))
+          for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(fields); ++i)  // torch.return_types: C's names of places
+            if (PyUnicode_Compare(PyTuple_GET_ITEM(fields, i), name) == 0) return tuple.items.at(std::size_t(i));
         if (text == "mapping" && tuple.view_of) break;
-        if (found && fields && text != "__class__") {
-          return bind_class_attribute(found, owner, type);
-        }
+        if (found && fields && text != "__class__") return bind_class_attribute(found, owner, type);
       }
       [[fallthrough]];
     }

@@ -39,26 +39,38 @@ std::string type_name(PyTypeObject* type) {
 /// Fields of a class made by collections.namedtuple or typing.NamedTuple; null: another class.
 Ref<> named_fields(PyTypeObject* type) {
   if (!PyType_IsSubtype(type, &PyTuple_Type) || type == &PyTuple_Type) return {};
-  Ref<> fields = Ref<>::steal(PyObject_GetAttrString(reinterpret_cast<PyObject*>(type), "_fields"));
-  Ref<> defaults = Ref<>::steal(PyObject_GetAttrString(reinterpret_cast<PyObject*>(type), "_field_defaults"));
-  PyErr_Clear();
-  return fields && PyTuple_Check(fields.get()) && defaults && PyDict_Check(defaults.get()) ? fields : Ref<>();
+  static PyObject* const fields_name = name_object("_fields");
+  static PyObject* const defaults_name = name_object("_field_defaults");
+  PyObject* fields = fj_type_lookup(type, fields_name);
+  PyObject* defaults = fj_type_lookup(type, defaults_name);
+  return fields && PyTuple_Check(fields) && defaults && PyDict_Check(defaults) ? Ref<>::borrow(fields) : Ref<>();
 }
 
 }  // namespace
 
 bool is_plain_named_tuple(PyTypeObject* type) {
   if (!(type->tp_flags & Py_TPFLAGS_HEAPTYPE) || !named_fields(type) || type->tp_dictoffset != 0) return false;
-  // By name: the slots of a derived class may be others that come to the same.
-  static const std::vector<PyObject*> rules = [] {
-    std::vector<PyObject*> names;
-    for (const char* name : {"__iter__", "__len__", "__getitem__", "__contains__", "__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__hash__", "__add__",
-                             "__mul__", "__rmul__", "__bool__", "__getattribute__", "__getattr__", "__str__", "__format__", "__class__"})
-      names.push_back(name_object(name));
+  // All that a class body gives such a class without saying anything about how its instances behave, and what namedtuple() makes.
+  static PyObject* const known_names = [] {
+    PyObject* names = PySet_New(nullptr);
+    for (const char* name : {"__module__", "__doc__", "__slots__", "__annotations__", "__annotate__", "__annotate_func__", "__annotations_cache__", "__orig_bases__",
+                             "__parameters__", "__type_params__", "__static_attributes__", "__firstlineno__", "__classdictcell__", "__class_getitem__", "__init_subclass__"})
+      PySet_Add(names, name_object(name));
+    Ref<> maker = imported("collections", "namedtuple");
+    Ref<> made = maker ? Ref<>::steal(PyObject_CallFunction(maker.get(), "ss", "made", "field")) : Ref<>();
+    FJ_CHECK(names && made, "collections.namedtuple");
+    PyObject *name, *value;
+    for (Py_ssize_t at = 0; PyDict_Next(reinterpret_cast<PyTypeObject*>(made.get())->tp_dict, &at, &name, &value);) PySet_Add(names, name);
     return names;
   }();
-  for (PyObject* name : rules)
-    if (fj_type_lookup(type, name) != fj_type_lookup(&PyTuple_Type, name)) return false;
+  // Any other special name may be one that C code asks an instance's class for.
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(type->tp_mro); ++i) {
+    auto* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(type->tp_mro, i));
+    if (!(base->tp_flags & Py_TPFLAGS_HEAPTYPE)) continue;
+    PyObject *name, *value;
+    for (Py_ssize_t at = 0; PyDict_Next(base->tp_dict, &at, &name, &value);)
+      if (PyUnicode_Check(name) && text_of(name).starts_with("__") && PySet_Contains(known_names, name) != 1) return false;
+  }
   // Its text is made by the module collections.
   static PyObject* const repr_name = name_object("__repr__");
   static PyObject* const module_name = name_object("__name__");
@@ -424,8 +436,15 @@ V TracerImpl::object_method(const V& owner, const std::string& name, std::vector
     } else if (part->kind == ValueKind::Dict && (name == "copy" || name == "__copy__") && type == &PyDictProxy_Type) {
       return container_method(part, "copy", positional, keywords);
     }
-    // OrderedDict's and deque's copy() asks the class for another.
-    if ((name == "copy" || name == "__copy__") && type_of(part) != type && (type_of(part) == &PyODict_Type || part->kind == ValueKind::List)) return nullptr;
+    // Those of OrderedDict, deque and set make another of the class.
+    static constexpr const char* kMakers[] = {"copy", "__copy__", "union", "intersection", "difference", "symmetric_difference"};
+    const bool of_class = type_of(part) == &PyODict_Type || (part->kind == ValueKind::List && as<ListValue>(part)->type) || part->kind == ValueKind::Set;
+    if (of_class && type_of(part) != type && std::find(std::begin(kMakers), std::end(kMakers), name) != std::end(kMakers)) return nullptr;
+    if ((name == "copy" || name == "__copy__") && type_of(part) != type && count == 0 && keywords.empty()) {
+      // A dict's gives a dict, a list's a list; all others' ask the class for another.
+      if (type_of(part) == &PyDict_Type) return dict_copy(*this, owner);
+      if (type_of(part) != &PyList_Type) return nullptr;
+    }
     BuiltinValue of_part;
     of_part.owner = part;
     of_part.name = name;
@@ -454,15 +473,17 @@ V TracerImpl::object_method(const V& owner, const std::string& name, std::vector
   }
   if (known)
     if (V mapping = proxied_mapping(owner)) return container_method(mapping, name, positional, keywords);
-  PyObject* object = constant_object(owner);
-  if (object && is_enum_member(object) && (PyLong_Check(object) || PyUnicode_Check(object))) object = constant_object(number_part(owner));
+  Ref<> known_object = Ref<>::borrow(constant_object(owner));
+  if (known_object && is_enum_member(known_object.get()) && (PyLong_Check(known_object.get()) || PyUnicode_Check(known_object.get())))
+    known_object = constant_object(number_part(owner));
+  PyObject* const object = known_object.get();
   if (!object || !is_plain(object)) return nullptr;
   if (name == "__new__" || name == "__class__") return nullptr;
   if (name == "join" && PyUnicode_CheckExact(object) && count == 1) positional[0] = tracer.tuple(sequence_items(positional[0]));
   const bool number = PyLong_Check(object) || PyFloat_Check(object) || PyComplex_Check(object);
   if (count == 1 && keywords.empty() && number && operator_method_known(name)) {
-    PyObject* other = constant_object(number_part(positional[0]));
-    if (!other || !is_plain(other)) return wrap_constant(Py_NotImplemented);
+    Ref<> other = constant_object(number_part(positional[0]));
+    if (!other || !is_plain(other.get())) return wrap_constant(Py_NotImplemented);
   }
   Ref<> bound = Ref<>::steal(PyObject_GetAttrString(object, name.c_str()));
   if (!bound) break_graph(BreakReason::ErrorWhileTracing, take_error());

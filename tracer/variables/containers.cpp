@@ -9,9 +9,11 @@
 #include <opcode.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "runtime/base/error.h"
+#include "tracer/drops.h"
 #include "tracer/interpreter.h"
 #include "tracer/variables/proxies.h"
 
@@ -19,14 +21,14 @@ namespace fj {
 
 Bounds slice_of(TracerImpl& tracer, const V& key, std::size_t length) {
   auto& slice = *as<SliceValue>(key);
-  auto bound = [&](const V& value) -> PyObject* {
+  auto bound = [&](const V& value) -> Ref<> {
     if (value->kind == ValueKind::SymInt) return tracer.constant_object(tracer.tracer.integer(*tracer.tracer.constant_int(value)));
     V number = value->kind == ValueKind::Object && tracer.is_none(value) ? value : tracer.index_number(value);
     PyObject* object = tracer.constant_object(number);
     if (!object || !(object == Py_None || PyLong_Check(object))) break_graph(BreakReason::UnsupportedObject, "a slice of " + describe(value));
-    return object;
+    return Ref<>::borrow(object);
   };
-  Ref<> real = Ref<>::steal(PySlice_New(bound(slice.start), bound(slice.stop), bound(slice.step)));
+  Ref<> real = Ref<>::steal(PySlice_New(bound(slice.start).get(), bound(slice.stop).get(), bound(slice.step).get()));
   Bounds result{};
   if (PySlice_Unpack(real.get(), &result.start, &result.stop, &result.step) < 0) tracer.raise_python_error();
   result.count = PySlice_AdjustIndices(Py_ssize_t(length), &result.start, &result.stop, result.step);
@@ -53,6 +55,20 @@ bool same_key(PyObject* a, PyObject* b) {
   check_proxies();
   if (same < 0) PyErr_Clear();
   return same == 1;
+}
+
+bool same_or_equal(TracerImpl& tracer, const V& a, const V& b) {
+  if (a == b) return true;
+  auto is_nan = [](const V& value) {
+    auto* object = as<ObjectValue>(value);
+    PyObject* real = object ? object->object.get() : nullptr;
+    if (!real || !(PyFloat_CheckExact(real) || PyComplex_CheckExact(real))) return false;
+    Ref<> answer = Ref<>::steal(PyObject_RichCompare(real, real, Py_EQ));
+    return answer.get() == Py_False;
+  };
+  // Equal to nothing, but in a container it is found: an object may have several Values.
+  if (is_nan(a) && is_nan(b)) break_graph(BreakReason::UnsupportedObject, "a nan among the elements of a container");
+  return tracer.truth(tracer.compare(Py_EQ, a, b));
 }
 
 namespace {
@@ -102,22 +118,32 @@ Ref<> TracerImpl::constant_key(const V& value) {
       break;
     case ValueKind::Function: return make_proxy(*this, value);
     case ValueKind::Object: case ValueKind::Instance: {
-      if (PyObject* object = constant_object(value)) return Ref<>::borrow(object);
+      if (PyObject* object = constant_object(value)) {
+        if (value->source && !is_plain(object)) outside_keys_.emplace(object, value);
+        // A nan is found, and since 3.10 hashed, by identity.
+        const bool nan = PyFloat_CheckExact(object) ? std::isnan(PyFloat_AS_DOUBLE(object)) : PyComplex_CheckExact(object);
+        if (nan && value->source) add_guard(GuardKind::Identity, value->source, object);
+        return Ref<>::borrow(object);
+      }
       PyTypeObject* type = type_of(value);
       static PyObject* const hash_name = PyUnicode_InternFromString("__hash__");
       PyObject* method = class_attribute(type, hash_name);
       if (method == Py_None) unhashable(type->tp_name);
       if (method && is_python_method(method)) {
-        PyObject* hash = constant_object(call(wrap_constant(method), {value}, {}));
-        if (!hash || !PyLong_CheckExact(hash)) break_graph(BreakReason::UnsupportedObject, "a hash that is no constant");
-        return make_proxy(*this, value, hash_from(hash));
+        Ref<> hash = constant_object(call(wrap_constant(method), {value}, {}));
+        if (!hash || !PyLong_CheckExact(hash.get())) break_graph(BreakReason::UnsupportedObject, "a hash that is no constant");
+        return make_proxy(*this, value, hash_from(hash.get()));
       }
       if (type->tp_hash == PyBaseObject_Type.tp_hash) {
         auto* real = as<ObjectValue>(value);
         if (!real) return make_proxy(*this, value);
         if (type->tp_richcompare == PyBaseObject_Type.tp_richcompare) {
           // An object that hashes by identity is its own key.
-          if (real->source) add_guard(GuardKind::Identity, real->source, real->object.get());
+          if (real->source) {
+            if (is_watched(real->object.get())) break_graph(BreakReason::UnsupportedObject, "a key whose end runs Python code");
+            add_guard(GuardKind::Identity, real->source, real->object.get());
+            outside_keys_.emplace(real->object.get(), value);
+          }
           return real->object;
         }
         break;
@@ -184,7 +210,7 @@ V TracerImpl::wrap_builtin(PyObject* object, SourceRef source) {
     return dict;
   }
   if (PyAnySet_Check(object) && PySet_GET_SIZE(object) <= kLongContainer) {
-    Ref<> items = Ref<>::steal(PySequence_List(object));
+    Ref<> items = elements_of(object);
     for (Py_ssize_t i = 0; items && i < PyList_GET_SIZE(items.get()); ++i) {
       PyObject* item = PyList_GET_ITEM(items.get(), i);
       if (!is_plain(item) && !(PyTuple_CheckExact(item) && constant_object(wrap_constant(item)))) return nullptr;
@@ -265,7 +291,8 @@ std::vector<std::pair<V, V>> TracerImpl::mapping_items(const V& mapping) {
   static PyObject* const keys_name = PyUnicode_InternFromString("keys");
   V keys = mapping->kind == ValueKind::Object || mapping->kind == ValueKind::Instance ? find_attribute(mapping, keys_name) : nullptr;
   if (!keys) break_graph(BreakReason::UnsupportedObject, "unpacks " + describe(mapping) + " as a mapping");
-  for_each(call(keys, {}, {}), [&](const V& key) { items.emplace_back(key, get_item(mapping, key)); });
+  // All keys, then the items.
+  for (const V& key : listed_items(make_iterator(call(keys, {}, {})))) items.emplace_back(key, get_item(mapping, key));
   return items;
 }
 
@@ -315,9 +342,9 @@ V TracerImpl::length(const V& value) {
     }
     if (V part = builtin_part(value)) return length(part);
     if (V length = string_length(value)) return length;
-    PyObject* object = constant_object(number_part(value));
-    if (object && (is_plain(object) || Py_TYPE(object) == &PyType_Type)) {
-      const Py_ssize_t size = PyObject_Size(object);
+    Ref<> object = constant_object(number_part(value));
+    if (object && (is_plain(object.get()) || Py_TYPE(object.get()) == &PyType_Type)) {
+      const Py_ssize_t size = PyObject_Size(object.get());
       if (size >= 0) return tracer.integer(std::int64_t(size));
       raise_python_error();
     }

@@ -21,6 +21,8 @@ Bounds slice_of(TracerImpl& tracer, const V& key, std::size_t length);
 std::size_t index_of(TracerImpl& tracer, const V& key, std::size_t length, const char* message);
 /// Keys of dicts and sets, as a dict compares them: proxies run what their classes define.
 bool same_key(PyObject* a, PyObject* b);
+/// What containers ask of two elements: `a is b or a == b`.
+bool same_or_equal(TracerImpl& tracer, const V& a, const V& b);
 /// collections.defaultdict
 PyObject* defaultdict_type();
 /// A class made by collections.namedtuple or typing.NamedTuple that is a tuple with names and no more: instances have no
@@ -32,6 +34,8 @@ bool is_of_typing(PyObject* callable);
 /// The dict that dict.update() and `**` read a mapping as: a class derived from dict that iterates as dicts do is read as one, whatever
 /// else it defines. Null: it is asked for keys() and items.
 V read_as_dict(TracerImpl& tracer, const V& mapping);
+/// The elements of a set or frozenset as a list, in its order, whatever a derived class makes of iterating over it.
+Ref<> elements_of(PyObject* set);
 /// What an iterator still gives.
 std::vector<V> drained(TracerImpl& tracer, const V& iterator);
 
@@ -46,6 +50,8 @@ void list_set_item(TracerImpl& tracer, const V& owner, const V& key, const V& va
 void list_delete_item(TracerImpl& tracer, const V& owner, const V& key);
 /// collections.deque(iterable=(), maxlen=None) and what such a deque keeps of its items.
 V make_deque(TracerImpl& tracer, PyTypeObject* type, std::vector<V> positional, Keywords keywords);
+/// What PyDict_Copy makes of a dict, or of an object of a class derived from dict.
+V dict_copy(TracerImpl& tracer, const V& owner);
 /// What dict.update(*arguments, **keywords) does.
 void dict_update(TracerImpl& tracer, const V& owner, const std::vector<V>& arguments, const Keywords& keywords);
 

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "runtime/base/error.h"
+#include "tracer/drops.h"
 #include "tracer/interpreter.h"
 #include "tracer/variables/containers.h"
 #include "tracer/variables/proxies.h"
@@ -65,6 +66,7 @@ void TracerImpl::open(DictValue& dict) {
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(keys.get()); ++i) {
     PyObject* key = PyList_GET_ITEM(keys.get(), i);
     if (runs_code_as_key(key)) break_graph(BreakReason::UnsupportedObject, "a key of a class with its own __hash__ or __eq__");
+    if (is_watched(key)) break_graph(BreakReason::UnsupportedObject, "a key whose end runs Python code");
     PyObject* item = PyDict_GetItemWithError(real, key);
     if (!item) break_graph(BreakReason::ErrorWhileTracing, "a key that is not found");
     auto known = std::find_if(fetched.begin(), fetched.end(), [&](auto& item) { return same_key(item.first.get(), key); });
@@ -199,6 +201,17 @@ V view(const V& dict, PyTypeObject* type) {
 
 }  // namespace
 
+V dict_copy(TracerImpl& tracer, const V& owner) {
+  V part = read_as_dict(tracer, owner);
+  if (!part && tracer.truth(tracer.builtin_part(owner))) {
+    // A class that iterates in its own way is asked for its keys and items.
+    auto copy = std::make_shared<DictValue>();
+    for (auto& [key, value] : tracer.mapping_items(owner)) tracer.dict_store(copy, tracer.constant_key(key), value);
+    return copy;
+  }
+  return part ? copy_of(tracer, *as<DictValue>(part)) : std::make_shared<DictValue>();
+}
+
 V dict_method(TracerImpl& tracer, const V& owner, const std::string& name, std::vector<V>& arguments, Keywords& keywords) {
   auto& dict = *as<DictValue>(owner);
   const std::size_t count = arguments.size();
@@ -327,11 +340,11 @@ bool TracerImpl::view_contains(TupleValue& view, const V& item) {
     auto* pair = as<TupleValue>(item);
     if (!pair || pair->items.size() != 2) return false;
     V found = dict_find(dict, constant_key(pair->items[0]).get());
-    return found && (found == pair->items[1] || truth(compare(Py_EQ, found, pair->items[1])));
+    return found && same_or_equal(*this, found, pair->items[1]);
   }
   refresh_view(view);
   for (const V& value : std::vector<V>(view.items))
-    if (value == item || truth(compare(Py_EQ, value, item))) return true;
+    if (same_or_equal(*this, value, item)) return true;
   return false;
 }
 

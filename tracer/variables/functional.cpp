@@ -129,6 +129,9 @@ V call_lru_cache(TracerImpl& t, const V& callable, PyObject* wrapper, std::vecto
       if (!self(self, PyTuple_GET_ITEM(object, i))) return false;
     return true;
   };
+  // The cache, which may not hold the result by then, runs the function before what this trace has written, drawn or set is there.
+  if (!t.expecting && (!t.effects.empty() || !t.written_inputs.empty() || t.externs->random() || t.modes_changed()))
+    break_graph(BreakReason::UnknownCall, "a cached function after side effects");
   if (Ref<> held = keywords.empty() ? held_by_cache(wrapper, arguments.get()) : Ref<>(); held && plain(plain, held.get())) {
     // Within another cached function, the run of that one by its cache is what asks.
     if (!t.expecting) t.expectations.push_back({Ref<>::borrow(wrapper), arguments, names, held});
@@ -143,8 +146,6 @@ V call_lru_cache(TracerImpl& t, const V& callable, PyObject* wrapper, std::vecto
     t.cached_results.emplace_back(key, result);
     return result;
   }
-  // The cache runs the function before what this trace has written is there.
-  if (!t.effects.empty()) break_graph(BreakReason::UnknownCall, "a cached function after side effects");
   const TracerImpl::Mark before = t.mark();
   const std::size_t nodes = t.graph->nodes.size();
   struct Restore {
@@ -256,7 +257,7 @@ bool is_enum_type(PyTypeObject* type) {
 }
 
 V enum_member(TracerImpl& t, PyTypeObject* type, const std::vector<V>& positional, const Keywords& keywords) {
-  PyObject* value = positional.size() == 1 && keywords.empty() ? t.constant_object(t.number_part(positional[0])) : nullptr;
+  Ref<> value = positional.size() == 1 && keywords.empty() ? t.constant_object(t.number_part(positional[0])) : Ref<>();
   PyObject* given = positional.size() == 1 ? t.constant_object(positional[0]) : nullptr;
   if (!value || !given || !(is_plain(given) || is_enum_member(given))) return nullptr;
   Ref<> missing = attribute(reinterpret_cast<PyObject*>(type), "_missing_");
@@ -279,9 +280,10 @@ V make_functional(TracerImpl& t, PyTypeObject* type, const std::vector<V>& posit
   if (!limits && name != "operator.attrgetter" && name != "operator.itemgetter" && name != "operator.methodcaller") return nullptr;
   Ref<> arguments = Ref<>::steal(PyTuple_New(Py_ssize_t(positional.size())));
   for (std::size_t i = 0; i < positional.size(); ++i) {
-    PyObject* object = t.constant_object(positional[i]->kind == ValueKind::SymInt ? t.tracer.integer(*t.tracer.constant_int(positional[i])) : positional[i]);
+    const bool symbol = positional[i]->kind == ValueKind::SymInt;
+    Ref<> object = t.constant_object(symbol ? t.tracer.integer(*t.tracer.constant_int(positional[i])) : V(positional[i]));
     if (!object) return nullptr;
-    PyTuple_SET_ITEM(arguments.get(), Py_ssize_t(i), Py_NewRef(object));
+    PyTuple_SET_ITEM(arguments.get(), Py_ssize_t(i), object.release());
   }
   Ref<> names = Ref<>::steal(PyDict_New());
   for (auto& [key, value] : keywords) {

@@ -7,6 +7,7 @@
 
 #include "runtime/base/error.h"
 #include "tracer/builtin_table.h"
+#include "tracer/variables/containers.h"
 
 namespace fj {
 
@@ -308,7 +309,7 @@ V make_groupby(TracerImpl& t, Items& a, Keywords& k) {
     state->value = item;
     return true;
   };
-  auto same = [&t](const V& x, const V& y) { return x == y || t.truth(t.compare(Py_EQ, x, y)); };
+  auto same = [&t](const V& x, const V& y) { return same_or_equal(t, x, y); };
   auto iterator = iteration([&t, state, step, same]() -> V {
     const std::int64_t group = ++state->group;
     while (!state->key || (state->target && same(state->target, state->key)))
@@ -487,7 +488,7 @@ V make_iter(TracerImpl& t, Items& a, Keywords& k) {
   auto iterator = iteration([&t, function, sentinel, over]() -> V {
     if (*over) return nullptr;
     V item = t.catch_stop_iteration([&] { return t.call(function, {}, {}); });
-    if (item && item != sentinel && !t.truth(t.compare(Py_EQ, sentinel, item))) return item;
+    if (item && !same_or_equal(t, sentinel, item)) return item;
     *over = true;
     return nullptr;
   });
@@ -503,8 +504,25 @@ V take_next(TracerImpl& t, Items& a, Keywords& k) {
 
 V make_reversed(TracerImpl& t, Items& a, Keywords& k) {
   expect("reversed", a, k, 1, 1);
+  static PyObject* const own_name = PyUnicode_InternFromString("__reversed__");
   if (V own = t.python_method(a[0], "__reversed__")) return t.call(own, {}, {});
   V part = t.builtin_part(a[0]);
+  const bool is_class = a[0]->kind == ValueKind::Object || a[0]->kind == ValueKind::Instance;
+  if (is_class && !t.class_attribute(t.type_of(a[0]), own_name)) {
+    // The sequence protocol: indices from the length down to 0.
+    V item = t.python_method(a[0], "__getitem__");
+    if (item || t.python_method(a[0], "__len__")) {
+      if (!item && (!part || part->kind != ValueKind::Tuple)) unknown_call("reversed");
+      auto position = std::make_shared<std::int64_t>(constant_size(t, t.length(a[0]), "reversed") - 1);
+      return iteration([&t, item, part, position]() -> V {
+        if (*position < 0) return nullptr;
+        V index = t.tracer.integer((*position)--);
+        V found = t.catch_stop_iteration([&] { return item ? t.call(item, {index}, {}) : t.get_item(part, index); }, PyExc_IndexError);
+        if (!found) *position = -1;
+        return found;
+      });
+    }
+  }
   const V value = part ? part : a[0];
   switch (value->kind) {
     case ValueKind::List: {
@@ -521,17 +539,8 @@ V make_reversed(TracerImpl& t, Items& a, Keywords& k) {
       return made_by("builtins", "reversed", iterator, {value});
     }
     case ValueKind::Object:
-    case ValueKind::Instance: {
-      if (V item = t.python_method(value, "__getitem__")) {
-        auto position = std::make_shared<std::int64_t>(constant_size(t, t.length(value), "reversed") - 1);
-        return iteration([&t, item, position]() -> V {
-          if (*position < 0) return nullptr;
-          return t.catch_stop_iteration([&] { return t.call(item, {t.tracer.integer((*position)--)}, {}); }, PyExc_IndexError);
-        });
-      }
       if (PyObject* text = t.constant_object(value); !text || !PyUnicode_CheckExact(text)) break;
       [[fallthrough]];
-    }
     case ValueKind::Tuple:
     case ValueKind::Range:
     case ValueKind::Dict: {

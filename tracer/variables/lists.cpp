@@ -21,8 +21,6 @@ void trim(ListValue& list, bool from_left) {
   tracer.raise(PyExc_ValueError, {tracer.tracer.string(message)}, BreakReason::ErrorWhileTracing, message);
 }
 
-bool equal(TracerImpl& tracer, const V& a, const V& b) { return a == b || tracer.truth(tracer.compare(Py_EQ, a, b)); }
-
 /// An index, a comparison or the items of a value may run code of the user's, which may change the list itself.
 void unchanged(TracerImpl& tracer, const V& list, const TracerImpl::Mark& before) {
   if (tracer.written_since(list.get(), before)) break_graph(BreakReason::UnsupportedObject, "a list that changes while it is looked at");
@@ -34,7 +32,7 @@ std::optional<std::size_t> find_equal(TracerImpl& tracer, const V& owner, const 
   const TracerImpl::Mark before = tracer.mark();
   for (std::size_t i = 0; i < items.size(); ++i) {
     V item = items[i];
-    const bool found = equal(tracer, item, wanted);
+    const bool found = same_or_equal(tracer, item, wanted);
     unchanged(tracer, owner, before);
     if (found) return i;
   }
@@ -239,7 +237,7 @@ V sequence_method(TracerImpl& tracer, const V& owner, const std::string& name, s
     std::int64_t seen = 0;
     const TracerImpl::Mark before = tracer.mark();
     for (const V& item : tracer.sequence_items(owner)) {
-      seen += equal(tracer, item, arguments[0]);
+      seen += same_or_equal(tracer, item, arguments[0]);
       unchanged(tracer, owner, before);
     }
     return tracer.tracer.integer(seen);
@@ -255,7 +253,7 @@ V sequence_method(TracerImpl& tracer, const V& owner, const std::string& name, s
     }
     const TracerImpl::Mark before = tracer.mark();
     for (std::int64_t i = bounds[0]; i < bounds[1]; ++i) {
-      const bool found = equal(tracer, items[std::size_t(i)], arguments[0]);
+      const bool found = same_or_equal(tracer, items[std::size_t(i)], arguments[0]);
       unchanged(tracer, owner, before);
       if (found) return tracer.tracer.integer(i);
     }

@@ -2,8 +2,11 @@
 /// through their front ends, objects through their Python methods.
 #include <opcode.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <initializer_list>
+#include <string_view>
 
 #include "runtime/base/error.h"
 #include "tracer/interpreter.h"
@@ -15,6 +18,7 @@ namespace fj {
 namespace {
 
 using NumberFunction = PyObject* (*)(PyObject*, PyObject*);
+using NumberOperation = PyObject* (*)(PyObject*);
 PyObject* power(PyObject* a, PyObject* b) { return PyNumber_Power(a, b, Py_None); }
 
 struct BinaryRow {
@@ -236,6 +240,46 @@ bool is_foldable(PyObject* x) {
   return x && (is_plain(x) || PyTuple_CheckExact(x) || ((PyLong_Check(x) || PyUnicode_Check(x)) && is_enum_member(x)));
 }
 
+bool is_number(PyObject* x) { return PyLong_CheckExact(x) || PyFloat_CheckExact(x) || PyBool_Check(x) || numpy_scalar_dtype(x); }
+
+/// Arithmetic of NumPy's scalars on known numbers: an array of one of them, and numbers beside it.
+bool is_scalar_arithmetic(PyObject* a, PyObject* b) {
+  return a && b && (numpy_scalar_dtype(a) || numpy_scalar_dtype(b)) && is_number(a) && is_number(b);
+}
+
+/// While NumPy computes a constant: what it would report (overflow, division by zero) is an error instead, so that it is reported
+/// at each call, by NumPy.
+class RaisingConditions {
+ public:
+  RaisingConditions() {
+    Ref<> errstate = Ref<>::steal(PyObject_GetAttrString(numpy_module(), "errstate"));
+    Ref<> none = Ref<>::steal(PyTuple_New(0)), keywords = Ref<>::steal(Py_BuildValue("{s:s}", "all", "raise"));
+    if (errstate && none && keywords) manager_ = Ref<>::steal(PyObject_Call(errstate.get(), none.get(), keywords.get()));
+    Ref<> entered = manager_ ? Ref<>::steal(PyObject_CallMethod(manager_.get(), "__enter__", nullptr)) : Ref<>();
+    FJ_CHECK(entered, "np.errstate");
+  }
+  ~RaisingConditions() {
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    Ref<>::steal(PyObject_CallMethod(manager_.get(), "__exit__", "OOO", Py_None, Py_None, Py_None));
+    PyErr_Restore(type, value, traceback);
+  }
+  RaisingConditions(const RaisingConditions&) = delete;
+
+ private:
+  Ref<> manager_;
+};
+
+V fold_scalars(TracerImpl& tracer, auto&& function) {
+  Ref<> result;
+  {
+    const RaisingConditions raising;
+    result = Ref<>::steal(function());
+  }
+  if (!result) break_graph(BreakReason::ErrorWhileTracing, take_error());
+  return tracer.wrap_constant(tracer.keep(result).get());
+}
+
 }  // namespace
 
 V TracerImpl::python_method(const V& value, const char* name) {
@@ -248,7 +292,9 @@ V TracerImpl::python_method(const V& value, const char* name) {
   if (!type || !(type->tp_flags & Py_TPFLAGS_HEAPTYPE)) return nullptr;
   Ref<> text = Ref<>::steal(PyUnicode_InternFromString(name));
   PyObject* found = class_attribute(type, text.get());
-  if (!found || found == Py_None) return nullptr;
+  if (!found) return nullptr;
+  // Set to None it is refused, and nothing else is asked instead.
+  if (found == Py_None) break_graph(BreakReason::UnsupportedObject, std::string("a ") + name + " that is None");
   static PyObject* const get_name = PyUnicode_InternFromString("__get__");
   PyObject* get = fj_type_lookup(Py_TYPE(found), get_name);
   if (Py_TYPE(found) != &PyStaticMethod_Type && Py_TYPE(found) != &PyClassMethod_Type && !(get && PyFunction_Check(get)) && !is_python_method(found))
@@ -287,6 +333,73 @@ V TracerImpl::index_number(const V& value) {
   return number;
 }
 
+namespace {
+
+/// The builtin type whose C code is the operand's, whatever class is derived from it; null: none that takes others here.
+PyTypeObject* c_type(TracerImpl& tracer, const V& value) {
+  switch (value->kind) {
+    case ValueKind::Object: case ValueKind::Instance: case ValueKind::List: case ValueKind::Tuple: case ValueKind::Dict: case ValueKind::Set: break;
+    default: return nullptr;
+  }
+  PyTypeObject* type = tracer.type_of(value);
+  while (type && type->tp_flags & Py_TPFLAGS_HEAPTYPE) type = type->tp_base;
+  return type == &PyBool_Type ? &PyLong_Type : type;
+}
+
+bool is_any_of(PyTypeObject* type, std::initializer_list<PyTypeObject*> types) { return std::find(types.begin(), types.end(), type) != types.end(); }
+
+/// A number that C code of this type calculates with.
+bool takes_number(PyTypeObject* type, PyTypeObject* other) {
+  if (type == &PyLong_Type) return other == &PyLong_Type;
+  if (type == &PyFloat_Type) return is_any_of(other, {&PyLong_Type, &PyFloat_Type});
+  return type == &PyComplex_Type && is_any_of(other, {&PyLong_Type, &PyFloat_Type, &PyComplex_Type});
+}
+
+/// The right operand's class is derived from the left one's, and so has the first word.
+bool is_asked_first(TracerImpl& tracer, const V& a, const V& b) {
+  if (b->kind != ValueKind::Object && b->kind != ValueKind::Instance) return false;
+  return tracer.type_of(a) != tracer.type_of(b) && PyType_IsSubtype(tracer.type_of(b), tracer.type_of(a));
+}
+
+/// Whether the left operand's type changes it in C, whatever __or__ and the like its class and the right operand have.
+bool taken_in_place(TracerImpl& tracer, const char* method, const V& a, const V& b) {
+  const std::string_view name = method;
+  PyTypeObject* left = c_type(tracer, a);
+  if (left == &PySet_Type && (name == "__and__" || name == "__or__" || name == "__sub__" || name == "__xor__"))
+    return is_any_of(c_type(tracer, b), {&PySet_Type, &PyFrozenSet_Type});
+  return name == "__or__" && is_any_of(left, {&PyDict_Type, &PyODict_Type, reinterpret_cast<PyTypeObject*>(defaultdict_type())});
+}
+
+/// Whether the C code of the left operand's type has an answer for the right one, which then is not asked.
+bool taken_by_c(TracerImpl& tracer, const char* method, const V& a, const V& b) {
+  PyTypeObject* left = c_type(tracer, a);
+  PyTypeObject* right = c_type(tracer, b);
+  if (!left || is_asked_first(tracer, a, b)) return false;
+  const std::string_view name = method;
+  const bool of_sets = name == "__and__" || name == "__or__" || name == "__sub__" || name == "__xor__";
+  if (auto* tuple = as<TupleValue>(a); tuple && tuple->view_of) return of_sets;
+  if (is_any_of(left, {&PyUnicode_Type, &PyBytes_Type}) && name == "__mod__") return true;
+  if (is_any_of(left, {&PySet_Type, &PyFrozenSet_Type})) return of_sets && is_any_of(right, {&PySet_Type, &PyFrozenSet_Type});
+  if (left == &PyDict_Type) return name == "__or__" && is_any_of(right, {&PyDict_Type, &PyODict_Type, reinterpret_cast<PyTypeObject*>(defaultdict_type())});
+  if (!takes_number(left, right)) return false;
+  Ref<> text = Ref<>::steal(PyUnicode_InternFromString(method));
+  return fj_type_lookup(left, text.get()) != nullptr;  // complex has no %
+}
+
+/// The same of comparisons.
+bool compared_by_c(TracerImpl& tracer, const V& a, const V& b) {
+  PyTypeObject* left = c_type(tracer, a);
+  PyTypeObject* right = c_type(tracer, b);
+  if (!left || !right || is_asked_first(tracer, a, b)) return false;
+  if (is_any_of(left, {&PySet_Type, &PyFrozenSet_Type})) return is_any_of(right, {&PySet_Type, &PyFrozenSet_Type});
+  auto* defaultdict = reinterpret_cast<PyTypeObject*>(defaultdict_type());
+  if (is_any_of(left, {&PyDict_Type, &PyODict_Type, defaultdict})) return is_any_of(right, {&PyDict_Type, &PyODict_Type, defaultdict});
+  if (is_any_of(left, {&PyList_Type, &PyTuple_Type, &PyUnicode_Type, &PyBytes_Type})) return left == right;
+  return takes_number(left, right);
+}
+
+}  // namespace
+
 std::optional<V> TracerImpl::try_operator(const BinaryMethods& row, bool in_place, const V& a, const V& b) {
   auto attempt = [&](const V& self, const V& other, const char* name) -> V {
     V method = python_method(self, name);
@@ -295,8 +408,10 @@ std::optional<V> TracerImpl::try_operator(const BinaryMethods& row, bool in_plac
     auto* object = as<ObjectValue>(answer);
     return object && object->object.get() == Py_NotImplemented ? nullptr : answer;
   };
-  if (in_place)
+  if (in_place) {
     if (V answer = attempt(a, b, ("__i" + std::string(row.method + 2)).c_str())) return answer;
+    if (taken_in_place(*this, row.method, a, b)) return std::nullopt;
+  }
   const bool left_is_class = a->kind == ValueKind::Object || a->kind == ValueKind::Instance;
   const bool right_is_class = b->kind == ValueKind::Object || b->kind == ValueKind::Instance;
   PyTypeObject* left = left_is_class ? type_of(a) : nullptr;
@@ -309,10 +424,27 @@ std::optional<V> TracerImpl::try_operator(const BinaryMethods& row, bool in_plac
     reflected = false;
   }
   if (V answer = attempt(a, b, row.method)) return answer;
-  if (reflected)
+  if (reflected && (python_method(a, row.method) || !taken_by_c(*this, row.method, a, b)))
     if (V answer = attempt(b, a, row.reflected)) return answer;
   return std::nullopt;
 }
+
+namespace {
+
+/// dict.__or__ where an operand is of a derived class: a copy of the left one, updated with the right one. Null: other operands.
+V joined_dicts(TracerImpl& tracer, const V& a, const V& b) {
+  auto is_class = [](const V& value) { return value->kind == ValueKind::Object || value->kind == ValueKind::Instance; };
+  if (!is_class(a) && !is_class(b)) return nullptr;
+  for (const V& value : {a, b}) {
+    auto* dict = as<DictValue>(value->kind == ValueKind::Dict ? value : tracer.builtin_part(value));
+    if (!dict || dict->type) return nullptr;
+  }
+  V joined = dict_copy(tracer, a);
+  dict_update(tracer, joined, {b}, {});
+  return joined;
+}
+
+}  // namespace
 
 V TracerImpl::binary(int op, const V& a, const V& b) {
   const BinaryRow& row = binary_row(op);
@@ -327,13 +459,22 @@ V TracerImpl::binary(int op, const V& a, const V& b) {
   }
   if (auto symbolic = symbolic_binary(op, a, b)) return *symbolic;
   if (auto answer = try_operator(methods, in_place, a, b)) return *answer;
+  if (row.op == NB_OR && !in_place)
+    if (V joined = joined_dicts(*this, a, b)) return joined;
   if (V part = builtin_part(a)) {
+    // OrderedDict and defaultdict make another object of the class by calling it.
+    if (auto* dict = as<DictValue>(part); dict && dict->type && !in_place) break_graph(BreakReason::UnsupportedObject, "operator on " + describe(a));
     V result = binary(op, part, b);
     return result == part && part->kind != ValueKind::Tuple ? a : result;
   }
   if (row.op == NB_REMAINDER)
     if (V text = format_percent(a, b)) return text;
-  if (V part = builtin_part(b)) return binary(op, a, part);
+  // C code takes the part that a derived class is, but for what asks for items: list += and dict |=.
+  const bool asks = in_place && ((row.op == NB_ADD && a->kind == ValueKind::List) || (row.op == NB_OR && a->kind == ValueKind::Dict));
+  if (V part = asks ? nullptr : builtin_part(b)) {
+    if (auto* tuple = as<TupleValue>(a); tuple && tuple->view_of) break_graph(BreakReason::UnsupportedObject, "a view of a dict with " + describe(b));
+    return binary(op, a, part);
+  }
   if (auto* list = as<ListValue>(a)) {
     auto* other = as<ListValue>(b);
     if (row.op == NB_ADD && ((other && other->type.get() == list->type.get()) || in_place)) {
@@ -413,12 +554,11 @@ V TracerImpl::binary(int op, const V& a, const V& b) {
   }
   if (row.op == NB_MULTIPLY && in_place && a->kind == ValueKind::Tuple) return binary(NB_MULTIPLY, a, b);
   if (auto* left = as<DictValue>(a); left && row.op == NB_OR) {
-    const bool mapping = b->kind == ValueKind::Dict || (in_place && b->kind != ValueKind::Object);
-    if (mapping && in_place) {
+    if (in_place) {
       dict_update(*this, a, {b}, {});
       return a;
     }
-    if (mapping && left->type.get() == as<DictValue>(b)->type.get()) {
+    if (b->kind == ValueKind::Dict && left->type.get() == as<DictValue>(b)->type.get()) {
       auto joined = std::make_shared<DictValue>();
       joined->type = left->type;
       joined->default_factory = left->default_factory;
@@ -452,6 +592,7 @@ V TracerImpl::binary(int op, const V& a, const V& b) {
     if (!result) raise_python_error();
     return wrap_constant(keep(result).get());
   }
+  if (is_scalar_arithmetic(left, right)) return fold_scalars(*this, [&] { return row.function(left, right); });
   break_graph(BreakReason::UnsupportedObject, "operator on " + describe(a) + " and " + describe(b));
 }
 
@@ -483,10 +624,10 @@ V TracerImpl::unary(int opcode, const V& a) {
   if (V method = python_method(a, name)) return call(method, {}, {});
   if (V part = builtin_part(a)) return unary(opcode, part);
   PyObject* object = constant_object(a);
+  const NumberOperation function = opcode == FJ_UNARY_NEGATIVE ? PyNumber_Negative : opcode == FJ_UNARY_POSITIVE ? PyNumber_Positive : PyNumber_Invert;
+  if (object && numpy_scalar_dtype(object)) return fold_scalars(*this, [&] { return function(object); });
   if (!object || !is_foldable(object)) break_graph(BreakReason::UnsupportedObject, "operator on " + describe(a));
-  Ref<> result = Ref<>::steal(opcode == FJ_UNARY_NEGATIVE   ? PyNumber_Negative(object)
-                              : opcode == FJ_UNARY_POSITIVE ? PyNumber_Positive(object)
-                                                            : PyNumber_Invert(object));
+  Ref<> result = Ref<>::steal(function(object));
   if (!result) raise_python_error();
   return wrap_constant(keep(result).get());
 }
@@ -514,7 +655,7 @@ std::optional<V> TracerImpl::try_comparison(int comparison, const V& a, const V&
   if (right_first)
     if (auto answer = attempt(b, a, kReflected[comparison])) return answer;
   if (auto answer = attempt(a, b, comparison)) return answer;
-  if (right_first) return std::nullopt;
+  if (right_first || (!python_method(a, kComparisonMethod[comparison]) && compared_by_c(*this, a, b))) return std::nullopt;
   return attempt(b, a, kReflected[comparison]);
 }
 
@@ -557,7 +698,7 @@ V TracerImpl::compare(int comparison, const V& a, const V& b) {
     if (equality && left.size() != right.size() && both_lists) return tracer.boolean(comparison == Py_NE);
     for (std::size_t i = 0; i < std::min(left.size(), right.size()); ++i) {
       // As CPython: identity first, then ==; the first difference decides the order.
-      const bool same = left[i] == right[i] || truth(compare(Py_EQ, left[i], right[i]));
+      const bool same = same_or_equal(*this, left[i], right[i]);
       if (both_lists && (written_since(a.get(), before) || written_since(b.get(), before)))
         break_graph(BreakReason::UnsupportedObject, "a list that its elements' __eq__ changes");
       if (same) continue;
@@ -575,7 +716,7 @@ V TracerImpl::compare(int comparison, const V& a, const V& b) {
     for (std::size_t i = 0; same && i < left.items.size(); ++i) {
       auto [key, value] = left.items[i];
       V other = dict_find(right, key.get());
-      same = other && (other == value || truth(compare(Py_EQ, value, other)));
+      same = other && same_or_equal(*this, value, other);
       if (written_since(&left, before) || written_since(&right, before)) break_graph(BreakReason::UnsupportedObject, "a dict that an __eq__ changes");
     }
     const auto ordered = [](const DictValue& dict) { return dict.type.get() == reinterpret_cast<PyObject*>(&PyODict_Type); };
@@ -634,7 +775,7 @@ namespace {
 bool iterates_to(TracerImpl& tracer, const V& container, const V& item) {
   V iterator = tracer.make_iterator(container);
   while (V element = tracer.next(iterator)) {
-    if (element == item || tracer.truth(tracer.compare(Py_EQ, element, item))) return true;
+    if (same_or_equal(tracer, element, item)) return true;
     tracer.check_limits();
   }
   return false;
@@ -666,9 +807,9 @@ bool TracerImpl::contains(const V& container, const V& item) {
   if (V mapping = proxied_mapping(container)) return contains(mapping, item);
   PyObject* left = constant_object(container);
   if (left && is_plain(left)) {
-    PyObject* right = constant_object(number_part(item));
+    Ref<> right = constant_object(number_part(item));
     if (right) {
-      const int answer = PySequence_Contains(left, right);
+      const int answer = PySequence_Contains(left, right.get());
       if (answer < 0) raise_python_error();
       return answer;
     }

@@ -130,14 +130,6 @@ V TracerImpl::wrap_constant(PyObject* object) {
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(object); ++i) tuple->items.push_back(wrap_constant(PyTuple_GET_ITEM(object, i)));
     return tuple;
   }
-  if (PySlice_Check(object)) {
-    auto* real = reinterpret_cast<PySliceObject*>(object);
-    auto slice = std::make_shared<SliceValue>();
-    slice->start = wrap_constant(real->start);
-    slice->stop = wrap_constant(real->stop);
-    slice->step = wrap_constant(real->step);
-    return slice;
-  }
   return wrap(object, sources->constant(object));
 }
 
@@ -211,13 +203,13 @@ V TracerImpl::wrap(PyObject* object, SourceRef source) {
   } else if (PySlice_Check(object)) {
     // Immutable, and its parts can't be reached by a source: known by identity.
     auto* real = reinterpret_cast<PySliceObject*>(object);
-    if (is_plain(real->start) && is_plain(real->stop) && is_plain(real->step)) {
+    if (constant || (is_plain(real->start) && is_plain(real->stop) && is_plain(real->step))) {
       auto slice = std::make_shared<SliceValue>();
       slice->source = source;
       slice->start = wrap_constant(real->start);
       slice->stop = wrap_constant(real->stop);
       slice->step = wrap_constant(real->step);
-      add_guard(GuardKind::Identity, source, object);
+      if (!constant) add_guard(GuardKind::Identity, source, object);
       value = slice;
     }
   }
@@ -318,6 +310,8 @@ bool TracerImpl::strings_differ(const V& a, const V& b) {
   }
   return true;
 }
+
+Ref<> TracerImpl::constant_object(V&& value) { return Ref<>::borrow(constant_object(value)); }
 
 PyObject* TracerImpl::constant_object(const V& value) {
   switch (value->kind) {
@@ -496,10 +490,26 @@ V TracerImpl::proxied_mapping(const V& value) {
 bool TracerImpl::same_object(const V& a, const V& b) {
   if (a == b) return true;
   auto *left = as<ObjectValue>(a), *right = as<ObjectValue>(b);
+  if (a->kind == ValueKind::SymInt || b->kind == ValueKind::SymInt) {
+    // Different numbers are never one object; equal ones may be.
+    auto x = int_expression(a), y = int_expression(b);
+    if (x && y && decide(*x, Py_EQ, *y)) break_graph(BreakReason::UnsupportedObject, "identity of equal ints");
+    for (auto* other : {left, right})
+      if (other && !(x && y) && !(PyLong_CheckExact(other->object.get()) && guard_value(*other))) guard_type(*other);
+    return false;
+  }
   if (a->kind != b->kind) {
-    // Kinds of Values are types: an array is never a list, and wrapping guarded that it is one.
-    if (left) guard_type(*left);
-    if (right) guard_type(*right);
+    // Most kinds of Values are types, and wrapping guarded which one it is; what is made in the trace only is nothing from outside.
+    auto is_made = [](const V& value) {
+      switch (value->kind) {
+        case ValueKind::Range: case ValueKind::Iterator: case ValueKind::Function: case ValueKind::BoundMethod: case ValueKind::Instance:
+        case ValueKind::Super: case ValueKind::Partial: case ValueKind::Builtin: return true;
+        default: return false;
+      }
+    };
+    if (is_made(a) || is_made(b)) return false;
+    // A slice may be known by its parts in one place and as an object in another.
+    if (type_of(a) == type_of(b)) break_graph(BreakReason::UnsupportedObject, "identity of " + describe(a) + " and " + describe(b));
     return false;
   }
   if (!left || !right) {
@@ -518,7 +528,7 @@ bool TracerImpl::same_object(const V& a, const V& b) {
     auto *left_set = as<SetValue>(a), *right_set = as<SetValue>(b);
     const bool frozen = left_set && left_set->frozen && right_set->frozen &&
                         PySet_GET_SIZE(left_set->real.get()) == PySet_GET_SIZE(right_set->real.get());
-    if (a->kind == ValueKind::SymInt || ((a->kind == ValueKind::Tuple || frozen) && !settled) || a->kind == ValueKind::BoundMethod || a->kind == ValueKind::Slice)
+    if (((a->kind == ValueKind::Tuple || frozen) && !settled) || a->kind == ValueKind::BoundMethod)
       break_graph(BreakReason::UnsupportedObject, "identity of " + describe(a));
     if (settled) {
       Guard guard;

@@ -12,6 +12,11 @@ namespace fj {
 
 SetValue::SetValue(bool frozen) : Value(ValueKind::Set), real(Ref<>::steal(frozen ? PyFrozenSet_New(nullptr) : PySet_New(nullptr))), frozen(frozen) {}
 
+Ref<> elements_of(PyObject* set) {
+  Ref<> iterator = Ref<>::steal(PySet_Type.tp_iter(set));  // a frozenset's is the same
+  return iterator ? Ref<>::steal(PySequence_List(iterator.get())) : Ref<>();
+}
+
 namespace {
 
 /// Only looks at the elements of exact builtin types and proxies, so nothing of the user's runs but through a proxy.
@@ -22,7 +27,7 @@ Ref<> checked(TracerImpl& tracer, Ref<> result) {
 }
 
 bool holds_addresses(PyObject* set) {
-  Ref<> items = Ref<>::steal(PySequence_List(set));
+  Ref<> items = elements_of(set);
   for (Py_ssize_t i = 0; items && i < PyList_GET_SIZE(items.get()); ++i)
     if (hashes_by_address(PyList_GET_ITEM(items.get(), i))) return true;
   return false;
@@ -48,7 +53,7 @@ Ref<> real_operand(TracerImpl& tracer, const V& value, bool& ordered) {
     Ref<> key = tracer.constant_key(items[i]);
     PyList_SET_ITEM(list.get(), Py_ssize_t(i), Py_NewRef(key.get()));
   }
-  if (value->kind != ValueKind::Dict) return list;
+  if (value->kind != ValueKind::Dict || as<DictValue>(value)->type) return list;
   // A dict is taken over with its hashes, which sizes the table differently.
   Ref<> dict = Ref<>::steal(PyDict_New());
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list.get()); ++i) PyDict_SetItem(dict.get(), PyList_GET_ITEM(list.get(), i), Py_None);
@@ -67,6 +72,13 @@ std::shared_ptr<SetValue> as_set_operand(TracerImpl& tracer, const V& value) {
   bool ordered = true;
   Ref<> real = real_operand(tracer, value, ordered);
   return std::static_pointer_cast<SetValue>(new_set(Ref<>::steal(PySet_New(real.get())), true));
+}
+
+/// Sets take what a derived set holds; a view of a dict asks it for its length, its items and what it contains.
+void refuse_derived(const V& a, const V& b) {
+  for (const V& value : {a, b})
+    if (value->kind == ValueKind::Object || value->kind == ValueKind::Instance)
+      break_graph(BreakReason::UnsupportedObject, "a view of a dict with " + describe(value));
 }
 
 }  // namespace
@@ -136,6 +148,7 @@ void TracerImpl::add_to_set(SetValue& set, Ref<> item) {
 
 V set_operator(TracerImpl& tracer, int op, const V& a, const V& b) {
   const bool is_view = a->kind == ValueKind::Tuple || b->kind == ValueKind::Tuple;
+  if (is_view) refuse_derived(a, b);
   auto left = as_set_operand(tracer, a);
   auto right = as_set_operand(tracer, b);
   if (!left || (!right && a->kind != ValueKind::Tuple)) return nullptr;
@@ -154,6 +167,7 @@ V set_operator(TracerImpl& tracer, int op, const V& a, const V& b) {
 V set_comparison(TracerImpl& tracer, int comparison, const V& a, const V& b) {
   auto left = as_set_operand(tracer, a), right = as_set_operand(tracer, b);
   if (!left || !right) return nullptr;
+  if (a->kind == ValueKind::Tuple || b->kind == ValueKind::Tuple) refuse_derived(a, b);
   Ref<> answer = checked(tracer, Ref<>::steal(PyObject_RichCompare(left->real.get(), right->real.get(), comparison)));
   return tracer.tracer.boolean(answer.get() == Py_True);
 }

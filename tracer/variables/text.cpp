@@ -27,6 +27,18 @@ bool has_text_of_class(PyObject* object) {
   return PyType_Check(object) && Py_TYPE(object)->tp_repr == PyType_Type.tp_repr && Py_TYPE(object)->tp_str == PyType_Type.tp_str;
 }
 
+/// A class is the same object under another name too.
+void note_text_of_class(TracerImpl& tracer, const V& value) {
+  auto* object = as<ObjectValue>(value);
+  if (!object || !PyType_Check(object->object.get()) || !(reinterpret_cast<PyTypeObject*>(object->object.get())->tp_flags & Py_TPFLAGS_HEAPTYPE)) return;
+  static PyObject* const names[] = {PyUnicode_InternFromString("__module__"), PyUnicode_InternFromString("__qualname__")};
+  for (PyObject* name : names) {
+    V part = tracer.find_attribute(value, name);
+    PyObject* text = part ? tracer.constant_object(part) : nullptr;
+    if (!text || !PyUnicode_CheckExact(text)) break_graph(BreakReason::UnsupportedObject, "the name of " + describe(value));
+  }
+}
+
 /// Objects whose str and repr are those of a constant.
 bool has_constant_text(PyObject* object) {
   return is_plain(object) || dtype_from_object(object) || has_text_of_class(object) || PyCFunction_Check(object);
@@ -63,6 +75,7 @@ V text(TracerImpl& tracer, const V& value, bool repr) {
     auto* object = as<ObjectValue>(value);
     if (object && has_constant_text(object->object.get())) {
       PyObject* known = tracer.constant_object(value);
+      note_text_of_class(tracer, value);
       return checked(tracer, Ref<>::steal(repr ? PyObject_Repr(known) : PyObject_Str(known)));
     }
     static PyObject* const names[] = {PyUnicode_InternFromString("__str__"), PyUnicode_InternFromString("__repr__")};
@@ -73,7 +86,11 @@ V text(TracerImpl& tracer, const V& value, bool repr) {
     if (!repr && method && Py_TYPE(method) == &PyWrapperDescr_Type && PyDescr_TYPE(method) == &PyBaseObject_Type) return text(tracer, value, true);
     if (repr && method && Py_TYPE(method) == &PyWrapperDescr_Type && PyDescr_TYPE(method) == &PyBaseObject_Type)
       break_graph(BreakReason::UnsupportedObject, "formats " + describe(value));
-    if (V part = tracer.builtin_part(value)) return text(tracer, part, repr);
+    V part = tracer.builtin_part(value);
+    // Sets, deques, OrderedDicts and defaultdicts say what class they are.
+    if (part && (part->kind == ValueKind::Set || (part->kind == ValueKind::List && as<ListValue>(part)->type) || (part->kind == ValueKind::Dict && as<DictValue>(part)->type)))
+      break_graph(BreakReason::UnsupportedObject, "formats " + describe(value));
+    if (part) return text(tracer, part, repr);
     if (V part = tracer.number_part(value); part != value) return text(tracer, part, repr);
     if (auto* instance = as<InstanceValue>(value);
         instance && PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(PyExc_BaseException)))
@@ -102,6 +119,7 @@ V format_of(TracerImpl& tracer, const V& value, const V& specification) {
   if (value->kind == ValueKind::SymInt) return format_of(tracer, tracer.tracer.integer(*tracer.tracer.constant_int(value)), specification);
   if (value->kind == ValueKind::Object || value->kind == ValueKind::Instance) {
     auto* object = as<ObjectValue>(value);
+    if (object && has_constant_text(object->object.get())) note_text_of_class(tracer, value);
     if (object && has_constant_text(object->object.get()))
       return checked(tracer, Ref<>::steal(PyObject_Format(tracer.constant_object(value), format)));
     static PyObject* const name = PyUnicode_InternFromString("__format__");
@@ -142,9 +160,10 @@ Ref<> readable_object(TracerImpl& tracer, const V& value) {
     return list;
   };
   switch (value->kind) {
-    case ValueKind::SymInt: return Ref<>::borrow(tracer.constant_object(tracer.tracer.integer(*tracer.tracer.constant_int(value))));
+    case ValueKind::SymInt: return tracer.constant_object(tracer.tracer.integer(*tracer.tracer.constant_int(value)));
     case ValueKind::Object: {
       PyObject* object = tracer.constant_object(value);
+      note_text_of_class(tracer, value);
       return object && has_constant_text(object) ? Ref<>::borrow(object) : make_proxy(tracer, value);
     }
     case ValueKind::Tuple: {

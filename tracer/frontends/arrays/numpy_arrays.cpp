@@ -215,6 +215,10 @@ ArrayInfo describe_numpy(PyObject* object) {
   return info;
 }
 
+NumpyHolds numpy_holds(PyObject* array) {
+  return {PyArray_BASE(array_of(array)), bool(PyDataType_REFCHK(PyArray_DESCR(array_of(array))))};
+}
+
 std::optional<DType> numpy_scalar_dtype(PyObject* object) {
   if (!ready() || !PyArray_IsScalar(object, Generic)) return std::nullopt;
   PyArray_Descr* descr = PyArray_DescrFromScalar(object);

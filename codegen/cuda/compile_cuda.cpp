@@ -1,0 +1,168 @@
+// All kernels of a program are one text and one image, equal ones once. The forms that take one element at a time are an image of their
+// own,
+// compiled at the first launch that needs it: of a misaligned view, of a size that is no multiple.
+#include "codegen/cuda/compile_cuda.h"
+
+#include <map>
+#include <mutex>
+
+#include <llvm/Support/BLAKE3.h>
+
+#include "codegen/commit.h"
+#include "codegen/cuda/emit.h"
+#include "codegen/isolate.h"
+#include "codegen/program_parts.h"
+#include "codegen/schedule.h"
+#include "runtime/compiled_program.h"
+#include "runtime/disk_cache.h"
+
+namespace fj {
+
+namespace {
+
+using cuda::Binding;
+using cuda::CudaCode;
+using cuda::KernelForm;
+using cuda::KernelText;
+
+/// In the disk cache beside the tiers of the host's code.
+constexpr std::uint32_t kCubin = 16;
+
+class TextImage : public cuda::Image {
+ public:
+  // Not the device: it keeps its images.
+  TextImage(std::string source, CacheKey key, const CudaOptions& options)
+      : source_(std::move(source)), key_(key), compile_(options.compile), architecture_(options.device->architecture()),
+        cache_folder_(options.cache_bytes > 0 ? options.cache_folder : ""), cache_bytes_(std::uint64_t(options.cache_bytes)) {}
+
+  const std::string& code() override {
+    std::lock_guard lock(mutex_);
+    if (!code_.empty()) return code_;
+    DiskCache* cache = cache_folder_.empty() ? nullptr : &DiskCache::in(cache_folder_);
+    if (cache)
+      if (auto entry = cache->find(key_); entry && entry->tier == kCubin) return code_ = std::move(entry->object);
+    cuda::Compiled compiled = compile_(source_, architecture_);
+    if (!compiled.error.empty()) throw DeviceError("a CUDA kernel does not compile: " + compiled.error + "\n" + compiled.log);
+    code_ = std::move(compiled.cubin);
+    if (cache) cache->store(key_, {kCubin, code_}, cache_bytes_);
+    return code_;
+  }
+
+ private:
+  const std::string source_;
+  const CacheKey key_;
+  const std::function<cuda::Compiled(std::string_view, int)> compile_;
+  const int architecture_;
+  const std::string cache_folder_;
+  const std::uint64_t cache_bytes_;
+  std::mutex mutex_;
+  std::string code_;
+};
+
+/// Equal texts for the same device are one image for as long as a program or the device has it.
+std::shared_ptr<cuda::Image> image_of(const std::vector<std::string>& kernels, const CudaOptions& options) {
+  static std::mutex mutex;
+  static std::map<std::pair<const cuda::CudaDevice*, CacheKey>, std::weak_ptr<cuda::Image>> images;
+  std::string source = cuda::translation_unit(kernels);
+  const std::string identity = "framejit " FRAMEJIT_VERSION " CUDA sm_" + std::to_string(options.device->architecture()) + " by " +
+      options.compiler + "\n" + source;
+  const CacheKey key = llvm::BLAKE3::hash<32>(llvm::ArrayRef(reinterpret_cast<const std::uint8_t*>(identity.data()), identity.size()));
+  std::lock_guard lock(mutex);
+  std::weak_ptr<cuda::Image>& known = images[{options.device.get(), key}];
+  if (auto image = known.lock()) return image;
+  auto image = std::make_shared<TextImage>(std::move(source), key, options);
+  known = image;
+  return image;
+}
+
+/// The kernels of one image: equal ones have one text.
+class Texts {
+ public:
+  explicit Texts(std::string prefix) : prefix_(std::move(prefix)) {}
+
+  KernelForm add(loop::Kernel kernel, const LoweredProgram& program, const Binding& binding) {
+    kernel.name = "same";
+    const std::string anonymous = cuda::emit_kernel(kernel, program, binding).source;
+    auto [known, fresh] = names_.try_emplace(anonymous, prefix_ + std::to_string(names_.size()));
+    kernel.name = known->second;
+    const KernelText text = cuda::emit_kernel(kernel, program, binding);
+    if (fresh) sources_.push_back(text.source);
+    KernelForm form{kernel.name, binding.threads, binding.team, binding.width, {}, {}};
+    for (const cuda::Parameter& parameter : text.parameters) {
+      using Kind = cuda::Argument::Kind;
+      const Kind kind = parameter.kind == cuda::ParameterKind::Buffer   ? Kind::Buffer
+                        : parameter.kind == cuda::ParameterKind::Status ? Kind::Status
+                                                                        : Kind::Symbol;
+      form.arguments.push_back({kind, parameter.number});
+      reports_ = reports_ || kind == Kind::Status;
+    }
+    for (const cuda::Extent& extent : cuda::item_extents(kernel, binding)) form.extents.push_back({extent.size, extent.step});
+    if (binding.tile) form.team = binding.threads;  // a block an item
+    return form;
+  }
+
+  const std::vector<std::string>& sources() const { return sources_; }
+  bool reports() const { return reports_; }
+
+ private:
+  std::string prefix_;
+  std::map<std::string, std::string> names_;
+  std::vector<std::string> sources_;
+  bool reports_ = false;
+};
+
+std::string no_form(const LoweredProgram& program) {
+  for (const ProgramStep& step : program.steps) {
+    if (step.kind == StepKind::Matmul) return "matrix products of a CUDA device are not taken into compiled programs";
+    if (step.kind == StepKind::Extern)
+      return "library calls on a CUDA device are not taken into compiled programs: " + step.extern_call.callee;
+    if (step.kind != StepKind::Kernel) return "a step of the program is not made for CUDA devices";
+  }
+  for (const loop::Kernel& kernel : program.kernels)
+    if (std::string reason = cuda::unsupported(kernel, program); !reason.empty()) return reason;
+  return {};
+}
+
+}  // namespace
+
+std::unique_ptr<Program> compile_cuda(const Graph& graph, const CudaOptions& options, std::string& reason) {
+  const Schedule groups = schedule(graph);
+  LoweredProgram lowered = lower(graph, groups, LoopTarget::Threads);
+  reason = no_form(lowered);
+  if (!reason.empty()) return nullptr;
+  write_in_place(lowered, false);
+
+  ProgramParts parts = describe_program(graph, lowered);
+  Texts wide("kernel"), single("single");
+  std::vector<std::shared_ptr<CudaCode>> codes;
+  for (const loop::Kernel& kernel : lowered.kernels) {
+    IsolatedKernel alone = isolate(kernel, lowered, kernel.name);
+    alone.program.symbols = lowered.symbols;
+    auto code = std::make_shared<CudaCode>();
+    code->place = kernel.name + (kernel.location.empty() ? "" : " (" + kernel.location + ")");
+    const Binding binding = cuda::bind(alone.kernel, alone.program);
+    code->wide = wide.add(alone.kernel, alone.program, binding);
+    code->packed_buffers = binding.packed_buffers;
+    code->multiples = binding.multiples;
+    if (binding.width > 1) code->single = single.add(alone.kernel, alone.program, cuda::bind(alone.kernel, alone.program, 1));
+    if (options.dump) parts.text += text(kernel) + cuda::text(kernel, binding);
+    ProgramKernel described = describe_kernel(kernel);
+    described.buffers = std::move(alone.buffers);
+    described.device_code = code;
+    parts.kernels.push_back(std::move(described));
+    codes.push_back(std::move(code));
+  }
+  if (!codes.empty()) {
+    const auto wide_image = image_of(wide.sources(), options);
+    const auto single_image = single.sources().empty() ? nullptr : image_of(single.sources(), options);
+    for (const auto& code : codes) code->wide_image = wide_image, code->single_image = single_image;
+    wide_image->code();  // compiled here, not at the first launch
+  }
+  if (options.dump)
+    for (const std::string& source : wide.sources()) parts.text += source;
+  parts.reports = wide.reports();
+  parts.device = options.device;
+  return make_compiled_program(std::move(parts));
+}
+
+}  // namespace fj

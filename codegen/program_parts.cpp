@@ -1,0 +1,67 @@
+// From the lowered program to the parts a CompiledProgram is made of.
+#include "codegen/program_parts.h"
+
+#include "runtime/blas.h"
+
+namespace fj {
+
+namespace {
+
+void collect_stores(const std::vector<loop::Statement>& body, ProgramKernel& kernel) {
+  for (const loop::Statement& statement : body) {
+    if (loop::is_store(statement.kind)) kernel.writes.push_back(statement.buffer);
+    collect_stores(statement.body, kernel);
+  }
+}
+
+std::string describe_steps(const LoweredProgram& program) {
+  std::string out;
+  for (const ProgramStep& step : program.steps) {
+    switch (step.kind) {
+      case StepKind::Kernel: {
+        const loop::Kernel& kernel = program.kernels[step.kernel];
+        out += kernel.name + ":";
+        for (const loop::Expr& expr : kernel.expressions)
+          if (expr.kind == loop::ExprKind::Pointwise) out += " " + std::string(name(expr.op));
+        break;
+      }
+      case StepKind::Matmul: out += "matmul " + blas_name(); break;
+      case StepKind::Extern: out += "call " + step.extern_call.callee; break;
+    }
+    out += step.commit ? " (commit)\n" : "\n";
+  }
+  return out;
+}
+
+}  // namespace
+
+ProgramKernel describe_kernel(const loop::Kernel& kernel) {
+  ProgramKernel result;
+  result.name = kernel.name;
+  result.items = 1;
+  for (loop::VarId variable : kernel.parallel) result.items = result.items * kernel.variables[variable.index].extent;
+  result.elements_per_item = kernel.elements_per_item;
+  result.nanoseconds_per_element = kernel.nanoseconds_per_element;
+  result.scratch_bytes = kernel.scratch_bytes;
+  for (const loop::Expr& expr : kernel.expressions)
+    if (expr.kind == loop::ExprKind::Load) result.reads.push_back(expr.buffer);
+  collect_stores(kernel.body, result);
+  return result;
+}
+
+ProgramParts describe_program(const Graph& graph, const LoweredProgram& program) {
+  ProgramParts parts;
+  for (const Symbol& symbol : program.symbols) {
+    ProgramSymbol converted;
+    if (symbol.definition) converted = {true, symbol.definition->dividend, symbol.definition->divisor, symbol.definition->remainder};
+    parts.symbols.push_back(converted);
+  }
+  parts.graph_symbols = graph.symbols.size();
+  parts.buffers = program.buffers;
+  parts.output_buffers = program.output_buffers;
+  parts.steps = program.steps;
+  parts.text = describe_steps(program);
+  return parts;
+}
+
+}  // namespace fj

@@ -1,0 +1,72 @@
+/// A device of the CUDA driver: the array library's own (primary) context, modules loaded once, launches on the library's current stream.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/base/sym_dim.h"
+#include "runtime/cuda/driver.h"
+#include "runtime/device.h"
+
+namespace fj::cuda {
+
+/// What a parameter of a kernel is filled with.
+struct Argument {
+  enum class Kind : std::uint8_t { Buffer, Status, Symbol } kind;
+  int number = -1;
+};
+
+/// One form of a kernel: its name in its image, and how it is launched.
+struct KernelForm {
+  std::string name;
+  int threads = 0, team = 1, width = 1;
+  std::vector<Argument> arguments;
+  std::vector<std::pair<SymDim, std::int64_t>> extents;  // items: the product of sizes, each divided by the number and rounded up
+};
+
+/// An image with kernels: machine code of the device. It is made when it is first needed, which may be never. Throws DeviceError.
+class Image {
+ public:
+  virtual ~Image() = default;
+  virtual const std::string& code() = 0;
+};
+
+/// A kernel as wide as it can be, and one element at a time for the launches in which that is not right.
+struct CudaCode : DeviceCode {
+  KernelForm wide, single;          // `single` has no name if `wide` is always right
+  std::shared_ptr<Image> wide_image, single_image;
+  std::vector<int> packed_buffers;  // must begin at multiples of 16 bytes,
+  std::vector<SymDim> multiples;    // and these be multiples of wide.width, for `wide`
+  std::string place;                // the kernel and the user's line, for messages: "kernel3 (model.py:41)"
+};
+
+class CudaDevice : public Device {
+ public:
+  /// Throws DeviceError. `driver` outlives it.
+  CudaDevice(const Driver& driver, int ordinal);
+
+  int ordinal() const { return ordinal_; }
+  int architecture() const { return architecture_; }  // 90
+  int processors() const { return processors_; }
+  std::unique_ptr<DeviceRun> enter(Host& host, char* status_word) override;
+
+ private:
+  friend class CudaRun;
+  /// Loads the image the first time. The context is current.
+  void* function(const std::shared_ptr<Image>& image, const std::string& name, const std::string& place);
+
+  const Driver& driver_;
+  const int ordinal_;
+  int device_ = 0, architecture_ = 0, processors_ = 1;
+  void* context_ = nullptr;
+  std::mutex mutex_;  // guards what follows
+  // Images stay: a launch may be under way at any time. Equal ones are one (compile_cuda).
+  std::map<std::shared_ptr<Image>, void*> modules_;
+  std::map<std::pair<std::shared_ptr<Image>, std::string>, void*> functions_;
+};
+
+}  // namespace fj::cuda

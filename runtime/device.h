@@ -1,0 +1,45 @@
+/// Where a program's kernels run if not on this process's own cores: what CompiledProgram needs of a device.
+///
+/// Memory is the array library's (Host::allocate, for temporaries too), order is that of the library's current stream, and nothing waits
+/// for
+/// the device but `status`, which only programs that can fail ask for, once, before they write inputs or return.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <stdexcept>
+
+#include "runtime/host.h"
+
+namespace fj {
+
+/// The device or its driver refused: a sentence that names the kernel and the user's line.
+struct DeviceError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// A kernel's machine code, known to the device that made it.
+class DeviceCode {
+ public:
+  virtual ~DeviceCode() = default;
+};
+
+/// One run of a program, from when its device is made current to when it is left. Throws DeviceError.
+class DeviceRun {
+ public:
+  virtual ~DeviceRun() = default;
+  /// `buffers` as the kernel numbers them.
+  virtual void launch(const DeviceCode& code, char* const* buffers, std::span<const std::int64_t> symbols) = 0;
+  /// What the kernels launched so far have reported: waits for them.
+  virtual std::uint32_t status() = 0;
+};
+
+class Device {
+ public:
+  virtual ~Device() = default;
+  /// `status_word`: four bytes of the device's memory, null for a program that can't fail.
+  virtual std::unique_ptr<DeviceRun> enter(Host& host, char* status_word) = 0;
+};
+
+}  // namespace fj

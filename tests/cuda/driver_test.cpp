@@ -1,0 +1,207 @@
+// From a graph to calls of the driver: order, streams, contexts, which form is launched, what is waited for, and what is said when it
+// fails.
+#include <cstring>
+
+#include "graph_ir/parse.h"
+#include "runtime/cuda/driver.h"
+#include "tests/cuda/fake_driver.h"
+#include "tests/cuda/patterns.h"
+
+namespace fj::test {
+
+namespace {
+
+using Calls = std::vector<std::string>;
+
+const char* kTwoStages = R"(
+graph @f(%x: f32[20000]) {
+  %0 = mul %x, %x : f32[20000]    ; model.py:40
+  %1 = reduce_sum %0 {axes = [0]} : f32[]    ; model.py:41
+  return %1
+})";
+
+const char* kGather = R"(
+graph @f(%x: f32[50, 64], %i: i64[9]) {
+  %0 = gather %x, %i {axis = 0} : f32[9, 64]    ; model.py:7
+  return %0
+})";
+
+DenseArray numbers(std::vector<std::int64_t> values) {
+  DenseArray array(DType::I64, {std::int64_t(values.size())});
+  std::memcpy(array.data.data(), values.data(), 8 * values.size());
+  return array;
+}
+
+std::vector<DenseArray> expected(const Graph& graph, const std::vector<DenseArray>& inputs, std::vector<std::int64_t> symbols = {}) {
+  std::vector<DenseArray> results;
+  symbols.resize(graph.symbols.size());
+  evaluate(graph, inputs, symbols, results);
+  return results;
+}
+
+}  // namespace
+
+TEST(CudaDriver, launches_in_order_on_the_library_s_stream_and_waits_for_nothing) {
+  FakeDriver fake;
+  std::string reason;
+  const Graph graph = parse(kTwoStages);
+  const auto program = compile_cuda(graph, fake.options(), reason);
+  ASSERT_TRUE(program) << reason;
+  const std::vector<DenseArray> inputs{sample(DType::F32, {20000}, 1)};
+  for (int run = 0; run < 2; ++run) {
+    const Outcome outcome = run_program(*program, graph, inputs, {});
+    ASSERT_EQ(outcome.status, kOk) << outcome.error;
+    EXPECT_TRUE(close(outcome.results[0], expected(graph, inputs)[0], 20));
+  }
+  EXPECT_EQ(fake.calls, (Calls{"push 101", "load", "function kernel0", "launch kernel0 of 5 x 256 on 701", "function kernel1",
+                               "launch kernel1 of 1 x 256 on 701", "pop",  // the second run finds both
+                               "push 101", "launch kernel0 of 5 x 256 on 701", "launch kernel1 of 1 x 256 on 701", "pop"}));
+  EXPECT_EQ(fake.compiled, 1);
+}
+
+TEST(CudaDriver, a_launch_that_can_not_take_16_bytes_at_once_gets_the_other_form) {
+  FakeDriver fake;
+  std::string reason;
+  const Graph graph = parse(R"(
+graph @f(%x: f32[s0, s1]) where s0 >= 0, s1 >= 0 {
+  %0 = reduce_max %x {axes = [1]} : f32[s0]
+  %1 = broadcast %0 {dims = [0], shape = [s0, s1]} : f32[s0, s1]
+  %2 = sub %x, %1 : f32[s0, s1]
+  return %2
+})");
+  const auto program = compile_cuda(graph, fake.options(), reason);
+  ASSERT_TRUE(program) << reason;
+  EXPECT_EQ(fake.compiled, 1);
+  for (std::int64_t columns : {64, 63}) {
+    const std::vector<DenseArray> inputs{sample(DType::F32, {5, columns}, 1)};
+    fake.calls.clear();
+    const Outcome outcome = run_program(*program, graph, inputs, {5, columns});
+    ASSERT_EQ(outcome.status, kOk) << outcome.error;
+    EXPECT_TRUE(close(outcome.results[0], expected(graph, inputs, {5, columns})[0], 0));
+    EXPECT_NE(fake.calls[fake.calls.size() - 2].find(columns == 64 ? "launch kernel0" : "launch single0"),
+        std::string::npos) << fake.calls[fake.calls.size() - 2];
+  }
+  EXPECT_EQ(fake.compiled, 2);
+}
+
+TEST(CudaDriver, nothing_is_launched_for_nothing) {
+  FakeDriver fake;
+  std::string reason;
+  const Graph graph = parse("graph @f(%x: f32[s0]) where s0 >= 0 {\n  %0 = neg %x : f32[s0]\n  return %0\n}");
+  const auto program = compile_cuda(graph, fake.options(), reason);
+  ASSERT_TRUE(program) << reason;
+  EXPECT_EQ(run_program(*program, graph, {sample(DType::F32, {0}, 1)}, {0}).status, kOk);
+  EXPECT_EQ(fake.calls, (Calls{"push 101", "pop"}));
+}
+
+TEST(CudaDriver, a_program_that_can_fail_waits_once_for_its_status) {
+  FakeDriver fake;
+  std::string reason;
+  const Graph graph = parse(kGather);
+  const auto program = compile_cuda(graph, fake.options(), reason);
+  ASSERT_TRUE(program) << reason;
+  const DenseArray x = sample(DType::F32, {50, 64}, 1);
+  EXPECT_EQ(run_program(*program, graph, {x, numbers({0, 1, 2, 3, -50, 49, 6, 7, 8})}, {}).status, kOk);
+  EXPECT_EQ(fake.calls, (Calls{"push 101", "set on 701", "load", "function kernel0", "launch kernel0 of 1 x 256 on 701", "copy on 701",
+      "wait for 701", "pop"}));
+  EXPECT_EQ(run_program(*program, graph, {x, numbers({0, 1, 2, 3, 50, 5, 6, 7, 8})}, {}).status, kIndexOutOfRange);
+}
+
+TEST(CudaDriver, the_status_is_known_before_an_input_is_written) {
+  FakeDriver fake;
+  std::string reason;
+  const Graph graph = parse(R"(
+graph @f(%x: f32[50], %i: i64[50]) {
+  %0 = gather %x, %i {axis = 0} : f32[50]
+  write %x <- %0
+  return %0
+})");
+  const auto program = compile_cuda(graph, fake.options(), reason);
+  ASSERT_TRUE(program) << reason;
+  const DenseArray x = sample(DType::F32, {50}, 1);
+  std::vector<std::int64_t> indices(50, 3);
+  const Outcome done = run_program(*program, graph, {x, numbers(indices)}, {});
+  ASSERT_EQ(done.status, kOk);
+  EXPECT_EQ(done.results.back().scalar(0), x.scalar(3));
+  const auto wait = std::find(fake.calls.begin(), fake.calls.end(), "wait for 701");
+  EXPECT_TRUE(std::any_of(wait, fake.calls.end(), [](const std::string& call) { return call.starts_with("launch");
+      })) << "the input is written after the wait";
+  indices[7] = 50;
+  const Outcome failed = run_program(*program, graph, {x, numbers(indices)}, {});
+  EXPECT_EQ(failed.status, kIndexOutOfRange);
+  EXPECT_EQ(failed.results.back(), x);
+}
+
+TEST(CudaDriver, an_error_names_the_kernel_and_the_line_and_leaves_the_context) {
+  const Graph graph = parse(kTwoStages);
+  const std::vector<DenseArray> inputs{sample(DType::F32, {20000}, 1)};
+  struct Case {
+    std::string failing, error;
+    Calls calls;
+  };
+  const Case cases[] = {
+      {"push", "CUDA error 700 (an illegal memory access was encountered) making device 1 current", {"push 101"}},
+      {"load", "CUDA error 700 (an illegal memory access was encountered) loading kernel0 (model.py:41)", {"push 101", "load", "pop"}},
+      {"function", "CUDA error 700 (an illegal memory access was encountered) finding kernel0 (model.py:41)", {"push 101", "load",
+          "function kernel0", "pop"}},
+      {"launch", "CUDA error 700 (an illegal memory access was encountered) launching kernel0 (model.py:41)",
+       {"push 101", "load", "function kernel0", "launch kernel0 of 5 x 256 on 701", "pop"}},
+  };
+  for (const Case& failure : cases) {
+    FakeDriver fake;
+    std::string reason;
+    const auto program = compile_cuda(graph, fake.options(), reason);
+    fake.failing = failure.failing, fake.code = 700;
+    const Outcome outcome = run_program(*program, graph, inputs, {});
+    EXPECT_EQ(outcome.status, kDeviceFailed);
+    EXPECT_EQ(outcome.error, failure.error);
+    EXPECT_EQ(fake.calls, failure.calls) << failure.failing;
+  }
+}
+
+TEST(CudaDriver, a_kernel_that_fails_is_told_by_the_wait) {
+  FakeDriver fake;
+  std::string reason;
+  const Graph graph = parse(kGather);
+  const auto program = compile_cuda(graph, fake.options(), reason);
+  fake.failing = "wait", fake.code = 700;
+  const Outcome outcome = run_program(*program, graph, {sample(DType::F32, {50, 64}, 1), numbers({0, 1, 2, 3, 4, 5, 6, 7, 8})}, {});
+  EXPECT_EQ(outcome.status, kDeviceFailed);
+  EXPECT_EQ(outcome.error, "CUDA error 700 (an illegal memory access was encountered) running the program up to kernel0 (model.py:7)");
+}
+
+TEST(CudaDriver, equal_kernels_are_one_text) {
+  FakeDriver fake;
+  std::string reason;
+  const Graph graph = parse(R"(
+graph @f(%x: f32[64, 32], %y: f32[64, 32]) {
+  %0 = reduce_sum %x {axes = [1]} : f32[64]
+  %1 = reduce_sum %y {axes = [1]} : f32[64]
+  return %0, %1
+})");
+  const auto program = compile_cuda(graph, fake.options(), reason);
+  ASSERT_TRUE(program) << reason;
+  const std::vector<DenseArray> inputs{sample(DType::F32, {64, 32}, 1), sample(DType::F32, {64, 32}, 2)};
+  const Outcome outcome = run_program(*program, graph, inputs, {});
+  for (int i : {0, 1}) EXPECT_TRUE(close(outcome.results[std::size_t(i)], expected(graph, inputs)[std::size_t(i)], 8, 64));
+  EXPECT_EQ(std::count(fake.calls.begin(), fake.calls.end(), "function kernel0"), 1);
+  EXPECT_EQ(std::count(fake.calls.begin(), fake.calls.end(), "function kernel1"), 0);
+}
+
+TEST(CudaDriver, what_has_no_form_is_said) {
+  FakeDriver fake;
+  std::string reason;
+  EXPECT_FALSE(compile_cuda(parse("graph @f(%x: c64[8]) {\n  %0 = add %x, %x : c64[8]\n  return %0\n}"), fake.options(), reason));
+  EXPECT_EQ(reason, "complex numbers have no CUDA kernels");
+  EXPECT_FALSE(compile_cuda(parse("graph @f(%x: f32[512, 512]) {\n  %0 = matmul %x, %x : f32[512, 512]\n  return %0\n}"),
+      fake.options(), reason));
+  EXPECT_EQ(reason, "matrix products of a CUDA device are not taken into compiled programs");
+}
+
+TEST(CudaDriver, says_what_is_missing) {
+  std::string missing;
+  if (cuda::driver(missing)) GTEST_SKIP() << "there is a driver here";
+  EXPECT_TRUE(missing.starts_with("no CUDA kernels can run: ")) << missing;
+}
+
+}  // namespace fj::test

@@ -1,0 +1,131 @@
+#include "tests/cuda/fake_driver.h"
+
+#include <cstring>
+#include <regex>
+
+#include "tests/cuda/harness.h"
+
+namespace fj::test {
+
+namespace {
+
+FakeDriver* fake = nullptr;
+std::vector<std::unique_ptr<Emulated>> images;
+std::map<std::string, std::size_t> numbers;  // of images, by text
+
+int done(const std::string& function, const std::string& call) {
+  fake->calls.push_back(call);
+  return function == fake->failing ? fake->code : 0;
+}
+
+std::string hexadecimal(const void* pointer) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%zx", std::size_t(reinterpret_cast<std::uintptr_t>(pointer)));
+  return text;
+}
+
+using Run = void (*)(void** parameters, unsigned blocks);
+struct Function {
+  std::string name;
+  Run run;
+};
+std::vector<std::unique_ptr<Function>> functions;
+
+/// For every kernel of the text a function that takes what cuLaunchKernel is given.
+std::string entrances(const std::string& source) {
+  static const std::regex kernel(R"(extern "C" __global__ void __launch_bounds__\((\d+), \d+\) (\w+)\(([^)]*)\) \{)");
+  std::string out;
+  for (std::sregex_iterator at(source.begin(), source.end(), kernel), end; at != end; ++at) {
+    const std::string threads = (*at)[1], name = (*at)[2], parameters = (*at)[3];
+    std::string call;
+    int number = 0;
+    for (std::size_t from = 0; from < parameters.size();) {
+      std::size_t to = parameters.find(", ", from);
+      if (to == std::string::npos) to = parameters.size();
+      std::string type = parameters.substr(from, parameters.rfind(' ', to - 1) - from);
+      if (const std::size_t found = type.find(" __restrict__"); found != std::string::npos) type.erase(found);
+      call += (number ? ", " : "") + std::string("*(") + type + "*)p[" + std::to_string(number) + "]";
+      ++number;
+      from = to + 2;
+    }
+    out += "extern \"C\" void " + name +
+        "_entrance(void** parameters, unsigned blocks) {\n  using namespace fj;\n  emulation::blocks = blocks;\n" +
+           "  emulation::launch(" + threads + ", [](void* context) { void** p = static_cast<void**>(context); " + name + "(" + call +
+               "); }, parameters);\n}\n";
+  }
+  return out;
+}
+
+}  // namespace
+
+FakeDriver::FakeDriver() {
+  fake = this;
+  table_.initialise = [](unsigned) { return 0; };
+  table_.error_text = [](int code, const char** text) {
+    *text = code == 700 ? "an illegal memory access was encountered" : "out of memory";
+    return 0;
+  };
+  table_.device = [](int* device, int ordinal) {
+    *device = ordinal;
+    return 0;
+  };
+  table_.attribute = [](int* value, int attribute, int) {
+    *value = attribute == 75 ? 9 : attribute == 76 ? 0 : 4;
+    return 0;
+  };
+  table_.retain_context = [](void** context, int device) {
+    *context = reinterpret_cast<void*>(std::intptr_t(0x100 + device));
+    return 0;
+  };
+  table_.push_context = [](void* context) { return done("push", "push " + hexadecimal(context)); };
+  table_.pop_context = [](void**) { return done("pop", "pop"); };
+  table_.load_module = [](void** module, const void* image) {
+    *module = images[std::size_t(std::atoi(static_cast<const char*>(image)))].get();
+    return done("load", "load");
+  };
+  table_.function = [](void** function, void* module, const char* name) {
+    const auto& image = *static_cast<const Emulated*>(module);
+    functions.push_back(std::make_unique<Function>(Function{name, reinterpret_cast<Run>(image[std::string(name) + "_entrance"])}));
+    *function = functions.back().get();
+    return done("function", std::string("function ") + name);
+  };
+  table_.launch = [](void* function, unsigned x, unsigned y, unsigned z, unsigned threads, unsigned, unsigned, unsigned, void* stream,
+      void** parameters, void**) {
+    const auto& found = *static_cast<const Function*>(function);
+    EXPECT_TRUE(found.run && y == 1 && z == 1);
+    const int code = done("launch", "launch " + found.name + " of " + std::to_string(x) + " x " + std::to_string(threads) + " on " +
+        hexadecimal(stream));
+    if (!code) found.run(parameters, x);
+    return code;
+  };
+  table_.set_words = [](std::uint64_t address, unsigned value, std::size_t count, void* stream) {
+    for (std::size_t i = 0; i < count; ++i) std::memcpy(reinterpret_cast<char*>(address) + 4 * i, &value, 4);
+    return done("set", "set on " + hexadecimal(stream));
+  };
+  table_.copy_to_host = [](void* target, std::uint64_t source, std::size_t bytes, void* stream) {
+    std::memcpy(target, reinterpret_cast<const void*>(source), bytes);
+    return done("copy", "copy on " + hexadecimal(stream));
+  };
+  table_.wait = [](void* stream) { return done("wait", "wait for " + hexadecimal(stream)); };
+}
+
+FakeDriver::~FakeDriver() { fake = nullptr; }
+
+CudaOptions FakeDriver::options() {
+  CudaOptions options;
+  options.device = std::make_shared<cuda::CudaDevice>(table_, 1);
+  options.compiler = "the emulation";
+  options.compile = [this](std::string_view source, int architecture) {
+    EXPECT_EQ(architecture, 90);
+    ++compiled;
+    const std::string text = std::string(source) + entrances(std::string(source));
+    const auto [known, fresh] = numbers.try_emplace(text, images.size());
+    if (fresh) images.push_back(std::make_unique<Emulated>(text));
+    cuda::Compiled result;
+    result.cubin = std::to_string(known->second);
+    return result;
+  };
+  return options;
+}
+
+}  // namespace fj::test

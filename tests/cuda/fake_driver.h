@@ -1,0 +1,35 @@
+/// A driver that records what it is told and runs kernels in the emulation: the layer between a compiled program and libcuda, without a
+/// GPU.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "codegen/cuda/compile_cuda.h"
+
+namespace fj::test {
+
+/// One at a time.
+class FakeDriver {
+ public:
+  FakeDriver();
+  ~FakeDriver();
+
+  /// The calls so far, one line each, without those that open the device.
+  std::vector<std::string> calls;
+  /// The function that fails, and with what code.
+  std::string failing;
+  int code = 0;
+  int compiled = 0;  // texts
+
+  /// Device 1, whose kernels are compiled for the emulation.
+  CudaOptions options();
+
+  const cuda::Driver& table() const { return table_; }
+
+ private:
+  cuda::Driver table_;
+};
+
+}  // namespace fj::test
