@@ -21,6 +21,8 @@ namespace fj {
 namespace {
 
 thread_local int eager_depth = 0;
+/// Why the function that follows branches runs in CPython now: what it then can't do says so.
+thread_local std::string fallback_reason;
 
 /// What the next frame on this thread belongs to: set for the time CPython needs to make it.
 struct Entering {
@@ -305,6 +307,7 @@ SegmentStatus run_segment(FunctionState& state, const Options& options, const Se
     }
     if (status == SegmentStatus::Raised || status == SegmentStatus::Retrace || status == SegmentStatus::OtherPath) return status;
     PyErr_Clear();
+    if (options.follow) fallback_reason = update.reason;
     state.events->fallback(state.name, update.reason.empty() ? "a compiled piece could not finish" : update.reason);
   } catch (const std::exception& error) {
     if (report_internal(state, options, error.what())) return SegmentStatus::Raised;
@@ -436,7 +439,11 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
         if (PyErr_CheckSignals() != 0) return finish(nullptr);
         continue;
       }
-      if (status == SegmentStatus::Eager) return leave(instruction);
+      if (status == SegmentStatus::Eager) {
+        PyObject* result = leave(instruction);
+        fallback_reason.clear();
+        return result;
+      }
       if (segment->exit.kind == Exit::Kind::Return) return finish(scratch.update().result.release());
       begun = true;
       next = segment->exit.instruction;
@@ -511,6 +518,10 @@ PyObject* run_entered_frame(FunctionState& state, PyThreadState* thread, FjFrame
 
 bool runs_eagerly() { return eager_depth > 0; }
 
+std::string why_eager() {
+  return eager_depth > 0 ? "it is called while framejit traces or in what framejit.disable marks" : fallback_reason;
+}
+
 EagerScope::EagerScope() { eager_depth++; }
 EagerScope::~EagerScope() { eager_depth--; }
 
@@ -530,7 +541,10 @@ PyObject* call_compiled(FunctionState& state, PyFunctionObject* function, PyObje
     switch (call_without_frame(state, *found, function, args, PyVectorcall_NARGS(nargsf), kwnames, result)) {
       case Frameless::Done: return result;
       // The frame's way would find the same segment.
-      case Frameless::Eager: return PyObject_Vectorcall(callable, args, nargsf, kwnames);
+      case Frameless::Eager:
+        result = PyObject_Vectorcall(callable, args, nargsf, kwnames);
+        fallback_reason.clear();
+        return result;
       case Frameless::NoSegment: break;
     }
   }

@@ -35,6 +35,8 @@ PyObject* run_entered_frame(FunctionState& state, PyThreadState* thread, FjFrame
 
 /// True while an EagerScope exists on this thread.
 bool runs_eagerly();
+/// Why what runs now is not compiled, as far as it is known.
+std::string why_eager();
 
 /// Everything on this thread runs eagerly while one exists: framejit.disable, and framejit itself.
 class EagerScope {

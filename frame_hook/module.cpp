@@ -205,6 +205,7 @@ PYBIND11_MODULE(_core, module) {
   });
   module.def("report", report);
   module.def("cache_info", cache_info);
+  module.def("why_eager", &why_eager);
   module.def("reset", [] {
     reset_all();
     reset_compiler_counts();

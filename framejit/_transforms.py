@@ -4,9 +4,12 @@ Each makes a function that calls the given one between marked functions, and com
 to derive or batch the graph it has (tracer/transforms.cpp); so all of this file is traced away, and transformations nest. What runs in
 CPython are errors: a call that can't be compiled runs as written, up to the exception it raises.
 """
+import collections
 import functools
 import sys
+import types
 
+from framejit import _core
 from framejit._api import compile, is_compiling
 from framejit._errors import Error
 
@@ -27,8 +30,8 @@ def _is_real(value):
 
 
 def _no_derivative(what):
-    raise Error(f"{what} can't be computed here: framejit is disabled, a debugger or another tool traces this call, or "
-                "this thread is tracing (and a finalizer, say, makes the call)")
+    reason = _core.why_eager() or "framejit is disabled, or a debugger or another tool traces this call"
+    raise Error(f"{what} can't be computed here: {reason}")
 
 
 @_marked
@@ -44,16 +47,41 @@ def _watch(leaf):
 def _gradients(values, cotangents, watched):
     """The cotangents of what was watched. None for a cotangent: 1, of a scalar."""
     for value, cotangent in zip(values, cotangents):
+        result = _Result(value)
+        if cotangent is not None:
+            result.check(cotangent)
+        elif result.shape != ():
+            raise TypeError(f"framejit: a gradient is that of a function that returns a scalar, and the shape returned is {result.shape}; "
+                            "framejit.jacobian derives others")
+    _no_derivative("a derivative")
+
+
+class _Result:
+    """What is known of a result when it is gone."""
+
+    def __init__(self, value):
         if not _is_real(value):
             raise TypeError(f"framejit: only floats have derivatives, and the function returned {_dtype_kind(value)}: {value!r:.60}")
-        shape = tuple(getattr(value, "shape", ()))
-        if cotangent is None:
-            if shape != ():
-                raise TypeError(f"framejit: a gradient is that of a function that returns a scalar, and the shape returned is {shape}; "
-                                "framejit.jacobian derives others")
-        elif tuple(getattr(cotangent, "shape", ())) != shape or _dtype_kind(cotangent) != _dtype_kind(value) and hasattr(cotangent, "dtype"):
-            raise ValueError(f"framejit: a cotangent has dtype and shape of the result, {_dtype_kind(value)} {shape}, "
-                             f"not {_dtype_kind(cotangent)} {tuple(getattr(cotangent, 'shape', ()))}")
+        self.kind, self.shape = _dtype_kind(value), tuple(getattr(value, "shape", ()))
+
+    def check(self, cotangent):
+        shape = tuple(getattr(cotangent, "shape", ()))
+        if shape != self.shape or _dtype_kind(cotangent) != self.kind and hasattr(cotangent, "dtype"):
+            raise ValueError(f"framejit: a cotangent has dtype and shape of the result, {self.kind} {self.shape}, "
+                             f"not {_dtype_kind(cotangent)} {shape}")
+
+
+@_marked
+def _linear(values, watched):
+    """The derivative of the values by what was watched, as a graph of its own, and the arrays it reads."""
+    for value in values:
+        _Result(value)
+    _no_derivative("a derivative")
+
+
+@_marked
+def _pulled_back(linear, saved, cotangents):
+    """The cotangents of what was watched for `linear`."""
     _no_derivative("a derivative")
 
 
@@ -70,9 +98,17 @@ def _traced(made):
 
 
 @_marked
+def _seeds(values):
+    """A cotangent of each value, which is watched."""
+    for value in values:
+        _Result(value)
+    _no_derivative("a derivative")
+
+
+@_marked
 def _basis(value):
-    if not _is_real(value):
-        raise TypeError(f"framejit: only floats have derivatives, and the function returned {_dtype_kind(value)}: {value!r:.60}")
+    """All cotangents of the value: 1 in one place."""
+    _Result(value)
     _no_derivative("a derivative")
 
 
@@ -100,6 +136,9 @@ def _together(batch, values, axes):
     """The results of all examples, from that of one. In CPython the values are those of each."""
     arrays = []
     for each, axis in zip(zip(*values), axes):
+        if axis is None:
+            arrays.append(each[0])
+            continue
         rank = len(getattr(each[0], "shape", ())) + 1
         if not -rank <= axis < rank:
             raise ValueError(f"framejit.vmap: out_axes {axis} of a result of {rank} dimensions")
@@ -115,6 +154,11 @@ def _map(function, tree):
     if tree is None:
         return None
     if isinstance(tree, dict):
+        if isinstance(tree, collections.defaultdict):
+            filled = type(tree)(tree.default_factory)
+            for key in tree:
+                filled[key] = _map(function, tree[key])
+            return filled
         return type(tree)([(key, _map(function, tree[key])) for key in tree])
     if isinstance(tree, list):
         return [_map(function, item) for item in tree]
@@ -144,20 +188,25 @@ def _filled(tree, leaves):
     return _map(take, tree)
 
 
-def _same_tree(tree, like, what):
+def _matched(tree, like, what):
+    """The leaves of a tree in the order of those of another one of the same structure. The order of a dict's keys is none."""
     if isinstance(like, dict):
-        same = isinstance(tree, dict) and list(tree) == list(like)
+        same = isinstance(tree, dict) and len(tree) == len(like) and all(key in tree for key in like)
         parts = [(tree[key], like[key]) for key in like] if same else ()
     elif isinstance(like, (tuple, list)):
         same = isinstance(tree, (tuple, list)) and len(tree) == len(like)
         parts = zip(tree, like) if same else ()
     else:
         same = (tree is None) == (like is None) and not isinstance(tree, (dict, tuple, list))
-        parts = ()
+        parts = None
     if not same:
         raise TypeError(f"framejit: {what} has another structure than what it belongs to")
+    if parts is None:
+        return [] if tree is None else [tree]
+    found = []
     for part, other in parts:
-        _same_tree(part, other, what)
+        found.extend(_matched(part, other, what))
+    return found
 
 
 def _watched(args, argnums):
@@ -188,7 +237,7 @@ def _split(result, has_aux):
     return result
 
 
-def _compiled(made, function, name, make=None, *arguments):
+def _compiled(made, function, name, make=None, *arguments, dynamic=None):
     """make(function, *arguments): how a pickle makes it again."""
     if not callable(function):
         raise TypeError(f"framejit.{name} takes a callable, not {function!r}")
@@ -200,7 +249,7 @@ def _compiled(made, function, name, make=None, *arguments):
     made.__module__ = getattr(function, "__module__", made.__module__)
     if make is not None:
         made.__framejit_made_by__ = make, (function, *arguments)
-    return compile(made, follow=True)
+    return compile(made, follow=True, dynamic=dynamic)
 
 
 def value_and_grad(function, argnums=0, has_aux=False):
@@ -256,42 +305,56 @@ def _pulled(function, primals, has_aux):
     derived = _map(_kept, value)
 
     def pullback(cotangent):
-        _same_tree(cotangent, derived, "the cotangent")
-        return _filled(trees, _gradients(_leaves(derived), _leaves(cotangent), marks))
+        return _filled(trees, _gradients(_leaves(derived), _matched(cotangent, derived, "the cotangent"), marks))
 
     return value, aux, pullback
 
 
 def _remembered(make):
-    """What is compiled for a function that is given anew in each call: the last ones are kept."""
-    kept = functools.lru_cache(maxsize=256)(make)
+    """What is compiled for a function that is given anew in each call, as (it, what to give it first). It hangs on the function and is
+    gone with it; a method's hangs on its function, and takes the object as an argument. Of what has no place for it the last are kept."""
+    kept = functools.lru_cache(maxsize=64)(make)
+    slot = f"__framejit{make.__name__}__"
 
-    @functools.wraps(make)
     def made(function, has_aux):
-        try:
-            return kept(function, has_aux)
-        except TypeError:  # it has no hash, or is no function at all
-            return make(function, has_aux)
+        bound = ()
+        if isinstance(function, types.MethodType):
+            function, bound = function.__func__, (function.__self__,)
+        if not isinstance(function, types.FunctionType):
+            try:
+                return kept(function, has_aux), bound
+            except TypeError:  # it has no hash, or is no function at all
+                return make(function, has_aux), bound
+        of, found = function.__dict__.get(slot, (None, None))
+        if of is not function:  # functools.wraps copies what hangs on a function
+            found = {}
+            function.__dict__[slot] = function, found
+        if has_aux not in found:
+            found[has_aux] = make(function, has_aux)
+        return found[has_aux], bound
 
     return made
 
 
 @_remembered
 def _compiled_vjp(function, has_aux):
-    def forward(*primals):
+    def forward(bound, *primals):
         args, trees, marks = _watched(primals, tuple(range(len(primals))))
-        return _split(function(*args), has_aux)
+        value, aux = _split(function(*bound, *args), has_aux)
+        linear, saved = _linear(_leaves(value), marks)
+        return value, aux, linear, saved
 
-    def backward(primals, cotangent):
-        return _pulled(function, primals, has_aux)[2](cotangent)
+    def backward(linear, saved, cotangents):
+        return _pulled_back(linear, saved, cotangents)
 
-    return _compiled(forward, function, "vjp"), _compiled(backward, function, "pullback")
+    # The pullback's graph has the sizes of the call it is made in.
+    return _compiled(forward, function, "vjp", dynamic=False), _compiled(backward, function, "pullback", dynamic=False)
 
 
 @_remembered
 def _compiled_jvp(function, has_aux):
-    def made(primals, tangents):
-        return _pushed(function, primals, tangents, has_aux)
+    def made(bound, primals, tangents):
+        return _pushed(function, primals, tangents, has_aux, bound)
 
     return _compiled(made, function, "jvp")
 
@@ -301,7 +364,7 @@ def vjp(function, *primals, has_aux=False):
 
     value and cotangent: an array or float, or a tuple, list or dict of such, equal in structure, dtypes and shapes. pullback(cotangent)
     returns a tuple with one cotangent for each primal. With has_aux the function returns (value, aux) and this (value, pullback, aux).
-    pullback computes the function again, on copies of the primals.
+    The function runs once; pullback reads what was saved of that.
 
     Raises as `value_and_grad`, and ValueError for a cotangent of another dtype or shape.
 
@@ -312,14 +375,21 @@ def vjp(function, *primals, has_aux=False):
         value, aux, pullback = _pulled(function, primals, has_aux)
         return (value, pullback, aux) if has_aux else (value, pullback)
 
-    forward, backward = _compiled_vjp(function, has_aux)
-    value, aux = forward(*primals)
-    primals = _map(_copied, primals)
+    (forward, backward), bound = _compiled_vjp(function, has_aux)
+    value, aux, linear, saved = forward(bound, *primals)
+    results, structure = _map(_Result, value), _map(_nothing, primals)
 
     def pullback(cotangent):
-        return backward(primals, cotangent)
+        cotangents = _matched(cotangent, results, "the cotangent")
+        for result, leaf in zip(_leaves(results), cotangents):
+            result.check(leaf)
+        return _filled(structure, backward(linear, saved, cotangents))
 
     return (value, pullback, aux) if has_aux else (value, pullback)
+
+
+def _nothing(leaf):
+    return 0
 
 
 def _copied(leaf):
@@ -328,17 +398,15 @@ def _copied(leaf):
     return leaf.copy() if hasattr(leaf, "copy") else leaf
 
 
-def _pushed(function, primals, tangents, has_aux):
+def _pushed(function, primals, tangents, has_aux, bound=()):
     """Forward derivatives by deriving twice: cotangents are pulled back linearly, and the derivative of that is the push forward."""
-    _same_tree(tuple(tangents), tuple(primals), "the tangents")
+    directions = _matched(tuple(tangents), tuple(primals), "the tangents")
     args, trees, marks = _watched(primals, tuple(range(len(primals))))
-    value, aux = _split(function(*args), has_aux)
-    seeds = []
+    value, aux = _split(function(*bound, *args), has_aux)
     leaves = _leaves(value)
-    for leaf in leaves:
-        seeds.append(_watch(leaf * 0)[1])
+    seeds = _seeds(leaves)  # which cotangents these are makes no difference
     pulled = _gradients(leaves, seeds, marks)
-    tangent = _filled(value, _gradients(pulled, _leaves(tuple(tangents)), seeds))
+    tangent = _filled(value, _gradients(pulled, directions, seeds))
     return (value, tangent, aux) if has_aux else (value, tangent)
 
 
@@ -353,7 +421,8 @@ def jvp(function, primals, tangents, has_aux=False):
     if is_compiling():
         return _pushed(function, primals, tangents, has_aux)
 
-    return _compiled_jvp(function, has_aux)(tuple(primals), tuple(tangents))
+    made, bound = _compiled_jvp(function, has_aux)
+    return made(bound, tuple(primals), tuple(tangents))
 
 
 def jacobian(function, argnums=0, has_aux=False):
@@ -395,7 +464,8 @@ def vmap(function, in_axes=0, out_axes=0):
 
     in_axes: the axis of the examples in each positional argument: an int for all, or a tuple with an int or None (given whole to each)
     per argument; of an argument that is a tuple, list or dict it holds for all arrays in it, unless it is a structure of axes itself.
-    Keyword arguments are mapped along axis 0. out_axes: where the axis goes in the results; an int, or a structure of ints.
+    Keyword arguments are mapped along axis 0. out_axes: where the axis goes in the results; an int, None for a result that is the same
+    for all examples and is given once, or a structure of such.
 
     The function computes with arrays of one dimension less, and may be derived: grad(vmap(f)), vmap(grad(f)). It may not branch on an
     example's data, write into arrays from outside, or keep an example's values: these are GraphBreakErrors that name the line.
@@ -432,7 +502,8 @@ def vmap(function, in_axes=0, out_axes=0):
                 if isinstance(along, dict):
                     return {key: place(tree[key], along[key]) for key in along}
                 if isinstance(along, (tuple, list)):
-                    return type(tree)([place(item, axis) for item, axis in zip(tree, along)])
+                    items = [place(item, axis) for item, axis in zip(tree, along)]
+                    return type(tree)(*items) if hasattr(tree, "_fields") else type(tree)(items)
                 return tree if along is None else _map(lambda leaf: next(rest), tree)
 
             one = [place(arg, along) for arg, along in zip(args, axes_of_args)]
@@ -446,17 +517,17 @@ def vmap(function, in_axes=0, out_axes=0):
                 _left(batch)
                 raise
             leaves = _leaves(result)
-            outwards = [out_axes] * len(leaves) if isinstance(out_axes, int) else _spread(out_axes, result)
+            outwards = _spread(out_axes, result)
             return _filled(result, _together(batch, leaves, outwards))
         results = [result_of(leaves) for leaves in _examples(arrays, axes)]
-        outwards = [out_axes] * len(_leaves(results[0])) if isinstance(out_axes, int) else _spread(out_axes, results[0])
+        outwards = _spread(out_axes, results[0])
         return _filled(results[0], _together(None, [_leaves(result) for result in results], outwards))
 
     return _compiled(made, function, "vmap", vmap, in_axes, out_axes)
 
 
 def _spread(axes, tree):
-    if isinstance(axes, int):
+    if axes is None or isinstance(axes, int):
         return [axes] * len(_leaves(tree))
     keys = axes if isinstance(axes, dict) else range(len(axes))
     found = []

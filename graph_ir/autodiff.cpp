@@ -220,4 +220,40 @@ Graph backward_graph(const Joint& joint, std::span<const ValueId> saved) {
   return graph;
 }
 
+std::vector<ValueId> add_graph(Graph& graph, const Graph& from, std::span<const ValueId> inputs,
+                               const std::function<std::int64_t(std::int64_t)>& call) {
+  FJ_CHECK(inputs.size() == from.inputs.size() && from.symbols.empty(), "a graph is added with its inputs");
+  std::vector<ValueId> mapped(from.value_count());
+  for (std::size_t i = 0; i < inputs.size(); ++i) mapped[from.inputs[i].value.index] = inputs[i];
+  auto all = [&](const std::vector<ValueId>& values) {
+    std::vector<ValueId> found;
+    for (ValueId value : values) found.push_back(mapped[value.index]);
+    return found;
+  };
+  auto renumbered = [&](Attrs attrs) {
+    if (const Attr* handle = attrs.find("handle")) attrs.set("handle", call(std::get<std::int64_t>(*handle)));
+    if (const Attr* again = attrs.find("again")) {
+      auto handles = std::get<std::vector<std::int64_t>>(*again);
+      for (std::int64_t& handle : handles) handle = call(handle);
+      attrs.set("again", std::move(handles));
+    }
+    return attrs;
+  };
+  for (const Node& node : from.nodes) {
+    if (node.op != Op::extern_call) {
+      mapped[node.results[0].index] = graph.add(node.op, all(node.operands), node.attrs, node.location);
+      continue;
+    }
+    std::vector<Type> types;
+    for (ValueId result : node.results) types.push_back(from.type(result));
+    const std::vector<ValueId> results = graph.add_extern(all(node.operands), renumbered(node.attrs), types, node.location);
+    for (std::size_t i = 0; i < results.size(); ++i) mapped[node.results[i].index] = results[i];
+  }
+  for (const Composite& composite : from.composites)
+    graph.composites.push_back({composite.rule, all(composite.operands), mapped[composite.result.index], all(composite.kept), renumbered(composite.attrs)});
+  std::vector<ValueId> outputs;
+  for (const Output& output : from.outputs) outputs.push_back(mapped[output.value.index]);
+  return outputs;
+}
+
 }  // namespace fj

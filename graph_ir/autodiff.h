@@ -9,6 +9,7 @@
 /// are compiled are optimised. A backward graph is a graph as captured: its own derivative is made in the same way.
 #pragma once
 
+#include <functional>
 #include <set>
 #include <span>
 #include <stdexcept>
@@ -98,5 +99,10 @@ std::vector<ValueId> choose_saved(const Graph& graph, const std::vector<ValueId>
 /// Backward alone: inputs are the saved values, then the cotangents; outputs the gradients that exist, in order.
 /// `layouts` gives the strides of each input (nullopt: contiguous), `results` those of each gradient.
 Graph backward_graph(const Joint& joint, std::span<const ValueId> saved);
+
+/// Adds the nodes of `from` with its inputs replaced: the values of its outputs. `from` has no symbols of its own. `call`: the number
+/// here of the library call that has a number there.
+std::vector<ValueId> add_graph(Graph& graph, const Graph& from, std::span<const ValueId> inputs,
+                               const std::function<std::int64_t(std::int64_t)>& call);
 
 }  // namespace fj

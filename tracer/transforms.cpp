@@ -9,6 +9,7 @@
 // takes the one of this call, computed by the reference evaluator, and notes the condition, which every run checks.
 #include <algorithm>
 #include <cstring>
+#include <unordered_map>
 
 #include "graph_ir/rules/grad_rules.h"
 #include "runtime/base/error.h"
@@ -59,6 +60,12 @@ V watch(TracerImpl& t, const V& leaf) {
   return t.tracer.tuple({array_like(t.tracer, *array, value, array->strides), mark});
 }
 
+V seeds(TracerImpl& t, const V& values) {
+  std::vector<V> marks;
+  for (const V& value : t.tracer.sequence_items(values)) marks.push_back(as<TupleValue>(watch(t, value))->items[1]);
+  return t.tracer.list(std::move(marks));
+}
+
 /// The array with its contents as they are now. What is no array can't be written into.
 V kept(TracerImpl& t, const V& leaf) {
   const Array array = array_of(leaf);
@@ -69,6 +76,21 @@ V kept(TracerImpl& t, const V& leaf) {
 V traced(TracerImpl& t, const V& function) {
   t.only_here.emplace(function, "a function that framejit made, and that has a graph of its own");
   return function;
+}
+
+/// Breaks where an operation has no derivative, with its place.
+template <class Derive>
+void derived(TracerImpl& t, Derive derive) {
+  try {
+    derive();
+  } catch (const NoDerivative& missing) {
+    if (!missing.location.file.empty()) {
+      t.break_location = missing.location;
+      t.break_function = "a function that is derived";
+    }
+    const bool complex = gradient_rule(missing.op) != nullptr;
+    break_graph(BreakReason::NoDerivativeRule, complex ? "complex numbers" : std::string(name(missing.op)));
+  }
 }
 
 std::vector<V> gradients(TracerImpl& t, const V& values, const V& cotangents, const V& marks) {
@@ -99,16 +121,7 @@ std::vector<V> gradients(TracerImpl& t, const V& values, const V& cotangents, co
     of.push_back(tracer.read(*result));
   }
   std::vector<ValueId> found;
-  try {
-    found = add_gradients(tracer.graph(), wanted, of, from);
-  } catch (const NoDerivative& missing) {
-    if (!missing.location.file.empty()) {
-      t.break_location = missing.location;
-      t.break_function = "a function that is derived";
-    }
-    const bool complex = gradient_rule(missing.op) != nullptr;
-    break_graph(BreakReason::NoDerivativeRule, complex ? "complex numbers" : std::string(name(missing.op)));
-  }
+  derived(t, [&] { found = add_gradients(tracer.graph(), wanted, of, from); });
   std::vector<V> answers;
   const std::vector<V> all = tracer.sequence_items(marks);
   for (std::size_t i = 0; i < wanted.size(); ++i) {
@@ -117,6 +130,92 @@ std::vector<V> gradients(TracerImpl& t, const V& values, const V& cotangents, co
     answers.push_back(array_like(tracer, *array_of(all[i]), value));
   }
   return answers;
+}
+
+// ---- a pullback that outlives the trace
+
+/// The derivative of some results as a graph of its own, which is part of whatever trace calls it.
+struct Pullback {
+  Graph graph;                          // inputs: what was saved, then cotangents; outputs: the gradients there are
+  std::vector<bool> reached;            // by what is derived by: has a gradient
+  std::vector<Type> types;              // of what is derived by
+  std::vector<std::pair<Library, bool>> kinds;  // and whether it is a NumPy scalar
+  std::shared_ptr<const ExternTable> externs;   // whose handles the graph has
+};
+constexpr const char* kPullback = "framejit.pullback";
+
+V linear(TracerImpl& t, const V& values, const V& marks) {
+  Tracer& tracer = t.tracer;
+  auto made = std::make_unique<Pullback>();
+  std::vector<ValueId> wanted, of;
+  Library library = Library::Numpy;
+  for (const V& mark : tracer.sequence_items(marks)) {
+    const Array array = array_of(mark);
+    if (array->library == Library::Torch) library = Library::Torch;
+    wanted.push_back(tracer.read(*array));
+    made->types.push_back(tracer.graph().type(wanted.back()));
+    made->kinds.emplace_back(array->library, array->numpy_scalar);
+  }
+  for (const V& value : tracer.sequence_items(values)) {
+    const Array array = as_array(t, value);
+    if (!is_real(*array)) refuse("a derivative of " + describe(value));
+    if (array->library == Library::Torch) library = Library::Torch;
+    of.push_back(tracer.read(*array));
+  }
+  std::vector<ValueId> saved;
+  derived(t, [&] {
+    const Joint joint = differentiate(tracer.graph(), wanted, of);
+    saved = choose_saved(tracer.graph(), values_read_backward(joint), {});
+    made->graph = backward_graph(joint, saved);
+    for (ValueId gradient : joint.gradients) made->reached.push_back(gradient.valid());
+  });
+  // Sizes are bound by the trace: vjp is compiled for each.
+  if (!made->graph.symbols.empty()) break_graph(BreakReason::UnsupportedOperation, "sizes that vary, in the value of a pullback");
+  made->externs = t.externs;
+  Ref<> handle = t.keep(Ref<>::steal(PyCapsule_New(made.get(), kPullback, [](PyObject* self) {
+    delete static_cast<Pullback*>(PyCapsule_GetPointer(self, kPullback));
+  })));
+  FJ_CHECK(handle, "no memory");
+  made.release();
+  std::vector<V> arrays;
+  for (ValueId value : saved) arrays.push_back(tracer.new_array(library, value));
+  return tracer.tuple({t.wrap_constant(handle.get()), tracer.list(std::move(arrays))});
+}
+
+/// The nodes of a pullback added to this graph.
+V pulled_back(TracerImpl& t, const V& handle, const V& saved, const V& cotangents) {
+  Tracer& tracer = t.tracer;
+  auto* object = as<ObjectValue>(handle);
+  if (!object || !PyCapsule_IsValid(object->object.get(), kPullback)) refuse("a pullback that is " + describe(handle));
+  if (object->source && object->source->kind != SourceKind::Constant) t.add_guard(GuardKind::Identity, object->source, object->object.get());
+  const auto& pullback = *static_cast<const Pullback*>(PyCapsule_GetPointer(object->object.get(), kPullback));
+  std::vector<V> given = tracer.sequence_items(saved), added = tracer.sequence_items(cotangents);
+  given.insert(given.end(), added.begin(), added.end());
+  FJ_CHECK(given.size() == pullback.graph.inputs.size(), "a pullback of other values");
+  std::vector<ValueId> operands;
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    const Array array = as_array(t, given[i]);
+    const Type& expected = pullback.graph.type(pullback.graph.inputs[i].value);
+    if (array->dtype != expected.dtype || !same_shape(tracer, array->shape, expected.shape)) refuse("a cotangent that is " + describe(given[i]));
+    ValueId value = tracer.read(*array);
+    if (tracer.graph().type(value) != expected) value = reshape(tracer, value, expected.shape);  // symbols that are these sizes here
+    operands.push_back(value);
+  }
+  std::unordered_map<std::int64_t, std::int64_t> handles;
+  const std::vector<ValueId> found = add_graph(tracer.graph(), pullback.graph, operands, [&](std::int64_t call) {
+    auto [known, fresh] = handles.try_emplace(call, 0);
+    if (fresh) known->second = t.externs->add((*pullback.externs)[call]);
+    return known->second;
+  });
+  std::vector<V> answers;
+  for (std::size_t i = 0, next = 0; i < pullback.types.size(); ++i) {
+    const Type& type = pullback.types[i];
+    const ValueId value = pullback.reached[i] ? found[next++] : full(tracer, type.dtype, Scalar(0.0), type.shape);
+    const Array array = tracer.new_array(pullback.kinds[i].first, value);
+    array->numpy_scalar = pullback.kinds[i].second;
+    answers.push_back(array);
+  }
+  return tracer.list(answers);
 }
 
 /// The identity matrix with its columns in the shape of `value`: one cotangent (or tangent) after the other.
@@ -206,6 +305,11 @@ std::vector<V> together(TracerImpl& t, const V& number, const V& values, const V
   std::vector<V> answers;
   for (std::size_t i = 0; i < results.size(); ++i) {
     ValueId value = all[i];
+    if (t.is_none(along[i])) {
+      if (value.valid()) break_graph(BreakReason::OneExample, "a result that differs between examples, and whose out_axes is None");
+      answers.push_back(results[i]);
+      continue;
+    }
     if (!value.valid()) {
       Dims wide{count};
       wide.insert(wide.end(), arrays[i]->shape.begin(), arrays[i]->shape.end());
@@ -226,7 +330,10 @@ std::vector<V> together(TracerImpl& t, const V& number, const V& values, const V
 V TracerImpl::transform(const std::string& marker, const std::vector<V>& arguments) {
   if (marker == "watch") return watch(*this, arguments.at(0));
   if (marker == "gradients") return tracer.list(gradients(*this, arguments.at(0), arguments.at(1), arguments.at(2)));
+  if (marker == "linear") return linear(*this, arguments.at(0), arguments.at(1));
+  if (marker == "pulled_back") return pulled_back(*this, arguments.at(0), arguments.at(1), arguments.at(2));
   if (marker == "basis") return basis(*this, arguments.at(0));
+  if (marker == "seeds") return seeds(*this, arguments.at(0));
   if (marker == "kept") return kept(*this, arguments.at(0));
   if (marker == "traced") return traced(*this, arguments.at(0));
   if (marker == "examples") return examples(*this, arguments.at(0), arguments.at(1));
