@@ -582,18 +582,23 @@ def _deleted(x):
     super()
 
 
-class _EmptyCell:
-    def f(x):
-        nonlocal __class__
-        del __class__
-        super()
+def _empty_cell():
+    class Emptied:
+        def f(x):
+            nonlocal __class__
+            del __class__
+            super()
 
+    Emptied().f()
+
+
+class _Static:
     def no_arguments():
-        y = _EmptyCell()
+        y = _Static()
         return super(), y
 
 
-@pytest.mark.parametrize("asked", [_without_arguments, _without_arguments_but_a_variable, lambda: _deleted(1), _EmptyCell().f, _EmptyCell.no_arguments])
+@pytest.mark.parametrize("asked", [_without_arguments, _without_arguments_but_a_variable, lambda: _deleted(1), _empty_cell, _Static.no_arguments])
 def test_super_without_what_it_needs_raises_as_in_eager(asked):
     # A function without variables ended the process.
     def f(x):
