@@ -378,7 +378,7 @@ def f(x, *given):
         m, k = {2}, {2}
         m |= u
         k &= v
-        made += [1 + i, 1.5 + i, True + i, 1j + i, i + i, 1 + g, 1.5 + g, g + g, Plain(1) + i, 'a' + s, s + s, '%s' % s, '%s' % (i,)[0],
+        made += [1 + i, 1.5 + i, True + i, 1j + i, i + i, 1 + g, 1.5 + g, g + g, Plain(1) + i, 'a' + s, s + s, '%s' % s, '%s' % n, '%s' % (i,)[0],
                  () + t, t + t, {2} | u, {2} | v, frozenset([2]) | u, m, k, {1: 0}.keys() & u,
                  1 == i, 1.5 == i, 1 == g, 'b' == s, (1,) == t, PlainTuple((1,)) == t, {1} == u, frozenset([1]) == u]
     return x + 1, made
@@ -414,6 +414,17 @@ def f(x, o, d):
 """, ["ARGS = [make((3,)), O(a=1), D(int)]"] * 2),
     "an_array_asks_a_number_of_a_derived_class": ("class F(float):\n    def __float__(self): return 1.25\nclass I(int):\n    def __int__(self): return 7\n"
                                                   "def f(x, a, b): return x - F(2.0), I(2) * x, x - a, b * x\n", ["ARGS = [make((3,)), F(2.0), I(2)]"] * 2),
+    "percent_of_one_object": ("""\
+class A:
+    def __str__(self): return 'A'
+class M(A):
+    def __getitem__(self, key): return key * 2
+class S(str): pass
+def attempt(text, a):
+    try: return text % a
+    except TypeError as e: return str(e)
+def f(x, *given): return x + 1, [attempt(text, a) for text in ('q', '%s', '%s%s', '%(k)s') for a in (*given, A(), M(), S('s'))]
+""", ["ARGS = [make((3,)), A(), M(), S('s')]"] * 2),
     "a_mapping_pattern_asks_get": ("""\
 class D(dict):
     def get(self, key, default=None): return 'got'

@@ -141,7 +141,14 @@ V TracerImpl::format_percent(const V& format, const V& value) {
   PyObject* text = format->kind == ValueKind::Object ? as<ObjectValue>(format)->object.get() : nullptr;
   if (!text || !PyUnicode_CheckExact(text)) return nullptr;
   constant_object(format);
-  Ref<> given = readable_object(*this, value);
+  // A tuple is the arguments, whatever its class; a mapping may give some by name and leave others; anything else is the one argument.
+  V part = builtin_part(value);
+  Ref<> given = readable_object(*this, part && part->kind == ValueKind::Tuple ? part : value);
+  if (proxied(given.get())) {
+    PyTypeObject* type = type_of(value);
+    const bool mapping = type->tp_as_mapping && type->tp_as_mapping->mp_subscript && !PyType_IsSubtype(type, &PyUnicode_Type);
+    if (!mapping) given = Ref<>::steal(PyTuple_Pack(1, given.get()));
+  }
   Ref<> result = Ref<>::steal(PyUnicode_Format(text, given.get()));
   check_proxies();
   if (!result && !constant_object(value)) break_graph(BreakReason::ErrorWhileTracing, take_error());
