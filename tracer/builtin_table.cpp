@@ -67,8 +67,12 @@ BuiltinHandler find_builtin(PyObject* callable) {
 
 void unknown_call(const char* name, const std::vector<V>& arguments) {
   std::string text = std::string(name) + "(";
-  for (std::size_t i = 0; i < arguments.size(); ++i) text += (i ? ", " : "") + describe(arguments[i]);
-  break_graph(BreakReason::UnknownCall, text + ")");
+  bool computed = false;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    text += (i ? ", " : "") + describe(arguments[i]);
+    computed = computed || arguments[i]->kind == ValueKind::Number;
+  }
+  break_graph(computed ? BreakReason::ScalarFromArray : BreakReason::UnknownCall, text + ")");
 }
 
 void unknown_call(const char* name) { break_graph(BreakReason::UnknownCall, std::string(name) + "() called this way"); }

@@ -65,6 +65,7 @@ def whisper():
 
 
 def wav2vec2():
+    import torch.distributed.fsdp  # noqa: F401: forward does, and what is not loaded yet is a break
     config = transformers.Wav2Vec2Config(
         vocab_size=32, hidden_size=32, num_hidden_layers=1, num_attention_heads=4, intermediate_size=48, conv_dim=(16, 16),
         conv_stride=(5, 2), conv_kernel=(10, 3), num_conv_pos_embeddings=16, num_conv_pos_embedding_groups=2, mask_time_prob=0.0,

@@ -264,6 +264,7 @@ ValueId TracerImpl::float_input(const V& value, bool always) {
   PyObject* object = held->object.get();
   if (!PyFloat_CheckExact(object) && !(PyFloat_Check(object) && numpy_scalar_dtype(object))) return {};
   if (!always && !has_name(request.generalise.sources, held->source->text())) return {};
+  if (!numpy_module()) return {};  // what is computed of it leaves the program in one of NumPy's arrays
   auto [known, fresh] = float_inputs_.emplace(held->source, ValueId{});
   if (fresh) {
     guard_type(*held);
