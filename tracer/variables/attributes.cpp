@@ -80,7 +80,10 @@ bool is_cached_property(PyObject* object) {
 }
 
 /// The descriptor of a field of a named tuple.
-bool is_tuple_getter(PyObject* object) { return !std::strcmp(Py_TYPE(object)->tp_name, "_collections._tuplegetter"); }
+bool is_tuple_getter(PyObject* object) {
+  static PyObject* const type = imported("_collections", "_tuplegetter").release();
+  return type && Py_TYPE(object) == reinterpret_cast<PyTypeObject*>(type);
+}
 
 /// Getset and member descriptors that only read a field.
 bool is_pure_getter(PyTypeObject* type, PyObject* descriptor) {
