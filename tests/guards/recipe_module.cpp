@@ -12,13 +12,14 @@ using namespace fj;
 namespace {
 
 RecipeOp recipe_op(const std::string& text) {
-  static const std::vector<std::string> names = {
-      "FromSource", "Constant", "Output", "OutputScalar", "View", "CrossView", "Int", "Null", "Tuple", "List", "Set", "FrozenSet",
+  static constexpr std::string_view names[] = {
+      "FromSource", "Constant", "Output", "OutputScalar", "OutputNumber", "View", "CrossView", "Int", "Null", "Tuple", "List", "Set", "FrozenSet",
       "Dict", "NamedTuple", "Slice", "Range", "Iter", "Cell", "Function", "BoundMethod", "Instance", "Exception", "GetAttr", "Call", "CallWithKeywords", "Expect",
       "SetItems", "SetItem", "Mutate", "SetAttr", "DelAttr", "SetCell", "BumpVersion"};
-  auto found = std::find(names.begin(), names.end(), text);
-  if (found == names.end()) throw py::value_error("no recipe step " + text);
-  return RecipeOp(found - names.begin());
+  static_assert(std::size(names) == std::size_t(RecipeOp::BumpVersion) + 1);
+  auto found = std::find(std::begin(names), std::end(names), text);
+  if (found == std::end(names)) throw py::value_error("no recipe step " + text);
+  return RecipeOp(found - std::begin(names));
 }
 
 /// f64 vectors: output i is input i + 1; then, if asked to, input 0 doubles.
