@@ -135,6 +135,19 @@ V TracerImpl::input_array(int input) {
   return nullptr;
 }
 
+/// Breaks the graph if a node from `first` on reads what an in-place operation has replaced: torch knows by the tensor's version.
+void TracerImpl::refuse_overwritten(std::size_t first) {
+  if (overwritten_.empty()) return;
+  std::set<ValueId> gone = overwritten_;
+  for (std::size_t i = 0; i < graph->nodes.size(); ++i) {
+    const Node& node = graph->nodes[i];
+    if (std::none_of(node.operands.begin(), node.operands.end(), [&](ValueId operand) { return gone.count(operand) != 0; })) continue;
+    if (i >= first) break_graph(BreakReason::Gradient, "a backward through a tensor that was written in place since");
+    // What a view shows of it.
+    if (node.op == Op::slice || node.op == Op::transpose || node.op == Op::reshape) gone.insert(node.results.begin(), node.results.end());
+  }
+}
+
 /// The gradients of `wanted`, constants of every other derivative; invalid where none arrives.
 std::vector<ValueId> TracerImpl::pass_back(const Tracer::Backward& call, const std::vector<ValueId>& wanted) {
   if (request.follow || !batches.empty()) break_graph(BreakReason::Gradient, "torch's backward in a function that framejit derives");
@@ -172,6 +185,7 @@ std::vector<ValueId> TracerImpl::pass_back(const Tracer::Backward& call, const s
   ask_no_anomaly();
   std::vector<ValueId> found;
   std::vector<BackwardStep> steps;
+  const std::size_t first = graph->nodes.size();
   try {
     found = add_gradients(*graph, wanted, of, from, &steps);
   } catch (const NoDerivative& missing) {
@@ -181,6 +195,7 @@ std::vector<ValueId> TracerImpl::pass_back(const Tracer::Backward& call, const s
     }
     break_graph(BreakReason::NoDerivativeRule, std::string(name(missing.op)));
   }
+  refuse_overwritten(first);
   for (ValueId& gradient : found)
     if (gradient.valid()) gradient = stopped(gradient);
   if (!call.retain)

@@ -534,7 +534,9 @@ class TracerImpl {
   V input_array(int input);
   /// By value: it is one of these, or their derivative leads to it.
   std::vector<bool> history(const std::vector<ValueId>& of);
+  void refuse_overwritten(std::size_t first);
   std::vector<ValueId> pass_back(const Tracer::Backward& call, const std::vector<ValueId>& wanted);
+  std::set<ValueId> overwritten_;    // contents of tensors before an in-place operation
   std::set<ValueId> freed_;          // results of operations whose derivative has been taken, and what it reads freed
   std::size_t collected_nodes_ = 0;
   std::uint32_t collected_ = 0;

@@ -237,6 +237,42 @@ def test_a_second_backward_raises_eagers_error():
     assert x.grad.tolist() == [2.0, 2.0, 2.0]
 
 
+WRITTEN_BEFORE_BACKWARD = {
+    "a_parameter_the_derivative_reads": lambda model, x: (model(x).square().mean(), lambda: model[2].weight.mul_(2)),
+    "a_view_of_it": lambda model, x: (model(x).square().mean(), lambda: model[2].weight.view(-1)[1:3].fill_(3.0)),
+    "a_factor": lambda model, x: (model(x * x).sum(), lambda: x.zero_()),
+    "what_it_does_not_read": lambda model, x: (model[0](x).sum(), lambda: model[0].weight.mul_(2)),
+}
+
+
+@pytest.mark.parametrize("name", WRITTEN_BEFORE_BACKWARD)
+def test_a_tensor_that_is_written_before_backward_is_eagers_error(name):
+    def step(model, x):
+        loss, write = WRITTEN_BEFORE_BACKWARD[name](model, x)
+        with torch.no_grad():
+            write()
+        loss.backward()
+        return loss
+
+    answers = []
+    for function in (step, framejit.compile(step)):
+        model = network(torch.float64)
+        x = torch.linspace(-1.0, 1.0, 16, dtype=torch.float64).reshape(2, 8)
+        try:
+            function(model, x)
+            error = ""
+        except RuntimeError as raised:
+            error = str(raised).partition(":")[0]
+        answers.append((error, [p.detach().clone() for p in model.parameters()], [p.grad for p in model.parameters()]))
+    (wanted, *eager), (error, *ours) = answers
+    assert error == wanted and (wanted == "" or "modified by an inplace operation" in wanted)
+    for one, other in zip(eager, ours):
+        assert [p is None for p in one] == [p is None for p in other]
+        for a, b in zip(one, other):
+            if a is not None:
+                torch.testing.assert_close(a, b)
+
+
 def test_retained_graphs_are_good_for_another_backward():
     def f(x):
         loss = (x * x).sum()

@@ -318,6 +318,7 @@ void TracerImpl::write(ArrayValue& array, ValueId value) {
       written_inputs.push_back(array.storage);
     }
   }
+  if (array.library == Library::Torch) overwritten_.insert(storage.contents);
   storage.contents = value;
   note_memory(value);
   ++storage.version;
