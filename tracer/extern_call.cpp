@@ -524,6 +524,10 @@ V ExternBuilder::run(const std::vector<V>& positional, const Keywords& keywords)
     if (view->dtype != base->dtype) give_up("`" + call_.name + "` returns a view as another dtype");
     view->contents = values[i];
     view->contents_version = view->storage->version;
+    if (effects.detaches) {
+      view->detached = std::make_shared<DetachedTensor>(DetachedTensor{view.get(), view->shape, view->strides, view->offset});
+      view->stops_gradient = true;
+    }
     arrays.push_back(view);
   }
   for (std::size_t i = 0; i < call_.mutated.size(); ++i) {

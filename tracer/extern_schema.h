@@ -14,6 +14,7 @@ struct ExternEffects {
   bool random = false;
   bool autocast = false;         // autocast on the CPU casts its f32 tensors to the lower precision
   bool factory = false;          // takes `device=`: may make tensors from none
+  bool detaches = false;         // its result shares memory, but torch calls it no view
   bool underivable = false;      // torch differentiates through it only to say that it can't
   std::vector<int> writes;       // positions of running statistics, which are written though the schema does not say so
 };

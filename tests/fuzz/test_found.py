@@ -195,3 +195,10 @@ def test_an_array_without_elements_or_memory_is_not_read(dtype):
     z = torch.from_numpy(np.ones((0, 3), "f4")[:, 0].astype("f4")).to(getattr(torch, dtype))
     w = torch.from_numpy(np.zeros((0, 6), "f4")).to(getattr(torch, dtype))
     same_as_eager(lambda z, w: (z.sum(), z + 1, w.sum(0), w.sum(), w * 2), z, w)
+
+
+@pytest.mark.skipif(torch is None, reason="needs torch")
+@pytest.mark.parametrize("dtype", ["float32", "complex64"])
+def test_a_detached_tensor_is_no_view(dtype):
+    check(Case("torch", "def f(z):\n    a = z.detach()\n    b = (z + 1).detach()\n    c = a[1:]\n    a += 1\n    return a, b, b[1:], c\n",
+               [f'ARGS = [make((5,), "{dtype}")]'] * 2))
