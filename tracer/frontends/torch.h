@@ -56,6 +56,8 @@ V torch_elementwise(Tracer& tracer, ValueId value, std::span<const TorchOperand>
 inline V torch_elementwise(Tracer& tracer, ValueId value, std::initializer_list<TorchOperand> operands) {
   return torch_elementwise(tracer, value, std::span(operands.begin(), operands.size()));
 }
+/// A new tensor in the format torch suggests for what is computed of `x` alone: channels last if `x` is, else row-major.
+V torch_in_format_of(Tracer& tracer, const Array& x, ValueId value);
 /// A new row-major tensor.
 V torch_fresh(Tracer& tracer, ValueId value);
 /// Applies op to operands in their common dtype.
