@@ -13,17 +13,13 @@
 #include "runtime/base/error.h"
 #include "tracer/frontends/builders.h"
 #include "tracer/interpreter.h"
+#include "tracer/variables/attributes.h"
 
 namespace fj {
 namespace {
 
-PyObject* field_name(const char* text) {
-  PyObject* name = PyUnicode_InternFromString(text);
-  FJ_CHECK(name, "out of memory");
-  return name;
-}
 PyObject* grad_name() {
-  static PyObject* const name = field_name("grad");
+  static PyObject* const name = intern("grad");
   return name;
 }
 
@@ -65,7 +61,7 @@ V TracerImpl::outside_field(const V& tensor, PyObject* name) {
 }
 
 bool TracerImpl::is_leaf(const V& tensor) {
-  static PyObject* const name = field_name("is_leaf");
+  static PyObject* const name = intern("is_leaf");
   auto& array = *as<ArrayValue>(tensor);
   if (!tensor->source) return !requires_gradient(array);
   if (!array.requires_grad) return true;
@@ -173,7 +169,7 @@ std::vector<ValueId> TracerImpl::pass_back(const Tracer::Backward& call, const s
     }
     if (is_freed(of.back())) break_graph(BreakReason::ErrorWhileTracing, "a second backward through what the first has freed");
   }
-  static PyObject* const hooks[] = {field_name("_backward_hooks"), field_name("_post_accumulate_grad_hooks")};
+  static PyObject* const hooks[] = {intern("_backward_hooks"), intern("_post_accumulate_grad_hooks")};
   const std::vector<bool> reached = history(of);
   for (int input : inputs_requiring_gradient) {
     if (!reached[graph->inputs[std::size_t(input)].value.index]) continue;

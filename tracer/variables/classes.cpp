@@ -9,6 +9,7 @@
 #include "runtime/base/error.h"
 #include "tracer/interpreter.h"
 #include "tracer/recipe.h"
+#include "tracer/variables/attributes.h"
 #include "tracer/variables/containers.h"
 #include "tracer/variables/functional.h"
 #include "tracer/variables/proxies.h"
@@ -17,12 +18,6 @@
 namespace fj {
 
 namespace {
-
-PyObject* name_object(const char* text) {
-  PyObject* name = PyUnicode_InternFromString(text);
-  FJ_CHECK(name, "out of memory");
-  return name;
-}
 
 bool is_exception_type(PyTypeObject* type) { return PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(PyExc_BaseException)); }
 
@@ -39,8 +34,8 @@ std::string type_name(PyTypeObject* type) {
 /// Fields of a class made by collections.namedtuple or typing.NamedTuple; null: another class.
 Ref<> named_fields(PyTypeObject* type) {
   if (!PyType_IsSubtype(type, &PyTuple_Type) || type == &PyTuple_Type) return {};
-  static PyObject* const fields_name = name_object("_fields");
-  static PyObject* const defaults_name = name_object("_field_defaults");
+  static PyObject* const fields_name = intern("_fields");
+  static PyObject* const defaults_name = intern("_field_defaults");
   PyObject* fields = fj_type_lookup(type, fields_name);
   PyObject* defaults = fj_type_lookup(type, defaults_name);
   return fields && PyTuple_Check(fields) && defaults && PyDict_Check(defaults) ? Ref<>::borrow(fields) : Ref<>();
@@ -55,7 +50,7 @@ bool is_plain_named_tuple(PyTypeObject* type) {
     PyObject* names = PySet_New(nullptr);
     for (const char* name : {"__module__", "__doc__", "__slots__", "__annotations__", "__annotate__", "__annotate_func__", "__annotations_cache__", "__orig_bases__",
                              "__parameters__", "__type_params__", "__static_attributes__", "__firstlineno__", "__classdictcell__", "__class_getitem__", "__init_subclass__"})
-      PySet_Add(names, name_object(name));
+      PySet_Add(names, intern(name));
     Ref<> maker = imported("collections", "namedtuple");
     Ref<> made = maker ? Ref<>::steal(PyObject_CallFunction(maker.get(), "ss", "made", "field")) : Ref<>();
     FJ_CHECK(names && made, "collections.namedtuple");
@@ -72,8 +67,8 @@ bool is_plain_named_tuple(PyTypeObject* type) {
       if (PyUnicode_Check(name) && text_of(name).starts_with("__") && PySet_Contains(known_names, name) != 1) return false;
   }
   // Its text is made by the module collections.
-  static PyObject* const repr_name = name_object("__repr__");
-  static PyObject* const module_name = name_object("__name__");
+  static PyObject* const repr_name = intern("__repr__");
+  static PyObject* const module_name = intern("__name__");
   PyObject* repr = fj_type_lookup(type, repr_name);
   PyObject* module = repr && PyFunction_Check(repr) ? PyDict_GetItemWithError(PyFunction_GET_GLOBALS(repr), module_name) : nullptr;
   return module && PyUnicode_Check(module) && PyUnicode_CompareWithASCIIString(module, "collections") == 0;
@@ -83,7 +78,7 @@ namespace {
 
 /// OrderedDict's C code stores and deletes by what a derived class makes of it.
 bool has_items_of_ordered_dict(TracerImpl& tracer, PyTypeObject* type) {
-  static PyObject* const names[] = {name_object("__setitem__"), name_object("__getitem__"), name_object("__delitem__"), name_object("__contains__"), name_object("__missing__")};
+  static PyObject* const names[] = {intern("__setitem__"), intern("__getitem__"), intern("__delitem__"), intern("__contains__"), intern("__missing__")};
   return std::all_of(std::begin(names), std::end(names), [&](PyObject* name) { return tracer.class_attribute(type, name) == fj_type_lookup(&PyODict_Type, name); });
 }
 
@@ -92,7 +87,7 @@ bool has_items_of_ordered_dict(TracerImpl& tracer, PyTypeObject* type) {
 /// What `base.__new__(type, ...)` makes where base is C code: an instance without its attributes.
 V TracerImpl::new_instance(PyTypeObject* type, const std::vector<V>& positional, const Keywords& keywords) {
   auto unknown = [&]() { break_graph(BreakReason::UnknownCall, type_name(type) + "()"); };
-  static PyObject* const del_name = name_object("__del__");
+  static PyObject* const del_name = intern("__del__");
   PyTypeObject* base = builtin_base(type);
   guard_bases(type);
   if (class_attribute(type, del_name) || type->tp_flags & Py_TPFLAGS_IS_ABSTRACT) unknown();
@@ -136,8 +131,8 @@ V TracerImpl::new_instance(PyTypeObject* type, const std::vector<V>& positional,
 }
 
 V TracerImpl::make_instance(PyTypeObject* type, std::vector<V> positional, Keywords keywords) {
-  static PyObject* const new_name = name_object("__new__");
-  static PyObject* const init_name = name_object("__init__");
+  static PyObject* const new_name = intern("__new__");
+  static PyObject* const init_name = intern("__init__");
   guard_bases(type);
   PyObject* maker = class_attribute(type, new_name);
   PyObject* init = class_attribute(type, init_name);
@@ -183,7 +178,7 @@ V TracerImpl::make_instance(PyTypeObject* type, std::vector<V> positional, Keywo
 
 /// Null: not by its fields alone (a __new__ of its own, wrong arguments).
 V TracerImpl::make_named_tuple(PyTypeObject* type, const std::vector<V>& positional, const Keywords& keywords) {
-  static PyObject* const new_name = name_object("__new__");
+  static PyObject* const new_name = intern("__new__");
   PyObject* own = type->tp_dict ? fj_type_lookup(type, new_name) : nullptr;
   Ref<> function = own && Py_TYPE(own) == &PyStaticMethod_Type ? Ref<>::steal(PyObject_GetAttrString(own, "__func__")) : Ref<>::borrow(own);
   if (!function || !PyFunction_Check(function.get())) return nullptr;
@@ -217,7 +212,7 @@ V TracerImpl::call_type(const V& callable, PyTypeObject* type, std::vector<V> po
   if (!std::strcmp(type->tp_name, "functools.partial") && !positional.empty()) return make_partial(type, positional, std::move(keywords));
   if (V mode = make_mode(callable, type, positional, keywords)) return mode;
   if (type == &PyMethod_Type && positional.size() == 2 && keywords.empty()) return bound_method(positional[0], positional[1]);
-  static PyObject* const call_name = name_object("__call__");
+  static PyObject* const call_name = intern("__call__");
   PyTypeObject* meta = Py_TYPE(type);
   if (PyObject* own = class_attribute(meta, call_name); own && is_python_method(own)) {
     if (is_enum_type(type))
@@ -322,8 +317,8 @@ namespace {
 /// What object.__reduce_ex__ gives for the copy module: (copyreg.__newobj__, (class, *arguments), state, items, pairs).
 V reduced(TracerImpl& tracer, const V& owner) {
   PyTypeObject* type = tracer.type_of(owner);
-  static PyObject* const state_name = name_object("__getstate__");
-  static PyObject* const special[] = {name_object("__getnewargs_ex__"), name_object("__getnewargs__"), name_object("__reduce__")};
+  static PyObject* const state_name = intern("__getstate__");
+  static PyObject* const special[] = {intern("__getnewargs_ex__"), intern("__getnewargs__"), intern("__reduce__")};
   for (PyObject* name : special) {
     PyObject* found = tracer.class_attribute(type, name);
     if (found && tracer.is_python_method(found)) return nullptr;
@@ -337,7 +332,7 @@ V reduced(TracerImpl& tracer, const V& owner) {
     state = tracer.call(tracer.bind_class_attribute(own_state, owner, type), {}, {});
   } else {
     // The dict itself, and what slots hold beside it.
-    static PyObject* const dict_name = name_object("__dict__");
+    static PyObject* const dict_name = intern("__dict__");
     PyObject* has_dict = fj_type_lookup(type, dict_name);
     auto slots = std::make_shared<DictValue>();
     auto plain = std::make_shared<DictValue>();
