@@ -281,25 +281,20 @@ struct ArgMin {
   }
 };
 
-FJ_INLINE int shuffle_down(int x, int distance) { return __shfl_down_sync(FJ_WARP, x, distance); }
-FJ_INLINE u32 shuffle_down(u32 x, int distance) { return __shfl_down_sync(FJ_WARP, x, distance); }
-FJ_INLINE i64 shuffle_down(i64 x, int distance) { return __shfl_down_sync(FJ_WARP, x, distance); }
-FJ_INLINE u64 shuffle_down(u64 x, int distance) { return __shfl_down_sync(FJ_WARP, x, distance); }
-FJ_INLINE float shuffle_down(float x, int distance) { return __shfl_down_sync(FJ_WARP, x, distance); }
-FJ_INLINE double shuffle_down(double x, int distance) { return __shfl_down_sync(FJ_WARP, x, distance); }
-template <class T> FJ_INLINE T shuffle_down(T x, int distance) { return T(__shfl_down_sync(FJ_WARP, int(x), distance)); }
-template <class T> FJ_INLINE Found<T> shuffle_down(Found<T> x, int distance) { return found(shuffle_down(x.value, distance),
-    shuffle_down(x.index, distance)); }
+// Small types travel as int; a Found as its two parts.
+#define FJ_SHUFFLE(name, intrinsic) \
+  FJ_INLINE int name(int x, int from) { return intrinsic(FJ_WARP, x, from); } \
+  FJ_INLINE u32 name(u32 x, int from) { return intrinsic(FJ_WARP, x, from); } \
+  FJ_INLINE i64 name(i64 x, int from) { return intrinsic(FJ_WARP, x, from); } \
+  FJ_INLINE u64 name(u64 x, int from) { return intrinsic(FJ_WARP, x, from); } \
+  FJ_INLINE float name(float x, int from) { return intrinsic(FJ_WARP, x, from); } \
+  FJ_INLINE double name(double x, int from) { return intrinsic(FJ_WARP, x, from); } \
+  template <class T> FJ_INLINE T name(T x, int from) { return T(intrinsic(FJ_WARP, int(x), from)); } \
+  template <class T> FJ_INLINE Found<T> name(Found<T> x, int from) { return found(name(x.value, from), name(x.index, from)); }
+FJ_SHUFFLE(shuffle_down, __shfl_down_sync)
+FJ_SHUFFLE(shuffle_from, __shfl_sync)
+#undef FJ_SHUFFLE
 template <class T> FJ_INLINE T shuffle_up(T x, int distance) { return T(__shfl_up_sync(FJ_WARP, x, distance)); }
-FJ_INLINE int shuffle_from(int x, int lane) { return __shfl_sync(FJ_WARP, x, lane); }
-FJ_INLINE u32 shuffle_from(u32 x, int lane) { return __shfl_sync(FJ_WARP, x, lane); }
-FJ_INLINE i64 shuffle_from(i64 x, int lane) { return __shfl_sync(FJ_WARP, x, lane); }
-FJ_INLINE u64 shuffle_from(u64 x, int lane) { return __shfl_sync(FJ_WARP, x, lane); }
-FJ_INLINE float shuffle_from(float x, int lane) { return __shfl_sync(FJ_WARP, x, lane); }
-FJ_INLINE double shuffle_from(double x, int lane) { return __shfl_sync(FJ_WARP, x, lane); }
-template <class T> FJ_INLINE T shuffle_from(T x, int lane) { return T(__shfl_sync(FJ_WARP, int(x), lane)); }
-template <class T> FJ_INLINE Found<T> shuffle_from(Found<T> x, int lane) { return found(shuffle_from(x.value, lane),
-    shuffle_from(x.index, lane)); }
 
 /// The partial results of a team's threads as one, which all of them get: lanes by halves, then warps in order. A fixed order.
 template <class Combine, int threads, class T> FJ_INLINE T team_reduce(T value) {
