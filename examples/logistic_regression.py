@@ -7,7 +7,6 @@ Eager has the gradient written by hand, as NumPy's users do.
 import numpy as np
 from sklearn.datasets import load_breast_cancer
 
-import framejit
 import training
 
 TITLE = "logistic regression in NumPy, 569 tumours of 30 measurements, gradient descent"
@@ -23,9 +22,9 @@ def data():
     return x, cancer.target * 2.0 - 1.0  # labels -1 and 1
 
 
-def loss(parameters, x, y, np=np):
+def loss(parameters, x, y, xp=np):
     margin = y * (x @ parameters["weights"] + parameters["bias"])
-    return np.mean(np.log1p(np.exp(-margin))) + PENALTY * np.sum(parameters["weights"] ** 2)
+    return xp.mean(xp.log1p(xp.exp(-margin))) + PENALTY * xp.sum(parameters["weights"] ** 2)
 
 
 def loss_and_gradient_by_hand(parameters, x, y):
@@ -48,24 +47,5 @@ def trainer(loss_and_gradient):
     return step
 
 
-def jax_trainer():
-    import jax
-
-    with jax.enable_x64(True):
-        import jax.numpy as jnp
-
-        derived = jax.jit(jax.value_and_grad(lambda parameters, x, y: loss(parameters, x, y, jnp)))
-        inner = trainer(derived)
-
-    def step(number):
-        with jax.enable_x64(True):
-            return inner(number)
-
-    return step
-
-
 def systems():
-    made = {"eager": lambda: trainer(loss_and_gradient_by_hand), "framejit": lambda: trainer(framejit.value_and_grad(loss))}
-    if training.installed("jax"):
-        made["jax"] = jax_trainer
-    return made
+    return training.numpy_systems(trainer, loss, loss_and_gradient_by_hand)

@@ -7,7 +7,6 @@ each spring; framejit.value_and_grad calls it once.
 """
 import numpy as np
 
-import framejit
 import training
 
 MASSES, STEPS_OF_TIME, STEP = 12, 40, 0.05
@@ -64,23 +63,5 @@ def trainer(loss_and_gradient):
     return step
 
 
-def jax_trainer():
-    import jax
-
-    with jax.enable_x64(True):
-        import jax.numpy as jnp
-
-        inner = trainer(jax.jit(jax.value_and_grad(lambda stiffness, start, seen: loss(stiffness, start, seen, jnp))))
-
-    def step(number):
-        with jax.enable_x64(True):
-            return inner(number)
-
-    return step
-
-
 def systems():
-    made = {"eager": lambda: trainer(by_complex_steps), "framejit": lambda: trainer(framejit.value_and_grad(loss))}
-    if training.installed("jax"):
-        made["jax"] = jax_trainer
-    return made
+    return training.numpy_systems(trainer, loss, by_complex_steps)

@@ -10,6 +10,7 @@ All start from the same parameters and see the same data. The first step, which 
 """
 import argparse
 import copy
+import functools
 import importlib
 import importlib.util
 import os
@@ -29,6 +30,31 @@ EXAMPLES = {
 
 def installed(name):
     return importlib.util.find_spec(name) is not None
+
+
+def numpy_systems(trainer, loss, eager):
+    """The trainers of a NumPy function in float64: `trainer(loss_and_gradient)` makes the function of the step's number.
+
+    `eager` is the loss and its gradient by hand. `loss` has an argument `xp`, the module its functions are taken from.
+    """
+    import framejit
+
+    def jax_trainer():
+        import jax
+
+        with jax.enable_x64(True):
+            inner = trainer(jax.jit(jax.value_and_grad(functools.partial(loss, xp=jax.numpy))))
+
+        def step(number):
+            with jax.enable_x64(True):
+                return inner(number)
+
+        return step
+
+    made = {"eager": lambda: trainer(eager), "framejit": lambda: trainer(framejit.value_and_grad(loss))}
+    if installed("jax"):
+        made["jax"] = jax_trainer
+    return made
 
 
 def torch_systems(model, batch, loss_of, learning_rate, jax_loss=None):
