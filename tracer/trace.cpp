@@ -154,11 +154,10 @@ std::unique_ptr<Segment> trace_segment(const TraceRequest& request) {
       // No piece of it is of use: where and why it broke is all that is wanted.
       exit = *fresh;
       exit.kind = Exit::Kind::Break;
-      if (tracer.break_location) {
-        exit.file = tracer.break_location->file;
-        exit.line = tracer.break_location->line;
-        exit.function = tracer.break_function;
-      }
+      const Exit start = exit_at(request, request.start_instruction, Exit::Kind::Break);
+      exit.file = tracer.break_location ? tracer.break_location->file : start.file;
+      exit.line = tracer.break_location ? tracer.break_location->line : start.line;
+      exit.function = tracer.break_location ? tracer.break_function : start.function;
       return empty_segment(request, std::move(exit));
     }
     FJ_CHECK(stop_step < 0 || broke_at < stop_step, "a retrace went further than the trace before");

@@ -347,10 +347,15 @@ bool TracerImpl::depends_on_example(ValueId value) {
 }
 
 void TracerImpl::check_example(ValueId value) {
-  for (Batch& batch : batches)
-    if (batch.ended && batch.dependence.depends(value))
-      break_graph(BreakReason::OneExample, frames.empty() ? "a value of one example is kept after the function that was batched"
-                                                          : "`" + source_text() + "` uses a value of one example after the function that was batched");
+  for (Batch& batch : batches) {
+    if (!batch.ended || !batch.dependence.depends(value)) continue;
+    if (!frames.empty())
+      break_graph(BreakReason::OneExample, "`" + source_text() + "` uses a value of one example after the function that was batched");
+    for (const Node& node : graph->nodes)
+      if (std::find(node.results.begin(), node.results.end(), value) != node.results.end()) break_location = node.location;
+    break_function = "a function that is batched";
+    break_graph(BreakReason::OneExample, "a value of one example is kept after the function that was batched");
+  }
 }
 
 // ---- branches on data
