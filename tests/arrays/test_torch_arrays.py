@@ -6,7 +6,7 @@ import threading
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch")
+torch = pytest.importorskip("torch", reason="torch is not installed")
 
 arrays = pytest.importorskip("framejit_array_tests", reason="run by ctest, which builds the module")
 

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <dlfcn.h>
+#include <filesystem>
 #include <fstream>
 #include <unistd.h>
 
@@ -49,8 +50,7 @@ class EmulatedCode : public KernelCode {
 };
 
 std::string folder() {
-  const char* set = std::getenv("TMPDIR");
-  std::string path = std::string(set ? set : "/tmp") + "/framejit-emulation-XXXXXX";
+  std::string path = std::filesystem::temp_directory_path() / "framejit-emulation-XXXXXX";
   FJ_CHECK(mkdtemp(path.data()), "no folder for temporary files");
   return path;
 }

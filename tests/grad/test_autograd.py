@@ -6,7 +6,7 @@ import weakref
 import numpy
 import pytest
 
-torch = pytest.importorskip("torch")
+torch = pytest.importorskip("torch", reason="torch is not installed")
 import torch.nn as nn  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
 

@@ -11,7 +11,7 @@ import pytest
 
 import framejit
 
-torch = pytest.importorskip("torch")
+torch = pytest.importorskip("torch", reason="torch is not installed")
 from torch.nn import functional as F  # noqa: E402
 
 OPTIMISERS = {

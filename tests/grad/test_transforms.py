@@ -193,7 +193,7 @@ def test_vmap_refuses_what_belongs_to_one_example():
         framejit.vmap(lambda x: x if x.sum() > 0 else -x)(rows)
     with pytest.raises(framejit.GraphBreakError, match="FJ125.*`outer"):
         framejit.vmap(writes)(rows)
-    with pytest.raises(framejit.GraphBreakError):
+    with pytest.raises(framejit.GraphBreakError, match=r"test_transforms.py:\d+ in .*batched\n.*FJ125.*is kept after the function"):
         framejit.vmap(keeps)(rows)
     assert not seen and not outer.any()
 

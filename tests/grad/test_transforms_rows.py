@@ -153,8 +153,5 @@ def test_gradients_are_those_of_jax(name):
     jax = pytest.importorskip("jax", reason="JAX is what the gradients are compared with")
     expression = EXPRESSIONS[name]
     with jax.enable_x64(True):
-        try:
-            expected = np.asarray(jax.grad(lambda x: jax.numpy.sum(jax.numpy.sin(expression(jax.numpy, x))))(POINT))
-        except Exception as error:
-            pytest.skip(f"JAX has no such function: {error}"[:200])
+        expected = np.asarray(jax.grad(lambda x: jax.numpy.sum(jax.numpy.sin(expression(jax.numpy, x))))(POINT))
     close(framejit.grad(lambda x: np.sum(np.sin(expression(np, x))))(POINT), expected, 1e-12)

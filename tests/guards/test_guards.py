@@ -471,7 +471,7 @@ def test_written_arrays_are_apart_from_all_and_read_ones_may_share():
 
 
 def test_tensors():
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", reason="torch is not installed")
     x = torch.ones(2, 3)
     guards = native.Guards()
     guards.add("Array", guards.slot(0, "x"), type=torch.Tensor, dtype="f32", shape=(2, 3))
@@ -490,7 +490,7 @@ def test_tensors():
 
 
 def test_grad_mode():
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", reason="torch is not installed")
     guards = native.Guards()
     guards.add("GradMode", None)
     assert guards.holds(()) is not None
@@ -500,7 +500,7 @@ def test_grad_mode():
 
 
 def test_torch_modes():
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", reason="torch is not installed")
     guards = native.Guards()
     guards.add("TorchModes", None)
     assert guards.holds(()) is not None

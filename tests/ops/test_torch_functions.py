@@ -9,7 +9,7 @@ import pytest
 import framejit
 from harness import same_as_eager
 
-torch = pytest.importorskip("torch")
+torch = pytest.importorskip("torch", reason="torch is not installed")
 import torch.nn.functional as F  # noqa: E402
 
 import torch_cases as cases  # noqa: E402

@@ -9,7 +9,7 @@ interpreters = "_interpreters" if sys.version_info >= (3, 13) else "_xxsubinterp
 
 
 def test_a_subinterpreter_runs_functions_as_they_are():
-    pytest.importorskip(interpreters)
+    pytest.importorskip(interpreters, reason="this CPython has no module of subinterpreters")
     program = f"""
         import sys
         import {interpreters} as interpreters
