@@ -75,11 +75,9 @@ std::uint32_t PythonProgram::run(Call& call) const {
   for (std::size_t i = 0; i < graph_->symbols.size(); i++) {
     const auto& definition = graph_->symbols[i].definition;
     if (!definition) continue;
-    const std::int64_t dividend = definition->dividend.evaluate(call.symbols), divisor = definition->divisor.evaluate(call.symbols);
-    if (divisor == 0) return kIntegerDivisionByZero;
-    std::int64_t quotient = dividend / divisor, remainder = dividend % divisor;
-    if (remainder != 0 && (remainder < 0) != (divisor < 0)) quotient--, remainder += divisor;
-    call.symbols[i] = definition->remainder ? remainder : quotient;
+    const auto value = floor_quotient(definition->dividend.evaluate(call.symbols), definition->divisor.evaluate(call.symbols), definition->remainder);
+    if (!value) return kIntegerDivisionByZero;
+    call.symbols[i] = *value;
   }
   Ref<> arguments = Ref<>::steal(PyTuple_New(Py_ssize_t(call.inputs.size() + loose_.size())));
   if (!arguments) return kHostFailed;

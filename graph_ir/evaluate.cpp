@@ -64,15 +64,9 @@ bool evaluate_definitions(const Graph& graph, std::span<std::int64_t> symbols) {
   for (std::size_t i = 0; i < graph.symbols.size(); ++i) {
     const auto& definition = graph.symbols[i].definition;
     if (!definition) continue;
-    const std::int64_t dividend = definition->dividend.evaluate(symbols), divisor = definition->divisor.evaluate(symbols);
-    if (divisor == 0) return false;
-    if (divisor == -1) {  // INT64_MIN / -1 traps in C++; it wraps here
-      symbols[i] = definition->remainder ? 0 : std::int64_t(0 - std::uint64_t(dividend));
-      continue;
-    }
-    const std::int64_t rest = dividend % divisor;
-    const bool adjust = rest != 0 && (rest < 0) != (divisor < 0);
-    symbols[i] = definition->remainder ? rest + (adjust ? divisor : 0) : dividend / divisor - adjust;
+    const auto value = floor_quotient(definition->dividend.evaluate(symbols), definition->divisor.evaluate(symbols), definition->remainder);
+    if (!value) return false;
+    symbols[i] = *value;
   }
   return true;
 }

@@ -62,11 +62,6 @@ PyObject* lookup(PyObject* dict, PyObject* key) {
   return found;
 }
 
-std::int64_t floor_quotient(std::int64_t a, std::int64_t b) {
-  if (b == 0) return 0;
-  return a / b - ((a % b != 0 && (a < 0) != (b < 0)) ? 1 : 0);
-}
-
 using Extent = GuardBindings::Extent;
 
 Extent extent(const ArrayView& view, bool written = false) {
@@ -500,7 +495,10 @@ bool layout_matches(const ArrayCheck& check, const ArrayView& view, std::span<st
   // What binds comes first: the rest of the array may need it, and an explanation goes on after a size that differs.
   if (!deferred)
     for (std::size_t i = 0; i < rank; ++i) {
-      if (check.sizes[i].test == Test::Bind) symbols[check.sizes[i].symbol] = view.shape[i];
+      if (check.sizes[i].test == Test::Bind) {
+        if (view.shape[i] > kLargestSize) return false;
+        symbols[check.sizes[i].symbol] = view.shape[i];
+      }
       if (check.strides[i].test == Test::Bind) symbols[check.strides[i].symbol] = view.strides[i] / view.stride_unit;
     }
   for (std::size_t i = 0; i < rank; ++i)
@@ -582,7 +580,7 @@ inline __attribute__((always_inline)) bool Program::decide(const Step& step, con
     case Kind::Length: return builtin_length(value()) == step.number;
     case Kind::LengthBind: {
       const Py_ssize_t length = builtin_length(value());
-      if (length < 0) return false;
+      if (length < 0 || length > kLargestInt) return false;
       symbols[step.symbol] = length;
       return true;
     }
@@ -669,23 +667,21 @@ inline __attribute__((always_inline)) bool Program::decide(const Step& step, con
       if (!PyLong_CheckExact(value())) return false;
       int overflow = 0;
       long long number = PyLong_AsLongLongAndOverflow(value(), &overflow);
-      if (overflow != 0) return false;
+      if (overflow != 0 || number > kLargestInt || number < -kLargestInt) return false;
       if (step.kind == Kind::IntCompare) return symbols[step.symbol] == number;
       symbols[step.symbol] = number;
       return true;
     }
     case Kind::Define: {
-      std::int64_t divisor = step.quotient->divisor.evaluate(symbols);
-      if (divisor == 0) return false;
-      std::int64_t dividend = step.quotient->dividend.evaluate(symbols), quotient = floor_quotient(dividend, divisor);
-      // The product may lie just below the smallest int64; modulo 2^64 the difference is right.
-      const auto remainder = std::int64_t(std::uint64_t(dividend) - std::uint64_t(quotient) * std::uint64_t(divisor));
-      symbols[step.symbol] = step.quotient->remainder ? remainder : quotient;
-      return true;
+      const Symbol::Quotient& quotient = *step.quotient;
+      const auto found = floor_quotient(quotient.dividend.evaluate(symbols), quotient.divisor.evaluate(symbols), quotient.remainder);
+      if (found) symbols[step.symbol] = *found;
+      return found.has_value();
     }
     case Kind::Relation: {
       const Guard& guard = guards_[std::size_t(step.guard)];
-      return compare(guard.left->evaluate(symbols), int(guard.number), guard.right->evaluate(symbols));
+      const auto left = guard.left->evaluate_exactly(symbols), right = guard.right->evaluate_exactly(symbols);
+      return left && right && compare(*left, int(guard.number), *right);
     }
     case Kind::SameObject:
     case Kind::NotSame: {

@@ -200,7 +200,7 @@ std::vector<GuardSet::Failure> GuardSet::failures(const FrameValues& values) con
       case Kind::IntBind:
       case Kind::IntCompare:
         failure.found = describe_object(found);
-        failure.expected = step.kind == Kind::IntBind ? "an int of 64 bits" : std::to_string(bindings.symbols[step.symbol]);
+        failure.expected = step.kind == Kind::IntBind ? "an int of 31 bits" : std::to_string(bindings.symbols[step.symbol]);
         break;
       case Kind::Define:
         failure.found = "division by zero";

@@ -210,12 +210,9 @@ class CompiledProgram : public Program {
   static bool fails(std::uint32_t status, const Call& call) { return (status & (kAlwaysFails | call.trapped)) != 0; }
 
   static bool define(const ProgramSymbol& symbol, std::span<const std::int64_t> known, std::int64_t& value) {
-    const std::int64_t dividend = symbol.dividend.evaluate(known), divisor = symbol.divisor.evaluate(known);
-    if (divisor == 0 || (divisor == -1 && dividend == INT64_MIN)) return false;
-    std::int64_t quotient = dividend / divisor, remainder = dividend % divisor;
-    if (remainder != 0 && (remainder < 0) != (divisor < 0)) --quotient, remainder += divisor;
-    value = symbol.remainder ? remainder : quotient;
-    return true;
+    const auto found = floor_quotient(symbol.dividend.evaluate(known), symbol.divisor.evaluate(known), symbol.remainder);
+    if (found) value = *found;
+    return found.has_value();
   }
 
   /// Code that is used a second time is worth optimising. Counted no further.

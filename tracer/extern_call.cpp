@@ -19,7 +19,7 @@ namespace {
 /// Gives up on one call: another way to run it exists.
 [[noreturn]] void give_up(const std::string& what) { break_graph(BreakReason::UnsupportedOperation, what); }
 
-std::int64_t floor_divide(std::int64_t a, std::int64_t b) { return a / b - ((a % b != 0 && (a < 0) != (b < 0)) ? 1 : 0); }
+std::int64_t floor_divide(std::int64_t a, std::int64_t b) { return floor_quotient(a, b, false).value_or(0); }
 
 class ExternBuilder {
  public:
@@ -203,9 +203,7 @@ class Fit {
   void derive(std::vector<std::int64_t>& values) const {
     for (std::size_t i = 0; i < values.size(); ++i)
       if (const auto& definition = t_.graph->symbols[i].definition) {
-        const std::int64_t divisor = definition->divisor.evaluate(values), dividend = definition->dividend.evaluate(values);
-        const std::int64_t whole = divisor == 0 ? 0 : floor_divide(dividend, divisor);
-        values[i] = definition->remainder ? dividend - whole * divisor : whole;
+        values[i] = floor_quotient(definition->dividend.evaluate(values), definition->divisor.evaluate(values), definition->remainder).value_or(0);
       }
   }
 

@@ -322,6 +322,10 @@ class TracerImpl {
   // ---- numbers and comparison (variables/numbers.cpp)
   std::optional<SymDim> int_expression(const V& value);
   bool decide(const SymDim& a, int comparison, const SymDim& b);
+  void guard_relation(const SymDim& a, int comparison, const SymDim& b);
+  /// The sum, difference or product (NB_ADD, NB_SUBTRACT, NB_MULTIPLY) of two ints as Python has it; nullopt where that can't be an
+  /// int of 64 bits at each call.
+  std::optional<SymDim> exact(int op, const SymDim& a, const SymDim& b);
   std::int64_t hint(const SymDim& expression) const;
   V integer(const SymDim& value);
   V binary(int nb_op, const V& a, const V& b);

@@ -75,20 +75,14 @@ std::string reason_text(std::uint32_t status, const std::string& host_failure) {
   return "the program failed";
 }
 
-std::int64_t floor_quotient(std::int64_t a, std::int64_t b) {
-  return a / b - ((a % b != 0 && (a < 0) != (b < 0)) ? 1 : 0);
-}
-
 /// Symbols that are quotients of others; false if one is divided by zero.
 bool derive_symbols(const Graph& graph, std::span<std::int64_t> symbols) {
   for (std::size_t i = 0; i < graph.symbols.size(); ++i) {
     if (!graph.symbols[i].definition) continue;
     const Symbol::Quotient& quotient = *graph.symbols[i].definition;
-    std::int64_t dividend = quotient.dividend.evaluate(symbols), divisor = quotient.divisor.evaluate(symbols);
-    if (divisor == 0) return false;
-    std::int64_t whole = floor_quotient(dividend, divisor);
-    const auto rest = std::int64_t(std::uint64_t(dividend) - std::uint64_t(whole) * std::uint64_t(divisor));  // modulo 2^64, as in the guards
-    symbols[i] = quotient.remainder ? rest : whole;
+    const auto value = floor_quotient(quotient.dividend.evaluate(symbols), quotient.divisor.evaluate(symbols), quotient.remainder);
+    if (!value) return false;
+    symbols[i] = *value;
   }
   return true;
 }

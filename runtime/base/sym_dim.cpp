@@ -4,6 +4,7 @@
 #include "runtime/base/sym_dim.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "runtime/base/error.h"
 
@@ -71,6 +72,27 @@ std::int64_t SymDim::evaluate(std::span<const std::int64_t> symbol_values) const
     }
     sum = wrapping_add(sum, factor);
   }
+  return sum;
+}
+
+std::optional<std::int64_t> SymDim::evaluate_exactly(std::span<const std::int64_t> symbol_values) const {
+  __int128 sum = 0;
+  for (const Term& term : terms_) {
+    __int128 factor = term.coefficient;
+    for (SymbolId symbol : term.symbols) {
+      FJ_CHECK(symbol.index < symbol_values.size(), "no value for symbol s" + std::to_string(symbol.index));
+      if (__builtin_mul_overflow(factor, __int128(symbol_values[symbol.index]), &factor)) return std::nullopt;
+    }
+    if (__builtin_add_overflow(sum, factor, &sum)) return std::nullopt;
+  }
+  if (sum < INT64_MIN || sum > INT64_MAX) return std::nullopt;
+  return std::int64_t(sum);
+}
+
+std::optional<std::int64_t> SymDim::magnitude() const {
+  std::int64_t sum = 0;
+  for (const Term& term : terms_)
+    if (term.coefficient == INT64_MIN || __builtin_add_overflow(sum, std::abs(term.coefficient), &sum)) return std::nullopt;
   return sum;
 }
 
@@ -155,6 +177,17 @@ std::size_t SymDim::hash() const {
     for (SymbolId symbol : term.symbols) mix(symbol.index);
   }
   return std::size_t(state);
+}
+
+std::optional<std::int64_t> floor_quotient(std::int64_t dividend, std::int64_t divisor, bool remainder) {
+  if (divisor == 0) return std::nullopt;
+  if (divisor == -1) {  // INT64_MIN / -1 traps
+    if (remainder) return 0;
+    return dividend == INT64_MIN ? std::nullopt : std::optional(-dividend);
+  }
+  const std::int64_t rest = dividend % divisor;
+  const bool adjust = rest != 0 && (rest < 0) != (divisor < 0);
+  return remainder ? rest + (adjust ? divisor : 0) : dividend / divisor - adjust;
 }
 
 SymDim product(std::span<const SymDim> dims) {

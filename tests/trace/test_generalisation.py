@@ -374,3 +374,57 @@ LAYOUTS = {
 @pytest.mark.parametrize("function", LAYOUTS.values(), ids=LAYOUTS)
 def test_strides_that_are_read_are_eager_s_at_sizes_0_and_1_too(function, sizes):
     graphs_for(function, [(torch.ones(3, n),) for n in sizes])
+
+
+# Python's ints have any number of bits; an int argument that changed is a symbol of 31.
+WIDE = {
+    "cube": ("x + i * i * i * i", [1, 2, 3, 1000, 10**4, 10**5]),
+    "coefficient": ("x + i * i * 1024", [1, 2, 3, 2**30]),
+    "divisor": ("x / (i * i * i * i)", [2, 3, 4, 60000]),
+    "sum": ("x + float(i * 2**62 + i * 2**61 + i)", [1, 2, 3, 4]),
+    "squares": ("x * (i * i + i * i + i * i + i * i)", [3, 4, 5, 2**31 - 1]),
+    "size": ("x + len(x) * i * 2**33", [1, 2, 3, 2**28]),
+    "compared": ("x if i * i * i * i > 10**19 else -x", [1, 2, 3, 60000]),
+    "returned": ("(i * i * i * i, x)", [1, 2, 3, 10**5]),
+    "negated": ("(-(i * i * 2 + i * 2), x)", [1, 2, 3, -2**31 + 1, 2**31 - 1]),
+    "remainder": ("x + (i * i * 3 + 7) % (i * i + 1)", [2, 3, 4, -5, 2**31 - 1, -2**31, -2**63]),
+    "quotient": ("x + (i - 2**62) // (i * i + 1)", [2, 3, 4, -5, 2**31 - 1, -2**31]),
+    "enumerated": ("[n for n, _ in enumerate((1, 2, 3), i * 2**31 * 2)] + [x]", [1, 2, 3, 2**30]),
+}
+
+
+@pytest.mark.parametrize("name", WIDE)
+def test_arithmetic_on_ints_has_no_last_bit(name):
+    expression, values = WIDE[name]
+    scope = {}
+    exec(f"def f(i, x):\n    return {expression}", scope)
+    graphs_for(scope["f"], [(i, X) for i in values])
+
+
+def test_doubling_and_squaring_in_a_loop_leave_64_bits():
+    def doubled(i, x):
+        for _ in range(40):
+            i = i + i
+        return i, x * 2
+
+    def squared(i, x):
+        for _ in range(6):
+            i = i * i
+        return i, x * 2
+
+    for function in (doubled, squared):
+        graphs_for(function, [(i, X) for i in (1, 2, 3, 1000, 2**24)])
+
+
+@pytest.mark.parametrize("operator", ["//", "%"])
+def test_the_smallest_int_by_minus_one_does_not_trap(operator):
+    scope = {}
+    exec(f"def f(i, j, x):\n    return x + i {operator} j", scope)
+    graphs_for(scope["f"], [(5, 2, X), (6, 3, X), (7, 4, X), (-2**63, -1, X), (-2**31, -1, X)])
+
+
+def test_the_sign_plus_gives_the_same_number():
+    def f(x, number):
+        return +number is number, x * number
+
+    graphs_for(f, [(X, number) for number in (1.5, 2.5, 3.5)] + [(X, number) for number in (1000, 2000, 3000)])

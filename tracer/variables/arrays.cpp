@@ -72,7 +72,7 @@ V TracerImpl::wrap_array(PyObject* object, SourceRef source) {
   }
   if (request.generalise.never_dynamic || constant_source) dynamic.assign(rank, false);
   for (int i = 0; i < rank; ++i) {
-    if (!dynamic[i]) {
+    if (!dynamic[i] || info.shape[i] > kLargestSize) {
       array->shape.push_back(info.shape[i]);
       continue;
     }

@@ -94,7 +94,7 @@ std::optional<V> TracerImpl::computed_binary(int nb_op, const V& a, const V& b) 
 std::optional<V> TracerImpl::computed_unary(int opcode, const V& a) {
   const ValueId value = changing_float(*this, a);
   if (value.valid() && opcode == FJ_UNARY_NEGATIVE) return float_of(graph->add(Op::neg, {value}, {}, location()));
-  if (value.valid() && opcode == FJ_UNARY_POSITIVE) return float_of(value);
+  if (value.valid() && opcode == FJ_UNARY_POSITIVE) return a;  // the same object
   if (a->kind != ValueKind::Number) return std::nullopt;
   break_graph(BreakReason::ScalarFromArray, "`" + source_text() + "` computes with " + describe(a));
 }

@@ -2,6 +2,8 @@
 ///
 /// Each makes an IteratorValue whose `next` does what the C iterator does, in its order: which argument is advanced when,
 /// and what has been taken from it when another turns out to be exhausted.
+#include <opcode.h>
+
 #include <algorithm>
 #include <deque>
 
@@ -486,13 +488,13 @@ V make_enumerate(TracerImpl& t, Items& a, Keywords& k) {
   if (a.size() == 2) start = a[1];
   auto from = start ? t.int_expression(start) : SymDim(0);
   if (!from) unknown_call("enumerate", a);
-  auto position = std::make_shared<SymDim>(*from);
+  auto position = std::make_shared<V>(t.integer(*from));
   V inner = t.make_iterator(a[0]);
   auto iterator = iteration([&t, inner, position]() -> V {
     V item = t.next(inner);
     if (!item) return nullptr;
-    V number = t.integer(*position);
-    *position = *position + SymDim(1);
+    V number = *position;
+    *position = t.binary(NB_ADD, number, t.tracer.integer(1));
     return t.tracer.tuple({number, item});
   });
   return made_by("builtins", "enumerate", iterator, {inner, t.integer(*from)});

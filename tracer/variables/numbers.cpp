@@ -66,10 +66,12 @@ bool is_large(int op, PyObject* a, PyObject* b) {
   return false;
 }
 
-int degree(const SymDim& expression) {
-  std::size_t result = 0;
-  for (const auto& term : expression.terms()) result = std::max(result, term.symbols.size());
-  return int(result);
+/// More than programs write, and few enough that a loop of squarings ends in numbers rather than in a polynomial of 2^40 terms.
+bool is_short(const SymDim& expression) {
+  constexpr std::size_t kTerms = 64, kDegree = 64;
+  for (const auto& term : expression.terms())
+    if (term.symbols.size() > kDegree) return false;
+  return expression.terms().size() <= kTerms;
 }
 
 bool compare_numbers(std::int64_t a, int comparison, std::int64_t b) {
@@ -96,34 +98,54 @@ bool never_negative(const Graph& graph, const SymDim& expression) {
   return true;
 }
 
-/// What an expression can be, by the bounds of its symbols; nullopt: no bound.
+using Bound = std::optional<std::int64_t>;  // nullopt: none
+
+/// What an expression can be, by the bounds of its symbols.
 struct Bounds {
-  std::optional<std::int64_t> low, high;
+  Bound low, high;
 };
 
-Bounds bounds_of(const Graph& graph, const SymDim& expression) {
+Bound sum(Bound a, Bound b) {
+  std::int64_t result = 0;
+  return a && b && !__builtin_add_overflow(*a, *b, &result) ? Bound(result) : std::nullopt;
+}
+
+Bound product(Bound a, Bound b) {
+  std::int64_t result = 0;
+  return a && b && !__builtin_mul_overflow(*a, *b, &result) ? Bound(result) : std::nullopt;
+}
+
+Bounds product(const Bounds& a, const Bounds& b) {
+  if (a.low && b.low && *a.low >= 0 && *b.low >= 0) return {product(a.low, b.low), product(a.high, b.high)};
+  const Bound corners[] = {product(a.low, b.low), product(a.low, b.high), product(a.high, b.low), product(a.high, b.high)};
+  if (std::find(std::begin(corners), std::end(corners), std::nullopt) != std::end(corners)) return {};
+  return {*std::min_element(std::begin(corners), std::end(corners)), *std::max_element(std::begin(corners), std::end(corners))};
+}
+
+constexpr int kDefinitions = 3;  // followed one within the other: quotients of sums of quotients are few
+
+Bounds bounds_of(const Graph& graph, const SymDim& expression, int definitions = kDefinitions);
+
+Bounds bounds_of(const Graph& graph, const Symbol& symbol, int definitions) {
+  Bounds result{symbol.min > INT64_MIN ? Bound(symbol.min) : std::nullopt, symbol.max < INT64_MAX ? Bound(symbol.max) : std::nullopt};
+  if (symbol.definition) {
+    if (definitions == 0) return result;
+    // Divisors are positive.
+    const auto [low, high] = bounds_of(graph, symbol.definition->remainder ? symbol.definition->divisor : symbol.definition->dividend, definitions - 1);
+    if (!result.low && low) result.low = std::min<std::int64_t>(*low, 0);
+    if (!result.high && high) result.high = std::max<std::int64_t>(*high, 0);
+  } else if (symbol.min >= 0 && !result.high) {
+    result.high = kLargestSize;
+  }
+  return result;
+}
+
+Bounds bounds_of(const Graph& graph, const SymDim& expression, int definitions) {
   Bounds result{0, 0};
   for (const auto& term : expression.terms()) {
-    // A product of numbers that are not negative grows with each of them.
-    std::optional<std::int64_t> low = 1, high = 1;
-    for (SymbolId id : term.symbols) {
-      const Symbol& symbol = graph.symbols[id.index];
-      if (symbol.min < 0) return {};
-      std::int64_t product = 0;
-      low = low && !__builtin_mul_overflow(*low, symbol.min, &product) ? std::optional(product) : std::nullopt;
-      const bool bounded = high && symbol.max < INT64_MAX && !__builtin_mul_overflow(*high, symbol.max, &product);
-      high = bounded ? std::optional(product) : std::nullopt;
-    }
-    const bool rises = term.coefficient > 0;
-    auto add = [&](std::optional<std::int64_t>& total, std::optional<std::int64_t> part) {
-      std::int64_t product = 0, sum = 0;
-      if (!total || !part || __builtin_mul_overflow(*part, term.coefficient, &product) || __builtin_add_overflow(*total, product, &sum))
-        total = std::nullopt;
-      else
-        total = sum;
-    };
-    add(result.low, rises ? low : high);
-    add(result.high, rises ? high : low);
+    Bounds part{term.coefficient, term.coefficient};
+    for (SymbolId id : term.symbols) part = product(part, bounds_of(graph, graph.symbols[id.index], definitions));
+    result = {sum(result.low, part.low), sum(result.high, part.high)};
   }
   return result;
 }
@@ -146,10 +168,11 @@ std::optional<bool> known_sign(const Graph& graph, int comparison, const SymDim&
   }
 }
 
-bool sizes_only(const Graph& graph, const SymDim& expression) {
-  for (SymbolId symbol : expression.symbols())
-    if (graph.symbols[symbol.index].min < 0) return false;
-  return true;
+/// The sum, difference or product of numbers of 64 bits as an expression; nullopt: its coefficients may have more bits.
+std::optional<SymDim> combine(int op, const SymDim& a, const SymDim& b) {
+  const Bound x = a.magnitude(), y = b.magnitude();
+  if (!(op == NB_MULTIPLY ? product(x, y) : sum(x, y))) return std::nullopt;
+  return op == NB_MULTIPLY ? a * b : op == NB_ADD ? a + b : a - b;
 }
 
 }  // namespace
@@ -177,21 +200,40 @@ std::optional<SymDim> TracerImpl::int_expression(const V& value) {
 }
 
 bool TracerImpl::decide(const SymDim& a, int comparison, const SymDim& b) {
-  const SymDim difference = a - b;
-  if (auto constant = difference.constant()) return compare_numbers(*constant, comparison, 0);
-  // Sizes are never negative, and within the bounds the user gave: n >= 0 and n > -1 need no guard.
-  if (auto known = known_sign(*graph, comparison, difference)) return *known;
+  if (a.is_constant() && b.is_constant()) return compare_numbers(a.value(), comparison, b.value());
+  if (const auto difference = combine(NB_SUBTRACT, a, b)) {
+    if (auto constant = difference->constant()) return compare_numbers(*constant, comparison, 0);
+    // Sizes are never negative, and within the bounds the user gave: n >= 0 and n > -1 need no guard.
+    if (auto known = known_sign(*graph, comparison, *difference)) return *known;
+  }
   const bool answer = compare_numbers(hint(a), comparison, hint(b));
+  constexpr int kOpposite[] = {Py_GE, Py_GT, Py_NE, Py_EQ, Py_LE, Py_LT};
+  guard_relation(a, answer ? comparison : kOpposite[comparison], b);
+  return answer;
+}
+
+void TracerImpl::guard_relation(const SymDim& a, int comparison, const SymDim& b) {
   Guard guard;
   guard.kind = GuardKind::Relation;
-  constexpr int kOpposite[] = {Py_GE, Py_GT, Py_NE, Py_EQ, Py_LE, Py_LT};
-  guard.number = answer ? comparison : kOpposite[comparison];
+  guard.number = comparison;
   guard.left = a;
   guard.right = b;
   const Location where = location();
   guard.location = where.file + ":" + std::to_string(where.line);
   guards->add(std::move(guard));
-  return answer;
+}
+
+std::optional<SymDim> TracerImpl::exact(int op, const SymDim& a, const SymDim& b) {
+  const auto result = combine(op, a, b);
+  if (!result || !is_short(*result)) return std::nullopt;
+  const auto [low, high] = bounds_of(*graph, *result);
+  if (low && high) return result;
+  std::vector<std::int64_t> values;
+  for (const Symbol& symbol : graph->symbols) values.push_back(symbol.hint);
+  if (!result->evaluate_exactly(values)) return std::nullopt;
+  // That it has no more than 64 bits is asked at each call: a side of a relation that has does not hold.
+  guard_relation(*result, Py_LE, INT64_MAX);
+  return result;
 }
 
 std::optional<V> TracerImpl::symbolic_binary(int op, const V& a, const V& b) {
@@ -203,24 +245,18 @@ std::optional<V> TracerImpl::symbolic_binary(int op, const V& a, const V& b) {
     return binary(op, settle(a), settle(b));
   }
   const int plain = op >= NB_INPLACE_ADD ? op - NB_INPLACE_ADD : op;
-  if (plain == NB_ADD) return integer(*left + *right);
-  if (plain == NB_SUBTRACT) return integer(*left - *right);
-  // Int arguments are within 31 bits (see wrap), so two factors can't overflow; products of sizes are bounded by memory.
-  if (plain == NB_MULTIPLY && (degree(*left) + degree(*right) <= 2 || (sizes_only(*graph, *left) && sizes_only(*graph, *right))))
-    return integer(*left * *right);
+  if (plain == NB_ADD || plain == NB_SUBTRACT || plain == NB_MULTIPLY)
+    if (auto result = exact(plain, *left, *right)) return integer(*result);
   if (plain == NB_FLOOR_DIVIDE || plain == NB_REMAINDER) {
     if (decide(*right, Py_EQ, 0))
       raise(PyExc_ZeroDivisionError, {tracer.string(plain == NB_FLOOR_DIVIDE ? "integer division or modulo by zero" : "integer modulo by zero")},
             BreakReason::ErrorWhileTracing, "integer division by zero");
     if (auto exact = left->divide_exactly(*right)) return integer(plain == NB_FLOOR_DIVIDE ? *exact : SymDim(0));
     if (decide(*right, Py_GT, 0)) {
-      const std::int64_t dividend = hint(*left), divisor = hint(*right);
-      std::int64_t quotient = dividend / divisor, remainder = dividend % divisor;
-      if (remainder < 0) --quotient, remainder += divisor;
       Symbol symbol;
       symbol.name = "s" + std::to_string(graph->symbols.size());
       symbol.min = plain == NB_REMAINDER || never_negative(*graph, *left) ? 0 : INT64_MIN;
-      symbol.hint = plain == NB_REMAINDER ? remainder : quotient;
+      symbol.hint = *floor_quotient(hint(*left), hint(*right), plain == NB_REMAINDER);
       symbol.definition = Symbol::Quotient{*left, *right, plain == NB_REMAINDER};
       const SymbolId defined = graph->new_symbol(symbol);
       guards->define(defined, *symbol.definition);
@@ -629,9 +665,9 @@ V TracerImpl::unary(int opcode, const V& a) {
   if (is_array(a)) return array_unary(tracer, opcode, a);
   if (auto computed = computed_unary(opcode, a)) return *computed;
   if (auto* symbolic = as<SymIntValue>(a)) {
-    if (opcode == FJ_UNARY_NEGATIVE) return integer(SymDim(0) - symbolic->expression);
-    if (opcode == FJ_UNARY_POSITIVE) return integer(symbolic->expression);
-    return integer(SymDim(-1) - symbolic->expression);
+    if (opcode == FJ_UNARY_POSITIVE) return a;
+    const auto result = exact(NB_SUBTRACT, SymDim(opcode == FJ_UNARY_NEGATIVE ? 0 : -1), symbolic->expression);
+    return result ? integer(*result) : unary(opcode, tracer.integer(*tracer.constant_int(a)));
   }
   const char* name = opcode == FJ_UNARY_NEGATIVE ? "__neg__" : opcode == FJ_UNARY_POSITIVE ? "__pos__" : "__invert__";
   if (V method = python_method(a, name)) return call(method, {}, {});

@@ -109,7 +109,7 @@ bool is_torch_tuple(PyObject* object) {
 bool fits_symbol(PyObject* object) {
   int overflow = 0;
   const long long number = PyLong_AsLongLongAndOverflow(object, &overflow);
-  return !overflow && number > -(1LL << 31) && number < (1LL << 31);
+  return !overflow && number >= -kLargestInt && number <= kLargestInt;
 }
 
 bool has_name(const std::vector<std::string>& names, const std::string& name) {
@@ -140,16 +140,13 @@ V TracerImpl::wrap(PyObject* object, SourceRef source) {
   if (is_stateless(object)) {
     if (PyLong_CheckExact(object) && !request.generalise.never_dynamic && fits_symbol(object) &&
         has_name(request.generalise.sources, source->text())) {
-      const SymbolId symbol = graph->new_symbol({"s" + std::to_string(graph->symbols.size()), INT64_MIN, INT64_MAX,
+      const SymbolId symbol = graph->new_symbol({"s" + std::to_string(graph->symbols.size()), -kLargestInt, kLargestInt,
                                                  PyLong_AsLongLong(object), {}});
       Guard guard;
       guard.kind = GuardKind::IntSymbol;
       guard.source = source;
       guard.symbol = symbol;
       guards->add(std::move(guard));
-      // Products of two such ints can't overflow.
-      decide(symbol, Py_LT, 1LL << 31);
-      decide(symbol, Py_GT, -(1LL << 31));
       auto value = std::make_shared<SymIntValue>(symbol);
       value->source = source;
       return value;
@@ -281,19 +278,18 @@ V TracerImpl::string_length(const V& value) {
   if (!PyUnicode_CheckExact(object) && !PyBytes_CheckExact(object)) return nullptr;
   const Py_ssize_t size = PyUnicode_Check(object) ? PyUnicode_GET_LENGTH(object) : PyBytes_GET_SIZE(object);
   guard_type(*held);
-  if (request.generalise.never_dynamic || !has_name(request.generalise.lengths, held->source->text())) {
+  if (request.generalise.never_dynamic || size > kLargestInt || !has_name(request.generalise.lengths, held->source->text())) {
     add_guard(GuardKind::Length, held->source, nullptr, size);
     return tracer.integer(std::int64_t(size));
   }
   auto [known, fresh] = string_lengths_.emplace(held->source, SymbolId{});
   if (fresh) {
-    known->second = graph->new_symbol({"s" + std::to_string(graph->symbols.size()), 0, INT64_MAX, size, {}});
+    known->second = graph->new_symbol({"s" + std::to_string(graph->symbols.size()), 0, kLargestInt, size, {}});
     Guard guard;
     guard.kind = GuardKind::LengthSymbol;
     guard.source = held->source;
     guard.symbol = known->second;
     add_guard(std::move(guard));
-    decide(known->second, Py_LT, 1LL << 31);  // as ints that are symbols
   }
   return integer(known->second);
 }
