@@ -38,6 +38,11 @@ bool ends_quietly(PyObject* object) {
   return (PyGen_CheckExact(object) || PyCoro_CheckExact(object)) && !may_have_to_close(object);
 }
 
+/// Attributes and hooks of a tensor. What its storage and its place in an autograd graph hold is not seen: C++ frees that.
+bool tensor_holds_objects(PyObject* tensor) {
+  return Py_TYPE(tensor)->tp_traverse(tensor, [](PyObject* held, void* type) -> int { return held != type; }, Py_TYPE(tensor)) != 0;
+}
+
 struct Walk {
   std::unordered_map<PyObject*, Py_ssize_t> gone;
   std::vector<PyObject*> freed;
@@ -62,7 +67,7 @@ bool ends_alone(PyObject* object) {
   if (!object || is_plain(object)) return true;
   const auto library = array_library(object);
   if (!library || has_callback(object)) return false;
-  if (*library == Library::Torch) return true;
+  if (*library == Library::Torch) return !tensor_holds_objects(object);
   const NumpyHolds holds = numpy_holds(object);
   return !holds.base && !holds.objects;
 }
@@ -75,8 +80,7 @@ bool drops_quietly(std::span<const Drop> drops) {
     walk.freed.pop_back();
     if (!ends_quietly(object)) return false;
     PyTypeObject* type = Py_TYPE(object);
-    if (const auto library = array_library(object)) {
-      if (*library == Library::Torch) continue;
+    if (const auto library = array_library(object); library && *library == Library::Numpy) {
       const NumpyHolds holds = numpy_holds(object);
       if (holds.objects) return false;
       if (holds.base) walk.drop(holds.base, 1);

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import framejit
+from harness import needs_torch, torch
 
 X = np.arange(3.0)
 
@@ -357,3 +358,23 @@ def test_ordinary_objects_cost_no_break():
     report = framejit.explain(compiled)(X, Box(), Ordinary())
     assert report.breaks == []
     assert (compiled(X, Box(), Ordinary()) == f(X, Box(), Ordinary())).all()
+
+
+@needs_torch
+def test_what_a_tensor_holds_goes_where_the_tensor_goes():
+    def f(x, box, log):
+        y = x + 1
+        box.held = None
+        log.append("after")
+        return y * 2
+
+    compiled = framejit.compile(f)
+    for kind in (torch.ones, lambda n: torch.nn.Parameter(torch.ones(n)), lambda n: torch.ones(n, requires_grad=True) * 2):
+        seen = []
+        for function in (f, compiled, compiled):
+            log, box = [], Box()
+            box.held = kind(2)
+            box.held.tag = Watched(log)
+            function(X, box, log)
+            seen.append(repr(log))
+        assert seen[1] == seen[2] == seen[0]

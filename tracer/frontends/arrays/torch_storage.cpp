@@ -119,8 +119,6 @@ const StoragePlace* place() {
 
 }  // namespace
 
-bool torch_storages_understood() { return place() != nullptr; }
-
 void put_block_into(void* implementation, std::size_t bytes) {
   if (bytes < kOwnedBytes) return;
   const StoragePlace* known = place();

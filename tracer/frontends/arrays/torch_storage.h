@@ -15,7 +15,4 @@ namespace fj {
 /// is if it is small, there is no memory, or this torch keeps its storages in a way we do not know.
 void put_block_into(void* tensor_implementation, std::size_t bytes);
 
-/// Whether large tensors get blocks of ours in this process: tried out once.
-bool torch_storages_understood();
-
 }  // namespace fj
