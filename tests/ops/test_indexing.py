@@ -257,3 +257,26 @@ def test_attention_written_for_float32_is_one_graph():
 
     rng = np.random.default_rng(0)
     whole(attention, *(rng.normal(size=(2, 5, 4)).astype("float32") for _ in range(3)))
+
+
+def test_a_read_by_index_arrays_of_any_layout_lies_as_in_numpy():
+    def by_one(x, i):
+        return x[i]
+
+    def by_two(x, i):
+        return x[:, i, i]
+
+    column_major = np.zeros((2, 2, 2), int).T, np.asfortranarray(np.zeros((2, 3), int))
+    for function, x in ((by_one, np.zeros((4, 3))), (by_one, np.zeros((4, 1))), (by_one, np.zeros((4, 2, 2))), (by_one, np.zeros(4)),
+                        (by_two, np.zeros((4, 3, 3))), (by_two, np.zeros((1, 3, 3)))):
+        compiled = framejit.compile(function)
+        for i in column_major:
+            assert compiled(x, i).strides == function(x, i).strides
+
+
+@pytest.mark.parametrize("index, values", [((np.array([1, 1]),), [[2.0, 3.0]]), ((np.array(1),), [2.0])])
+def test_add_at_takes_no_values_of_more_dimensions(index, values):
+    def f(x, values):
+        np.add.at(x, index, values)
+
+    same_as_eager(f, np.zeros(3), np.array(values), compiles=False)

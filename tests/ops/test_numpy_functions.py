@@ -135,3 +135,19 @@ def test_logaddexp_of_a_nan_is_an_invalid_operation(dtype):
     same_as_eager(np.logaddexp, x, y, breaks=(), fallback=True)
     same_as_eager(np.logaddexp, y, x, breaks=(), fallback=True)
     same_as_eager(np.logaddexp, x[1:], y[1:], breaks=(), fallback=True)
+
+
+STRIDES = {
+    "sum over rows": lambda x: x.sum(0, keepdims=True),
+    "sum over columns": lambda x: x.sum(1, keepdims=True),
+    "greatest": lambda x: x.max(0, keepdims=True),
+    "mean over both": lambda x: np.mean(x, (0, 1), keepdims=True),
+    "broadcast": lambda x: np.broadcast_to(x[:1, :1] + 1, (3, 4, 1)),
+}
+
+
+@pytest.mark.parametrize("name", STRIDES)
+@pytest.mark.parametrize("layout", ["C", "F"])
+def test_strides_of_axes_of_one(name, layout):
+    x = np.arange(12.0).reshape(3, 4).copy(layout)
+    assert framejit.compile(STRIDES[name])(x).strides == STRIDES[name](x).strides

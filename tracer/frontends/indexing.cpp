@@ -280,8 +280,8 @@ void require_elements(Tracer& tracer, const Dims& from, std::int64_t axis, std::
       unsupported("indices into an array without elements");
 }
 
-/// Strides of what NumPy allocates for a read: the keys' dimensions in the keys' order, then the others in the source's; moved to
-/// where they belong.
+/// Strides of what NumPy allocates for a read: the keys' dimensions, then the others in the source's order; moved to where they
+/// belong. The keys' dimensions are in the keys' own order if the others hold one element, else row-major.
 Strides picked_strides(Tracer& tracer, const Advanced& advanced, const Picks& picks) {
   const Array& base = advanced.base;
   Dims rest;
@@ -293,10 +293,13 @@ Strides picked_strides(Tracer& tracer, const Advanced& advanced, const Picks& pi
   }
   const Layout rest_layout{rest, rest_strides};
   const Strides inner = elementwise_strides(tracer, Library::Numpy, rest, std::span(&rest_layout, 1));
-  std::vector<Layout> keys;
-  for (const Array& key : advanced.keys) keys.push_back({key->shape, key->strides});
-  Strides outer = elementwise_strides(tracer, Library::Numpy, picks.shape, keys);
   const SymDim block = product(rest);
+  Strides outer = row_major(picks.shape);
+  if (tracer.decide(block, Py_EQ, 1)) {
+    std::vector<Layout> keys;
+    for (const Array& key : advanced.keys) keys.push_back({key->shape, key->strides});
+    outer = elementwise_strides(tracer, Library::Numpy, picks.shape, keys);
+  }
   for (SymDim& stride : outer) stride = stride * (block == SymDim(0) ? SymDim(1) : block);
   const auto place = inner.begin() + (advanced.first ? 0 : picks.axis);
   Strides strides(inner.begin(), place);
@@ -417,8 +420,11 @@ void index_scatter(Tracer& tracer, const Array& x, const Index& index, ValueId v
   require_elements(tracer, advanced.base->shape, picks.axis, picks.indices.size());
   // One value for all of them needs no order.
   Dims shape = shape_of(tracer, value);
-  while (shape.size() > picks.result.size() && shape.front() == SymDim(1)) shape.erase(shape.begin());
-  value = reshape(tracer, value, shape);
+  if (op == Op::scatter) {  // an assignment drops leading ones, a ufunc's at() takes none
+    while (shape.size() > picks.result.size() && shape.front() == SymDim(1)) shape.erase(shape.begin());
+    value = reshape(tracer, value, shape);
+  }
+  if (shape.size() > picks.result.size()) refuse("values of more dimensions than the indices give");
   const std::size_t place = advanced.first ? 0 : std::size_t(picks.axis);
   const std::size_t absent = picks.result.size() - std::min(shape.size(), picks.result.size());
   bool varies = false;

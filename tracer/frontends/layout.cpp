@@ -425,8 +425,13 @@ Array view_broadcast(Tracer& tracer, const Array& x, const Dims& shape) {
       else if (tracer.decide(from[i], Py_EQ, 1)) from[i] = 1;
       else refuse("operands could not be broadcast together");
     }
-    if (from[i] == wanted) strides[offset + i] = x->strides[i];
+    const bool zero = x->library == Library::Numpy && is_one(wanted);
+    if (from[i] == wanted && !zero) strides[offset + i] = x->strides[i];
   }
+  // torch gives a new axis of one element the stride it has in a row-major tensor.
+  if (x->library == Library::Torch && !from.empty())
+    for (std::size_t i = offset; i-- > 0;)
+      if (is_one(shape[i])) strides[i] = shape[i + 1] * strides[i + 1];
   Array base = from == x->shape ? x : restated(tracer, x, from, x->strides);
   Axes dims(from.size());
   std::iota(dims.begin(), dims.end(), std::int64_t(offset));

@@ -242,7 +242,7 @@ Ref<> allocate_numpy(DType dtype, std::span<const std::int64_t> shape, std::span
   for (std::size_t i = shape.size(); i-- > 0;) {
     dims[i] = shape[i];
     steps[i] = strides[i] * item;
-    contiguous = contiguous && (strides[i] == expected || shape[i] <= 1);
+    contiguous = contiguous && strides[i] == expected;
     expected *= shape[i];
   }
   if (!contiguous) {
