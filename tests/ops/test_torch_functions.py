@@ -166,3 +166,70 @@ def test_what_does_not_depend_on_an_empty_loop_is_not_loaded(offset):
     for dynamic in (None, True):
         same_as_eager(lambda x: (x[:, offset] * 2).sum(), empty, dynamic=dynamic, breaks=())
         same_as_eager(lambda x: x[:, offset] + 1, empty, dynamic=dynamic, breaks=())
+
+
+X3, ONES = torch.arange(24.0).reshape(2, 3, 4), torch.ones(3)
+REFUSED = {
+    "batch_norm, statistics of another dtype": lambda: F.batch_norm(X3, ONES.double(), ONES.double(), training=True),
+    "batch_norm, half weight beside wide ones": lambda: F.batch_norm(X3.bfloat16(), ONES, ONES, ONES.bfloat16(), ONES, training=True),
+    "batch_norm in eval, weight of another dtype": lambda: F.batch_norm(X3, ONES, ONES, ONES.double()),
+    "batch_norm in eval, eps": lambda: F.batch_norm(X3, ONES, ONES, eps=-1.0),
+    "batch_norm in eval, momentum": lambda: F.batch_norm(X3, ONES, ONES, momentum=None),
+    "batch_norm, eps of zero": lambda: F.batch_norm(X3, ONES.clone(), ONES.clone(), training=True, eps=0.0),
+    "group_norm, weight of another dtype": lambda: F.group_norm(X3, 1, ONES.double()),
+    "group_norm, negative groups": lambda: F.group_norm(X3, -3),
+    "max_pool2d, three sizes": lambda: F.max_pool2d(X3, (2, 2, 2)),
+    "max_pool2d, three steps": lambda: F.max_pool2d(X3, 2, (2, 1, 2)),
+    "max_pool2d of nothing": lambda: F.max_pool2d(X3[None, :, :0].expand(2, 2, 0, 4), 2),
+    "embedding, padding out of range": lambda: F.embedding(torch.tensor([0]), X3[0], padding_idx=100),
+    "embedding, padding below": lambda: F.embedding(torch.tensor([0]), X3[0], padding_idx=-9),
+    "cumprod of booleans": lambda: X3.cumprod(0, dtype=torch.bool),
+    "leaky_relu by a number too large": lambda: F.leaky_relu(X3, 1e300),
+    "elu by a number too large": lambda: F.elu(X3, 1e300),
+    "softplus by a number too large": lambda: F.softplus(X3, 1e300),
+    "threshold by a number too large": lambda: F.threshold(X3, 1e300, 1.0),
+    "hardtanh by a number too large": lambda: F.hardtanh(X3, -1.0, 1e300),
+    "pad by a number too large": lambda: F.pad(X3, (1, 1), value=1e300),
+    "addmm by a number too large": lambda: torch.addmm(X3[0], X3[0, :, :3], X3[0], alpha=1e300),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_torch_refuses_is_refused(name):
+    with pytest.raises((RuntimeError, ValueError, TypeError, IndexError, AssertionError)):
+        REFUSED[name]()
+    same_as_eager(REFUSED[name], compiles=False)
+
+
+def test_batch_norm_in_training_of_another_number_of_channels():
+    compiled = framejit.compile(lambda x, mean, variance: F.batch_norm(x, mean, variance, training=True))
+    for channels in (3, 2, 5, 1):
+        x, ours = torch.randn(4, channels, 5), [torch.zeros(channels), torch.ones(channels)]
+        eager = [statistic.clone() for statistic in ours]
+        torch.testing.assert_close(compiled(x, *ours), F.batch_norm(x, *eager, training=True))
+        torch.testing.assert_close(ours, eager)
+    assert framejit.cache_info()["internal_errors"] == 0
+
+
+def test_batch_norm_whose_weight_is_a_statistic():
+    def f(r):
+        return F.batch_norm(torch.arange(6.0).reshape(3, 2), r, torch.ones(2), r, None, True)
+
+    same_as_eager(f, torch.ones(2), compiles=False)
+
+
+STRIDES = {
+    "a new axis of one": lambda x: (x[0, 0] + 1).expand(1, 4),
+    "two new axes of one": lambda x: (x[0, 0] + 1).expand(1, 1, -1),
+    "new axes of one and more": lambda x: (x[0, 0] + 1).expand(1, 3, 1, -1),
+    "of zeros": lambda x: torch.zeros(3).expand(1, 3),
+    "a number": lambda x: (x[0, 0, 0] + 1).expand(1, 3),
+    "max_pool2d of one channel, channels last": lambda x: F.max_pool2d(torch.empty_strided((2, 1, 8, 8), (64, 1, 8, 1)).fill_(1), 2),
+    "batch_norm of one channel, channels last":
+        lambda x: F.batch_norm(torch.empty_strided((2, 1, 8, 8), (64, 1, 8, 1)).fill_(1), None, None, training=True),
+}
+
+
+@pytest.mark.parametrize("name", STRIDES)
+def test_strides_of_axes_of_one(name):
+    assert framejit.compile(STRIDES[name])(X3).stride() == STRIDES[name](X3).stride()

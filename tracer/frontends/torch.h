@@ -58,6 +58,8 @@ inline V torch_elementwise(Tracer& tracer, ValueId value, std::initializer_list<
 }
 /// A new tensor in the format torch suggests for what is computed of `x` alone: channels last if `x` is, else row-major.
 V torch_in_format_of(Tracer& tracer, const Array& x, ValueId value);
+/// A number beside the parameter "input", or `otherwise`; breaks on one too large for the input's dtype, which torch refuses.
+double torch_number(Tracer& tracer, const Parameters& p, const char* name, double otherwise);
 /// A new row-major tensor.
 V torch_fresh(Tracer& tracer, ValueId value);
 /// Applies op to operands in their common dtype.

@@ -55,7 +55,7 @@ V torch_f_relu(Tracer& tracer, const Arguments& arguments) {
 
 V torch_f_hardtanh(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "hardtanh", arguments, "input, min_val, max_val, inplace");
-  const double low = p.number("min_val", -1), high = p.number("max_val", 1);
+  const double low = torch_number(tracer, p, "min_val", -1), high = torch_number(tracer, p, "max_val", 1);
   if (low > high) refuse("hardtanh() whose bounds are reversed");
   return activation(tracer, p, [&](ValueId x) { return between(tracer, x, low, high); });
 }
@@ -67,17 +67,17 @@ V torch_f_relu6(Tracer& tracer, const Arguments& arguments) {
 
 V torch_f_leaky_relu(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "leaky_relu", arguments, "input, negative_slope, inplace");
-  return activation(tracer, p, [&](ValueId x) { return leaky_relu(tracer, x, p.number("negative_slope", 0.01)); });
+  return activation(tracer, p, [&](ValueId x) { return leaky_relu(tracer, x, torch_number(tracer, p, "negative_slope", 0.01)); });
 }
 
 V torch_f_elu(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "elu", arguments, "input, alpha, inplace");
-  return activation(tracer, p, [&](ValueId x) { return elu(tracer, x, p.number("alpha", 1), 1, 1); });
+  return activation(tracer, p, [&](ValueId x) { return elu(tracer, x, torch_number(tracer, p, "alpha", 1), 1, 1); });
 }
 
 V torch_f_celu(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "celu", arguments, "input, alpha, inplace");
-  const double alpha = p.number("alpha", 1);
+  const double alpha = torch_number(tracer, p, "alpha", 1);
   if (alpha == 0) refuse("celu() with alpha 0");
   return activation(tracer, p, [&](ValueId x) { return elu(tracer, x, alpha, 1, 1 / alpha); });
 }
@@ -118,7 +118,7 @@ V torch_gelu(Tracer& tracer, const Arguments& arguments) {
 
 V torch_softplus(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "softplus", arguments, "input, beta, threshold");
-  return activation(tracer, p, [&](ValueId x) { return softplus(tracer, x, p.number("beta", 1), p.number("threshold", 20)); });
+  return activation(tracer, p, [&](ValueId x) { return softplus(tracer, x, torch_number(tracer, p, "beta", 1), torch_number(tracer, p, "threshold", 20)); });
 }
 
 V torch_logsigmoid(Tracer& tracer, const Arguments& arguments) {
@@ -142,7 +142,7 @@ V torch_tanhshrink(Tracer& tracer, const Arguments& arguments) {
 
 V torch_f_threshold(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "threshold", arguments, "input, threshold, value, inplace");
-  const double limit = p.number("threshold", 0), value = p.number("value", 0);
+  const double limit = torch_number(tracer, p, "threshold", 0), value = torch_number(tracer, p, "value", 0);
   return activation(tracer, p, [&](ValueId x) {
     return emit(tracer, Op::where, {with_constant(tracer, Op::le, x, limit), constant_like(tracer, x, value), x});
   });
@@ -189,7 +189,7 @@ V added_product(Tracer& tracer, const char* name, const char* first, const char*
   Product operands = two_tensors(tracer, p, first, second);
   if (operands.a->rank() != rank || operands.b->rank() != rank || bias->dtype != operands.a->dtype || !is_float(bias->dtype))
     refuse(std::string(name) + "() of these tensors");
-  const double alpha = p.number("alpha", 1), beta = p.number("beta", 1);
+  const double alpha = torch_number(tracer, p, "alpha", 1), beta = torch_number(tracer, p, "beta", 1);
   const DType dtype = bias->dtype, inner = compute_dtype(dtype);
   ValueId value = matmul(tracer, cast(tracer, tracer.read(*operands.a), inner), cast(tracer, tracer.read(*operands.b), inner));
   if (alpha != 1) value = with_constant(tracer, Op::mul, value, alpha);
@@ -238,6 +238,7 @@ V torch_f_max_pool2d(Tracer& tracer, const Arguments& arguments) {
     if (p.absent(name) || (is_sequence(given) && tracer.sequence_items(given).empty())) return otherwise;
     if (!is_sequence(given)) return std::array{int_argument(tracer, given), int_argument(tracer, given)};
     const std::vector<V> items = tracer.sequence_items(given);
+    if (items.size() > 2) p.refuse("more than two numbers");
     return std::array{int_argument(tracer, items.front()), int_argument(tracer, items.back())};
   };
   constexpr std::int64_t kLargestWindow = 9;  // elements; a chain of more is slower than torch's loop
@@ -245,6 +246,8 @@ V torch_f_max_pool2d(Tracer& tracer, const Arguments& arguments) {
   const auto window = pair("kernel_size", {0, 0}), step = pair("stride", window), padding = pair("padding", {0, 0});
   const auto dilation = pair("dilation", {1, 1});
   if (!is_float(x->dtype) || (x->rank() != 3 && x->rank() != 4) || !is_contiguous(tracer, x->shape, x->strides)) p.refuse("this input");
+  for (int i = x->rank() - 3; i < x->rank(); ++i)
+    if (tracer.decide(x->shape[std::size_t(i)], Py_EQ, 0)) p.refuse("an input of no elements");
   if (padding != std::array<std::int64_t, 2>{0, 0} || dilation != std::array<std::int64_t, 2>{1, 1} || p.flag("ceil_mode", false) ||
       p.flag("return_indices", false))
     p.refuse("padding, dilation, ceil_mode or return_indices");
@@ -283,7 +286,7 @@ V torch_f_max_pool2d(Tracer& tracer, const Arguments& arguments) {
     }
   if (derived)
     composite(tracer, CompositeRule::MaxAlong, {windows}, greatest, {{"axes", Axes{x->rank() - 1, x->rank() + 1}}}, {position});
-  return torch_fresh(tracer, greatest);
+  return torch_in_format_of(tracer, x, greatest);
 }
 
 V torch_linear(Tracer& tracer, const Arguments& arguments) {
@@ -372,6 +375,9 @@ V torch_f_embedding(Tracer& tracer, const Arguments& arguments) {
   if (!p.absent("max_norm")) p.refuse("max_norm");  // writes into the weight
   Array index = torch_tensor(tracer, p.required("input")), weight = torch_tensor(tracer, p.required("weight"));
   if ((index->dtype != DType::I64 && index->dtype != DType::I32) || weight->rank() != 2) refuse("embedding() of these tensors");
+  const std::int64_t padding = p.absent("padding_idx") ? 0 : p.integer("padding_idx", 0);
+  if (!p.absent("padding_idx") && (tracer.decide(weight->shape[0], Py_LE, padding) || tracer.decide(weight->shape[0] + padding, Py_LT, 0)))
+    p.refuse("padding_idx out of range");
   ValueId wide = cast(tracer, tracer.read(*index), DType::I64);
   // torch takes no negative indices: sent out of range, where the program fails and eager raises.
   ValueId beyond = broadcast_to(tracer, size_value(tracer, weight->shape[0], DType::I64), index->shape);
@@ -382,13 +388,12 @@ V torch_f_embedding(Tracer& tracer, const Arguments& arguments) {
       break_graph(BreakReason::Gradient, "embedding() whose gradient is sparse or scaled");
     if (!p.absent("padding_idx")) {
       // The row of the padding gets no gradient.
-      std::int64_t padding = p.integer("padding_idx", 0);
-      if (padding < 0) padding += concrete(tracer, weight->shape[0]);
+      const std::int64_t row = padding < 0 ? padding + concrete(tracer, weight->shape[0]) : padding;
       Attrs attrs;
       attrs.set("shape", shape_of(tracer, rows));
       const ValueId fixed = emit(tracer, Op::reshape, {rows}, std::move(attrs));
       tracer.composite(CompositeRule::Stop, {}, fixed);
-      const ValueId is_padding = expand_axis(tracer, with_constant(tracer, Op::eq, wide, double(padding)), index->rank());
+      const ValueId is_padding = expand_axis(tracer, with_constant(tracer, Op::eq, wide, double(row)), index->rank());
       rows = pointwise(tracer, Op::where, {broadcast_to(tracer, is_padding, shape_of(tracer, rows)), fixed, rows});
     }
   }

@@ -17,13 +17,26 @@ ValueId per_channel(Tracer& tracer, const V& value, const Array& x, DType dtype)
   return reshape(tracer, cast(tracer, tracer.read(*vector), dtype), channel_shape(x));
 }
 
+/// torch's CPU kernels take parameters of the tensor's own dtype, or all of them in float32 beside a half type.
+void require_dtypes_that_fit(Tracer& tracer, const Parameters& p, const Array& x, std::initializer_list<const char*> names) {
+  bool own = true, wide = is_half(x->dtype);
+  for (const char* name : names) {
+    if (p.absent(name)) continue;
+    const DType dtype = torch_tensor(tracer, p[name])->dtype;
+    own = own && dtype == x->dtype;
+    wide = wide && dtype == DType::F32;
+  }
+  if (!own && !wide) p.refuse("parameters of another dtype than the tensor's");
+}
+
 }  // namespace
 
 V torch_f_group_norm(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "group_norm", arguments, "input, num_groups, weight, bias, eps");
   Array x = torch_tensor(tracer, p.required("input"));
   const std::int64_t groups = int_argument(tracer, p.required("num_groups"));
-  if (x->rank() < 2 || !is_float(x->dtype)) refuse("group_norm() of this tensor");
+  if (x->rank() < 2 || !is_float(x->dtype) || groups < 1) refuse("group_norm() of this tensor");
+  require_dtypes_that_fit(tracer, p, x, {"weight", "bias"});
   auto size = x->shape[1].divide_exactly(SymDim(groups));
   if (!size) refuse("group_norm() whose channels are not divisible");
   if (tracer.decide(product(x->shape), Py_EQ, 0)) unsupported("group_norm() of no elements");
@@ -70,15 +83,18 @@ namespace {
 /// kernel moves no version counter, and nothing flows into them.
 V batch_norm_in_training(Tracer& tracer, const Parameters& p, const Array& x, double momentum) {
   const DType inner = compute_dtype(x->dtype);
+  const double epsilon = p.number("eps", 1e-5);
+  if (epsilon <= 0) p.refuse("eps that is not positive");
+  require_dtypes_that_fit(tracer, p, x, {"weight", "bias", "running_mean", "running_var"});
   std::vector<Array> running;
   for (const char* name : {"running_mean", "running_var"})
     if (!p.absent(name)) running.push_back(torch_tensor(tracer, p[name]));
   bool fits = is_float(x->dtype) && x->rank() >= 2 && running.size() != 1;
-  for (const Array& array : running) fits = fits && is_float(array->dtype) && array->rank() == 1 && !tracer.requires_gradient(*array);
+  for (const Array& array : running) fits = fits && array->rank() == 1 && !tracer.requires_gradient(*array);
   for (const char* name : {"weight", "bias"})
-    if (fits && !p.absent(name)) fits = torch_tensor(tracer, p[name])->dtype == x->dtype || torch_tensor(tracer, p[name])->dtype == inner;
-  const double epsilon = p.number("eps", 1e-5);
-  if (!fits || epsilon <= 0) return library_norm(tracer, "batch_norm", p, x, true, momentum);
+    for (const Array& array : running)
+      if (!p.absent(name) && torch_tensor(tracer, p[name])->storage == array->storage) p.refuse("a parameter that is a running statistic");
+  if (!fits) return library_norm(tracer, "batch_norm", p, x, true, momentum);
   const SymDim rest = product(std::span(x->shape).subspan(2));
   if (!tracer.decide(x->shape[0] * rest, Py_GT, 1)) refuse("statistics of one value");
   ValueId rows{};
@@ -93,7 +109,7 @@ V batch_norm_in_training(Tracer& tracer, const Parameters& p, const Array& x, do
     if (!same_shape(tracer, running[i]->shape, {x->shape[1]})) refuse("running statistics that do not fit the channels");
     ValueId batch = i == 0 ? mean(tracer, rows, {1, 2}, false) : variance(tracer, rows, {1, 2}, 1, false);
     Attrs attrs;
-    attrs.set("shape", shape_of(tracer, batch));
+    attrs.set("shape", running[i]->shape);
     batch = emit(tracer, Op::reshape, {batch}, std::move(attrs));
     tracer.composite(CompositeRule::Stop, {}, batch);
     // Rounded once, as eager does.
@@ -102,7 +118,8 @@ V batch_norm_in_training(Tracer& tracer, const Parameters& p, const Array& x, do
                                                        with_constant(tracer, Op::mul, old, 1 - momentum)}));
     --*running[i]->torch_version;
   }
-  return torch_in_format_of(tracer, x, value);
+  // Of a tensor that is row-major and channels last at once (one channel) torch's kernel for row-major ones makes the result.
+  return is_contiguous(tracer, x->shape, x->strides) ? torch_fresh(tracer, value) : torch_in_format_of(tracer, x, value);
 }
 
 }  // namespace
@@ -110,16 +127,21 @@ V batch_norm_in_training(Tracer& tracer, const Parameters& p, const Array& x, do
 V torch_f_batch_norm(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "batch_norm", arguments, "input, running_mean, running_var, weight, bias, training, momentum, eps");
   Array x = torch_tensor(tracer, p.required("input"));
+  if (p["momentum"] && p.absent("momentum")) p.refuse("a momentum that is None");
   if (p.flag("training", false)) return batch_norm_in_training(tracer, p, x, p.number("momentum", 0.1));
   for (const char* name : {"input", "weight", "bias"})
     if (!p.absent(name) && tracer.requires_gradient(*torch_tensor(tracer, p[name]))) p.refuse("running statistics and a gradient");
   if (p.absent("running_mean") || p.absent("running_var")) refuse("batch_norm() without running statistics");
   if (x->rank() < 2 || !is_float(x->dtype)) refuse("batch_norm() of this tensor");
+  if (tracer.decide(product(x->shape), Py_EQ, 0)) p.refuse("a tensor of no elements");
+  const double epsilon = p.number("eps", 1e-5);
+  if (epsilon < 0) p.refuse("eps that is negative");
+  require_dtypes_that_fit(tracer, p, x, {"weight", "bias", "running_mean", "running_var"});
   ValueId value = in_compute_dtype(tracer, tracer.read(*x), [&](ValueId wide) {
     const DType dtype = dtype_of(tracer, wide);
     ValueId mean = per_channel(tracer, p["running_mean"], x, dtype), spread = per_channel(tracer, p["running_var"], x, dtype);
     // As eager: one factor and one offset per channel.
-    ValueId scale = constant_with(tracer, Op::div, 1, emit(tracer, Op::sqrt, {with_constant(tracer, Op::add, spread, p.number("eps", 1e-5))}));
+    ValueId scale = constant_with(tracer, Op::div, 1, emit(tracer, Op::sqrt, {with_constant(tracer, Op::add, spread, epsilon)}));
     if (!p.absent("weight")) scale = emit(tracer, Op::mul, {scale, per_channel(tracer, p["weight"], x, dtype)});
     ValueId offset = emit(tracer, Op::neg, {emit(tracer, Op::mul, {mean, scale})});
     if (!p.absent("bias")) offset = emit(tracer, Op::add, {per_channel(tracer, p["bias"], x, dtype), offset});

@@ -224,6 +224,13 @@ ValueId value_of(Tracer& tracer, const TorchOperand& operand, DType dtype, bool 
 
 }  // namespace
 
+double torch_number(Tracer& tracer, const Parameters& p, const char* name, double otherwise) {
+  const double number = p.number(name, otherwise);
+  const DType dtype = torch_tensor(tracer, p.required("input"))->dtype;
+  if (is_float(dtype) && std::isfinite(number) && std::abs(number) > largest(dtype)) p.refuse("a number that does not fit the tensor's dtype");
+  return number;
+}
+
 ValueId torch_value(Tracer& tracer, const TorchOperand& operand, DType dtype) { return value_of(tracer, operand, dtype, false); }
 
 V torch_elementwise(Tracer& tracer, ValueId value, std::span<const TorchOperand> operands) {

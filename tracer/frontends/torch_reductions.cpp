@@ -186,7 +186,7 @@ V scan(Tracer& tracer, const char* name, Op op, const Arguments& arguments) {
   const std::int64_t dim = torch_dim(tracer, p.required("dim"), x->rank());
   auto dtype = torch_dtype_argument(tracer, p["dtype"]);
   const DType result = dtype ? *dtype : is_float(x->dtype) ? x->dtype : DType::I64;
-  if (is_half(result)) unsupported(std::string(name) + "() of a half type");
+  if (is_half(result) || result == DType::Bool) unsupported(std::string(name) + "() of a half type or bool");
   ValueId value = cast(tracer, tracer.read(*x), result);
   if (x->rank() == 0) return torch_fresh(tracer, value);
   Attrs attrs;

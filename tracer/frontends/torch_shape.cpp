@@ -761,7 +761,7 @@ V torch_f_pad(Tracer& tracer, const Arguments& arguments) {
   }
   for (const SymDim& amount : amounts)
     if (tracer.decide(amount, Py_LT, 0)) unsupported("pad() by a negative amount");
-  const double number = p.absent("value") ? 0 : p.number("value", 0);
+  const double number = p.absent("value") ? 0 : torch_number(tracer, p, "value", 0);
   if (!is_float(x->dtype) && number != double(std::int64_t(number))) unsupported("pad() of integers with a float");
   Attrs attrs;
   attrs.set("low", low);
