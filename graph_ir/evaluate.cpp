@@ -2,6 +2,7 @@
 // evaluate_pointwise.cpp and evaluate_structured.cpp.
 #include "graph_ir/evaluate.h"
 
+#include <algorithm>
 #include <cfenv>
 
 #include "graph_ir/elements.h"
@@ -65,6 +66,7 @@ bool evaluate_definitions(const Graph& graph, std::span<std::int64_t> symbols) {
     const auto& definition = graph.symbols[i].definition;
     if (!definition) continue;
     const std::int64_t dividend = definition->dividend.evaluate(symbols), divisor = definition->divisor.evaluate(symbols);
+    if (divisor == 0 && graph.symbols[i].late) continue;
     if (divisor == 0) return false;
     if (divisor == -1) {  // INT64_MIN / -1 traps in C++; it wraps here
       symbols[i] = definition->remainder ? 0 : std::int64_t(0 - std::uint64_t(dividend));
@@ -75,6 +77,16 @@ bool evaluate_definitions(const Graph& graph, std::span<std::int64_t> symbols) {
     symbols[i] = definition->remainder ? rest + (adjust ? divisor : 0) : dividend / divisor - adjust;
   }
   return true;
+}
+
+std::uint32_t count_nonzero(const Graph& graph, const Node& node, std::span<const DenseArray* const> operands, std::span<std::int64_t> symbols) {
+  if (node.op != Op::nonzero) return kOk;
+  const auto& elements = operands[0]->data;
+  const auto count = std::int64_t(std::count_if(elements.begin(), elements.end(), [](std::byte element) { return element != std::byte{0}; }));
+  symbols[node.attrs.get<SymDim>("count").symbols()[0].index] = count;
+  const auto& excluded = node.attrs.get<std::vector<std::int64_t>>("excluded");
+  if (std::find(excluded.begin(), excluded.end(), count) != excluded.end()) return kUnexpectedCount;
+  return evaluate_definitions(graph, symbols) ? kOk : kIntegerDivisionByZero;
 }
 
 std::uint32_t evaluate(const Graph& graph, const Node& node, std::span<const DenseArray* const> operands,
@@ -107,6 +119,8 @@ std::uint32_t evaluate(const Graph& graph, std::span<const DenseArray> inputs, s
     std::vector<const DenseArray*> operands;
     for (ValueId operand : node.operands) operands.push_back(&values[operand.index]);
     DenseArray result;
+    status |= count_nonzero(graph, node, operands, symbols);
+    if (status & (kUnexpectedCount | kIntegerDivisionByZero)) return status;
     status |= evaluate(graph, node, operands, symbols, result);
     values[node.results[0].index] = std::move(result);
   }

@@ -181,6 +181,7 @@ bool TracerImpl::decide(const SymDim& a, int comparison, const SymDim& b) {
   if (auto constant = difference.constant()) return compare_numbers(*constant, comparison, 0);
   // Sizes are never negative, and within the bounds the user gave: n >= 0 and n > -1 need no guard.
   if (auto known = known_sign(*graph, comparison, difference)) return *known;
+  if (graph->is_late(difference)) return decide_late(difference, comparison);
   const bool answer = compare_numbers(hint(a), comparison, hint(b));
   Guard guard;
   guard.kind = GuardKind::Relation;
@@ -223,7 +224,7 @@ std::optional<V> TracerImpl::symbolic_binary(int op, const V& a, const V& b) {
       symbol.hint = plain == NB_REMAINDER ? remainder : quotient;
       symbol.definition = Symbol::Quotient{*left, *right, plain == NB_REMAINDER};
       const SymbolId defined = graph->new_symbol(symbol);
-      guards->define(defined, *symbol.definition);
+      if (!graph->symbols[defined.index].late) guards->define(defined, *symbol.definition);
       return integer(SymDim(defined));
     }
   }
