@@ -6,7 +6,6 @@
 /// Whatever else the size decides ends the graph.
 #include <algorithm>
 
-#include "graph_ir/ops.h"
 #include "runtime/base/error.h"
 #include "tracer/interpreter.h"
 
