@@ -6,15 +6,49 @@
 /// Whatever else the size decides ends the graph.
 #include <algorithm>
 
+#include "graph_ir/print.h"
 #include "runtime/base/error.h"
 #include "tracer/interpreter.h"
 
 namespace fj {
 
+namespace {
+
+/// Whether two values are computed alike from the same: `x > 0` written twice. Their sizes are one size then.
+class Likeness {
+ public:
+  explicit Likeness(const Graph& graph) : definition_(graph.value_count()) {
+    for (const Node& node : graph.nodes)
+      for (ValueId result : node.results) definition_[result.index] = &node;
+  }
+
+  bool alike(ValueId a, ValueId b) {
+    if (a == b) return true;
+    const Node *left = definition_[a.index], *right = definition_[b.index];
+    if (!left || !right || left->op != right->op || left->op == Op::extern_call || left->operands.size() != right->operands.size()) return false;
+    if (left->attrs.items().size() != right->attrs.items().size() || --patience_ < 0) return false;
+    // By text, as -0.0 == 0.0.
+    for (std::size_t i = 0; i < left->attrs.items().size(); ++i)
+      if (text(left->attrs.items()[i].second) != text(right->attrs.items()[i].second)) return false;
+    for (std::size_t i = 0; i < left->operands.size(); ++i)
+      if (!alike(left->operands[i], right->operands[i])) return false;
+    return true;
+  }
+
+ private:
+  std::vector<const Node*> definition_;
+  int patience_ = 1000;
+};
+
+}  // namespace
+
 ValueId Tracer::positions(ValueId mask) { return impl_->positions(mask); }
 
 ValueId TracerImpl::positions(ValueId mask) {
   if (auto known = positions_.find(mask); known != positions_.end()) return known->second;
+  Likeness likeness(*graph);
+  for (auto [other, result] : positions_)
+    if (likeness.alike(mask, other)) return positions_.emplace(mask, result).first->second;
   // Other back ends do not say what the sizes were; and one example of a batch has a size of its own.
   if (!request.generalise.float_inputs || request.generalise.never_dynamic || request.follow || batch_depth > 0)
     break_graph(BreakReason::DataDependentShape, source_text());

@@ -65,7 +65,7 @@ def test_writes_through_masks(lib, text):
                                   "np.where(x[x > 0] > 0.5, 1.0, x[x > 0])", "x[x > 0].astype(np.float32)", "np.cumsum(x[x > 0])", "x[x[:, 0] > 0] @ x.T"])
 def test_functions_of_numpy(text):
     check(eval(f"lambda x: {text}", {"np": np}), Numpy, (4, 6))
-    if "@" not in text:
+    if not any(part in text for part in ("@", "compress", "x[:, 0]", "concatenate")):
         check(eval(f"lambda x: {text}", {"np": np}), Numpy, (3, 2, 4))
 
 
@@ -82,7 +82,7 @@ class Torch:
 @needs_torch
 @pytest.mark.parametrize("text", ["torch.nonzero(x > 0)", "(x > 0).nonzero(as_tuple=True)", "torch.argwhere(x > 0)", "torch.where(x > 0)", "x.masked_select(x > 0)",
                                   "torch.masked_select(x, x[0] > 0)", "torch.ones_like(x[x > 0])", "torch.zeros(len(x[x > 0]))", "torch.arange(x[x > 0].numel())",
-                                  "x[torch.nonzero(x[:, 0] > 0)[:, 0]]", "torch.cat([x[x > 0], x[0]])", "x[x > 0].mean()", "torch.relu(x[x > 0] - 0.5).size(0)",
+                                  "x[torch.nonzero(x[:, 0] > 0)[:, 0]]", "torch.cat([x[x > 0], x[0]])", "x[x > 0].mean()", "torch.relu(x[x > 0] - 0.5).sum() + x[x > 0].size(0)",
                                   "x[x[:, 0] > 0] @ x.T"])
 def test_functions_of_torch(text):
     check(eval(f"lambda x: {text}", {"torch": torch}), Torch, (4, 6))
@@ -103,7 +103,7 @@ def test_gradients_flow_through_masks(text):
         for eager, ours in zip(*both):
             assert (eager is None) == (ours is None)
             if eager is not None:
-                torch.testing.assert_close(ours, eager)
+                torch.testing.assert_close(ours, eager, equal_nan=True)
     assert framejit.cache_info()["internal_errors"] == 0
 
 

@@ -660,7 +660,9 @@ V torch_nonzero(Tracer& tracer, const Arguments& arguments) {
   Array x = torch_tensor(tracer, p.required("input"));
   if (x->rank() == 0 || is_complex(x->dtype)) break_graph(BreakReason::DataDependentShape, "nonzero() of this tensor");
   const std::vector<ValueId> indices = coordinates(tracer, cast(tracer, tracer.read(*x), DType::Bool));
-  Array all = array_of(torch_fresh(tracer, stack(tracer, indices, 1)));
+  // Column by column in memory.
+  const ValueId table = stack(tracer, indices, 1);
+  Array all = tracer.new_array(Library::Torch, table, column_major(shape_of(tracer, table)));
   if (!p.flag("as_tuple", false)) return all;
   std::vector<V> columns;
   for (std::size_t i = 0; i < indices.size(); ++i) columns.push_back(view_select(tracer, all, 1, SymDim(std::int64_t(i))));
