@@ -382,7 +382,7 @@ class SampleMaker {
       symbol.late = true;
       Attrs attrs = with("count", SymDim(sample_.graph.new_symbol(symbol)));
       sample_.symbols.push_back(0);
-      attrs.set("excluded", Integers{});
+      attrs.set("excluded", std::vector<std::int64_t>{});
       end({input(dtype_, sizes, Samples::Boolean)}, std::move(attrs));
     }
   }
