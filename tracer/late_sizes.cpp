@@ -55,7 +55,8 @@ ValueId TracerImpl::positions(ValueId mask) {
   const SymDim elements = product(graph->type(mask).shape);
   Symbol symbol;
   symbol.min = 0;
-  if (elements.is_constant()) symbol.max = elements.value();
+  // `decide` speaks for every number from 2 on: there is one.
+  if (elements.is_constant() && elements.value() >= 2) symbol.max = elements.value();
   symbol.hint = std::max<std::int64_t>(hint(elements) / 2, 2);
   symbol.late = true;
   Attrs attrs;
