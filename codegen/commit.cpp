@@ -16,7 +16,7 @@ bool divides_integers(const Expr& expr) {
 
 bool may_fail(const LoweredProgram& program) {
   for (const ProgramStep& step : program.steps)
-    if (step.kind == StepKind::Extern) return true;
+    if (step.kind == StepKind::Extern || step.kind == StepKind::Nonzero) return true;
   for (const Symbol& symbol : program.symbols)
     if (symbol.definition && !symbol.definition->divisor.is_constant()) return true;
   for (const Kernel& kernel : program.kernels)
@@ -53,6 +53,7 @@ bool touches(const ProgramStep& step, std::vector<Kernel>& kernels, int buffer) 
   switch (step.kind) {
     case StepKind::Kernel: return reads(kernels[step.kernel], buffer) || writes(kernels[step.kernel], buffer);
     case StepKind::Matmul: return step.matmul.a == buffer || step.matmul.b == buffer || step.matmul.c == buffer;
+    case StepKind::Nonzero: return step.nonzero.mask == buffer || step.nonzero.positions == buffer;
     case StepKind::Extern: return true;
   }
   return true;

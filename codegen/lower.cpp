@@ -461,6 +461,8 @@ class ProgramLowering {
       const Group& group = schedule_.groups[g];
       if (group.kind == GroupKind::Matmul)
         lower_matmul(graph_.nodes[group.node]);
+      else if (group.kind == GroupKind::Nonzero)
+        lower_nonzero(graph_.nodes[group.node]);
       else if (group.kind == GroupKind::Extern)
         lower_extern(graph_.nodes[group.node]);
       else
@@ -499,7 +501,8 @@ class ProgramLowering {
       const bool contiguous = strides == contiguous_strides(graph_.type(output.value).shape);
       const int producer = schedule_.producer[output.value.index];
       const bool must_be = schedule_.contiguous[output.value.index] ||
-                           (producer >= 0 && schedule_.groups[std::size_t(producer)].kind == GroupKind::Matmul);
+                           (producer >= 0 && (schedule_.groups[std::size_t(producer)].kind == GroupKind::Matmul ||
+                                              schedule_.groups[std::size_t(producer)].kind == GroupKind::Nonzero));
       int& place = memory_.buffer[output.value.index];
       if (place < 0 && !from_extern(output.value) && (contiguous || !must_be)) place = buffer;
     }
@@ -563,6 +566,16 @@ class ProgramLowering {
     ProgramStep step;
     step.kind = StepKind::Matmul;
     step.matmul = std::move(plan);
+    program_.steps.push_back(std::move(step));
+  }
+
+  void lower_nonzero(const Node& node) {
+    ProgramStep step;
+    step.kind = StepKind::Nonzero;
+    step.nonzero.mask = memory_.contiguous_buffer[node.operands[0].index];
+    step.nonzero.positions = memory_.buffer[node.results[0].index];
+    step.nonzero.count = node.attrs.get<SymDim>("count").symbols()[0];
+    step.nonzero.excluded = node.attrs.get<std::vector<std::int64_t>>("excluded");
     program_.steps.push_back(std::move(step));
   }
 

@@ -26,6 +26,7 @@ std::string describe_steps(const LoweredProgram& program) {
         break;
       }
       case StepKind::Matmul: out += "matmul " + blas_name(); break;
+      case StepKind::Nonzero: out += "nonzero"; break;
       case StepKind::Extern: out += "call " + step.extern_call.callee; break;
     }
     out += step.commit ? " (commit)\n" : "\n";

@@ -72,7 +72,7 @@ class ReferenceProgram final : public Program {
 
   std::uint32_t run(Call& call) const override {
     if (!evaluate_definitions(graph_, call.symbols)) return kIntegerDivisionByZero;
-    const std::span<const std::int64_t> symbols = call.symbols;
+    const std::span<std::int64_t> symbols = call.symbols;
 
     std::vector<DenseArray> values(graph_.value_count());
     for (std::size_t i = 0; i < graph_.inputs.size(); ++i) {
@@ -92,6 +92,8 @@ class ReferenceProgram final : public Program {
         std::vector<const DenseArray*> operands;
         for (ValueId operand : node.operands) operands.push_back(&values[operand.index]);
         DenseArray result;
+        status = count_nonzero(graph_, node, operands, symbols);
+        if (status & fatal) return status & fatal;
         status = evaluate(graph_, node, operands, symbols, result);
         values[node.results[0].index] = std::move(result);
       }

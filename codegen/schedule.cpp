@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 
 #include "codegen/index_maps.h"
 #include "graph_ir/ops.h"
@@ -107,6 +108,7 @@ class Scheduler {
     readers_.assign(count, 0);
     for (const Node& n : graph_.nodes)
       for (ValueId operand : n.operands) ++readers_[operand.index];
+    find_counts();
 
     for (const Output& output : graph_.outputs) demand(output.value);
     for (const Write& write : graph_.writes) demand(write.value);
@@ -201,7 +203,7 @@ class Scheduler {
     for (const Node& n : graph_.nodes) {
       int cost = operation_cost(n.op);
       for (ValueId operand : n.operands) cost = std::min(cost + cost_[operand.index], 1 << 20);
-      if (is_reduction(n.op) || n.op == Op::matmul || n.op == Op::extern_call) cost = 1;
+      if (is_reduction(n.op) || n.op == Op::matmul || n.op == Op::nonzero || n.op == Op::extern_call) cost = 1;
       for (ValueId result : n.results) cost_[result.index] = cost;
     }
   }
@@ -307,11 +309,35 @@ class Scheduler {
 
   void visit(int n) {
     const Node& current = node(n);
+    place_node(n);
+    if (const int g = schedule_.producer[current.results[0].index]; g >= 0) use_counts(current, g);
+  }
+
+  /// Nodes that count what a size is.
+  void find_counts() {
+    for (const Node& n : graph_.nodes)
+      if (n.op == Op::nonzero) counts_.emplace(n.attrs.get<SymDim>("count").symbols()[0], n.results[0]);
+  }
+
+  /// What a group computes has such sizes: it runs after those are known. As if it read what was counted.
+  void use_counts(const Node& current, int g) {
+    if (counts_.empty()) return;
+    for (SymbolId symbol : symbols_used(graph_, current)) {
+      const auto found = counts_.find(symbol);
+      if (found == counts_.end() || found->second == current.results[0]) continue;
+      demand(found->second);
+      use(found->second, g, {Affine(loop::ExprId{})}, true);
+    }
+  }
+
+  void place_node(int n) {
+    const Node& current = node(n);
     if (current.op == Op::extern_call) return place_extern(n);
     const ValueId value = current.results[0];
     if (uses_[value.index].empty() && !demanded_[value.index]) return;  // dead
     if (const int scan = rounded_scan(current); scan >= 0) return place_scan(scan, value);
     switch (current.op) {
+      case Op::nonzero: return place_nonzero(n);
       case Op::matmul: return generated(current) ? place_product(n) : place_matmul(n);
       case Op::cumsum: case Op::cumprod: return place_scan(n, value);
       case Op::scatter: case Op::scatter_add: return place_scatter(n);
@@ -319,6 +345,13 @@ class Scheduler {
     }
     if (is_reduction(current.op)) return place_reduction(n);
     place(n);
+  }
+
+  void place_nonzero(int n) {
+    const int g = new_group(GroupKind::Nonzero, {}, {}, n);
+    set_producer(node(n).results[0], g);
+    demand_contiguous(node(n).operands[0]);
+    use(node(n).operands[0], g, {}, true);
   }
 
   void place_extern(int n) {
@@ -686,6 +719,7 @@ class Scheduler {
   }
 
   void use_operands(const Node& current, int g, const Index& index) {
+    use_counts(current, g);
     const Affine unknown(loop::ExprId{});  // an address that is data
     switch (current.op) {
       case Op::constant: case Op::dim: case Op::iota:
@@ -791,6 +825,7 @@ class Scheduler {
   std::vector<bool> demanded_;
   std::vector<int> cost_;
   std::vector<int> readers_;  // nodes that read a value
+  std::map<SymbolId, ValueId> counts_;  // by symbol: the result of the node that counts it
   int last_extern_ = -1;
 };
 
@@ -825,7 +860,7 @@ std::string text(const Graph& graph, const Schedule& schedule) {
   std::string out;
   for (std::size_t g = 0; g < schedule.groups.size(); ++g) {
     const Group& group = schedule.groups[g];
-    constexpr const char* kinds[] = {"loops", "scan", "scatter", "matmul", "extern"};
+    constexpr const char* kinds[] = {"loops", "scan", "scatter", "matmul", "nonzero", "extern"};
     out += "group " + std::to_string(g) + ": " + kinds[int(group.kind)] + " over [";
     for (std::size_t d = 0; d < group.order.size(); ++d)
       out += (d ? ", " : "") + group.extents[group.order[d]].text() + (group.reduced[group.order[d]] ? " reduced" : "");

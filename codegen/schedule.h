@@ -19,7 +19,7 @@
 
 namespace fj {
 
-enum class GroupKind : std::uint8_t { Loops, Scan, Scatter, Matmul, Extern };
+enum class GroupKind : std::uint8_t { Loops, Scan, Scatter, Matmul, Nonzero, Extern };
 
 struct Group {
   GroupKind kind = GroupKind::Loops;
@@ -28,7 +28,7 @@ struct Group {
   std::vector<bool> reduced;         // by variable
   std::vector<ValueId> stages;       // reductions, in graph order once scheduling is done
   std::vector<ValueId> stores;       // values with memory computed here, stages included where stored
-  int node = -1;                     // Scan, Scatter, Matmul, Extern: index in graph.nodes
+  int node = -1;                     // Scan, Scatter, Matmul, Nonzero, Extern: index in graph.nodes
   int inlined = 0;                   // nodes inlined so far
   int expensive = 0;                 // of them, those that are many instructions
   std::vector<int> readers;          // groups that need our stores

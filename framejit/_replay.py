@@ -277,6 +277,17 @@ def _scatter_torch(step, base, updates, *indices):
     return result
 
 
+def _counted(positions):
+    def nonzero(step, x):
+        found = positions(x)
+        count = len(found)
+        if count in step.attrs["excluded"]:
+            raise ValueError(f"the graph is wrong where {step.attrs['count']} is {count}")
+        step.sizes[str(step.attrs["count"])] = count
+        return found
+    return nonzero
+
+
 def _extern_call(step, *xs):
     torch = step.library
     arrays = []
@@ -389,6 +400,7 @@ operations = {
     "take_along": (lambda step, x, indices: numpy.take_along_axis(x, indices, step.attrs["axis"]), _take_along_torch),
     "scatter_add": (_scatter_add_numpy, _scatter_add_torch),
     "scatter": (_scatter_numpy, _scatter_torch),
+    "nonzero": (_counted(lambda x: numpy.flatnonzero(x)), _counted(lambda x: x.reshape(-1).nonzero().reshape(-1))),
     # products and the library's own functions
     "matmul": _plain("matmul"),
     "extern_call": (_no_numpy, _extern_call),

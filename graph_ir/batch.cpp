@@ -35,7 +35,7 @@ class Batching {
   void node(const Node& node, std::span<const Composite> composites) {
     if (std::none_of(node.operands.begin(), node.operands.end(), [&](ValueId operand) { return find(operand).valid(); })) return;
     where_ = node.location;
-    if (node.op == Op::extern_call) throw NoBatch(node.op, where_);
+    if (node.op == Op::extern_call || node.op == Op::nonzero) throw NoBatch(node.op, where_);
     std::vector<Composite> batched;  // first: what makes its operands comes before its result
     for (const Composite& one : composites) batched.push_back(composite(one));
     const ValueId result = apply(node);

@@ -2,6 +2,7 @@
 // evaluate_pointwise.cpp and evaluate_structured.cpp.
 #include "graph_ir/evaluate.h"
 
+#include <algorithm>
 #include <cfenv>
 
 #include "graph_ir/elements.h"
@@ -65,10 +66,21 @@ bool evaluate_definitions(const Graph& graph, std::span<std::int64_t> symbols) {
     const auto& definition = graph.symbols[i].definition;
     if (!definition) continue;
     const auto value = floor_quotient(definition->dividend.evaluate(symbols), definition->divisor.evaluate(symbols), definition->remainder);
+    if (!value && graph.symbols[i].late) continue;
     if (!value) return false;
     symbols[i] = *value;
   }
   return true;
+}
+
+std::uint32_t count_nonzero(const Graph& graph, const Node& node, std::span<const DenseArray* const> operands, std::span<std::int64_t> symbols) {
+  if (node.op != Op::nonzero) return kOk;
+  const auto& elements = operands[0]->data;
+  const auto count = std::int64_t(std::count_if(elements.begin(), elements.end(), [](std::byte element) { return element != std::byte{0}; }));
+  symbols[node.attrs.get<SymDim>("count").symbols()[0].index] = count;
+  const auto& excluded = node.attrs.get<std::vector<std::int64_t>>("excluded");
+  if (std::find(excluded.begin(), excluded.end(), count) != excluded.end()) return kUnexpectedCount;
+  return evaluate_definitions(graph, symbols) ? kOk : kIntegerDivisionByZero;
 }
 
 std::uint32_t evaluate(const Graph& graph, const Node& node, std::span<const DenseArray* const> operands,
@@ -101,6 +113,8 @@ std::uint32_t evaluate(const Graph& graph, std::span<const DenseArray> inputs, s
     std::vector<const DenseArray*> operands;
     for (ValueId operand : node.operands) operands.push_back(&values[operand.index]);
     DenseArray result;
+    status |= count_nonzero(graph, node, operands, symbols);
+    if (status & (kUnexpectedCount | kIntegerDivisionByZero)) return status;
     status |= evaluate(graph, node, operands, symbols, result);
     values[node.results[0].index] = std::move(result);
   }

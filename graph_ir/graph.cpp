@@ -59,9 +59,17 @@ const Type& Graph::type(ValueId value) const {
   return types_[value.index];
 }
 
+bool Graph::is_late(const SymDim& size) const {
+  for (const SymDim::Term& term : size.terms())
+    for (SymbolId symbol : term.symbols)
+      if (symbol.index < symbols.size() && symbols[symbol.index].late) return true;
+  return false;
+}
+
 SymbolId Graph::new_symbol(Symbol symbol) {
   const SymbolId id{std::uint32_t(symbols.size())};
   if (symbol.name.empty()) symbol.name = "s" + std::to_string(id.index);
+  if (symbol.definition) symbol.late = symbol.late || is_late(symbol.definition->dividend) || is_late(symbol.definition->divisor);
   symbols.push_back(std::move(symbol));
   return id;
 }
@@ -89,6 +97,30 @@ std::vector<ValueId> Graph::add_extern(std::vector<ValueId> operands, Attrs attr
   for (Type& type : result_types) results.push_back(new_value(std::move(type)));
   nodes.push_back({Op::extern_call, std::move(operands), std::move(attrs), results, std::move(location)});
   return results;
+}
+
+std::vector<SymbolId> symbols_used(const Graph& graph, const Node& node) {
+  std::vector<SymbolId> found;
+  auto add = [&](auto& self, const SymDim& size) -> void {
+    for (SymbolId symbol : size.symbols()) {
+      if (std::find(found.begin(), found.end(), symbol) != found.end()) continue;
+      found.push_back(symbol);
+      const auto& definition = graph.symbols[symbol.index].definition;
+      if (definition) self(self, definition->dividend), self(self, definition->divisor);
+    }
+  };
+  auto add_all = [&](const Dims& dims) {
+    for (const SymDim& size : dims) add(add, size);
+  };
+  for (ValueId result : node.results) add_all(graph.type(result).shape);
+  for (const auto& [name, attr] : node.attrs.items()) {
+    if (const auto* size = std::get_if<SymDim>(&attr)) add(add, *size);
+    if (const auto* dims = std::get_if<Dims>(&attr)) add_all(*dims);
+    if (const auto* layouts = std::get_if<std::vector<std::optional<Dims>>>(&attr))
+      for (const auto& layout : *layouts)
+        if (layout) add_all(*layout);
+  }
+  return found;
 }
 
 }  // namespace fj

@@ -69,13 +69,16 @@ struct Node {
 };
 
 /// A run-time integer: bound from an input's size or an int argument by the caller (no definition),
-/// or computed from others at the start of a call.
+/// computed from others at the start of a call, or known once a `nonzero` has run (`late`).
 struct Symbol {
   std::string name;  // "s0"
   std::int64_t min = 0, max = INT64_MAX;
   std::int64_t hint = 0;  // the value seen while tracing
   struct Quotient { SymDim dividend, divisor; bool remainder; };  // floor division
   std::optional<Quotient> definition;
+  /// Counted by a node, or computed from such a symbol. Whatever has it in its type or attributes comes after that node. In a graph
+  /// without that node (the derivative of one that has it) the caller gives the value.
+  bool late = false;
 };
 
 struct Input {
@@ -121,6 +124,7 @@ class Graph {
   std::vector<Write> writes;
   std::vector<Composite> composites;  // by their results' definitions
 
+  bool is_late(const SymDim& size) const;
   ValueId new_value(Type type);
   const Type& type(ValueId value) const;
   std::size_t value_count() const { return types_.size(); }
@@ -139,5 +143,8 @@ class Graph {
 };
 
 std::string_view name(Op op);
+
+/// The symbols in a node's result types and attributes, and those they are computed from.
+std::vector<SymbolId> symbols_used(const Graph& graph, const Node& node);
 
 }  // namespace fj

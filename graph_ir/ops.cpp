@@ -80,6 +80,7 @@ bool accepts(Op op, DType dtype) {
       break;
   }
   if (op == Op::fma) return dtype == DType::F32 || dtype == DType::F64;
+  if (op == Op::nonzero) return dtype == DType::Bool;
   const std::string_view rule = row(op).type_rule;
   if (rule == "Float") return is_float(dtype) || is_complex(dtype);
   if (rule == "Integer") return is_integer(dtype) || dtype == DType::Bool;

@@ -9,7 +9,7 @@
 namespace fj {
 
 enum class Effect : std::uint8_t { Pure, Fallible, Extern };
-enum class Lowering : std::uint8_t { Constant, Index, Pointwise, IndexMap, Reduce, Scan, Gather, Scatter, Matmul, Extern };
+enum class Lowering : std::uint8_t { Constant, Index, Pointwise, IndexMap, Reduce, Scan, Gather, Scatter, Nonzero, Matmul, Extern };
 enum class Samples : std::uint8_t { None, Real, Positive, AboveOne, Unit, Nonzero, Special, Integer, Shift, Boolean, Distinct, Indices };
 
 struct AttrRow {

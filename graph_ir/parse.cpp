@@ -45,6 +45,13 @@ class Parser {
     }
     skip_space();
     if (position_ != text_.size()) fail("expected the end of the text, found " + found());
+    // What is counted, and what is computed from it.
+    for (const Node& node : graph_.nodes)
+      if (const Attr* count = node.op == Op::nonzero ? node.attrs.find("count") : nullptr)
+        for (SymbolId symbol : std::get<SymDim>(*count).symbols())
+          if (symbol.index < graph_.symbols.size()) graph_.symbols[symbol.index].late = true;
+    for (Symbol& symbol : graph_.symbols)
+      if (symbol.definition) symbol.late = symbol.late || graph_.is_late(symbol.definition->dividend) || graph_.is_late(symbol.definition->divisor);
     return std::move(graph_);
   }
 

@@ -142,6 +142,7 @@ class SampleMaker {
       case Lowering::Reduce: reductions(); break;
       case Lowering::Scan: scans(); break;
       case Lowering::Gather: case Lowering::Scatter: gathers(); break;
+      case Lowering::Nonzero: counted(); break;
       case Lowering::Matmul: products(); break;
       case Lowering::Extern: break;
     }
@@ -370,6 +371,19 @@ class SampleMaker {
       }
       for (std::int64_t i = axis; i < axis + count; ++i) operands.push_back(indices({2, 3}, from[std::size_t(i)]));
       end(operands, with("axis", axis));
+    }
+  }
+
+  void counted() {
+    for (const Sizes& sizes : std::vector<Sizes>{{50}, {6, 9}, {0, 4}, {1}}) {
+      begin();
+      Symbol symbol;
+      symbol.min = 0;
+      symbol.late = true;
+      Attrs attrs = with("count", SymDim(sample_.graph.new_symbol(symbol)));
+      sample_.symbols.push_back(0);
+      attrs.set("excluded", std::vector<std::int64_t>{});
+      end({input(dtype_, sizes, Samples::Boolean)}, std::move(attrs));
     }
   }
 

@@ -2,6 +2,8 @@
 // Graph::add infers them with.
 #include "graph_ir/verify.h"
 
+#include <set>
+
 #include "graph_ir/ops.h"
 #include "graph_ir/print.h"
 #include "graph_ir/rules/rules.h"
@@ -33,6 +35,10 @@ class Verifier {
       if (!define(input.value)) fail(subject + " defines a value that is defined already");
       else if (uses_known_symbols(graph_.type(input.value).shape, subject) && input.strides) layout(*input.strides, input.value, subject);
     }
+    for (const Node& node : graph_.nodes)
+      if (node.op == Op::nonzero)
+        if (const Attr* count = node.attrs.find("count"); count && std::holds_alternative<SymDim>(*count))
+          for (SymbolId symbol : std::get<SymDim>(*count).symbols()) uncounted_.insert(symbol);
     for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
       node_ = i;
       node(graph_.nodes[i]);
@@ -104,6 +110,15 @@ class Verifier {
     for (ValueId result : node.results)
       if (result.index < graph_.value_count() && !uses_known_symbols(graph_.type(result).shape, subject)) sound = false;
     if (!sound) return;
+    if (node.op == Op::nonzero) {
+      const std::vector<SymbolId> counted = node.attrs.get<SymDim>("count").symbols();
+      if (counted.empty() || !uncounted_.erase(counted[0])) return broken("counts no symbol, or one that is counted already");
+      if (!graph_.symbols[counted[0].index].late || graph_.symbols[counted[0].index].definition)
+        return broken("counts a symbol that is bound otherwise");
+    }
+    if (!uncounted_.empty())
+      for (SymbolId symbol : symbols_used(graph_, node))
+        if (uncounted_.count(symbol)) return broken("uses s" + std::to_string(symbol.index) + " before it is counted");
     if (node.op == Op::extern_call)
       extern_layouts(node, broken);
     else
@@ -198,6 +213,7 @@ class Verifier {
   }
 
   const Graph& graph_;
+  std::set<SymbolId> uncounted_;  // symbols whose `nonzero` is still to come
   std::vector<bool> defined_;
   std::vector<VerifyError> errors_;
   std::optional<std::size_t> node_;

@@ -26,7 +26,7 @@ constexpr std::size_t kAlignment = 64;
 // costs some microseconds to wake).
 constexpr double kParallelNanoseconds = 25000;
 constexpr double kChunkNanoseconds = 8000;
-constexpr std::uint32_t kAlwaysFails = kIndexOutOfRange | kIntegerDivisionByZero | kHostFailed | kInterrupted | kDeviceFailed;
+constexpr std::uint32_t kAlwaysFails = kIndexOutOfRange | kIntegerDivisionByZero | kHostFailed | kInterrupted | kDeviceFailed | kUnexpectedCount;
 
 /// A few elements inside, more on the heap: calls of small programs allocate nothing. Not initialised: clearing the room
 /// for all costs more than the few that are used.
@@ -128,6 +128,7 @@ struct Launch {
 class CompiledProgram : public Program {
  public:
   explicit CompiledProgram(ProgramParts parts) : parts_(std::move(parts)) {
+    find_late();
     find_lives();
     for (ProgramKernel& kernel : parts_.kernels) {
       // A program of one kernel mostly numbers its buffers as the kernel does: nothing to gather then.
@@ -149,7 +150,8 @@ class CompiledProgram : public Program {
       shapes_.push_back({});
       for (const SymDim& dim : buffer.shape) shapes_.back().push_back(dim.constant().value_or(0));
       for (const SymDim& dim : buffer.strides) shapes_.back().push_back(dim.constant().value_or(0));
-      if (buffer.kind == BufferKind::HostArray || buffer.kind == BufferKind::Output) host_buffers_.push_back(int(shapes_.size()) - 1);
+      if (buffer.kind != BufferKind::HostArray && buffer.kind != BufferKind::Output) continue;
+      (late_after_[shapes_.size() - 1] < 0 ? host_buffers_ : late_buffers_).push_back(int(shapes_.size()) - 1);
     }
   }
 
@@ -166,10 +168,12 @@ class CompiledProgram : public Program {
         continue;
       }
       const std::span<const std::int64_t> known(symbols.data(), s);
+      symbols[s] = 0;
+      if (symbol_after_[s] >= 0) continue;
       if (!define(symbol, known, symbols[s])) return kIntegerDivisionByZero;
       if (s < parts_.graph_symbols) call.symbols[s] = symbols[s];
     }
-    const std::span<const std::int64_t> values(symbols.data(), parts_.symbols.size());
+    const std::span<std::int64_t> values(symbols.data(), parts_.symbols.size());
 
     Scratch<ArrayRef, 32> arrays(parts_.buffers.size());
     Scratch<char*, 32> pointers(parts_.buffers.size());
@@ -181,11 +185,14 @@ class CompiledProgram : public Program {
       pointers[b] = static_cast<char*>(arrays[b].data);
     }
 
-    std::uint32_t status = allocate_arrays(call, values, arrays.data(), pointers.data());
+    std::uint32_t status = kOk;
+    for (int b : host_buffers_)
+      if (!status && !allocate_array(b, call, values, arrays.data(), pointers.data())) status = kHostFailed;
     if (!status) {
       Arena arena(*this, *call.host, values, pointers.data());
+      Blocks late;
       try {
-        status = arena.failed() ? std::uint32_t(kHostFailed) : run_steps(call, values, arrays.data(), pointers.data(), arena.status_word());
+        status = arena.failed() ? std::uint32_t(kHostFailed) : run_steps(call, values, arrays.data(), pointers.data(), arena.status_word(), late);
       } catch (const DeviceError& error) {
         call.error = error.what();
         status = kDeviceFailed;
@@ -231,6 +238,25 @@ class CompiledProgram : public Program {
     std::size_t offset = 0, bytes = 0;
   };
 
+  /// Which symbols a step counts, and after which step the size of each buffer is known; -1: from the start.
+  void find_late() {
+    symbol_after_.assign(parts_.symbols.size(), -1);
+    late_after_.assign(parts_.buffers.size(), -1);
+    auto after = [&](const SymDim& size) {
+      int step = -1;
+      for (SymbolId symbol : size.symbols()) step = std::max(step, symbol_after_[symbol.index]);
+      return step;
+    };
+    for (int s = 0; s < int(parts_.steps.size()); ++s)
+      if (parts_.steps[std::size_t(s)].kind == StepKind::Nonzero) symbol_after_[parts_.steps[std::size_t(s)].nonzero.count.index] = s;
+    for (std::size_t s = 0; s < parts_.symbols.size(); ++s) {
+      if (parts_.symbols[s].defined) symbol_after_[s] = std::max(after(parts_.symbols[s].dividend), after(parts_.symbols[s].divisor));
+    }
+    for (std::size_t b = 0; b < parts_.buffers.size(); ++b)
+      for (const Dims* dims : {&parts_.buffers[b].shape, &parts_.buffers[b].strides})
+        for (const SymDim& dim : *dims) late_after_[b] = std::max(late_after_[b], after(dim));
+  }
+
   void find_lives() {
     lives_.resize(parts_.buffers.size());
     auto touch = [&](int buffer, int step) {
@@ -247,6 +273,9 @@ class CompiledProgram : public Program {
         case StepKind::Matmul:
           for (int buffer : {step.matmul.a, step.matmul.b, step.matmul.c}) touch(buffer, s);
           break;
+        case StepKind::Nonzero:
+          for (int buffer : {step.nonzero.mask, step.nonzero.positions}) touch(buffer, s);
+          break;
         case StepKind::Extern:
           for (int buffer : step.extern_call.operands) touch(buffer, s);
           for (int buffer : step.extern_call.results) touch(buffer, s);
@@ -254,7 +283,10 @@ class CompiledProgram : public Program {
       }
     }
     for (std::size_t b = 0; b < parts_.buffers.size(); ++b)
-      if (parts_.buffers[b].kind == BufferKind::Temporary && lives_[b].last >= 0) temporaries_.push_back(int(b));
+      if (parts_.buffers[b].kind == BufferKind::Temporary && lives_[b].last >= 0) {
+        if (late_after_[b] < 0) temporaries_.push_back(int(b));
+        else late_buffers_.push_back(int(b));
+      }
     std::stable_sort(temporaries_.begin(), temporaries_.end(), [&](int a, int b) { return lives_[a].first < lives_[b].first; });
   }
 
@@ -336,23 +368,69 @@ class CompiledProgram : public Program {
     bool failed_ = false;
   };
 
-  std::uint32_t allocate_arrays(Call& call, std::span<const std::int64_t> symbols, ArrayRef* arrays, char** pointers) const {
-    for (int b : host_buffers_) {
-      const ProgramBuffer& buffer = parts_.buffers[b];
-      const std::size_t rank = buffer.shape.size();
-      const std::int64_t* sizes = shapes_[b].data();
-      Scratch<std::int64_t, 16> computed(is_static_ ? 0 : 2 * rank);
-      if (!is_static_) {
-        for (std::size_t d = 0; d < rank; ++d) {
-          computed[d] = buffer.shape[d].evaluate(symbols);
-          computed[rank + d] = buffer.strides[d].evaluate(symbols);
-        }
-        sizes = computed.data();
+  bool allocate_array(int b, Call& call, std::span<const std::int64_t> symbols, ArrayRef* arrays, char** pointers) const {
+    const ProgramBuffer& buffer = parts_.buffers[b];
+    const std::size_t rank = buffer.shape.size();
+    const std::int64_t* sizes = shapes_[b].data();
+    Scratch<std::int64_t, 16> computed(is_static_ ? 0 : 2 * rank);
+    if (!is_static_) {
+      for (std::size_t d = 0; d < rank; ++d) {
+        computed[d] = buffer.shape[d].evaluate(symbols);
+        computed[rank + d] = buffer.strides[d].evaluate(symbols);
       }
-      arrays[b] = call.host->allocate(buffer.kind == BufferKind::Output ? buffer.number : -1, buffer.dtype, {sizes, rank},
-                                      {sizes + rank, rank});
-      if (!arrays[b].object) return kHostFailed;
-      pointers[b] = static_cast<char*>(arrays[b].data);
+      sizes = computed.data();
+    }
+    arrays[b] = call.host->allocate(buffer.kind == BufferKind::Output ? buffer.number : -1, buffer.dtype, {sizes, rank},
+                                    {sizes + rank, rank});
+    if (!arrays[b].object) return false;
+    pointers[b] = static_cast<char*>(arrays[b].data);
+    return true;
+  }
+
+  /// Temporaries whose sizes become known while the program runs.
+  class Blocks {
+   public:
+    Blocks() = default;
+    ~Blocks() {
+      for (auto [memory, bytes] : blocks_) release_block(memory, bytes);
+    }
+    Blocks(const Blocks&) = delete;
+    char* add(std::size_t bytes) {
+      void* memory = allocate_block(bytes);
+      if (memory) blocks_.emplace_back(memory, bytes);
+      return static_cast<char*>(memory);
+    }
+
+   private:
+    std::vector<std::pair<void*, std::size_t>> blocks_;
+  };
+
+  std::uint32_t count(int s, Call& call, std::span<std::int64_t> symbols, ArrayRef* arrays, char** pointers, Blocks& late) const {
+    const ProgramNonzero& step = parts_.steps[std::size_t(s)].nonzero;
+    std::int64_t elements = 1;
+    for (const SymDim& size : parts_.buffers[step.mask].shape) elements *= size.evaluate(symbols);
+    const auto* mask = reinterpret_cast<const unsigned char*>(pointers[step.mask]);
+    std::int64_t found = 0;
+    for (std::int64_t i = 0; i < elements; ++i) found += mask[i] != 0;
+    if (std::find(step.excluded.begin(), step.excluded.end(), found) != step.excluded.end()) return kUnexpectedCount;
+    symbols[step.count.index] = found;
+    for (std::size_t d = 0; d < parts_.symbols.size(); ++d)
+      if (parts_.symbols[d].defined && symbol_after_[d] == s && !define(parts_.symbols[d], symbols.first(d), symbols[d])) return kIntegerDivisionByZero;
+    for (std::size_t d = 0; d < parts_.graph_symbols; ++d)
+      if (symbol_after_[d] == s) call.symbols[d] = symbols[d];
+    for (int b : late_buffers_) {
+      if (late_after_[b] != s) continue;
+      if (parts_.buffers[b].kind != BufferKind::Temporary) {
+        if (!allocate_array(b, call, symbols, arrays, pointers)) return kHostFailed;
+      } else if (!(pointers[b] = late.add(std::max<std::size_t>(bytes(b, symbols), kAlignment)))) {
+        return kHostFailed;
+      }
+    }
+    auto* positions = reinterpret_cast<std::int64_t*>(pointers[step.positions]);
+    // Written without a branch: one place more than there are is never reached.
+    for (std::int64_t i = 0, at = 0; at < found; ++i) {
+      positions[at] = i;
+      at += mask[i] != 0;
     }
     return kOk;
   }
@@ -383,7 +461,8 @@ class CompiledProgram : public Program {
     return plan;
   }
 
-  std::uint32_t run_steps(Call& call, std::span<const std::int64_t> symbols, ArrayRef* arrays, char** pointers, char* status_word) const {
+  std::uint32_t run_steps(Call& call, std::span<std::int64_t> symbols, ArrayRef* arrays, char** pointers, char* status_word,
+                          Blocks& late) const {
     std::uint32_t status = 0;
     std::unique_ptr<DeviceRun> device;
     if (parts_.device) device = parts_.device->enter(*call.host, status_word);
@@ -409,6 +488,12 @@ class CompiledProgram : public Program {
           status |= collected.raised();
           break;
         }
+        case StepKind::Nonzero:
+          // What is counted may be of no meaning.
+          if (fails(status, call)) return status;
+          status |= count(int(&step - parts_.steps.data()), call, symbols, arrays, pointers, late);
+          if (fails(status, call)) return status;
+          break;
         case StepKind::Extern:
           // What follows may be visible outside; a failure so far must not get there.
           if (fails(status, call)) return status;
@@ -498,6 +583,9 @@ class CompiledProgram : public Program {
   std::vector<Life> lives_;
   std::vector<int> temporaries_;   // by first use
   std::vector<int> host_buffers_;  // outputs and operands of extern calls
+  std::vector<int> symbol_after_;  // by symbol: the step that counts it or the last of what it is computed from, or -1
+  std::vector<int> late_after_;    // by buffer: the step that counts the last of its sizes, or -1
+  std::vector<int> late_buffers_;  // of those that are not from the start, not inputs or results of extern calls
   std::vector<std::vector<std::int64_t>> shapes_;  // by buffer: sizes, then strides
   bool is_static_ = false;
   std::vector<Place> static_places_;

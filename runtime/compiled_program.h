@@ -66,12 +66,21 @@ struct ProgramExtern {
   std::vector<int> operands, results;  // buffers
 };
 
-enum class StepKind : std::uint8_t { Kernel, Matmul, Extern };
+/// Counts the true elements of `mask` (contiguous), which is the value of a symbol; then buffers whose sizes need it are allocated, and
+/// `positions` gets where they are.
+struct ProgramNonzero {
+  int mask = -1, positions = -1;
+  SymbolId count{};
+  std::vector<std::int64_t> excluded;  // values for which the program is wrong
+};
+
+enum class StepKind : std::uint8_t { Kernel, Matmul, Nonzero, Extern };
 
 struct ProgramStep {
   StepKind kind = StepKind::Kernel;
   int kernel = -1;
   ProgramMatmul matmul;
+  ProgramNonzero nonzero;
   ProgramExtern extern_call;
   bool commit = false;  // writes inputs: nothing that can fail follows
 };

@@ -72,7 +72,10 @@ ExternArgument ExternBuilder::argument(const V& value) {
       if (known != operand_values_.end()) return result;
       requires_grad_ = requires_grad_ || t_.requires_gradient(*array);
       for (const Dims* dims : {&array->shape, &array->strides})
-        for (const SymDim& size : *dims) symbolic_ = symbolic_ || !size.is_constant();
+        for (const SymDim& size : *dims) {
+          symbolic_ = symbolic_ || !size.is_constant();
+          if (t_.graph->is_late(size)) break_graph(BreakReason::DataDependentShape, "`" + call_.name + "` of an array whose size depends on data");
+        }
       operands_.push_back(t_.read(*array));
       operand_values_.push_back(array);
       operand_strides_.push_back(array->strides);
@@ -81,6 +84,7 @@ ExternArgument ExternBuilder::argument(const V& value) {
     case ValueKind::SymInt:
       result.kind = ExternArgument::Kind::Size;
       result.expression = as<SymIntValue>(value)->expression;
+      if (t_.graph->is_late(result.expression)) break_graph(BreakReason::DataDependentShape, "`" + call_.name + "` of a size that depends on data");
       symbolic_ = true;
       return result;
     case ValueKind::Tuple: case ValueKind::List:

@@ -326,6 +326,9 @@ class TracerImpl {
   /// The sum, difference or product (NB_ADD, NB_SUBTRACT, NB_MULTIPLY) of two ints as Python has it; nullopt where that can't be an
   /// int of 64 bits at each call.
   std::optional<SymDim> exact(int op, const SymDim& a, const SymDim& b);
+  /// `difference (comparison) 0` for a size that depends on data: see late_sizes.cpp.
+  bool decide_late(const SymDim& difference, int comparison);
+  ValueId positions(ValueId mask);
   std::int64_t hint(const SymDim& expression) const;
   V integer(const SymDim& value);
   V binary(int nb_op, const V& a, const V& b);
@@ -546,6 +549,7 @@ class TracerImpl {
   std::uint32_t collected_ = 0;
   std::unordered_map<PyObject*, V> identity_;
   std::unordered_map<SourceRef, ValueId> float_inputs_;
+  std::map<ValueId, ValueId> positions_;  // by mask
   std::set<ValueId> in_memory_;      // contents of some array
   std::unordered_map<SourceRef, SymbolId> string_lengths_;
   std::vector<Ref<>> kept_;

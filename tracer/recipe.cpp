@@ -70,7 +70,7 @@ bool RecipeRun::before_program() {
   for (const RecipeStep& step : segment_.recipe.steps) {
     if (is_effect(step.op)) continue;
     auto target = std::size_t(step.target);
-    bool waits = step.op == RecipeOp::Output || step.op == RecipeOp::OutputScalar || step.op == RecipeOp::OutputNumber;
+    bool waits = step.late || step.op == RecipeOp::Output || step.op == RecipeOp::OutputScalar || step.op == RecipeOp::OutputNumber;
     for (int from : step.args) waits = waits || (from >= 0 && waits_[std::size_t(from)]);
     waits_[target] = waits;
     if (waits) continue;

@@ -65,6 +65,7 @@ struct RecipeStep {
   SymDim expression;               // Int; View's offset
   Dims shape, strides;             // View
   DType dtype = DType::F32;
+  bool late = false;               // made of a size that the program counts
 };
 
 struct Recipe {

@@ -62,6 +62,7 @@ std::string reason_text(std::uint32_t status, const std::string& host_failure) {
   static constexpr std::pair<KernelStatus, const char*> meanings[] = {
       {kIndexOutOfRange, "an index is out of range"},
       {kIntegerDivisionByZero, "an integer is divided by zero"},
+      {kUnexpectedCount, "a size that depends on data is 0 or 1, for which the graph is wrong"},
       {kFloatDivide, "a float is divided by zero, which NumPy reports"},
       {kFloatOverflow, "a float overflows, which NumPy reports"},
       {kFloatUnderflow, "a float underflows, which NumPy reports"},
@@ -78,7 +79,7 @@ std::string reason_text(std::uint32_t status, const std::string& host_failure) {
 /// Symbols that are quotients of others; false if one is divided by zero.
 bool derive_symbols(const Graph& graph, std::span<std::int64_t> symbols) {
   for (std::size_t i = 0; i < graph.symbols.size(); ++i) {
-    if (!graph.symbols[i].definition) continue;
+    if (!graph.symbols[i].definition || graph.symbols[i].late) continue;
     const Symbol::Quotient& quotient = *graph.symbols[i].definition;
     const auto value = floor_quotient(quotient.dividend.evaluate(symbols), quotient.divisor.evaluate(symbols), quotient.remainder);
     if (!value) return false;

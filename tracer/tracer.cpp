@@ -44,6 +44,8 @@ bool Tracer::is_none(const V& value) { return impl_->is_none(value); }
 std::optional<std::int64_t> Tracer::constant_int(const V& value) {
   if (auto* symbolic = as<SymIntValue>(value)) {
     // Asked for exactly this number: the trace is good for it only.
+    if (impl_->graph->is_late(symbolic->expression))
+      break_graph(BreakReason::DataDependentShape, "`" + impl_->source_text() + "` asks for a size that depends on data");
     const std::int64_t now = impl_->hint(symbolic->expression);
     if (!impl_->decide(symbolic->expression, Py_EQ, now)) return std::nullopt;
     return now;

@@ -102,6 +102,8 @@ class Tracer {
   ValueId read(const ArrayValue& array);
   /// In-place: the array's elements become `value` (same dtype and shape); moves the storage to a new version.
   void write(ArrayValue& array, ValueId value);
+  /// The row-major positions at which a bool value is true, i64[n], n being a size that depends on data; one value per mask.
+  ValueId positions(ValueId mask);
   /// A new array made by an operation, contents `value`, with strides (default contiguous).
   std::shared_ptr<ArrayValue> new_array(Library library, ValueId value, std::optional<Strides> strides = std::nullopt);
   /// A view of `base` made by one more step.

@@ -33,7 +33,8 @@ bool is_quiet(Op op) {
 
 bool may_raise_condition(const Graph& graph, const Node& node) {
   switch (row(node.op).lowering) {
-    case Lowering::Constant: case Lowering::Index: case Lowering::IndexMap: case Lowering::Gather: case Lowering::Extern: return false;
+    case Lowering::Constant: case Lowering::Index: case Lowering::IndexMap: case Lowering::Gather: case Lowering::Nonzero: case Lowering::Extern:
+      return false;
     default: break;
   }
   if (node.op == Op::scatter) return false;

@@ -37,6 +37,7 @@ Dims DropAxes(const Operation&);
 Dims DropAxis(const Operation&);
 Dims Gather(const Operation&);
 Dims Along(const Operation&);
+Dims Count(const Operation&);
 Dims Matmul(const Operation&);
 Dims Given(const Operation&);
 }  // namespace shape

@@ -178,6 +178,13 @@ Dims Along(const Operation& o) {
   return o.operands[1].shape;
 }
 
+Dims Count(const Operation& o) {
+  const SymDim& count = o.attrs.get<SymDim>("count");
+  if (count.symbols().size() != 1 || !(count == SymDim(count.symbols()[0]))) throw Violation{"count is " + count.text() + ", expected a symbol"};
+  if (o.operands[0].dtype != DType::Bool) throw Violation{"operand 0 is " + std::string(name(o.operands[0].dtype)) + ", expected bool"};
+  return {count};
+}
+
 Dims Matmul(const Operation& o) {
   const Dims &a = o.operands[0].shape, &b = o.operands[1].shape;
   if (a.size() < 2 || b.size() != a.size()) throw Violation{"operands have ranks " + std::to_string(a.size()) + " and " + std::to_string(b.size())};

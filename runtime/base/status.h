@@ -16,6 +16,7 @@ enum KernelStatus : std::uint32_t {
   kHostFailed = 64,      // allocation or extern call failed
   kInterrupted = 128,
   kDeviceFailed = 256,   // the device or its driver: Call::error says what
+  kUnexpectedCount = 512,  // a `nonzero` counted what it excludes
 };
 
 }  // namespace fj

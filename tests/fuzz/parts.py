@@ -85,6 +85,34 @@ b 1 lib.count_nonzero({e})
 b 3 {a}[{ix}]
 b 1 {a}[{ix}][{ix}]
 b 2 {a}[{m}]
+b 1 {a}[{m}].sum()
+b 1 {a}[{m}] * 2 + {n}
+b 1 {a}[{m}].max()
+b 1 {a}[{m}][{ix}]
+b 1 {a}[{m}] * {a}[{m}]
+b 1 {a}[{m}].reshape(-1, 1) + {a}[{m}]
+b 1 {a}[{a} > {n}]
+b 1 {a}[{e} == {e}].cumsum(0)
+b 1 {a}[{a}.reshape({a}.shape[0], -1).any(-1)]
+b 1 len({a}[{m}]) + {e}
+b 1 {a}[{m}].shape[0] * {a}
+b 1 lib.zeros(len({a}[{m}])) + {n}
+b 1 lib.ones_like({a}[{m}]) * {n}
+b 1 lib.where({m})[0]
+b 1 {a}[lib.where({m})]
+n 1 np.concatenate([{a}[{m}], {a}[~{m}]])
+n 1 np.nonzero({a})[-1]
+n 1 np.argwhere({m})
+n 1 np.compress({m}.ravel(), {a})
+n 1 np.extract({m}, {a})
+n 1 np.flatnonzero({m}) * {i}
+n 1 {a}[np.argwhere({m})[:, 0]]
+n 1 {a}[..., np.flatnonzero({a}[0])]
+t 1 lib.cat([{a}[{m}], {a}[~{m}]])
+t 1 lib.masked_select({a}, {m})
+t 1 {m}.nonzero(as_tuple=True)[-1]
+t 1 {a}[{m}.nonzero()[:, 0]]
+t 1 lib.argwhere({a})
 n 2 {a}[np.array([0, -1, 0])]
 n 2 {a}[..., np.array([0, -1])]
 n 1 {a}[np.array([0, -1]), np.array([[0], [1]])]
@@ -455,6 +483,12 @@ n 1 np.add.at({a}, np.array([0, 0, -1]), {n})
 n 1 np.put_along_axis({a}, np.argmax({a}, axis=0)[None], {n}, 0)
 b 1 for {fresh} in range(4): {a}[{fresh}:{fresh} + 2] += {n}
 b 1 {a}[{m}] += {n}
+b 1 {a}[{m}] -= {a}[{m}] + {n}
+b 1 {fresh} = {a}[{m}]; {fresh} *= 2
+b 1 {fresh} = {a}[{m}]; {fresh}[{fresh} > {n}] = 0
+b 1 {fresh} = lib.where({m}); {a}[{fresh}] = {n}
+b 1 {fresh} = len({a}[{m}])
+b 1 {l}.append({a}[{m}].shape)
 b 1 {a}[{m}] *= {a}[{m}]
 b 1 {a}[[0, -1]] = {n}
 b 1 {a}[[0, 0]] += 1
@@ -648,7 +682,8 @@ RAISING = ['raise ValueError("no", {i})', "raise Mine({v})", "1 // ({i} * 0)", "
 CAUGHT = ["ValueError", "(IndexError, KeyError)", "Exception", "ZeroDivisionError", "Mine", "(TypeError, AttributeError, RuntimeError)", "LookupError", "ArithmeticError",
           "NameError", "AssertionError", "StopIteration"]
 CONDITIONS = ["k > 2", "{i} > 1", "{i} % 2", "s < 0.5", "{a}.sum() > {i}", "{a}.ndim == 2", "len({t}) > 1", "{a} is {a}", "{a}.shape[0] > 3", '"a" in {d}', "{i} in (1, 2, 3)",
-              "isinstance({v}, list)", "{a}.any()", "{a}.max() > 1", "not {t}", "LOG", "STATE.count > 2", "{v} is not None", "str({a}.dtype)[-2:] == '32'"]
+              "isinstance({v}, list)", "{a}.any()", "{a}.max() > 1", "not {t}", "LOG", "STATE.count > 2", "{v} is not None", "str({a}.dtype)[-2:] == '32'", "len({a}[{m}]) > 1",
+              "{a}[{m}].shape[0]"]
 INDICES = ["0", "-1", "1:", ":-1", "::2", "...", "None", ":, 0", "..., None", ":, 1:", "1:2", "0, 0", "..., -1", "9:", "{i}", "{i}:", "0:{i}", "None, 1:", ":, None"]
 NUMPY_INDICES = ["::-1", "..., ::-1", "::-2", "-2:0:-1"]
 NUMBERS = ["2", "-1", "0", "3", "0.5", "1.5", "-0.0", 'float("nan")', 'float("inf")', "True", "255", "2 ** 31", "-130", "1e30", "np.float32(2.5)", "np.int8(3)", "np.float64(0.25)", "1j"]

@@ -30,7 +30,7 @@ MORE = [
     "(x * 0 + 1).prod(-1)", "(x * 0).prod(-1)", "(x * (x > 0)).prod(-1)", "(x * 0 + 1).amax(-1)", "(x * 0 + 1).max(-1)[0]", "(x * 0 + 1).max()",
     "(x * 0).std(-1)", "x.masked_fill(x > 0, -math.inf).softmax(-1)", "x.masked_fill(x == x, -math.inf).logsumexp(-1)",
     "F.normalize(x * 0, dim=-1)", "F.embedding(torch.tensor([[0, 1, 1], [0, 0, 1]]), x.reshape(24, 5))", "x.gather(1, torch.zeros(2, 4, 3, 5, dtype=torch.int64))",
-    "x.index_select(1, torch.tensor([1, 1, -1 + 1]))", "torch.take_along_dim(x, x.argmax(1, keepdim=True), 1)", "x @ x.mT", "x[0] @ x[1].mT",
+    "x.index_select(1, torch.tensor([1, 1, -1 + 1]))", "torch.take_along_dim(x, x.argmax(1, keepdim=True), 1)", "x.masked_select(x > 0)", "x @ x.mT", "x[0] @ x[1].mT",
     "F.linear(x, x.reshape(24, 5))", "F.linear(x, x.reshape(24, 5), x.reshape(24, 5)[:, 0])", "torch.addmm(x[0, 0, 0], x[0, 0].T, x[0, 0])",
     "x + x.sum(0)", "x * x[0, 0, 0, 0]", "x.detach() * x", "(x.detach() + x)[..., 1:]", "torch.stack([x, x.detach()])", "x.expand(2, 2, 4, 3, 5) * 2",
     "x.double() * x", "x.half().float() * x.float()", "x * torch.arange(5)", "(x > 0) * x", "x.sum().sqrt()", "F.gelu(x) * F.silu(x)",

@@ -308,7 +308,7 @@ SymDim floor_divide(Tracer& tracer, const SymDim& a, const SymDim& b) {
   symbol.hint = y == 0 ? 0 : x / y - (x % y != 0 && (x < 0) != (y < 0));
   symbol.definition = Symbol::Quotient{a, b, false};
   const SymbolId quotient = graph.new_symbol(symbol);
-  tracer.guards().define(quotient, *symbol.definition);
+  if (!graph.symbols[quotient.index].late) tracer.guards().define(quotient, *symbol.definition);
   return quotient;
 }
 

@@ -164,7 +164,7 @@ struct Advanced {
   Array base;
   std::vector<Array> keys;   // of integers
   Axes axes;                 // of `base`, for each key; increasing
-  Array mask;
+  Array mask;                // its coordinates are among the keys, unless it is the only one and taken as it is
   std::int64_t mask_axis = 0;
   bool plain = true;         // `base` is the array itself
   bool first = false;        // the dimensions of the keys come first in the result, not where the keys stand
@@ -183,7 +183,18 @@ bool separated(const Index& index) {
   return false;
 }
 
-Advanced take_advanced(Tracer& tracer, const Array& x, const Index& index) {
+/// A mask has the sizes of the axes it stands for, or the library raises.
+Dims masked_shape(Tracer& tracer, const Array& x, const Array& mask, std::int64_t axis) {
+  Dims shape;
+  for (std::size_t i = 0; i < mask->shape.size(); ++i) {
+    const SymDim& size = x->shape[std::size_t(axis) + i];
+    if (!(mask->shape[i] == size) && !tracer.decide(mask->shape[i], Py_EQ, size)) refuse("boolean index did not match indexed array");
+    shape.push_back(size);
+  }
+  return shape;
+}
+
+Advanced take_advanced(Tracer& tracer, const Array& x, const Index& index, bool mask_as_it_is = false) {
   Advanced result;
   std::vector<Index::Item> basic;
   std::int64_t axis = 0;
@@ -213,6 +224,16 @@ Advanced take_advanced(Tracer& tracer, const Array& x, const Index& index) {
     for (std::size_t i = 1; i < result.axes.size(); ++i) result.first = result.first || result.axes[i] != result.axes[i - 1] + 1;
   }
   result.base = result.plain ? x : apply_basic(tracer, x, basic);
+  if (!result.mask || mask_as_it_is) return result;
+  const Dims shape = masked_shape(tracer, result.base, result.mask, result.mask_axis);
+  const std::vector<ValueId> indices = coordinates(tracer, reshape(tracer, tracer.read(*result.mask), shape));
+  const auto place = std::lower_bound(result.axes.begin(), result.axes.end(), result.mask_axis) - result.axes.begin();
+  for (std::size_t i = 0; i < indices.size(); ++i) {
+    result.axes.insert(result.axes.begin() + place + std::ptrdiff_t(i), result.mask_axis + std::int64_t(i));
+    result.keys.insert(result.keys.begin() + place + std::ptrdiff_t(i), tracer.new_array(x->library, indices[i]));
+  }
+  if (x->library == Library::Torch)
+    for (std::size_t i = 1; i < result.axes.size(); ++i) result.first = result.first || result.axes[i] != result.axes[i - 1] + 1;
   return result;
 }
 
@@ -231,7 +252,7 @@ Picks take_picks(Tracer& tracer, const Advanced& advanced) {
   for (const Array& key : advanced.keys) shapes.push_back(key->shape);
   picks.shape = broadcast_shapes(tracer, shapes);
   // Indices that are repeated no times are not looked at, or deprecated.
-  if (advanced.keys.size() > 1 && tracer.decide(product(picks.shape), Py_EQ, 0)) unsupported("indexing by several arrays without elements");
+  if (advanced.keys.size() > (advanced.mask ? advanced.mask->shape.size() : 1) && tracer.decide(product(picks.shape), Py_EQ, 0)) unsupported("indexing by several arrays without elements");
   picks.axis = advanced.axes.front();
   const Dims& from = advanced.base->shape;
   Dims whole = picks.shape;
@@ -385,6 +406,21 @@ Array index_view(Tracer& tracer, const Array& x, const Index& index) {
   return apply_basic(tracer, x, complete(index, x->rank()));
 }
 
+std::vector<ValueId> coordinates(Tracer& tracer, ValueId mask) {
+  const Dims shape = shape_of(tracer, mask);
+  const ValueId flat = tracer.positions(mask);
+  if (shape.size() == 1) return {flat};
+  std::vector<ValueId> result;
+  const Dims strides = contiguous_strides(shape);
+  for (std::size_t d = 0; d < shape.size(); ++d) {
+    ValueId index = flat;
+    if (d + 1 < shape.size()) index = pointwise(tracer, Op::trunc_div, {index, size_value(tracer, strides[d], DType::I64)});
+    if (d > 0) index = pointwise(tracer, Op::fmod, {index, size_value(tracer, shape[d], DType::I64)});
+    result.push_back(index);
+  }
+  return result;
+}
+
 ValueId gather(Tracer& tracer, ValueId source, ValueId indices, std::int64_t axis) {
   require_elements(tracer, shape_of(tracer, source), axis, 1);
   Attrs attrs;
@@ -394,7 +430,6 @@ ValueId gather(Tracer& tracer, ValueId source, ValueId indices, std::int64_t axi
 
 Array index_gather(Tracer& tracer, const Array& x, const Index& index) {
   const Advanced advanced = take_advanced(tracer, x, index);
-  if (advanced.mask) break_graph(BreakReason::DataDependentShape, "indexing by a boolean mask");
   if (x->library == Library::Torch && !is_contiguous(tracer, advanced.base->shape, advanced.base->strides))
     unsupported("a part of a tensor that is not contiguous indexed by tensors");
   const Picks picks = take_picks(tracer, advanced);
@@ -411,9 +446,9 @@ Array index_gather(Tracer& tracer, const Array& x, const Index& index) {
 }
 
 void index_scatter(Tracer& tracer, const Array& x, const Index& index, ValueId value, Op op) {
-  if (x->library == Library::Torch) unsupported("writing through an index array");
+  // Of repeated indices torch writes any; a mask repeats none.
+  if (x->library == Library::Torch && index.has(Kind::IntegerArray)) unsupported("writing through an index array");
   const Advanced advanced = take_advanced(tracer, x, index);
-  if (advanced.mask) break_graph(BreakReason::DataDependentShape, "writing through a boolean mask and other arrays");
   for (const Array& key : advanced.keys)
     if (key->storage == x->storage) unsupported("writing through an index that shares memory with the array");
   const Picks picks = take_picks(tracer, advanced);
@@ -429,7 +464,7 @@ void index_scatter(Tracer& tracer, const Array& x, const Index& index, ValueId v
   const std::size_t absent = picks.result.size() - std::min(shape.size(), picks.result.size());
   bool varies = false;
   for (std::size_t d = place; d < place + picks.shape.size(); ++d) varies = varies || (d >= absent && !(shape[d - absent] == SymDim(1)));
-  if (varies && !written_in_order(tracer, advanced, picks)) unsupported("writing through index arrays in another order than that of memory");
+  if (varies && index.has(Kind::IntegerArray) && !written_in_order(tracer, advanced, picks)) unsupported("writing through index arrays in another order than that of memory");
   value = broadcast_to(tracer, cast(tracer, value, x->dtype), picks.result);
   if (!in_order(picks.order)) {
     Axes back(picks.order.size());
@@ -450,16 +485,12 @@ void index_assign(Tracer& tracer, const Array& x, const Index& index, ValueId va
     return;
   }
   if (index.has(Kind::IntegerArray)) return index_scatter(tracer, x, index, value);
-  const Advanced advanced = take_advanced(tracer, x, index);
-  if (!advanced.plain || advanced.mask_axis != 0) unsupported("writing through a mask and other indices");
-  // With a scalar the mask's size does not matter; a value per selected element needs the count.
-  for (const SymDim& size : shape_of(tracer, value))
-    if (!(size == SymDim(1))) break_graph(BreakReason::DataDependentShape, "writing an array through a boolean mask");
-  Dims shape = advanced.mask->shape;
-  for (std::size_t i = 0; i < shape.size(); ++i)
-    if (!(shape[i] == x->shape[i]) && !tracer.decide(shape[i], Py_EQ, x->shape[i]))
-      refuse("boolean index did not match indexed array");
-  shape = Dims(x->shape.begin(), x->shape.begin() + std::ptrdiff_t(shape.size()));
+  const Advanced advanced = take_advanced(tracer, x, index, true);
+  // One value for all needs no count of them.
+  bool one = advanced.plain && advanced.mask_axis == 0;
+  for (const SymDim& size : shape_of(tracer, value)) one = one && size == SymDim(1);
+  if (!one) return index_scatter(tracer, x, index, value);
+  const Dims shape = masked_shape(tracer, x, advanced.mask, 0);
   Dims aligned = shape;
   aligned.resize(x->shape.size(), SymDim(1));
   const ValueId mask = reshape(tracer, reshape(tracer, tracer.read(*advanced.mask), shape), aligned);

@@ -1,8 +1,8 @@
 /// Indexing shared by the libraries: `x[key]` and `x[key] = value` for keys of ints, slices, None, Ellipsis, integer
-/// arrays, and (writes) one boolean mask.
+/// arrays, and one boolean mask.
 ///
-/// Basic keys give views. Integer arrays and lists give a `gather`; writes through them (NumPy's) a `scatter`. A boolean mask read has a
-/// size that depends on data and breaks; a boolean mask write of something that broadcasts is a `where`.
+/// Basic keys give views. Integer arrays and lists give a `gather`; writes through them (NumPy's) a `scatter`. A boolean mask is
+/// the indices of its true elements, as many as there are at run time; a boolean mask write of one value is a `where`.
 #pragma once
 
 #include "tracer/frontends/builders.h"
@@ -26,7 +26,9 @@ Index parse_index(Tracer& tracer, Library library, const V& key, int rank);
 Array index_view(Tracer& tracer, const Array& x, const Index& index);
 /// Rows of `source` along an axis; indices are checked at run time, which needs an element of each row to be computed.
 ValueId gather(Tracer& tracer, ValueId source, ValueId indices, std::int64_t axis);
-/// Reads by integer arrays, broadcast together; the other items are basic.
+/// For each axis of a bool value the indices of its true elements: i64[n], n a size that depends on data.
+std::vector<ValueId> coordinates(Tracer& tracer, ValueId mask);
+/// Reads by integer arrays, broadcast together, and a mask; the other items are basic.
 Array index_gather(Tracer& tracer, const Array& x, const Index& index);
 /// x[index] = value for an index with integer arrays (`op` scatter), or what np.add.at does (scatter_add): NumPy's rules.
 void index_scatter(Tracer& tracer, const Array& x, const Index& index, ValueId value, Op op = Op::scatter);

@@ -133,7 +133,7 @@ bool selects_element(const Index& index, const Array& x) {
 V numpy_get_item(Tracer& tracer, const Array& x, const V& key) {
   if (x->numpy_scalar) unsupported("indexing a NumPy scalar");
   Index index = parse_index(tracer, Library::Numpy, key, x->rank());
-  if (index.has(Index::Item::Kind::Mask)) break_graph(BreakReason::DataDependentShape, "indexing by a boolean mask");
+  if (index.has(Index::Item::Kind::Mask)) return index_gather(tracer, x, index);
   if (index.has(Index::Item::Kind::IntegerArray)) {
     // Scalars alone select as ints do: an element is a scalar, anything else a view, or a copy where one of them is an array of rank 0.
     bool scalars = true, copies = false;
@@ -161,7 +161,7 @@ void numpy_set_item(Tracer& tracer, const Array& x, const V& key, const V& value
   Index index = parse_index(tracer, Library::Numpy, key, x->rank());
   const Operand operand = numpy_operand(tracer, value);
   if (operand.array && operand.array->rank() > 0 && selects_element(index, x)) refuse("setting an array element with a sequence");
-  if (operand.array && operand.array->storage == x->storage && index.has(Index::Item::Kind::IntegerArray))
+  if (operand.array && operand.array->storage == x->storage && (index.has(Index::Item::Kind::IntegerArray) || index.has(Index::Item::Kind::Mask)))
     unsupported("writing a part of an array into it through an index array");
   // Assignment casts unsafely: whatever the dtypes, elements are converted.
   index_assign(tracer, x, index, operand_value(tracer, operand, x->dtype));

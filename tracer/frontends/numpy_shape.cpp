@@ -521,7 +521,7 @@ V numpy_tril(Tracer& t, const Arguments& a) { return triangle(t, a, "numpy.tril"
 
 V numpy_where(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "numpy.where", arguments, "condition, x, y");
-  if (!p["x"] && !p["y"]) break_graph(BreakReason::DataDependentShape, "numpy.where of a condition alone");
+  if (!p["x"] && !p["y"]) return numpy_nonzero(tracer, arguments);
   Operand condition = numpy_operand(tracer, p.required("condition"));
   const Operand choices[] = {numpy_operand(tracer, p.required("x")), numpy_operand(tracer, p.required("y"))};
   const DType dtype = numpy_result_type(tracer, choices);
@@ -687,6 +687,74 @@ V numpy_add_at(Tracer& tracer, const Arguments& arguments) {
   if (!index.has(Index::Item::Kind::IntegerArray) || index.has(Index::Item::Kind::Mask)) unsupported("add.at() by other than integer arrays");
   index_scatter(tracer, x, index, operand_value(tracer, operands[1], x->dtype), Op::scatter_add);
   return tracer.none();
+}
+
+// ---- what is not zero: sizes that depend on data
+
+namespace {
+
+/// For each axis the indices of the elements that are not zero.
+std::vector<ValueId> nonzero_indices(Tracer& tracer, const Array& x) {
+  if (x->rank() == 0) refuse("Calling nonzero on 0d arrays is not allowed");
+  if (is_complex(x->dtype)) unsupported("nonzero() of complex numbers");
+  return coordinates(tracer, cast(tracer, tracer.read(*x), DType::Bool));
+}
+
+/// Where the elements of the flattened array that are not zero are.
+ValueId flat_indices(Tracer& tracer, const Array& x) {
+  return tracer.positions(cast(tracer, reshape(tracer, tracer.read(*x), {product(x->shape)}), DType::Bool));
+}
+
+}  // namespace
+
+V numpy_nonzero(Tracer& tracer, const Arguments& arguments) {
+  if (arguments.positional.size() != 1 || !arguments.keywords.empty()) unsupported("nonzero() with these arguments");
+  const std::vector<ValueId> indices = nonzero_indices(tracer, viewable(tracer, arguments.positional[0]));
+  // Columns of one array.
+  Array all = fresh(tracer, stack(tracer, indices, 1));
+  std::vector<V> columns;
+  for (std::size_t i = 0; i < indices.size(); ++i) columns.push_back(view_select(tracer, all, 1, SymDim(std::int64_t(i))));
+  return tracer.tuple(std::move(columns));
+}
+
+V numpy_flatnonzero(Tracer& tracer, const Arguments& arguments) {
+  Parameters p(tracer, "numpy.flatnonzero", arguments, "a");
+  Array x = viewable(tracer, p.required("a"));
+  Array all = fresh(tracer, reshape(tracer, flat_indices(tracer, x), {shape_of(tracer, flat_indices(tracer, x))[0], SymDim(1)}));
+  return view_select(tracer, all, 1, 0);
+}
+
+V numpy_argwhere(Tracer& tracer, const Arguments& arguments) {
+  Parameters p(tracer, "numpy.argwhere", arguments, "a");
+  Array x = viewable(tracer, p.required("a"));
+  if (x->rank() == 0) p.refuse("a 0-d array");
+  return view_transpose(tracer, fresh(tracer, stack(tracer, nonzero_indices(tracer, x), 0)), {1, 0});
+}
+
+V numpy_compress(Tracer& tracer, const Arguments& arguments) {
+  Parameters p(tracer, "numpy.compress", arguments, "condition, a, axis, out");
+  p.unsupported("out");
+  Array condition = viewable(tracer, p.required("condition")), x = viewable(tracer, p.required("a"));
+  if (condition->rank() != 1) refuse("condition must be a 1-d array");
+  ValueId value = tracer.read(*x);
+  std::int64_t axis = 0;
+  if (p.absent("axis")) value = reshape(tracer, value, {product(x->shape)});
+  else axis = normalise_axis(p.integer("axis", 0), x->rank());
+  return fresh(tracer, gather(tracer, value, flat_indices(tracer, condition), axis));
+}
+
+V numpy_compress_method(Tracer& tracer, const Arguments& arguments) {
+  Arguments swapped = arguments;
+  if (swapped.positional.size() < 2) unsupported("compress() with these arguments");
+  std::swap(swapped.positional[0], swapped.positional[1]);
+  return numpy_compress(tracer, swapped);
+}
+
+V numpy_extract(Tracer& tracer, const Arguments& arguments) {
+  Parameters p(tracer, "numpy.extract", arguments, "condition, arr");
+  Array condition = viewable(tracer, p.required("condition")), x = viewable(tracer, p.required("arr"));
+  const ValueId value = reshape(tracer, tracer.read(*x), {product(x->shape)});
+  return fresh(tracer, gather(tracer, value, flat_indices(tracer, condition), 0));
 }
 
 // ---- questions

@@ -498,7 +498,7 @@ V select(Tracer& tracer, const TorchOperand& condition, const TorchOperand& a, c
 V torch_where(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "where", arguments, "condition, input, other, *, out");
   p.unsupported("out");
-  if (!p["input"] && !p["other"]) break_graph(BreakReason::DataDependentShape, "where() of a condition alone");
+  if (!p["input"] && !p["other"]) return torch_nonzero(tracer, {arguments.positional, {{"as_tuple", tracer.boolean(true)}}});
   return select(tracer, torch_operand(tracer, p.required("condition")), torch_operand(tracer, p.required("input")),
                 torch_operand(tracer, p.required("other")));
 }

@@ -654,6 +654,36 @@ V torch_take_along_dim(Tracer& tracer, const Arguments& arguments) {
   return torch_fresh(tracer, emit(tracer, Op::take_along, {value, checked(tracer, indices, x->shape[dim])}, std::move(attrs)));
 }
 
+V torch_nonzero(Tracer& tracer, const Arguments& arguments) {
+  Parameters p(tracer, "nonzero", arguments, "input, *, out, as_tuple");
+  p.unsupported("out");
+  Array x = torch_tensor(tracer, p.required("input"));
+  if (x->rank() == 0 || is_complex(x->dtype)) break_graph(BreakReason::DataDependentShape, "nonzero() of this tensor");
+  const std::vector<ValueId> indices = coordinates(tracer, cast(tracer, tracer.read(*x), DType::Bool));
+  // Column by column in memory.
+  const ValueId table = stack(tracer, indices, 1);
+  Array all = tracer.new_array(Library::Torch, table, column_major(shape_of(tracer, table)));
+  if (!p.flag("as_tuple", false)) return all;
+  std::vector<V> columns;
+  for (std::size_t i = 0; i < indices.size(); ++i) columns.push_back(view_select(tracer, all, 1, SymDim(std::int64_t(i))));
+  return tracer.tuple(std::move(columns));
+}
+
+V torch_masked_select(Tracer& tracer, const Arguments& arguments) {
+  Parameters p(tracer, "masked_select", arguments, "input, mask, *, out");
+  p.unsupported("out");
+  Array x = torch_tensor(tracer, p.required("input")), mask = torch_tensor(tracer, p.required("mask"));
+  if (mask->dtype != DType::Bool) refuse("masked_select() by a mask that is not bool");
+  const Dims shapes[] = {x->shape, mask->shape};
+  const Dims shape = broadcast_shapes(tracer, shapes);
+  if (shape.empty()) break_graph(BreakReason::DataDependentShape, "masked_select() of a number");
+  std::vector<ValueId> operands{broadcast_to(tracer, tracer.read(*x), shape)};
+  for (ValueId index : coordinates(tracer, broadcast_to(tracer, tracer.read(*mask), shape))) operands.push_back(index);
+  Attrs attrs;
+  attrs.set("axis", std::int64_t(0));
+  return torch_fresh(tracer, emit(tracer, Op::gather, std::move(operands), std::move(attrs)));
+}
+
 V torch_meshgrid(Tracer& tracer, const Arguments& arguments) {
   V indexing;
   for (const auto& [name, value] : arguments.keywords)

@@ -205,6 +205,9 @@ bool TracerImpl::decide(const SymDim& a, int comparison, const SymDim& b) {
     if (auto constant = difference->constant()) return compare_numbers(*constant, comparison, 0);
     // Sizes are never negative, and within the bounds the user gave: n >= 0 and n > -1 need no guard.
     if (auto known = known_sign(*graph, comparison, *difference)) return *known;
+    if (graph->is_late(*difference)) return decide_late(*difference, comparison);
+  } else if (graph->is_late(a) || graph->is_late(b)) {
+    break_graph(BreakReason::DataDependentShape, "`" + source_text() + "` asks for a size that depends on data");
   }
   const bool answer = compare_numbers(hint(a), comparison, hint(b));
   constexpr int kOpposite[] = {Py_GE, Py_GT, Py_NE, Py_EQ, Py_LE, Py_LT};
@@ -228,6 +231,7 @@ std::optional<SymDim> TracerImpl::exact(int op, const SymDim& a, const SymDim& b
   if (!result || !is_short(*result)) return std::nullopt;
   const auto [low, high] = bounds_of(*graph, *result);
   if (low && high) return result;
+  if (graph->is_late(*result)) return std::nullopt;  // no guard can ask
   std::vector<std::int64_t> values;
   for (const Symbol& symbol : graph->symbols) values.push_back(symbol.hint);
   if (!result->evaluate_exactly(values)) return std::nullopt;
@@ -259,7 +263,7 @@ std::optional<V> TracerImpl::symbolic_binary(int op, const V& a, const V& b) {
       symbol.hint = *floor_quotient(hint(*left), hint(*right), plain == NB_REMAINDER);
       symbol.definition = Symbol::Quotient{*left, *right, plain == NB_REMAINDER};
       const SymbolId defined = graph->new_symbol(symbol);
-      guards->define(defined, *symbol.definition);
+      if (!graph->symbols[defined.index].late) guards->define(defined, *symbol.definition);
       return integer(SymDim(defined));
     }
   }
