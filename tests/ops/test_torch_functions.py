@@ -233,3 +233,24 @@ STRIDES = {
 @pytest.mark.parametrize("name", STRIDES)
 def test_strides_of_axes_of_one(name):
     assert framejit.compile(STRIDES[name])(X3).stride() == STRIDES[name](X3).stride()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16], ids=str)
+def test_the_sum_of_one_negative_zero_is_zero(dtype):
+    def f(x):
+        return [torch.signbit(y) for y in (x.sum(), x.mean(), x.nansum(), (x * 2).sum(), x.sum(-1), x.reshape(1).sum())]
+
+    same_as_eager(f, torch.tensor(-0.0, dtype=dtype))
+
+
+@pytest.mark.parametrize("value", [np.float64(1.5), np.float32(1.5), np.float16(1.5), np.int8(1), np.uint8(2), np.bool_(True), np.complex64(1),
+                                   np.array(2.5), np.array([2.5])], ids=lambda value: type(value).__name__ + str(np.shape(value)))
+@pytest.mark.parametrize("key", [1, slice(0, 2)], ids=str)
+def test_what_of_numpy_is_written_into_a_tensor(value, key):
+    def f(x, value):
+        y = x * 2
+        y[key] = value
+        return y
+
+    for dtype in (torch.float64, torch.float32):
+        same_as_eager(f, torch.ones(3, dtype=dtype), value, compiles=False)

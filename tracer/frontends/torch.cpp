@@ -167,6 +167,12 @@ void torch_set_item(Tracer& tracer, const Array& array, const V& key, const V& v
   for (const auto& item : index.items)
     if (item.kind == Index::Item::Kind::Slice && item.step && !tracer.is_none(item.step) && int_argument(tracer, item.step) <= 0)
       refuse("a slice of a tensor with a step that is not positive");
+  // torch writes Python's numbers, and of NumPy's those that are or count as such: float64 and the integers.
+  const auto* given = as<ArrayValue>(value);
+  const auto* object = as<ObjectValue>(value);
+  const auto scalar = given && given->library == Library::Numpy ? std::optional(given->dtype) : object ? numpy_scalar_dtype(object->object.get()) : std::nullopt;
+  if (scalar && ((given && !given->numpy_scalar) || !(*scalar == DType::F64 || (is_integer(*scalar) && *scalar != DType::Bool))))
+    refuse("NumPy's arrays and this of its scalars are no numbers to torch");
   TorchOperand operand = torch_operand(tracer, value);
   if (!operand.array && operand.dtype == DType::F64 && !is_float(array->dtype)) unsupported("writing a float into integers");
   if (operand.array && operand.array->storage == array->storage)

@@ -34,6 +34,12 @@ Reduction reduction(Tracer& tracer, const Parameters& p) {
   return r;
 }
 
+/// What is added up of `value`. A sum begins with 0.0, which shows where it has no other element: the sum of a 0-d -0.0 is 0.0.
+ValueId summands(Tracer& tracer, const Reduction& r, ValueId value) {
+  value = cast(tracer, value, r.dtype);
+  return r.x->rank() == 0 && is_float(r.dtype) ? with_constant(tracer, Op::add, value, 0) : value;
+}
+
 Op bool_op(Op op) { return op == Op::reduce_max ? Op::reduce_or : Op::reduce_and; }
 
 void require_elements(Tracer& tracer, const Dims& shape, const Axes& axes) {
@@ -205,7 +211,7 @@ V torch_sum(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "sum", arguments, "input, dim, keepdim, *, dtype, out");
   p.unsupported("out");
   Reduction r = reduction(tracer, p);
-  return torch_fresh(tracer, sum(tracer, cast(tracer, tracer.read(*r.x), r.dtype), r.axes, r.keepdim));
+  return torch_fresh(tracer, sum(tracer, summands(tracer, r, tracer.read(*r.x)), r.axes, r.keepdim));
 }
 
 V torch_nansum(Tracer& tracer, const Arguments& arguments) {
@@ -214,7 +220,7 @@ V torch_nansum(Tracer& tracer, const Arguments& arguments) {
   Reduction r = reduction(tracer, p);
   ValueId value = tracer.read(*r.x);
   if (is_float(r.x->dtype)) value = emit(tracer, Op::where, {emit(tracer, Op::is_nan, {value}), constant_like(tracer, value, 0), value});
-  return torch_fresh(tracer, sum(tracer, cast(tracer, value, r.dtype), r.axes, r.keepdim));
+  return torch_fresh(tracer, sum(tracer, summands(tracer, r, value), r.axes, r.keepdim));
 }
 
 V torch_mean(Tracer& tracer, const Arguments& arguments) {
@@ -222,7 +228,7 @@ V torch_mean(Tracer& tracer, const Arguments& arguments) {
   p.unsupported("out");
   Reduction r = reduction(tracer, p);
   if (!is_float(r.dtype)) refuse("mean() of integers");
-  return torch_fresh(tracer, mean(tracer, cast(tracer, tracer.read(*r.x), r.dtype), r.axes, r.keepdim));
+  return torch_fresh(tracer, mean(tracer, summands(tracer, r, tracer.read(*r.x)), r.axes, r.keepdim));
 }
 
 V torch_prod(Tracer& tracer, const Arguments& arguments) {
