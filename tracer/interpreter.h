@@ -328,6 +328,7 @@ class TracerImpl {
   std::optional<SymDim> exact(int op, const SymDim& a, const SymDim& b);
   /// `difference (comparison) 0` for a size that depends on data: see late_sizes.cpp.
   bool decide_late(const SymDim& difference, int comparison);
+  bool follow_size(const SymDim& difference, int comparison);
   ValueId positions(ValueId mask);
   std::int64_t hint(const SymDim& expression) const;
   V integer(const SymDim& value);
@@ -447,6 +448,8 @@ class TracerImpl {
   V transform(const std::string& marker, const std::vector<V>& arguments);
   /// A branch on data, where these are followed: how it goes in this call.
   bool follow(const ArrayValue& array);
+  /// How the next condition goes, if a run or the reference evaluator said it.
+  std::optional<bool> outcome_of(ValueId condition);
   /// The value may not be used here: it belongs to one example of a function that has been batched.
   void check_example(ValueId value);
   bool depends_on_example(ValueId value);
@@ -550,11 +553,17 @@ class TracerImpl {
   std::unordered_map<PyObject*, V> identity_;
   std::unordered_map<SourceRef, ValueId> float_inputs_;
   std::map<ValueId, ValueId> positions_;  // by mask
+  struct AskedSize {
+    SymDim difference;
+    int comparison;
+    bool answer;
+  };
+  std::vector<AskedSize> asked_sizes_;  // questions about sizes that depend on data which are followed
   std::set<ValueId> in_memory_;      // contents of some array
   std::unordered_map<SourceRef, SymbolId> string_lengths_;
   std::vector<Ref<>> kept_;
   std::unordered_map<std::uint32_t, DenseArray> evaluated_;  // values a followed condition is made of, as in this call
-  const DenseArray* evaluated(ValueId value, std::span<const std::int64_t> symbols);
+  const DenseArray* evaluated(ValueId value);
   struct Write {
     const Value* owner;
     std::uint64_t number;            // the owner's; 0: it was there before anything else

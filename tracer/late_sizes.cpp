@@ -3,11 +3,12 @@
 /// `positions` adds the node that counts them; its symbol is a size like any other, but that no guard can ask for it: it has a value
 /// once the node has run. So a question about it (`decide`) is answered from what every value of it allows. Where only 0 or 1 would be
 /// otherwise, the answer is the others', and the node says that its program is wrong for those (`excluded`): such a call runs eagerly.
-/// Whatever else the size decides ends the graph.
+/// Whatever else the size decides ends the graph. Where branches on data are followed, a question is a branch like any other.
 #include <algorithm>
 
 #include "graph_ir/print.h"
 #include "runtime/base/error.h"
+#include "tracer/frontends/builders.h"
 #include "tracer/interpreter.h"
 
 namespace fj {
@@ -49,9 +50,9 @@ ValueId TracerImpl::positions(ValueId mask) {
   Likeness likeness(*graph);
   for (auto [other, result] : positions_)
     if (likeness.alike(mask, other)) return positions_.emplace(mask, result).first->second;
-  // Other back ends do not say what the sizes were; and one example of a batch has a size of its own.
-  if (!request.generalise.float_inputs || request.generalise.never_dynamic || request.follow || batch_depth > 0)
-    break_graph(BreakReason::DataDependentShape, source_text());
+  // Other back ends do not say what the sizes were.
+  if (!request.generalise.float_inputs || request.generalise.never_dynamic) break_graph(BreakReason::DataDependentShape, source_text());
+  if (depends_on_example(mask)) break_graph(BreakReason::OneExample, "`" + source_text() + "` has a size of its own for each example");
   const SymDim elements = product(graph->type(mask).shape);
   Symbol symbol;
   symbol.min = 0;
@@ -89,8 +90,23 @@ Node* counter(Graph& graph, SymbolId symbol) {
 
 }  // namespace
 
+bool TracerImpl::follow_size(const SymDim& difference, int comparison) {
+  for (const AskedSize& asked : asked_sizes_)
+    if (asked.difference == difference && asked.comparison == comparison) return asked.answer;
+  constexpr Op kComparisons[] = {Op::lt, Op::le, Op::eq, Op::ne, Op::gt, Op::ge};
+  const ValueId size = size_value(tracer, difference, DType::I64);
+  const ValueId condition = pointwise(tracer, kComparisons[comparison], {size, constant_like(tracer, size, 0)});
+  // A guess could lead to an error that is none.
+  const std::optional<bool> answer = outcome_of(condition);
+  if (!answer) break_graph(BreakReason::DataDependentShape, "`" + source_text() + "` asks for a size that depends on what a library call gives");
+  followed.push_back({condition, *answer});
+  asked_sizes_.push_back({difference, comparison, *answer});
+  return *answer;
+}
+
 bool TracerImpl::decide_late(const SymDim& difference, int comparison) {
   auto give_up = [&]() { break_graph(BreakReason::DataDependentShape, "`" + source_text() + "` asks for a size that depends on data"); };
+  if (request.follow) return follow_size(difference, comparison);
   const auto& terms = difference.terms();
   if (terms.size() == 1 && terms[0].symbols.size() > 1) {
     // A product of sizes, none of them negative: is it 0?

@@ -9,6 +9,7 @@
 // takes the one of this call, computed by the reference evaluator, and notes the condition, which every run checks.
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <unordered_map>
 
 #include "graph_ir/rules/grad_rules.h"
@@ -385,9 +386,20 @@ std::optional<DenseArray> contents_of(PyObject* object) {
 }  // namespace
 
 /// Null: it depends on what only a library can compute.
-const DenseArray* TracerImpl::evaluated(ValueId value, std::span<const std::int64_t> symbols) {
+const DenseArray* TracerImpl::evaluated(ValueId value) {
   std::vector<bool> needed(graph->value_count(), false);
   needed[value.index] = true;
+  std::vector<std::int64_t> symbols;
+  for (const Symbol& symbol : graph->symbols) symbols.push_back(symbol.hint);
+  std::map<SymbolId, ValueId> counted;
+  for (const Node& node : graph->nodes) {
+    if (node.op != Op::nonzero) continue;
+    const SymbolId symbol = node.attrs.get<SymDim>("count").symbols()[0];
+    counted.emplace(symbol, node.results[0]);
+    const auto known = evaluated_.find(node.results[0].index);
+    if (known != evaluated_.end()) symbols[symbol.index] = known->second.element_count();
+  }
+  if (!evaluate_definitions(*graph, symbols)) return nullptr;
   std::vector<const Node*> order;
   for (std::size_t i = graph->nodes.size(); i-- > 0;) {
     const Node& node = graph->nodes[i];
@@ -397,6 +409,9 @@ const DenseArray* TracerImpl::evaluated(ValueId value, std::span<const std::int6
     if (node.op == Op::extern_call) return nullptr;
     order.push_back(&node);
     for (ValueId operand : node.operands) needed[operand.index] = true;
+    if (counted.empty()) continue;
+    for (SymbolId symbol : symbols_used(*graph, node))
+      if (auto found = counted.find(symbol); found != counted.end()) needed[found->second.index] = true;
   }
   for (std::size_t i = 0; i < graph->inputs.size(); ++i) {
     const std::uint32_t index = graph->inputs[i].value.index;
@@ -411,6 +426,7 @@ const DenseArray* TracerImpl::evaluated(ValueId value, std::span<const std::int6
     std::vector<const DenseArray*> operands;
     for (ValueId operand : (*node)->operands) operands.push_back(&evaluated_.at(operand.index));
     DenseArray result;
+    if (count_nonzero(*graph, **node, operands, symbols)) return nullptr;
     if (evaluate(*graph, **node, operands, symbols, result) & (kIndexOutOfRange | kIntegerDivisionByZero)) return nullptr;
     evaluated_.emplace((*node)->results[0].index, std::move(result));
   }
@@ -424,17 +440,16 @@ bool TracerImpl::follow(const ArrayValue& array) {
   if (depends_on_example(condition))
     break_graph(BreakReason::OneExample, "`" + source_text() + "` branches on each example by itself");
   if (array.dtype != DType::Bool) condition = emit(tracer, Op::ne, {condition, constant_like(tracer, condition, 0)});
-  bool outcome = false;  // where nothing says how it goes; a run will
-  if (followed.size() < request.decisions.size()) {
-    outcome = request.decisions[followed.size()];
-  } else {
-    std::vector<std::int64_t> symbols;
-    for (const Symbol& symbol : graph->symbols) symbols.push_back(symbol.hint);
-    if (evaluate_definitions(*graph, symbols))
-      if (const DenseArray* value = evaluated(condition, symbols)) outcome = std::get<bool>(value->scalar(0));
-  }
+  // Where nothing says how it goes, a run will.
+  const bool outcome = outcome_of(condition).value_or(false);
   followed.push_back({condition, outcome});
   return outcome;
+}
+
+std::optional<bool> TracerImpl::outcome_of(ValueId condition) {
+  if (followed.size() < request.decisions.size()) return request.decisions[followed.size()];
+  const DenseArray* value = evaluated(condition);
+  return value ? std::optional(std::get<bool>(value->scalar(0))) : std::nullopt;
 }
 
 }  // namespace fj

@@ -153,3 +153,114 @@ def test_a_write_of_the_wrong_number_of_values_raises_eagers_error():
     x, y = masked((3, 4), "some", 1), masked((3, 4), "two", 2)
     same_as_eager(f, x, x + 0, compiles=False)
     same_as_eager(f, x, y, compiles=False)
+
+
+@both_libraries
+@pytest.mark.parametrize("shape", [(1,), (0, 3), (1, 1), (7,)])
+def test_the_number_itself_is_python_s(lib, shape):
+    def f(x):
+        n = len(x[x > 0])
+        return n, f"{n}", [0] * n, n // 2, n * 3 - 1, abs(n - 3), {n: 1}, tuple(range(n)), n in (1, 2), x[x > 0][::2]
+
+    compiled = framejit.compile(f)
+    for seed, count in enumerate(COUNTS):
+        x = lib.array(masked(shape, count, seed))
+        assert_same(compiled(x), f(x))
+    assert framejit.cache_info()["internal_errors"] == 0
+
+
+def test_columns_of_nonzero_are_views_of_one_table():
+    compiled = framejit.compile(lambda x: (np.nonzero(x), np.flatnonzero(x), np.argwhere(x)))
+    for shape in [(5,), (3, 4), (2, 3, 2)]:
+        columns, flat, table = compiled(masked(shape, "some") > 0)
+        eager, eager_flat, eager_table = (g(masked(shape, "some") > 0) for g in (np.nonzero, np.flatnonzero, np.argwhere))
+        assert columns[0].base is columns[-1].base and columns[0].base.shape == eager[0].base.shape
+        assert flat.base.shape == eager_flat.base.shape and table.base.shape == eager_table.base.shape
+
+
+@both_libraries
+def test_layouts_and_dtypes(lib):
+    f = lambda x, m: (x[m], x[m] * 2, x[~m], x.T[m.T], x[m][x[m] > 1], x[m].sum())  # noqa: E731
+    compiled = framejit.compile(f, fullgraph=True)
+    for dtype in ("float32", "int64", "bool", "uint8"):
+        x = np.arange(24).reshape(4, 6).astype(dtype)
+        for given in (x, np.asfortranarray(x), np.repeat(x, 2, 0)[::2], *([x[::-1], x[:, ::-1]] if lib.name == "numpy" else [])):
+            given = torch.from_numpy(given) if lib.name == "torch" else given
+            mask = given % 3 == 1 if dtype != "bool" else given
+            assert_same(compiled(given, mask), f(given, mask))
+
+
+@needs_torch
+@pytest.mark.filterwarnings("ignore:indexing with dtype torch.uint8")
+def test_masks_of_other_kinds_are_torch_s():
+    f = lambda x, m: x[m] + 1  # noqa: E731
+    compiled = framejit.compile(f)
+    x = torch.arange(6.0)
+    for mask in (x > 2, (x > 2).byte(), (x > 2).numpy(), (x > 2).tolist(), x > 9):
+        assert_same(compiled(x, mask), f(x, mask))
+
+
+@needs_torch
+def test_a_training_step_of_the_chosen_rows_is_one_graph():
+    def run(compile):
+        torch.manual_seed(0)
+        model = torch.nn.Linear(4, 3)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+        def step(x, y, mask):
+            optimizer.zero_grad()
+            loss = ((model(x)[mask] - y[mask]) ** 2).sum()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        step = compile(step)
+        losses = []
+        for seed, part in enumerate((0.5, 0.9, -1.0, 0.3, 2.0)):
+            torch.manual_seed(seed)
+            losses.append(step(torch.randn(6, 4), torch.randn(6, 3), torch.rand(6) < part).detach())
+        return losses, list(model.parameters())
+
+    framejit.reset()
+    ours = run(lambda step: framejit.compile(step, fullgraph=True))
+    assert framejit.cache_info()["breaks"] == 0 and framejit.cache_info()["eager_replays"] == 0
+    for a, b in zip(ours, run(lambda step: step)):
+        torch.testing.assert_close(a, b)
+
+
+def square_of_chosen(x):
+    return (x[x > 0] ** 2).sum()
+
+
+def first_or_all(x):
+    chosen = x[x > 0]
+    if len(chosen) > 2:
+        return (chosen ** 2)[2]
+    return chosen.sum() * len(chosen) if len(chosen) else (x * 3).sum()
+
+
+def mean_of_chosen(x):
+    return np.mean(x[np.nonzero(x > 0)])
+
+
+@pytest.mark.parametrize("f, derivative", [
+    (square_of_chosen, lambda x: np.where(x > 0, 2 * x, 0)), (mean_of_chosen, lambda x: (x > 0) / np.sum(x > 0)),
+    (first_or_all, lambda x: 2 * x * (np.cumsum(x > 0) == 3) * (x > 0) if np.sum(x > 0) > 2 else (x > 0) * np.sum(x > 0) if (x > 0).any() else 3 + 0 * x)])
+def test_derivatives_follow_the_size(f, derivative):
+    slope = framejit.grad(f)
+    for seed, count in enumerate(COUNTS):
+        if f is mean_of_chosen and count == "none":
+            continue
+        x = masked((9,), count, seed)
+        np.testing.assert_allclose(slope(x), derivative(x), rtol=1e-12)
+        value, gradient = framejit.value_and_grad(f)(x)
+        np.testing.assert_allclose(value, f(x))
+        np.testing.assert_allclose(gradient, derivative(x), rtol=1e-12)
+
+
+def test_one_mask_chooses_of_every_example():
+    x = masked((3, 5), "some")
+    for mask in (np.array([True, False, True, True, False]), np.ones(5, bool), np.zeros(5, bool)):
+        np.testing.assert_array_equal(framejit.vmap(lambda row: row[mask] * len(mask[mask]))(x), x[:, mask] * mask.sum())
+    with pytest.raises(framejit.GraphBreakError, match="a size of its own for each example"):
+        framejit.vmap(lambda row: row[row > 0])(x)

@@ -155,7 +155,6 @@ V torch_get_item(Tracer& tracer, const Array& array, const V& key) {
     for (const auto& item : index.items)
       if (item.kind == Index::Item::Kind::IntegerArray && array_of(item.array)->shape.empty())
         unsupported("a tensor indexed by a 0-d tensor");
-    if (!is_contiguous(tracer, array->shape, array->strides)) unsupported("a tensor that is not contiguous indexed by a tensor");
     return index_gather(tracer, array, index);
   }
   return index_view(tracer, array, index);
