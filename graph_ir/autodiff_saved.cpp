@@ -121,7 +121,7 @@ double bytes(const Graph& graph, ValueId value) {
 bool may_be_view(Op op) { return op == Op::broadcast || op == Op::reshape || op == Op::transpose || op == Op::slice; }
 
 std::vector<ValueId> choose_saved(const Graph& graph, const std::vector<ValueId>& needed, const std::vector<ValueId>& fixed,
-                                  const std::set<ValueId>& copied_maps) {
+                                  const std::set<ValueId>& copied_maps, const std::set<ValueId>& kept) {
   const auto count = std::uint32_t(graph.value_count());
   std::vector<const Node*> definition(count, nullptr);
   for (const Node& node : graph.nodes)
@@ -142,6 +142,7 @@ std::vector<ValueId> choose_saved(const Graph& graph, const std::vector<ValueId>
     double cost = bytes(graph, {i});
     // An array that exists anyway costs nothing more, but is not free: it would be kept alive.
     if (held[i]) cost = seen[i] ? cost * 0.999 : (read[i] ? cost : kNever);
+    else if (kept.count({i})) cost *= 0.001;
     network.edge(int(2 * i), int(2 * i + 1), cost);
     if (read[i]) network.edge(int(2 * i + 1), sink, kNever);
     const Node* node = definition[i];
