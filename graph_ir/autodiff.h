@@ -85,7 +85,7 @@ struct Copies {
 /// Which forward values to save so that everything in `needed` can be computed again from them, in the fewest bytes:
 /// a minimum cut between what forward computes and what backward reads. Pointwise operations and index maps may be
 /// repeated; products, reductions, scans and gathers are not. `fixed`: values that may be saved only if they, or views of them,
-/// are read themselves (arrays the user can see, whose changes eager would notice then and only then). `kept`: is saved anyway.
+/// are read themselves, and are then (arrays the user can see, whose changes eager would notice then and only then). `kept`: is saved anyway.
 std::vector<ValueId> choose_saved(const Graph& graph, const std::vector<ValueId>& needed, const std::vector<ValueId>& fixed,
                                   const std::set<ValueId>& copied_maps = {}, const std::set<ValueId>& kept = {});
 
