@@ -44,7 +44,7 @@ std::vector<bool> gradient_flow(const Graph& graph, std::span<const ValueId> wan
 }
 
 std::vector<ValueId> add_gradients(Graph& graph, std::span<const ValueId> wanted, std::span<const ValueId> of,
-                                   std::span<const ValueId> cotangents, std::vector<BackwardStep>* steps) {
+                                   std::span<const ValueId> cotangents, std::vector<BackwardStep>* steps, bool apart) {
   const std::vector<bool> needs = gradient_flow(graph, wanted);
   const std::size_t forward_values = graph.value_count();
   std::vector<bool> fixed(forward_values, false);  // cotangents, and what is made of constants: nothing is saved for them
@@ -59,6 +59,8 @@ std::vector<ValueId> add_gradients(Graph& graph, std::span<const ValueId> wanted
   };
   for (std::size_t i = 0; i < of.size(); ++i)
     if (needs[of[i].index]) accumulate(of[i], cotangents[i], {});
+  std::set<ValueId> ends;
+  if (apart) ends.insert(wanted.begin(), wanted.end());
   std::unordered_map<std::uint32_t, std::size_t> composites;
   for (std::size_t i = 0; i < graph.composites.size(); ++i) composites[graph.composites[i].result.index] = i;
 
@@ -66,7 +68,7 @@ std::vector<ValueId> add_gradients(Graph& graph, std::span<const ValueId> wanted
     const Node node = graph.nodes[i];
     for (ValueId result : node.results) {
       auto found = cotangent.find(result.index);
-      if (found == cotangent.end() || !needs[result.index]) continue;
+      if (found == cotangent.end() || !needs[result.index] || ends.count(result)) continue;
       GradientRule rule = gradient_rule(node.op);
       std::vector<ValueId> operands = node.operands, kept;
       Attrs attrs = node.attrs;
@@ -103,41 +105,14 @@ std::vector<ValueId> add_gradients(Graph& graph, std::span<const ValueId> wanted
   return gradients;
 }
 
-Joint differentiate(const Graph& graph, std::span<const ValueId> wanted, std::span<const ValueId> of) {
+Joint differentiate(const Graph& graph, std::span<const ValueId> wanted, std::span<const ValueId> of, bool apart) {
   Joint joint{graph, graph.value_count(), graph.nodes.size(), {}, {}, {}};
   joint.graph.outputs.clear();
   joint.graph.writes.clear();
   for (ValueId value : of)
     joint.cotangents.push_back(joint.graph.add_input("cotangent" + std::to_string(joint.cotangents.size()), graph.type(value)));
-  joint.gradients = add_gradients(joint.graph, wanted, of, joint.cotangents, &joint.steps);
+  joint.gradients = add_gradients(joint.graph, wanted, of, joint.cotangents, &joint.steps, apart);
   return joint;
-}
-
-Independence independent_results(const Joint& joint, std::span<const ValueId> wanted, std::span<const ValueId> of) {
-  std::vector<int> parent(of.size());  // union-find
-  for (std::size_t i = 0; i < of.size(); ++i) parent[i] = int(i);
-  auto root = [&](int i) {
-    while (parent[std::size_t(i)] != i) i = parent[std::size_t(i)];
-    return i;
-  };
-  std::unordered_map<std::uint32_t, std::set<int>> from;  // by value: the results it leads to
-  for (std::size_t i = 0; i < of.size(); ++i) from[of[i].index].insert(int(i));
-  for (const BackwardStep& step : joint.steps) {
-    std::set<int> results;
-    for (int i : from[step.result.index]) results.insert(root(i));
-    if (step.reads)
-      for (int i : results) parent[std::size_t(root(i))] = root(*results.begin());
-    for (ValueId value : step.into) from[value.index].insert(results.begin(), results.end());
-  }
-  Independence found;
-  std::unordered_map<int, int> number;
-  for (std::size_t i = 0; i < of.size(); ++i) found.group.push_back(number.try_emplace(root(int(i)), int(number.size())).first->second);
-  for (ValueId value : wanted) {
-    std::set<int> groups;
-    for (int i : from[value.index]) groups.insert(found.group[std::size_t(i)]);
-    found.reached.push_back({groups.begin(), groups.end()});
-  }
-  return found;
 }
 
 namespace {

@@ -52,9 +52,10 @@ struct BackwardStep {
 };
 
 /// Adds to the graph the nodes that compute the gradients of `wanted`, from a cotangent for each value in `of`. Wanted values
-/// may be any: what lies before them is not derived. Invalid: no path from it to a value in `of`. Throws NoDerivative.
+/// may be any: what lies before them is not derived. Invalid: no path from it to a value in `of`. `apart`: a wanted value is a variable
+/// of its own though it is computed from another one, whose gradient has no part of its. Throws NoDerivative.
 std::vector<ValueId> add_gradients(Graph& graph, std::span<const ValueId> wanted, std::span<const ValueId> of,
-                                   std::span<const ValueId> cotangents, std::vector<BackwardStep>* steps = nullptr);
+                                   std::span<const ValueId> cotangents, std::vector<BackwardStep>* steps = nullptr, bool apart = false);
 
 /// The graph with its backward nodes behind it.
 struct Joint {
@@ -67,15 +68,7 @@ struct Joint {
 };
 
 /// `of`: the values whose cotangents are given, in the order of Joint::cotangents. Throws NoDerivative.
-Joint differentiate(const Graph& graph, std::span<const ValueId> wanted, std::span<const ValueId> of);
-
-/// The values in `of` by whether eager lets one be differentiated after what was saved for another is freed: those that share
-/// an operation whose derivative reads something belong together. `reached[i]`: the values of `of` that wanted value i leads to.
-struct Independence {
-  std::vector<int> group;                 // by `of`, numbered from 0
-  std::vector<std::vector<int>> reached;  // by `wanted`: groups
-};
-Independence independent_results(const Joint& joint, std::span<const ValueId> wanted, std::span<const ValueId> of);
+Joint differentiate(const Graph& graph, std::span<const ValueId> wanted, std::span<const ValueId> of, bool apart = false);
 
 /// The forward values that backward nodes read.
 std::vector<ValueId> values_read_backward(const Joint& joint);
@@ -92,9 +85,9 @@ struct Copies {
 /// Which forward values to save so that everything in `needed` can be computed again from them, in the fewest bytes:
 /// a minimum cut between what forward computes and what backward reads. Pointwise operations and index maps may be
 /// repeated; products, reductions, scans and gathers are not. `fixed`: values that may be saved only if they, or views of them,
-/// are read themselves (arrays the user can see, whose changes eager would notice then and only then).
+/// are read themselves, and are then (arrays the user can see, whose changes eager would notice then and only then). `kept`: is saved anyway.
 std::vector<ValueId> choose_saved(const Graph& graph, const std::vector<ValueId>& needed, const std::vector<ValueId>& fixed,
-                                  const std::set<ValueId>& copied_maps = {});
+                                  const std::set<ValueId>& copied_maps = {}, const std::set<ValueId>& kept = {});
 
 /// Backward alone: inputs are the saved values, then the cotangents; outputs the gradients that exist, in order.
 /// `layouts` gives the strides of each input (nullopt: contiguous), `results` those of each gradient.

@@ -121,7 +121,7 @@ double bytes(const Graph& graph, ValueId value) {
 bool may_be_view(Op op) { return op == Op::broadcast || op == Op::reshape || op == Op::transpose || op == Op::slice; }
 
 std::vector<ValueId> choose_saved(const Graph& graph, const std::vector<ValueId>& needed, const std::vector<ValueId>& fixed,
-                                  const std::set<ValueId>& copied_maps) {
+                                  const std::set<ValueId>& copied_maps, const std::set<ValueId>& kept) {
   const auto count = std::uint32_t(graph.value_count());
   std::vector<const Node*> definition(count, nullptr);
   for (const Node& node : graph.nodes)
@@ -140,12 +140,15 @@ std::vector<ValueId> choose_saved(const Graph& graph, const std::vector<ValueId>
   Network network(sink + 1);
   for (std::uint32_t i = 0; i < count; ++i) {
     double cost = bytes(graph, {i});
-    // An array that exists anyway costs nothing more, but is not free: it would be kept alive.
-    if (held[i]) cost = seen[i] ? cost * 0.999 : (read[i] ? cost : kNever);
+    // What is read of an array that the user can see is read there, for eager sees when that is changed.
+    const bool there = held[i] && seen[i];
+    if (there) cost *= 1e-6;
+    else if (held[i]) cost = kNever;
+    else if (kept.count({i})) cost *= 0.001;
     network.edge(int(2 * i), int(2 * i + 1), cost);
     if (read[i]) network.edge(int(2 * i + 1), sink, kNever);
     const Node* node = definition[i];
-    if (node != nullptr && is_repeatable(*node)) {
+    if (node != nullptr && is_repeatable(*node) && !there) {
       for (ValueId operand : node->operands) network.edge(int(2 * operand.index + 1), int(2 * i), kNever);
     } else {
       network.edge(source, int(2 * i), kNever);

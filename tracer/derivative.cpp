@@ -5,6 +5,7 @@
 #include <numeric>
 #include <set>
 
+#include "graph_ir/autodiff_parts.h"
 #include "graph_ir/pipeline.h"
 #include "guards/check_program.h"
 #include "runtime/base/error.h"
@@ -118,7 +119,7 @@ std::shared_ptr<Derivative> Derivative::of(const Graph& graph, const std::vector
   for (int input : wanted) wanted_values.push_back(graph.inputs[std::size_t(input)].value);
   const std::vector<bool> needs = gradient_flow(graph, wanted_values);
   for (const Output& output : graph.outputs)
-    if (needs[output.value.index]) of.push_back(output.value);
+    if (needs[output.value.index] && std::find(of.begin(), of.end(), output.value) == of.end()) of.push_back(output.value);
   if (of.empty()) return nullptr;
   const Joint joint = differentiate(graph, wanted_values, of);
   std::vector<ValueId> visible;
@@ -132,73 +133,136 @@ std::shared_ptr<Derivative> Derivative::of(const Graph& graph, const std::vector
   result->graph_ = graph;
   result->forward_ = graph;
   result->wanted_ = wanted;
-  // Each group saves for itself: an array that another one reads is not a source for what this one reads.
-  const Independence found = independent_results(joint, wanted_values, of);
-  std::vector<std::vector<ValueId>> saved;
-  for (int g = 0; g <= *std::max_element(found.group.begin(), found.group.end()); ++g) {
-    std::vector<ValueId> results;
-    for (std::size_t i = 0; i < of.size(); ++i)
-      if (found.group[i] == g) results.push_back(of[i]);
-    const bool all = results.size() == of.size();
-    saved.push_back(choose_saved(graph, values_read_backward(all ? joint : differentiate(graph, wanted_values, results)), visible, copies.maps));
+  if (!result->split(parts_of(joint, wanted_values, of), joint, visible, place, copies, needs)) {
+    DerivativeParts whole;
+    whole.all.push_back({of, {}});
+    for (std::size_t i = 0; i < wanted_values.size(); ++i)
+      if (joint.gradients[i].valid()) whole.all[0].sources.push_back(wanted_values[i]);
+    FJ_CHECK(result->split(whole, joint, visible, place, copies, needs), "one node needs no other");
   }
-  std::set<ValueId> together;
-  for (const auto& list : saved) together.insert(list.begin(), list.end());
-  result->saved_values_.assign(together.begin(), together.end());
-  for (ValueId value : result->saved_values_) {
-    auto known = place.find(value.index);
-    if (known != place.end()) {
-      result->saved_.push_back(known->second);
-    } else {
-      result->saved_.push_back({false, int(result->forward_.outputs.size())});
-      result->forward_.outputs.push_back({value, std::nullopt});
-    }
-    for (const Write& write : graph.writes)
-      if (result->saved_.back().input && write.input == result->saved_.back().index) result->reads_written_ = true;
-  }
-  result->make_nodes(found, saved, needs);
   return result;
 }
 
-void Derivative::make_nodes(const Independence& found, const std::vector<std::vector<ValueId>>& saved, const std::vector<bool>& needs) {
-  // What is saved and needs a gradient itself is a result of the node that reads it, so of one.
-  std::vector<int> node_of(saved.size());  // by group
-  std::iota(node_of.begin(), node_of.end(), 0);
-  auto join = [&](int a, int b) {
-    const int from = node_of[std::size_t(a)], to = node_of[std::size_t(b)];
-    std::replace(node_of.begin(), node_of.end(), std::max(from, to), std::min(from, to));
-  };
-  std::vector<int> linked;  // outputs of the graph
-  for (std::size_t i = 0; i < graph_.outputs.size(); ++i)
-    if (needs[graph_.outputs[i].value.index]) linked.push_back(int(i));
-  std::vector<int> reader(saved_.size(), -1);
-  std::vector<std::vector<int>> numbers(saved.size());
-  for (std::size_t g = 0; g < saved.size(); ++g)
-    for (ValueId value : saved[g]) {
-      const auto s = std::size_t(std::lower_bound(saved_values_.begin(), saved_values_.end(), value) - saved_values_.begin());
-      numbers[g].push_back(int(s));
-      if (saved_[s].input || !needs[value.index]) continue;
-      if (reader[s] >= 0) join(reader[s], int(g));
-      reader[s] = int(g);
-      for (std::size_t i = 0; i < linked.size(); ++i)
-        if (linked[i] == saved_[s].index) join(found.group[i], int(g));
-    }
-  std::vector<Node> nodes(saved.size());
-  auto node = [&](int group) -> Node& { return nodes[std::size_t(node_of[std::size_t(group)])]; };
-  for (std::size_t g = 0; g < saved.size(); ++g) node(int(g)).saved.insert(node(int(g)).saved.end(), numbers[g].begin(), numbers[g].end());
-  for (std::size_t i = 0; i < linked.size(); ++i) node(found.group[i]).linked.push_back(linked[i]);
-  for (std::size_t s = 0; s < saved_.size(); ++s)
-    if (reader[s] >= 0 && std::size_t(saved_[s].index) >= graph_.outputs.size()) node(reader[s]).linked.push_back(saved_[s].index);
-  for (std::size_t w = 0; w < found.reached.size(); ++w)
-    for (int group : found.reached[w]) node(group).wanted.push_back(int(w));
-  for (Node& made : nodes) {
-    if (made.linked.empty()) continue;
-    for (std::vector<int>* list : {&made.saved, &made.wanted}) {
-      std::sort(list->begin(), list->end());
-      list->erase(std::unique(list->begin(), list->end()), list->end());
-    }
-    nodes_.push_back(std::move(made));
+bool Derivative::split(const DerivativeParts& parts, const Joint& joint, const std::vector<ValueId>& visible,
+                       const std::map<std::uint32_t, Saved>& place, const Copies& copies, const std::vector<bool>& needs) {
+  forward_ = graph_;
+  saved_.clear();
+  nodes_.clear();
+  empties_ = 0;
+  reads_written_ = false;
+  // Each part saves for itself: an array the user can see that another one reads is not a source for what this one reads.
+  std::vector<std::vector<ValueId>> saved;
+  std::set<ValueId> together;
+  for (const DerivativePart& part : parts.all) {
+    const bool whole = parts.all.size() == 1;
+    const Joint own = whole ? Joint{} : differentiate(graph_, part.sources, part.results, true);
+    saved.push_back(choose_saved(graph_, values_read_backward(whole ? joint : own), visible, copies.maps, together));
+    together.insert(saved.back().begin(), saved.back().end());
   }
+  saved_values_.assign(together.begin(), together.end());
+  for (ValueId value : saved_values_) {
+    auto known = place.find(value.index);
+    if (known != place.end()) {
+      saved_.push_back(known->second);
+    } else {
+      saved_.push_back({false, int(forward_.outputs.size())});
+      forward_.outputs.push_back({value, std::nullopt});
+    }
+    for (const Write& write : graph_.writes)
+      if (saved_.back().input && write.input == saved_.back().index) reads_written_ = true;
+  }
+  make_nodes(parts, saved, needs);
+  return sort_nodes();
+}
+
+void Derivative::make_nodes(const DerivativeParts& parts, const std::vector<std::vector<ValueId>>& saved, const std::vector<bool>& needs) {
+  nodes_.resize(parts.all.size());
+  std::map<ValueId, End> ends;  // of values that are a result of some node
+  auto add_result = [&](std::size_t node, End end) {
+    nodes_[node].results.push_back(end);
+    ends.emplace(end.value, end);
+  };
+  for (std::size_t n = 0; n < nodes_.size(); ++n)
+    for (ValueId value : parts.all[n].results)
+      for (std::size_t i = 0; i < graph_.outputs.size(); ++i)
+        if (graph_.outputs[i].value == value) add_result(n, {End::Output, int(i), value});
+  // What is saved and needs a gradient itself is a result too: of the part it is in, else of the node that reads it first.
+  std::vector<ValueId> more;  // results of the second kind
+  for (std::size_t n = 0; n < nodes_.size(); ++n)
+    for (ValueId value : saved[n]) {
+      const auto s = std::size_t(std::lower_bound(saved_values_.begin(), saved_values_.end(), value) - saved_values_.begin());
+      nodes_[n].saved.push_back(int(s));
+      const bool returned = std::size_t(saved_[s].index) < graph_.outputs.size();
+      if (saved_[s].input || !needs[value.index] || (returned ? ends.count(value) > 0 : false)) continue;
+      auto is_known = [&](const End& end) { return end.value == value && end.index == saved_[s].index; };
+      if (std::any_of(nodes_.begin(), nodes_.end(), [&](const Node& node) { return std::any_of(node.results.begin(), node.results.end(), is_known); })) continue;
+      const auto part = parts.of.find(value);
+      add_result(part == parts.of.end() ? n : std::size_t(part->second), {End::Output, saved_[s].index, value});
+      if (part == parts.of.end()) more.push_back(value);
+    }
+  for (std::size_t n = 0; n < nodes_.size(); ++n)
+    for (ValueId value : parts.all[n].results)
+      if (!ends.count(value)) add_result(n, {End::Empty, empties_++, value});
+
+  std::map<ValueId, End> given;
+  for (int input : wanted_) given.emplace(graph_.inputs[std::size_t(input)].value, End{End::Input, input, graph_.inputs[std::size_t(input)].value});
+  auto source = [&](ValueId value) { return given.count(value) ? given.at(value) : ends.at(value); };
+  for (std::size_t n = 0; n < nodes_.size(); ++n) {
+    std::set<ValueId> sources(parts.all[n].sources.begin(), parts.all[n].sources.end());
+    std::vector<ValueId> extra;
+    for (const End& result : nodes_[n].results)
+      if (std::find(more.begin(), more.end(), result.value) != more.end()) extra.push_back(result.value);
+    if (!extra.empty()) {
+      std::vector<ValueId> possible;
+      for (auto& [value, end] : given) possible.push_back(value);
+      for (auto& [value, end] : ends)
+        if (std::find(extra.begin(), extra.end(), value) == extra.end()) possible.push_back(value);
+      const Joint joint = differentiate(graph_, possible, extra, true);
+      for (std::size_t i = 0; i < possible.size(); ++i)
+        if (joint.gradients[i].valid()) sources.insert(possible[i]);
+    }
+    for (ValueId value : sources)
+      if (std::none_of(nodes_[n].results.begin(), nodes_[n].results.end(), [&](const End& end) { return end.value == value && !given.count(value); }))
+        nodes_[n].sources.push_back(source(value));
+    std::sort(nodes_[n].saved.begin(), nodes_[n].saved.end());
+  }
+}
+
+/// Each after those whose results it begins with or saves, else as their results were computed: autograd runs the last one first.
+bool Derivative::sort_nodes() {
+  const std::size_t count = nodes_.size();
+  std::map<std::pair<int, int>, std::size_t> maker;  // by kind and index
+  for (std::size_t n = 0; n < count; ++n)
+    for (const End& end : nodes_[n].results) maker[{end.kind, end.index}] = n;
+  std::vector<std::set<std::size_t>> users(count);
+  std::vector<std::size_t> missing(count, 0);
+  auto needs = [&](std::size_t n, int kind, int index) {
+    const auto made = maker.find({kind, index});
+    if (made != maker.end() && made->second != n && users[made->second].insert(n).second) ++missing[n];
+  };
+  for (std::size_t n = 0; n < count; ++n) {
+    for (const End& end : nodes_[n].sources) needs(n, end.kind, end.index);
+    for (int s : nodes_[n].saved)
+      if (!saved_[std::size_t(s)].input) needs(n, End::Output, saved_[std::size_t(s)].index);
+  }
+  auto last = [&](std::size_t n) {
+    ValueId value{0};
+    for (const End& end : nodes_[n].results) value = std::max(value, end.value);
+    return value;
+  };
+  std::set<std::pair<ValueId, std::size_t>> ready;
+  for (std::size_t n = 0; n < count; ++n)
+    if (missing[n] == 0) ready.insert({last(n), n});
+  std::vector<Node> sorted;
+  while (!ready.empty()) {
+    const std::size_t n = ready.begin()->second;
+    ready.erase(ready.begin());
+    sorted.push_back(std::move(nodes_[n]));
+    for (std::size_t user : users[n])
+      if (--missing[user] == 0) ready.insert({last(user), user});
+  }
+  nodes_ = std::move(sorted);
+  return nodes_.size() == count;
 }
 
 bool Derivative::saves_input(ValueId input) const {
@@ -210,11 +274,11 @@ const Derivative::Backward& Derivative::compiled(int number, const std::string& 
   if (auto known = backwards_.find(key); known != backwards_.end()) return known->second;
   const Node& node = nodes_[std::size_t(number)];
   std::vector<ValueId> wanted, of, saved;
-  for (int w : node.wanted) wanted.push_back(graph_.inputs[std::size_t(wanted_[std::size_t(w)])].value);
+  for (const End& end : node.sources) wanted.push_back(end.value);
   for (int s : node.saved) saved.push_back(saved_values_[std::size_t(s)]);
-  for (std::size_t i = 0; i < node.linked.size(); ++i)
-    if (Layout(layouts[i]) != Layout::Absent) of.push_back(forward_.outputs[std::size_t(node.linked[i])].value);
-  const Joint joint = differentiate(graph_, wanted, of);
+  for (std::size_t i = 0; i < node.results.size(); ++i)
+    if (Layout(layouts[i]) != Layout::Absent) of.push_back(node.results[i].value);
+  const Joint joint = differentiate(graph_, wanted, of, true);
   Backward made;
   made.graph = backward_graph(joint, saved);
   for (std::size_t i = 0; i < saved.size(); ++i) {
@@ -230,8 +294,12 @@ const Derivative::Backward& Derivative::compiled(int number, const std::string& 
   for (std::size_t i = 0, output = 0; i < wanted.size(); ++i) {
     const bool reached = joint.gradients[i].valid();
     made.gradients.push_back(reached ? int(output) : -1);
-    const Input& input = graph_.inputs[std::size_t(wanted_[std::size_t(node.wanted[i])])];
-    if (reached) made.graph.outputs[output++].strides = dense_layout(graph_.type(input.value).shape, input.strides);
+    if (!reached) continue;
+    const End& end = node.sources[i];
+    const std::optional<Strides> strides = end.kind == End::Input    ? graph_.inputs[std::size_t(end.index)].strides
+                                           : end.kind == End::Output ? forward_.outputs[std::size_t(end.index)].strides
+                                                                     : std::nullopt;
+    made.graph.outputs[output++].strides = dense_layout(graph_.type(end.value).shape, strides);
   }
   std::vector<int> differentiated;
   for (std::size_t i = 0; i < requiring.size(); ++i)
@@ -253,27 +321,46 @@ const Derivative::Backward& Derivative::compiled(int number, const std::string& 
 bool Derivative::link(std::span<const ArrayRef> inputs, std::span<ArrayRef> outputs, std::span<const std::int64_t> symbols) const {
   PyObject* join = join_function();
   if (join == nullptr) return false;
+  std::vector<Ref<>> empties(static_cast<std::size_t>(empties_));
+  auto tensor = [&](const End& end) {
+    if (end.kind == End::Empty) return empties[std::size_t(end.index)].get();
+    return static_cast<PyObject*>((end.kind == End::Input ? inputs[std::size_t(end.index)] : outputs[std::size_t(end.index)]).object);
+  };
   for (std::size_t n = 0; n < nodes_.size(); ++n) {
     const Node& node = nodes_[n];
-    Ref<> linked = Ref<>::steal(PyTuple_New(Py_ssize_t(node.linked.size()))), saved = Ref<>::steal(PyTuple_New(Py_ssize_t(node.saved.size())));
+    Ref<> results = Ref<>::steal(PyTuple_New(Py_ssize_t(node.results.size()))), saved = Ref<>::steal(PyTuple_New(Py_ssize_t(node.saved.size())));
     Ref<> closure = backward_closure(std::const_pointer_cast<Derivative>(shared_from_this()), int(n), symbols);
-    if (!linked || !saved || !closure) return false;
-    for (std::size_t i = 0; i < node.linked.size(); ++i)
-      PyTuple_SET_ITEM(linked.get(), Py_ssize_t(i), Py_NewRef(static_cast<PyObject*>(outputs[std::size_t(node.linked[i])].object)));
+    if (!results || !saved || !closure) return false;
+    for (std::size_t i = 0; i < node.results.size(); ++i) {
+      const End& end = node.results[i];
+      if (end.kind == End::Empty) {
+        const Type& type = graph_.type(end.value);
+        std::vector<std::int64_t> shape;
+        for (const SymDim& size : type.shape) shape.push_back(size.evaluate(symbols));
+        empties[std::size_t(end.index)] = allocate(Library::Torch, type.dtype, shape, std::vector<std::int64_t>(shape.size(), 0));
+        if (!empties[std::size_t(end.index)]) return false;
+      }
+      PyTuple_SET_ITEM(results.get(), Py_ssize_t(i), Py_NewRef(tensor(end)));
+    }
     for (std::size_t i = 0; i < node.saved.size(); ++i) {
       const Saved& from = saved_[std::size_t(node.saved[i])];
       const ArrayRef& array = from.input ? inputs[std::size_t(from.index)] : outputs[std::size_t(from.index)];
       PyTuple_SET_ITEM(saved.get(), Py_ssize_t(i), Py_NewRef(static_cast<PyObject*>(array.object)));
     }
-    std::vector<PyObject*> arguments{nullptr, linked.get(), saved.get(), closure.get()};
-    for (int w : node.wanted) arguments.push_back(static_cast<PyObject*>(inputs[std::size_t(wanted_[std::size_t(w)])].object));
+    std::vector<PyObject*> arguments{nullptr, results.get(), saved.get(), closure.get()};
+    for (const End& end : node.sources) arguments.push_back(tensor(end));
     Ref<> joined = Ref<>::steal(PyObject_Vectorcall(join, arguments.data() + 1, (arguments.size() - 1) | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr));
     if (!joined) return false;
-    FJ_CHECK(PyTuple_Check(joined.get()) && std::size_t(PyTuple_GET_SIZE(joined.get())) == node.linked.size(), "a result for each output");
-    for (std::size_t i = 0; i < node.linked.size(); ++i) {
-      ArrayRef& output = outputs[std::size_t(node.linked[i])];
+    FJ_CHECK(PyTuple_Check(joined.get()) && std::size_t(PyTuple_GET_SIZE(joined.get())) == node.results.size(), "a result for each output");
+    for (std::size_t i = 0; i < node.results.size(); ++i) {
+      Ref<> object = Ref<>::borrow(PyTuple_GET_ITEM(joined.get(), Py_ssize_t(i)));
+      if (node.results[i].kind == End::Empty) {
+        empties[std::size_t(node.results[i].index)] = std::move(object);
+        continue;
+      }
+      ArrayRef& output = outputs[std::size_t(node.results[i].index)];
       PyObject* old = static_cast<PyObject*>(output.object);
-      output.object = Py_NewRef(PyTuple_GET_ITEM(joined.get(), Py_ssize_t(i)));
+      output.object = object.release();
       Py_DECREF(old);
     }
   }
@@ -282,12 +369,12 @@ bool Derivative::link(std::span<const ArrayRef> inputs, std::span<ArrayRef> outp
 
 Ref<> Derivative::backward(int number, PyObject* saved, PyObject* cotangents, const std::vector<std::int64_t>& given_symbols) {
   const Node& node = nodes_[std::size_t(number)];
-  FJ_CHECK(std::size_t(PyTuple_GET_SIZE(saved)) == node.saved.size() && std::size_t(PyTuple_GET_SIZE(cotangents)) == node.linked.size(),
+  FJ_CHECK(std::size_t(PyTuple_GET_SIZE(saved)) == node.saved.size() && std::size_t(PyTuple_GET_SIZE(cotangents)) == node.results.size(),
            "backward of another program");
   std::string layouts;
   std::vector<Ref<>> objects;
   for (std::size_t i = 0; i < node.saved.size(); ++i) objects.push_back(Ref<>::borrow(PyTuple_GET_ITEM(saved, Py_ssize_t(i))));
-  for (std::size_t i = 0; i < node.linked.size(); ++i) {
+  for (std::size_t i = 0; i < node.results.size(); ++i) {
     PyObject* cotangent = PyTuple_GET_ITEM(cotangents, Py_ssize_t(i));
     Layout layout = cotangent == Py_None ? Layout::Absent : layout_of(cotangent);
     Ref<> object = Ref<>::borrow(cotangent);
@@ -308,9 +395,9 @@ Ref<> Derivative::backward(int number, PyObject* saved, PyObject* cotangents, co
     if (std::none_of(requiring.begin(), requiring.end(), [](bool required) { return required; })) requiring.clear();
   }
   const bool nothing = std::all_of(layouts.begin(), layouts.end(), [](char layout) { return Layout(layout) == Layout::Absent; });
-  Ref<> result = Ref<>::steal(PyTuple_New(Py_ssize_t(node.wanted.size())));
+  Ref<> result = Ref<>::steal(PyTuple_New(Py_ssize_t(node.sources.size())));
   if (!result) return {};
-  for (std::size_t i = 0; i < node.wanted.size(); ++i) PyTuple_SET_ITEM(result.get(), Py_ssize_t(i), Py_NewRef(Py_None));
+  for (std::size_t i = 0; i < node.sources.size(); ++i) PyTuple_SET_ITEM(result.get(), Py_ssize_t(i), Py_NewRef(Py_None));
   if (nothing) return result;
 
   const Backward& backward = compiled(number, layouts, requiring);
@@ -353,7 +440,7 @@ Ref<> Derivative::backward(int number, PyObject* saved, PyObject* cotangents, co
     for (std::size_t i = 0; i < objects.size(); ++i) given.push_back({inputs[i].data, objects[i].get()});
     if (!backward.next->link(given, outputs, symbols)) return {};
   }
-  for (std::size_t i = 0; i < node.wanted.size(); ++i)
+  for (std::size_t i = 0; i < node.sources.size(); ++i)
     if (backward.gradients[i] >= 0) {
       PyObject* gradient = static_cast<PyObject*>(outputs[std::size_t(backward.gradients[i])].object);
       PyTuple_SetItem(result.get(), Py_ssize_t(i), Py_NewRef(gradient));

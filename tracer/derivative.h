@@ -6,8 +6,9 @@
 /// results that have cotangents and each of three layouts these come in. Backward with create_graph=True is a program with a
 /// derivative of its own: the values that were saved are results of the forward node too, so that it can be differentiated.
 ///
-/// Results that eager could differentiate one after the other (two losses that share no operation for which something is
-/// saved) have a node each: what one saved is freed without the other's, hooks run in eager's order.
+/// Each result has a node of its own, and so has what several results are computed from (`graph_ir/autodiff_parts.h`): a result that another one is
+/// computed from is an operand of that one's node, what one saved is freed without the other's, hooks run where and when eager's do.
+/// A value between two nodes that the program does not return is a tensor without contents.
 ///
 /// All calls are made with the GIL held, which is what guards the compiled programs.
 #pragma once
@@ -30,6 +31,8 @@
 
 namespace fj {
 
+struct DerivativeParts;
+
 class Derivative : public std::enable_shared_from_this<Derivative> {
  public:
   /// `wanted`: the inputs that require a gradient. Null if no output needs one; throws NoDerivative.
@@ -48,7 +51,7 @@ class Derivative : public std::enable_shared_from_this<Derivative> {
 
   /// After forward has run: gives the outputs that need a gradient their grad_fn. False: a Python error is set.
   bool link(std::span<const ArrayRef> inputs, std::span<ArrayRef> outputs, std::span<const std::int64_t> symbols) const;
-  /// A tuple with one entry per wanted input of the node, None where no gradient reaches it. Null: a Python error is set.
+  /// A tuple with one entry per source of the node, None where no gradient reaches it. Null: a Python error is set.
   Ref<> backward(int node, PyObject* saved, PyObject* cotangents, const std::vector<std::int64_t>& symbols);
 
  private:
@@ -56,26 +59,37 @@ class Derivative : public std::enable_shared_from_this<Derivative> {
     bool input;  // else an output of `forward_`
     int index;
   };
+  /// A value that a node begins or ends with, and the tensor that stands for it.
+  struct End {
+    enum Kind : std::uint8_t { Input, Output, Empty } kind;  // of `forward_`; Empty: made to link nodes
+    int index;
+    ValueId value;
+  };
   struct Backward {
     Graph graph;                          // optimised
     std::unique_ptr<Program> program;
     std::shared_ptr<Derivative> next;     // of this program, under create_graph
-    std::vector<int> gradients;           // by wanted input of the node: output of the graph, or -1
+    std::vector<int> gradients;           // by source of the node: output of the graph, or -1
   };
   /// One node of autograd's graph.
   struct Node {
-    std::vector<int> wanted;              // of `wanted_`
-    std::vector<int> linked;              // outputs of `forward_` that are its results
+    std::vector<End> sources;
+    std::vector<End> results;
     std::vector<int> saved;               // of `saved_`
   };
-  void make_nodes(const Independence& found, const std::vector<std::vector<ValueId>>& saved, const std::vector<bool>& needs);
+  /// False if nodes need each other.
+  bool split(const DerivativeParts& parts, const Joint& joint, const std::vector<ValueId>& visible, const std::map<std::uint32_t, Saved>& place,
+             const Copies& copies, const std::vector<bool>& needs);
+  void make_nodes(const DerivativeParts& parts, const std::vector<std::vector<ValueId>>& saved, const std::vector<bool>& needs);
+  bool sort_nodes();
   const Backward& compiled(int node, const std::string& layouts, const std::vector<bool>& requiring);
 
   Graph graph_, forward_;                 // as captured
   std::vector<int> wanted_;
   std::vector<ValueId> saved_values_;
   std::vector<Saved> saved_;
-  std::vector<Node> nodes_;
+  std::vector<Node> nodes_;               // each after those it needs
+  int empties_ = 0;
   bool reads_written_ = false;
   Compile compile_;
   std::shared_ptr<const ExternTable> externs_;

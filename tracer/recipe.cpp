@@ -161,7 +161,7 @@ Ref<> RecipeRun::make_view(const RecipeStep& step) {
   if (segment_.derivative && offset == 0 && is_whole_view(argument(step, 0), shape, strides)) {
     auto sizes = Ref<>::steal(PyTuple_New(Py_ssize_t(shape.size())));
     for (std::size_t i = 0; sizes && i < shape.size(); ++i) PyTuple_SET_ITEM(sizes.get(), Py_ssize_t(i), PyLong_FromLongLong(shape[i]));
-    return sizes ? Ref<>::steal(PyObject_CallMethod(argument(step, 0), "view", "O", sizes.get())) : Ref<>();
+    return sizes ? Ref<>::steal(PyObject_CallMethod(argument(step, 0), "view", "(O)", sizes.get())) : Ref<>();
   }
   Ref<> view = view_of(argument(step, 0), step.dtype, shape, strides, offset);
   if (view && step.index && !Ref<>::steal(PyObject_CallMethod(view.get(), "setflags", "i", 0))) return {};

@@ -100,6 +100,8 @@ void Tracer::write(ArrayValue& array, ValueId value) { impl_->write(array, value
 std::shared_ptr<ArrayValue> Tracer::new_array(Library library, ValueId value, std::optional<Strides> strides) {
   // What is computed under no_grad() or inference_mode() is a constant.
   if (library == Library::Torch && !impl_->modes.records() && impl_->requires_gradient(value)) value = impl_->stopped(value);
+  // A copy that a gradient flows through is a value of its own: what is computed from it is not computed from the original alone.
+  if (library == Library::Torch && impl_->requires_gradient(value)) value = impl_->apart(value);
   impl_->note_memory(value);
   const Type& type = impl_->graph->type(value);
   auto storage = std::make_shared<FakeStorage>();

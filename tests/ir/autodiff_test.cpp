@@ -6,6 +6,7 @@
 #include <random>
 
 #include "graph_ir/autodiff.h"
+#include "graph_ir/autodiff_parts.h"
 #include "graph_ir/elements.h"
 #include "graph_ir/evaluate.h"
 #include "graph_ir/parse.h"
@@ -195,6 +196,68 @@ TEST(Autodiff, WhatTheUserSeesIsSavedOnlyIfItIsRead) {
   const std::vector<ValueId> saved = choose_saved(graph, values_read_backward(differentiate(graph, x, y)), {x[0], y[0]});
   ASSERT_EQ(saved.size(), 1u);
   EXPECT_EQ(saved[0], graph.nodes[0].results[0]);
+}
+
+TEST(Autodiff, WhatTheUserSeesIsSavedIfItIsRead) {
+  // The product is returned and read; it could be computed again from x, which is read too.
+  const Graph graph = parsed(R"(graph @f(%x: f32[8]) {
+    %0 = sin %x   : f32[8]
+    %1 = mul %0, %x : f32[8]
+    return %0, %1
+  }
+)");
+  const std::vector<ValueId> x{graph.inputs[0].value}, y{graph.outputs[0].value, graph.outputs[1].value};
+  const std::vector<ValueId> saved = choose_saved(graph, values_read_backward(differentiate(graph, x, y)), {x[0], y[0], y[1]});
+  EXPECT_EQ(saved, (std::vector<ValueId>{x[0], y[0]}));
+}
+
+DerivativeParts parts(const Graph& graph) {
+  std::vector<ValueId> x, y;
+  for (const Input& input : graph.inputs) x.push_back(input.value);
+  for (const Output& output : graph.outputs) y.push_back(output.value);
+  return parts_of(differentiate(graph, x, y), x, y);
+}
+
+TEST(AutodiffParts, AResultIsASourceOfWhatIsComputedFromIt) {
+  const Graph graph = parsed(R"(graph @f(%x: f64[3]) {
+    %0 = exp %x     : f64[3]
+    %1 = sin %0     : f64[3]
+    %2 = mul %1, %0 : f64[3]
+    return %0, %2
+  }
+)");
+  const DerivativeParts found = parts(graph);
+  ASSERT_EQ(found.all.size(), 2u);
+  const ValueId x = graph.inputs[0].value, h = graph.nodes[0].results[0], y = graph.nodes[2].results[0];
+  EXPECT_EQ(found.all[0].results, std::vector<ValueId>{h});
+  EXPECT_EQ(found.all[0].sources, std::vector<ValueId>{x});
+  EXPECT_EQ(found.all[1].results, std::vector<ValueId>{y});
+  EXPECT_EQ(found.all[1].sources, std::vector<ValueId>{h});
+  // A source is a variable: the derivative of y by h is not that of h by x.
+  const Joint joint = differentiate(graph, std::vector<ValueId>{x, h}, std::vector<ValueId>{y}, true);
+  EXPECT_FALSE(joint.gradients[0].valid());
+  EXPECT_TRUE(joint.gradients[1].valid());
+}
+
+TEST(AutodiffParts, WhatSeveralResultsReadHasAPartAndWhatIsOnlyPassedOnHasNone) {
+  const Graph graph = parsed(R"(graph @f(%x: f64[3], %w: f64[3]) {
+    %0 = neg %x     : f64[3]
+    %1 = mul %0, %w : f64[3]
+    %2 = sin %1     : f64[3]
+    %3 = cos %1     : f64[3]
+    %4 = exp %0     : f64[3]
+    return %2, %3, %4
+  }
+)");
+  const DerivativeParts found = parts(graph);
+  ASSERT_EQ(found.all.size(), 4u);
+  const ValueId x = graph.inputs[0].value, w = graph.inputs[1].value, product = graph.nodes[1].results[0];
+  const int shared = found.of.at(product);
+  EXPECT_EQ(found.all[std::size_t(shared)].results, std::vector<ValueId>{product});
+  EXPECT_EQ(found.all[std::size_t(shared)].sources, (std::vector<ValueId>{x, w}));
+  EXPECT_EQ(found.all[std::size_t(found.of.at(graph.nodes[2].results[0]))].sources, std::vector<ValueId>{product});
+  EXPECT_EQ(found.all[std::size_t(found.of.at(graph.nodes[4].results[0]))].sources, std::vector<ValueId>{x});
+  EXPECT_LT(shared, found.of.at(graph.nodes[2].results[0]));
 }
 
 TEST(Autodiff, NothingFlowsThroughAStop) {

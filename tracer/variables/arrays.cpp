@@ -215,11 +215,17 @@ bool TracerImpl::requires_gradient(const ArrayValue& array) {
   return array.storage->contents.valid() && flow.needs(array.storage->contents);
 }
 
-ValueId TracerImpl::stopped(ValueId value) {
-  // A node of its own, so that what was read before is not stopped with it; the passes take it away.
+ValueId TracerImpl::apart(ValueId value) { return in_memory_.count(value) ? same_again(value) : value; }
+
+ValueId TracerImpl::same_again(ValueId value) {
+  // The passes take it away.
   Attrs attrs;
   attrs.set("shape", graph->type(value).shape);
-  const ValueId result = graph->add(Op::reshape, {value}, std::move(attrs), location());
+  return graph->add(Op::reshape, {value}, std::move(attrs), location());
+}
+
+ValueId TracerImpl::stopped(ValueId value) {
+  const ValueId result = same_again(value);  // what was read before is not stopped with it
   graph->composites.push_back({CompositeRule::Stop, {}, result, {}, {}});
   return result;
 }
