@@ -264,3 +264,43 @@ def test_one_mask_chooses_of_every_example():
         np.testing.assert_array_equal(framejit.vmap(lambda row: row[mask] * len(mask[mask]))(x), x[:, mask] * mask.sum())
     with pytest.raises(framejit.GraphBreakError, match="a size of its own for each example"):
         framejit.vmap(lambda row: row[row > 0])(x)
+
+
+@needs_torch
+def test_a_write_of_another_dtype_is_torch_s_error_but_for_one_element():
+    def by_mask(x, y):
+        x[x > 0] = y[x > 0]
+        return x
+
+    def by_index(x, y):
+        x[torch.tensor([0, 2])] = y
+        return x
+
+    x = torch.from_numpy(masked((4,), "some"))
+    for f in (by_mask, by_index):
+        for y in (torch.arange(4), torch.tensor([7]), torch.arange(2), torch.arange(4.0), torch.tensor(3), torch.arange(2.0, dtype=torch.float64)):
+            outcomes = []
+            for function in (f, framejit.compile(f)):
+                given = x.clone()
+                try:
+                    outcomes.append(("result", function(given, y).tolist(), given.tolist()))
+                except (RuntimeError, IndexError) as error:
+                    outcomes.append((type(error), str(error), given.tolist()))
+            assert outcomes[0] == outcomes[1], (f, y)
+
+    def one(x, y):
+        x[x > 0] = y
+        return x
+
+    for y in (torch.tensor(3), torch.tensor([3]), torch.tensor([[3]]), torch.tensor(2.5, dtype=torch.float16)):
+        assert_same(framejit.compile(one)(x.clone(), y), one(x.clone(), y))
+
+
+@needs_torch
+def test_nan_to_num_of_no_tensor_raises_torch_s_error():
+    for given in (np.float32(1.5), 2.0):
+        with pytest.raises(TypeError) as eager:
+            torch.nan_to_num(given)
+        with pytest.raises(TypeError) as ours:
+            framejit.compile(lambda x: torch.nan_to_num(x))(given)
+        assert str(ours.value) == str(eager.value)

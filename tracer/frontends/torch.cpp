@@ -174,8 +174,11 @@ void torch_set_item(Tracer& tracer, const Array& array, const V& key, const V& v
     refuse("NumPy's arrays and this of its scalars are no numbers to torch");
   TorchOperand operand = torch_operand(tracer, value);
   if (!operand.array && operand.dtype == DType::F64 && !is_float(array->dtype)) unsupported("writing a float into integers");
-  if (operand.array && operand.array->storage == array->storage)
-    refuse_overlap(index.has(Index::Item::Kind::Mask) || index.has(Index::Item::Kind::IntegerArray) ? array : index_view(tracer, array, index), value);
+  const bool by_integers = index.has(Index::Item::Kind::IntegerArray), by_arrays = by_integers || index.has(Index::Item::Kind::Mask);
+  // One element goes through a mask in any dtype.
+  if (by_arrays && given && given->library == Library::Torch && given->dtype != array->dtype && (by_integers || !(product(given->shape) == SymDim(1))))
+    refuse("index_put of another dtype");
+  if (operand.array && operand.array->storage == array->storage) refuse_overlap(by_arrays ? array : index_view(tracer, array, index), value);
   index_assign(tracer, array, index, torch_value(tracer, operand, array->dtype));
 }
 

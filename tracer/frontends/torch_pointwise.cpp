@@ -237,7 +237,7 @@ V torch_positive(Tracer& tracer, const Arguments& arguments) {
 V torch_nan_to_num(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "nan_to_num", arguments, "input, nan, posinf, neginf, *, out");
   p.unsupported("out");
-  TorchOperand x = torch_operand(tracer, p.required("input"));
+  TorchOperand x = torch_operand(tracer, torch_tensor(tracer, p.required("input")));
   if (x.dtype != DType::F32 && x.dtype != DType::F64) unsupported("nan_to_num of this dtype");
   const double largest = x.dtype == DType::F32 ? std::numeric_limits<float>::max() : std::numeric_limits<double>::max();
   ValueId value = tracer.read(*x.array);
