@@ -45,7 +45,7 @@ def test_a_planted_wrong_rewrite_is_found(lib, monkeypatch):
     plain = _replay.operations["sub"]
     monkeypatch.setitem(_replay.operations, "sub", tuple((lambda step, a, b, f=f: f(step, b, a)) for f in plain))
     found = 0
-    for seed in range(40):
+    for seed in range(80):  # about one in ten shows it
         try:
             fuzz.check(seed, lib.name, backend="eager")
         except Difference:
