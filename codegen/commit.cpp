@@ -1,7 +1,9 @@
-// Looks at each commit copy: who computes its source, who else touches source and target.
+// Looks at each commit copy: who computes its source, who else touches source and target. Start at write_in_place.
 #include "codegen/commit.h"
 
 #include <algorithm>
+
+#include "codegen/steps.h"
 
 namespace fj {
 
@@ -9,26 +11,10 @@ using namespace loop;
 
 namespace {
 
-bool divides_integers(const Expr& expr) {
-  if (expr.kind != ExprKind::Pointwise || is_float(expr.operand_dtype)) return false;
-  return expr.op == Op::floor_div || expr.op == Op::mod || expr.op == Op::trunc_div || expr.op == Op::fmod;
-}
-
-bool may_fail(const LoweredProgram& program) {
-  for (const ProgramStep& step : program.steps)
-    if (step.kind == StepKind::Extern || step.kind == StepKind::Nonzero) return true;
-  for (const Symbol& symbol : program.symbols)
-    if (symbol.definition && !symbol.definition->divisor.is_constant()) return true;
-  for (const Kernel& kernel : program.kernels)
-    for (const Expr& expr : kernel.expressions)
-      if (expr.kind == ExprKind::CheckedIndex || divides_integers(expr)) return true;
-  return false;
-}
-
-void collect_stores(std::vector<Statement>& body, int buffer, std::vector<Statement*>& found) {
+void collect_stores(std::vector<Statement>& body, std::vector<Statement*>& found) {
   for (Statement& statement : body) {
-    if (is_store(statement.kind) && statement.buffer == buffer) found.push_back(&statement);
-    collect_stores(statement.body, buffer, found);
+    if (is_store(statement.kind)) found.push_back(&statement);
+    collect_stores(statement.body, found);
   }
 }
 
@@ -38,92 +24,148 @@ bool stores_together(const std::vector<Statement>& body) {
   return std::all_of(body.begin(), body.end(), [](const Statement& statement) { return statement.kind == StatementKind::Store; });
 }
 
-bool writes(Kernel& kernel, int buffer) {
-  std::vector<Statement*> found;
-  collect_stores(kernel.body, buffer, found);
-  return !found.empty();
+bool contains(const std::vector<int>& list, int item) { return std::find(list.begin(), list.end(), item) != list.end(); }
+
+void add_once(std::vector<int>& list, int item) {
+  if (!contains(list, item)) list.push_back(item);
 }
 
-bool reads(const Kernel& kernel, int buffer) {
-  return std::any_of(kernel.expressions.begin(), kernel.expressions.end(),
-                     [&](const Expr& expr) { return expr.kind == ExprKind::Load && expr.buffer == buffer; });
-}
+class Commits {
+ public:
+  Commits(LoweredProgram& program, bool may_trap) : program_(program), may_trap_(may_trap) {}
 
-bool touches(const ProgramStep& step, std::vector<Kernel>& kernels, int buffer) {
-  switch (step.kind) {
-    case StepKind::Kernel: return reads(kernels[step.kernel], buffer) || writes(kernels[step.kernel], buffer);
-    case StepKind::Matmul: return step.matmul.a == buffer || step.matmul.b == buffer || step.matmul.c == buffer;
-    case StepKind::Nonzero: return step.nonzero.mask == buffer || step.nonzero.positions == buffer;
-    case StepKind::Extern: return true;
+  void run() {
+    if (std::none_of(program_.steps.begin(), program_.steps.end(), [](const ProgramStep& step) { return step.commit; })) return;
+    hoist_small_failures();
+    find_touches();
+    std::vector<bool> gone(program_.steps.size());
+    for (std::size_t c = 0; c < program_.steps.size(); ++c) gone[c] = program_.steps[c].commit && becomes_in_place(int(c));
+    remove(gone);
   }
-  return true;
-}
 
-/// The kernel may store to `target` what it now stores to `source`.
-bool reads_only_what_it_writes(Kernel& kernel, int source, int target) {
-  // Several passes over a row would read what an earlier one has overwritten.
-  if (!kernel.accumulators.empty()) return false;
-  std::vector<Statement*> stores;
-  collect_stores(kernel.body, source, stores);
-  if (stores.size() != 1) return false;
-  const bool together = stores_together(kernel.body);
-  for (const Expr& expr : kernel.expressions)
-    if (expr.kind == ExprKind::Load && expr.buffer == target && !(together && expr.address == stores[0]->address)) return false;
-  return stores[0]->kind == StatementKind::Store;
-}
+ private:
+  Kernel& kernel_of(const ProgramStep& step) { return program_.kernels[std::size_t(step.kernel)]; }
+
+  /// What fails before anything is written needs no copies of what is written. Moved are kernels of one item only: others would
+  /// change how long large arrays live.
+  void hoist_small_failures() {
+    const std::size_t count = program_.steps.size();
+    std::vector<std::vector<int>> before(count);  // steps that have to stay before this one
+    std::vector<bool> movable(count), first(count);
+    std::vector<std::vector<int>> writers(program_.buffers.size()), readers(program_.buffers.size());
+    bool any = false, counted = false;  // what is counted may be a size of anything later
+    for (std::size_t s = 0; s < count; ++s) {
+      const ProgramStep& step = program_.steps[s];
+      counted = counted || step.kind == StepKind::Nonzero;
+      const StepTouches touched = touches(program_, step);
+      for (int buffer : touched.reads) before[s].insert(before[s].end(), writers[buffer].begin(), writers[buffer].end());
+      for (int buffer : touched.writes)
+        for (const auto* list : {&writers[buffer], &readers[buffer]}) before[s].insert(before[s].end(), list->begin(), list->end());
+      for (int buffer : touched.reads) readers[buffer].push_back(int(s));
+      for (int buffer : touched.writes) writers[buffer].push_back(int(s));
+      movable[s] = !counted && step.kind == StepKind::Kernel && !step.commit && kernel_of(step).parallel.empty() && kernel_of(step).variables.empty() &&
+                   std::all_of(before[s].begin(), before[s].end(), [&](int earlier) { return movable[std::size_t(earlier)]; });
+      if (movable[s] && may_fail(program_, step, may_trap_)) first[s] = any = true;
+    }
+    if (!any) return;
+    for (std::size_t s = count; s-- > 0;)
+      if (first[s])
+        for (int earlier : before[s]) first[std::size_t(earlier)] = true;
+    std::vector<ProgramStep> sorted;
+    for (const bool wanted : {true, false})
+      for (std::size_t s = 0; s < count; ++s)
+        if (first[s] == wanted) sorted.push_back(std::move(program_.steps[s]));
+    program_.steps = std::move(sorted);
+  }
+
+  void find_touches() {
+    by_step_.clear();
+    by_buffer_.assign(program_.buffers.size(), {});
+    for (std::size_t s = 0; s < program_.steps.size(); ++s) {
+      by_step_.push_back(touches(program_, program_.steps[s]));
+      for (const auto* list : {&by_step_[s].reads, &by_step_[s].writes})
+        for (int buffer : *list) add_once(by_buffer_[std::size_t(buffer)], int(s));
+      if (may_fail(program_, program_.steps[s], may_trap_)) last_failing_ = int(s);
+    }
+  }
+
+  /// The kernel may store to `target` what it now stores to `source`.
+  bool reads_only_what_it_writes(Kernel& kernel, int source, int target) {
+    // Several passes over a row would read what an earlier one has overwritten.
+    if (!kernel.accumulators.empty()) return false;
+    std::vector<Statement*> stores;
+    collect_stores(kernel.body, stores);
+    std::erase_if(stores, [&](const Statement* store) { return store->buffer != source; });
+    if (stores.size() != 1) return false;
+    const bool together = stores_together(kernel.body);
+    for (const Expr& expr : kernel.expressions)
+      if (expr.kind == ExprKind::Load && expr.buffer == target && !(together && expr.address == stores[0]->address)) return false;
+    return stores[0]->kind == StatementKind::Store;
+  }
+
+  bool becomes_in_place(int c) {
+    const ProgramStep& copy = program_.steps[std::size_t(c)];
+    if (copy.kind != StepKind::Kernel || by_step_[c].reads.size() != 1 || by_step_[c].writes.size() != 1) return false;
+    const int source = by_step_[c].reads[0], target = by_step_[c].writes[0];
+    if (program_.buffers[source].kind != BufferKind::Temporary || program_.buffers[target].kind != BufferKind::Input) return false;
+    if (!(program_.buffers[source].strides == program_.buffers[target].strides)) return false;
+    int producer = -1;
+    for (int s : by_buffer_[source]) {
+      if (s == c) continue;
+      const ProgramStep& step = program_.steps[std::size_t(s)];
+      if (s > c || step.kind != StepKind::Kernel) return false;
+      if (!contains(by_step_[s].writes, source)) continue;
+      if (producer >= 0) return false;
+      producer = s;
+    }
+    if (producer <= last_failing_) return false;
+    for (int s : by_buffer_[target])
+      if (s != c && s > producer && s < c) return false;  // needs the old contents
+    if (!reads_only_what_it_writes(kernel_of(program_.steps[std::size_t(producer)]), source, target)) return false;
+    for (int s : by_buffer_[source]) {
+      if (s == c) continue;
+      Kernel& kernel = kernel_of(program_.steps[std::size_t(s)]);
+      std::vector<Statement*> stores;
+      collect_stores(kernel.body, stores);
+      for (Statement* store : stores)
+        if (store->buffer == source) store->buffer = target;
+      for (Expr& expr : kernel.expressions)
+        if (expr.kind == ExprKind::Load && expr.buffer == source) expr.buffer = target;
+      by_step_[s] = touches(program_, program_.steps[std::size_t(s)]);
+      add_once(by_buffer_[target], s);
+    }
+    program_.steps[std::size_t(producer)].commit = true;
+    return true;
+  }
+
+  void remove(const std::vector<bool>& gone) {
+    std::vector<Kernel> kernels;
+    std::vector<ProgramStep> steps;
+    std::vector<int> number(program_.kernels.size(), -1);
+    for (std::size_t s = 0; s < program_.steps.size(); ++s) {
+      if (gone[s]) continue;
+      ProgramStep& step = steps.emplace_back(std::move(program_.steps[s]));
+      if (step.kind != StepKind::Kernel) continue;
+      int& kept = number[std::size_t(step.kernel)];
+      if (kept < 0) {
+        kept = int(kernels.size());
+        kernels.push_back(std::move(program_.kernels[std::size_t(step.kernel)]));
+      }
+      step.kernel = kept;
+    }
+    program_.kernels = std::move(kernels);
+    program_.steps = std::move(steps);
+  }
+
+  LoweredProgram& program_;
+  const bool may_trap_;
+  std::vector<StepTouches> by_step_;
+  std::vector<std::vector<int>> by_buffer_;  // steps
+  int last_failing_ = -1;
+};
 
 }  // namespace
 
-void write_in_place(LoweredProgram& program, bool may_trap) {
-  if (may_trap || may_fail(program)) return;
-  for (std::size_t c = 0; c < program.steps.size();) {
-    const ProgramStep copy = program.steps[c];
-    auto in_place = [&] {
-      if (!copy.commit || copy.kind != StepKind::Kernel) return false;
-      Kernel& copying = program.kernels[copy.kernel];
-      const int source = copying.expressions[0].buffer;
-      int target = -1;
-      for (int buffer = 0; buffer < int(program.buffers.size()); ++buffer)
-        if (program.buffers[buffer].kind == BufferKind::Input && writes(copying, buffer)) target = buffer;
-      if (target < 0 || program.buffers[source].kind != BufferKind::Temporary) return false;
-      if (!(program.buffers[source].strides == program.buffers[target].strides)) return false;
-      int producer = -1;
-      for (int s = 0; s < int(c); ++s) {
-        const ProgramStep& step = program.steps[s];
-        if (step.commit) {
-          if (touches(step, program.kernels, target) || touches(step, program.kernels, source)) return false;
-          continue;
-        }
-        if (step.kind == StepKind::Kernel && writes(program.kernels[step.kernel], source)) {
-          if (producer >= 0) return false;
-          producer = s;
-        } else if (step.kind != StepKind::Kernel && touches(step, program.kernels, source)) {
-          return false;
-        } else if (producer >= 0 && touches(step, program.kernels, target)) {
-          return false;  // needs the old contents
-        }
-      }
-      for (std::size_t s = c + 1; s < program.steps.size(); ++s)
-        if (touches(program.steps[s], program.kernels, source)) return false;
-      if (producer < 0 || !reads_only_what_it_writes(program.kernels[program.steps[producer].kernel], source, target)) return false;
-      for (Kernel& kernel : program.kernels) {
-        std::vector<Statement*> found;
-        collect_stores(kernel.body, source, found);
-        for (Statement* store : found) store->buffer = target;
-        for (Expr& expr : kernel.expressions)
-          if (expr.kind == ExprKind::Load && expr.buffer == source) expr.buffer = target;
-      }
-      return true;
-    }();
-    if (!in_place) {
-      ++c;
-      continue;
-    }
-    program.kernels.erase(program.kernels.begin() + copy.kernel);
-    program.steps.erase(program.steps.begin() + std::ptrdiff_t(c));
-    for (ProgramStep& step : program.steps)
-      if (step.kind == StepKind::Kernel && step.kernel > copy.kernel) --step.kernel;
-  }
-}
+void write_in_place(LoweredProgram& program, bool may_trap) { Commits(program, may_trap).run(); }
 
 }  // namespace fj

@@ -1,7 +1,8 @@
 /// Writing inputs in place. A value written back to an input is computed beside it and copied at the end, so that a
-/// program that fails has changed nothing. A program that can't fail needs no copy where the kernel reads the input
-/// only at the element it then writes:
+/// program that fails has changed nothing. No copy is needed where nothing that can fail comes later and the kernel reads the
+/// input only at the element it then writes:
 ///     %0 = add %x, %y;  write x <- %0        =>    one kernel, x[i] = x[i] + y[i]
+/// Kernels of one item that can fail (the checks of an optimiser's Python numbers) come first for that.
 #pragma once
 
 #include "codegen/lower.h"

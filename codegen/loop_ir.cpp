@@ -89,6 +89,28 @@ std::string text(const Scalar& scalar) {
       scalar);
 }
 
+bool same_body(const std::vector<Statement>& a, const std::vector<Statement>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const Statement& left, const Statement& right) {
+    return left.kind == right.kind && left.variable == right.variable && left.accumulator == right.accumulator &&
+           left.buffer == right.buffer && left.address == right.address && left.value == right.value &&
+           left.predicate == right.predicate && same_body(left.body, right.body);
+  });
+}
+
+/// What says how far a loop runs, where that is not left to the launch.
+bool same_loops(const Kernel& a, const Kernel& b) {
+  const auto left_to_launch = [](const Kernel& kernel, std::size_t variable) {
+    return kernel.vector_is_parallel() && kernel.vector_var.index == variable;
+  };
+  if (a.variables.size() != b.variables.size() || a.parallel != b.parallel || a.vector_var != b.vector_var) return false;
+  for (std::size_t v = 0; v < a.variables.size(); ++v) {
+    const Variable &left = a.variables[v], &right = b.variables[v];
+    if (left.chunk != right.chunk || !(left.chunk_length == right.chunk_length)) return false;
+    if (!(left.extent == right.extent) && !left_to_launch(a, v)) return false;
+  }
+  return true;
+}
+
 constexpr const char* reduction_names[] = {"sum", "product", "max", "min", "and", "or", "argmax", "argmin"};
 
 void print(const Kernel& kernel, const std::vector<Statement>& body, int depth, std::string& out) {
@@ -176,6 +198,21 @@ ExprId Kernel::add(Expr expression) {
 VarId Kernel::add_variable(std::string name, SymDim extent) {
   variables.push_back({std::move(name), std::move(extent), {}, {}});
   return {std::uint32_t(variables.size() - 1)};
+}
+
+bool same_work(const Kernel& a, const Kernel& b) {
+  const auto same_accumulator = [](const AccumulatorInfo& left, const AccumulatorInfo& right) {
+    return left.reduction == right.reduction && left.dtype == right.dtype && left.scan == right.scan && left.contracts == right.contracts;
+  };
+  return same_loops(a, b) && std::equal(a.expressions.begin(), a.expressions.end(), b.expressions.begin(), b.expressions.end(), same) &&
+         std::equal(a.accumulators.begin(), a.accumulators.end(), b.accumulators.begin(), b.accumulators.end(), same_accumulator) &&
+         a.scratch_bytes == b.scratch_bytes && same_body(a.body, b.body);
+}
+
+std::size_t work_hash(const Kernel& kernel) {
+  std::size_t seed = combine(kernel.variables.size(), kernel.accumulators.size());
+  for (const Expr& expr : kernel.expressions) seed = combine(seed, hash(expr));
+  return seed;
 }
 
 std::string text(const Kernel& kernel) {

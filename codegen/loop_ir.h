@@ -132,6 +132,9 @@ struct Kernel {
   SymDim elements_per_item = SymDim(1);
   SymDim scratch_bytes;  // of the Scratch buffers this kernel uses
 
+  /// The vector loop is the one that threads share, and the only one.
+  bool vector_is_parallel() const { return vector_var.valid() && parallel.size() == 1 && parallel[0] == vector_var; }
+
   ExprId add(Expr expression);
   const Expr& operator[](ExprId id) const { return expressions[id.index]; }
   VarId add_variable(std::string name, SymDim extent);
@@ -139,6 +142,12 @@ struct Kernel {
  private:
   std::unordered_multimap<std::size_t, std::uint32_t> index_;
 };
+
+/// Both do the same work, whatever they are called: code of one is code of the other. The extent of a vector loop that is the only
+/// parallel one is left out: a launch tells how far it runs.
+bool same_work(const Kernel& a, const Kernel& b);
+/// Equal for kernels that do the same work.
+std::size_t work_hash(const Kernel& kernel);
 
 std::string text(const Kernel& kernel);
 

@@ -1,6 +1,8 @@
 // From the lowered program to the parts a CompiledProgram is made of.
 #include "codegen/program_parts.h"
 
+#include <algorithm>
+
 #include "runtime/blas.h"
 
 namespace fj {
@@ -16,15 +18,16 @@ void collect_stores(const std::vector<loop::Statement>& body, ProgramKernel& ker
 
 std::string describe_steps(const LoweredProgram& program) {
   std::string out;
+  const auto describe = [&](int number, std::size_t times) {
+    const loop::Kernel& kernel = program.kernels[std::size_t(number)];
+    out += kernel.name + (times > 1 ? " and " + std::to_string(times - 1) + " more of its work:" : ":");
+    for (const loop::Expr& expr : kernel.expressions)
+      if (expr.kind == loop::ExprKind::Pointwise) out += " " + std::string(name(expr.op));
+  };
   for (const ProgramStep& step : program.steps) {
     switch (step.kind) {
-      case StepKind::Kernel: {
-        const loop::Kernel& kernel = program.kernels[step.kernel];
-        out += kernel.name + ":";
-        for (const loop::Expr& expr : kernel.expressions)
-          if (expr.kind == loop::ExprKind::Pointwise) out += " " + std::string(name(expr.op));
-        break;
-      }
+      case StepKind::Kernel: describe(step.kernel, 1); break;
+      case StepKind::Batch: describe(step.batch[0], step.batch.size()); break;
       case StepKind::Matmul: out += "matmul " + blas_name(); break;
       case StepKind::Nonzero: out += "nonzero"; break;
       case StepKind::Extern: out += "call " + step.extern_call.callee; break;
@@ -48,6 +51,12 @@ ProgramKernel describe_kernel(const loop::Kernel& kernel) {
     if (expr.kind == loop::ExprKind::Load) result.reads.push_back(expr.buffer);
   collect_stores(kernel.body, result);
   return result;
+}
+
+std::optional<double> launch_nanoseconds(const ProgramKernel& kernel) {
+  const auto items = kernel.items.constant(), elements = kernel.elements_per_item.constant();
+  if (!items || !elements) return std::nullopt;
+  return double(*items) * double(std::max<std::int64_t>(*elements, 1)) * kernel.nanoseconds_per_element;
 }
 
 ProgramParts describe_program(const Graph& graph, const LoweredProgram& program) {

@@ -105,6 +105,7 @@ class Scheduler {
       for (ValueId result : graph_.nodes[n].results) schedule_.node_of[result.index] = int(n);
     for (const Input& input : graph_.inputs) schedule_.in_memory[input.value.index] = true;
     estimate_costs();
+    find_failing_scalars();
     readers_.assign(count, 0);
     for (const Node& n : graph_.nodes)
       for (ValueId operand : n.operands) ++readers_[operand.index];
@@ -206,6 +207,23 @@ class Scheduler {
       if (is_reduction(n.op) || n.op == Op::matmul || n.op == Op::nonzero || n.op == Op::extern_call) cost = 1;
       for (ValueId result : n.results) cost_[result.index] = cost;
     }
+  }
+
+  /// A program that writes inputs is to fail before it writes (commit.h): scalars that may fail are computed apart from the loops
+  /// that read them.
+  void find_failing_scalars() {
+    failing_scalar_.assign(graph_.value_count(), false);
+    origin_.assign(graph_.value_count(), UINT32_MAX);
+    for (const Input& input : graph_.inputs) origin_[input.value.index] = input.value.index;
+    for (const Node& n : graph_.nodes)
+      for (ValueId result : n.results) {
+        bool fails = row(n.op).effect == Effect::Fallible;
+        for (ValueId operand : n.operands) {
+          fails |= failing_scalar_[operand.index];
+          origin_[result.index] = std::min(origin_[result.index], origin_[operand.index]);
+        }
+        failing_scalar_[result.index] = fails && shape(result).empty() && !graph_.writes.empty();
+      }
   }
 
   void use(ValueId value, int g, Index index, bool opaque = false) {
@@ -664,6 +682,9 @@ class Scheduler {
       crowded |= schedule_.groups[use.group].inlined > kMaximalInlined;
     }
     if (crowded) return true;
+    if (failing_scalar_[value.index])
+      for (const Use& use : uses)
+        if (!schedule_.groups[use.group].order.empty()) return true;
     // An element of a product's operand is used in as many steps as the other operand has rows.
     if (cost > kConversion && std::any_of(uses.begin(), uses.end(), [&](const Use& use) { return has_product(use.group); })) return true;
     if (cost <= kCheapCost) return false;
@@ -711,8 +732,11 @@ class Scheduler {
       if (candidate.kind != GroupKind::Loops || candidate.order.size() != shape(value).size() || used_in(g, value)) continue;
       if (candidate.inlined > kMaximalInlined || candidate.stores.size() >= kMaximalStores) continue;
       if (!same_space(candidate, shape(value), nullptr)) continue;
-      bool shares = false;
-      for (ValueId operand : operands) shares |= reads_at_identity(g, operand);
+      // Scalars of one input belong together: all that is computed from a step count.
+      bool shares = shape(value).empty() && origin_[value.index] != UINT32_MAX && !candidate.stores.empty() &&
+                    origin_[candidate.stores[0].index] == origin_[value.index];
+      // Numbers that are repeated everywhere are nothing to share.
+      for (ValueId operand : operands) shares |= origin_[operand.index] != UINT32_MAX && reads_at_identity(g, operand);
       if (shares && may_compute(g, value)) return g;
     }
     return new_group(GroupKind::Loops, shape(value), std::vector<bool>(shape(value).size()));
@@ -826,6 +850,8 @@ class Scheduler {
   std::vector<int> cost_;
   std::vector<int> readers_;  // nodes that read a value
   std::map<SymbolId, ValueId> counts_;  // by symbol: the result of the node that counts it
+  std::vector<bool> failing_scalar_;    // by ValueId
+  std::vector<std::uint32_t> origin_;   // by ValueId: the first input it is computed from
   int last_extern_ = -1;
 };
 

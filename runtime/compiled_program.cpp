@@ -146,6 +146,10 @@ class CompiledProgram : public Program {
       static_arena_ = place({}, static_places_.data());
       for (const ProgramKernel& kernel : parts_.kernels) static_launches_.push_back(plan_launch(kernel, {}));
     }
+    for (const ProgramStep& step : parts_.steps) {
+      launches_ += step.kind == StepKind::Kernel || step.kind == StepKind::Batch;
+      batches_.push_back(step.kind == StepKind::Batch ? plan_batch(step.batch) : BatchPlan());
+    }
     for (const ProgramBuffer& buffer : parts_.buffers) {
       shapes_.push_back({});
       for (const SymDim& dim : buffer.shape) shapes_.back().push_back(dim.constant().value_or(0));
@@ -155,7 +159,7 @@ class CompiledProgram : public Program {
     }
   }
 
-  int kernel_count() const override { return int(parts_.kernels.size()); }
+  int kernel_count() const override { return launches_; }
   std::string text() const override { return parts_.text; }
 
   std::uint32_t run(Call& call) const override {
@@ -263,12 +267,18 @@ class CompiledProgram : public Program {
       lives_[buffer].first = std::min(lives_[buffer].first, step);
       lives_[buffer].last = std::max(lives_[buffer].last, step);
     };
+    auto touch_kernel = [&](int kernel, int step) {
+      for (int buffer : parts_.kernels[kernel].reads) touch(buffer, step);
+      for (int buffer : parts_.kernels[kernel].writes) touch(buffer, step);
+    };
     for (int s = 0; s < int(parts_.steps.size()); ++s) {
       const ProgramStep& step = parts_.steps[s];
       switch (step.kind) {
         case StepKind::Kernel:
-          for (int buffer : parts_.kernels[step.kernel].reads) touch(buffer, s);
-          for (int buffer : parts_.kernels[step.kernel].writes) touch(buffer, s);
+          touch_kernel(step.kernel, s);
+          break;
+        case StepKind::Batch:
+          for (int kernel : step.batch) touch_kernel(kernel, s);
           break;
         case StepKind::Matmul:
           for (int buffer : {step.matmul.a, step.matmul.b, step.matmul.c}) touch(buffer, s);
@@ -442,6 +452,50 @@ class CompiledProgram : public Program {
     std::size_t scratch_bytes;
   };
 
+  /// A launch over several kernels of one code: parts of them, one after the other; each chunk is some parts.
+  struct BatchPlan {
+    struct Part {
+      int kernel;
+      std::int64_t begin, end;
+    };
+    std::vector<Part> parts;
+    std::vector<int> chunks;  // where each begins in `parts`, and the end
+  };
+
+  /// Precondition: the kernels' sizes don't depend on symbols.
+  BatchPlan plan_batch(const std::vector<int>& kernels) const {
+    BatchPlan plan;
+    double total = 0;
+    const auto nanoseconds = [&](const ProgramKernel& kernel) {
+      return kernel.nanoseconds_per_element * double(std::max<std::int64_t>(kernel.elements_per_item.evaluate({}), 1));
+    };
+    for (int k : kernels) total += nanoseconds(parts_.kernels[k]) * double(parts_.kernels[k].items.evaluate({}));
+    const bool parallel = total >= kParallelNanoseconds;
+    const double chunk = std::max(kChunkNanoseconds, total / (8.0 * thread_count()));
+    double filled = chunk;  // of the chunk being made
+    for (int k : kernels) {
+      const ProgramKernel& kernel = parts_.kernels[k];
+      const double item = nanoseconds(kernel);
+      const std::int64_t items = kernel.items.evaluate({});
+      for (std::int64_t begin = 0; begin < items;) {
+        if (plan.chunks.empty() || (parallel && filled >= chunk)) {
+          plan.chunks.push_back(int(plan.parts.size()));
+          filled = 0;
+        }
+        std::int64_t count = items - begin;
+        if (parallel) {
+          count = std::max<std::int64_t>(1, std::int64_t((chunk - filled) / item));
+          count = std::min((count + kernel.items_per_step - 1) / kernel.items_per_step * kernel.items_per_step, items - begin);
+        }
+        plan.parts.push_back({k, begin, begin + count});
+        filled += item * double(count);
+        begin += count;
+      }
+    }
+    plan.chunks.push_back(int(plan.parts.size()));
+    return plan;
+  }
+
   LaunchPlan plan_launch(const ProgramKernel& kernel, std::span<const std::int64_t> symbols) const {
     LaunchPlan plan{};
     plan.items = kernel.items.evaluate(symbols);
@@ -482,6 +536,9 @@ class CompiledProgram : public Program {
           status |= launch(kernel, is_static_ ? static_launches_[step.kernel] : plan_launch(kernel, symbols), symbols, pointers);
           break;
         }
+        case StepKind::Batch:
+          status |= launch(batches_[std::size_t(&step - parts_.steps.data())], symbols, pointers);
+          break;
         case StepKind::Matmul: {
           const Conditions collected(parts_.float_conditions);
           multiply(step.matmul, symbols, pointers);
@@ -522,6 +579,43 @@ class CompiledProgram : public Program {
     Launch shared{function, pointers, symbols.data(), plan.items, plan.items_per_chunk, plan.scratch_bytes,
                   parts_.float_conditions};
     parallel_for(plan.chunks, Launch::run_chunk, &shared, parts_.threads);
+    return shared.status.load(std::memory_order_relaxed);
+  }
+
+  /// What the chunks of a batch have in common.
+  struct BatchLaunch {
+    const CompiledProgram& program;
+    const BatchPlan& plan;
+    std::span<const std::int64_t> symbols;
+    char** pointers;
+    std::atomic<std::uint32_t> status{0};
+
+    static void run_chunk(void* context, std::int64_t chunk) {
+      auto& launch = *static_cast<BatchLaunch*>(context);
+      const CompiledProgram& program = launch.program;
+      const Conditions collected(program.parts_.float_conditions);
+      std::uint32_t status = 0;
+      for (int p = launch.plan.chunks[std::size_t(chunk)]; p < launch.plan.chunks[std::size_t(chunk) + 1]; ++p) {
+        const BatchPlan::Part& part = launch.plan.parts[std::size_t(p)];
+        const ProgramKernel& kernel = program.parts_.kernels[part.kernel];
+        Scratch<char*, 16> gathered(kernel.buffers.size());
+        for (std::size_t b = 0; b < kernel.buffers.size(); ++b) gathered[b] = launch.pointers[kernel.buffers[b]];
+        status |= Launch::run(kernel.code->function(), kernel.buffers.empty() ? launch.pointers : gathered.data(), launch.symbols.data(),
+                              part.begin, part.end, std::size_t(kernel.scratch_bytes.evaluate({})));
+      }
+      status |= collected.raised();
+      if (status) launch.status.fetch_or(status, std::memory_order_relaxed);
+    }
+  };
+
+  std::uint32_t launch(const BatchPlan& plan, std::span<const std::int64_t> symbols, char** pointers) const {
+    BatchLaunch shared{*this, plan, symbols, pointers};
+    const auto chunks = std::int64_t(plan.chunks.size()) - 1;
+    if (chunks <= 0) return 0;
+    if (chunks == 1)
+      BatchLaunch::run_chunk(&shared, 0);
+    else
+      parallel_for(chunks, BatchLaunch::run_chunk, &shared, parts_.threads);
     return shared.status.load(std::memory_order_relaxed);
   }
 
@@ -591,6 +685,8 @@ class CompiledProgram : public Program {
   std::vector<Place> static_places_;
   std::size_t static_arena_ = 0;
   std::vector<LaunchPlan> static_launches_;
+  std::vector<BatchPlan> batches_;  // by step
+  int launches_ = 0;
 };
 
 }  // namespace

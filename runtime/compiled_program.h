@@ -74,11 +74,12 @@ struct ProgramNonzero {
   std::vector<std::int64_t> excluded;  // values for which the program is wrong
 };
 
-enum class StepKind : std::uint8_t { Kernel, Matmul, Nonzero, Extern };
+enum class StepKind : std::uint8_t { Kernel, Batch, Matmul, Nonzero, Extern };
 
 struct ProgramStep {
   StepKind kind = StepKind::Kernel;
   int kernel = -1;
+  std::vector<int> batch;  // kernels of one code that don't depend on each other: one launch over all of them
   ProgramMatmul matmul;
   ProgramNonzero nonzero;
   ProgramExtern extern_call;

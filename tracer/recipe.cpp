@@ -92,8 +92,20 @@ bool RecipeRun::objects(std::span<const ArrayRef> outputs) {
 }
 
 bool RecipeRun::effects() {
-  for (const RecipeStep& step : segment_.recipe.steps)
-    if (is_effect(step.op) && !apply(step)) return false;
+  const std::vector<RecipeStep>& steps = segment_.recipe.steps;
+  std::vector<PyObject*> written;
+  for (std::size_t s = 0; s < steps.size(); ++s) {
+    if (!is_effect(steps[s].op)) continue;
+    if (steps[s].op != RecipeOp::BumpVersion) {
+      if (!apply(steps[s])) return false;
+      continue;
+    }
+    written.clear();
+    for (; s < steps.size() && steps[s].op == RecipeOp::BumpVersion; ++s)
+      written.insert(written.end(), std::size_t(steps[s].index), argument(steps[s], 0));
+    --s;
+    if (!bump_versions(written)) return false;
+  }
   return true;
 }
 
@@ -301,7 +313,6 @@ bool RecipeRun::apply(const RecipeStep& step) {
       dropped_.push_back(Ref<>::steal(PyCell_Get(owner)));
       return PyCell_Set(owner, value) == 0;
     }
-    case RecipeOp::BumpVersion: return bump_version(owner, int(step.index));
     default: break;
   }
   fail_check(__FILE__, __LINE__, "is_effect", "a recipe step without a target is no effect");

@@ -176,8 +176,10 @@ SegmentStatus Segment::run(const FrameValues& values, const GuardBindings& bindi
       return SegmentStatus::OtherPath;
     }
     // Before autograd sees the outputs: what it saves of them is as it will stay.
+    std::vector<PyObject*> moved;
     for (auto [output, versions] : output_versions)
-      if (!bump_version(static_cast<PyObject*>(output_buffer.span()[std::size_t(output)].object), versions))
+      moved.insert(moved.end(), std::size_t(versions), static_cast<PyObject*>(output_buffer.span()[std::size_t(output)].object));
+    if (!moved.empty() && !bump_versions(moved))
         return wrote ? SegmentStatus::Raised : eager(update, "an object could not be made");
     // What fails there is the user's: a hook on saved tensors, which must not be called again.
     if (derivative && !derivative->link(input_buffer.span(), output_buffer.span(), symbols.span())) return SegmentStatus::Raised;

@@ -1,10 +1,12 @@
-// The LLVM back end from end to end: schedule, lower, take each kernel out of the program, have them compiled (or found), and
-// hand the code to a CompiledProgram.
+// The LLVM back end from end to end: schedule, lower, take each kernel out of the program, have each work compiled once (or found),
+// and hand the code to a CompiledProgram.
 #include <algorithm>
 #include <optional>
 
+#include "codegen/batch.h"
 #include "codegen/commit.h"
 #include "codegen/compile.h"
+#include "codegen/compiler_counts.h"
 #include "codegen/llvm/emit.h"
 #include "codegen/isolate.h"
 #include "codegen/llvm/kernel_compiler.h"
@@ -19,21 +21,16 @@
 
 namespace fj {
 
-namespace {
-
-/// Nanoseconds of a launch as the cost model has it; 0 if sizes are not known yet.
-double launch_nanoseconds(const ProgramKernel& kernel) {
-  const auto items = kernel.items.constant(), elements = kernel.elements_per_item.constant();
-  return items && elements ? double(*items) * double(*elements) * kernel.nanoseconds_per_element : 0;
-}
-
-}  // namespace
-
 std::unique_ptr<Program> compile_llvm(const Graph& graph, const CompileOptions& options) {
   std::optional<PhaseTimer> timer(Phase::schedule);
   const Schedule groups = schedule(graph, options.float_conditions);
   LoweredProgram lowered = lower(graph, groups);
   write_in_place(lowered, options.float_conditions);
+
+  std::vector<IsolatedKernel> alone;
+  for (const loop::Kernel& kernel : lowered.kernels) alone.push_back(isolate(kernel, lowered, kKernelSymbol));
+  const std::vector<int> work = share_work(alone);
+  batch_launches(lowered, work, options.float_conditions);
 
   ProgramParts parts = describe_program(graph, lowered);
   if (!lowered.kernels.empty()) {
@@ -41,13 +38,21 @@ std::unique_ptr<Program> compile_llvm(const Graph& graph, const CompileOptions& 
       const NoFork whole;
       return target_for(options.cpu);
     }();
-    std::vector<KernelSource> sources;
-    for (const loop::Kernel& kernel : lowered.kernels) {
-      ProgramKernel described = describe_kernel(kernel);
-      described.items_per_step = items_per_step(kernel, target.machine);
-      IsolatedKernel alone = isolate(kernel, lowered, kKernelSymbol);
-      described.buffers = std::move(alone.buffers);
-      sources.push_back({std::move(alone.kernel), std::move(alone.program), launch_nanoseconds(described)});
+    std::vector<KernelSource> sources;  // each work once
+    std::vector<std::size_t> source_of(alone.size());
+    for (std::size_t k = 0; k < alone.size(); ++k) {
+      ProgramKernel described = describe_kernel(lowered.kernels[k]);
+      described.buffers = std::move(alone[k].buffers);
+      const double nanoseconds = launch_nanoseconds(described).value_or(0);
+      const auto first = std::size_t(work[k]);
+      if (first == k) {
+        source_of[k] = sources.size();
+        sources.push_back({std::move(alone[k].kernel), std::move(alone[k].program), nanoseconds});
+      } else {
+        source_of[k] = source_of[first];
+        sources[source_of[k]].first_nanoseconds = std::max(sources[source_of[k]].first_nanoseconds, nanoseconds);
+      }
+      described.items_per_step = items_per_step(sources[source_of[k]].kernel, target.machine);
       parts.kernels.push_back(std::move(described));
     }
     timer.reset();
@@ -56,11 +61,11 @@ std::unique_ptr<Program> compile_llvm(const Graph& graph, const CompileOptions& 
       for (const loop::Kernel& kernel : lowered.kernels) parts.text += text(kernel);
       for (const KernelSource& source : sources) parts.text += kernel_listing(source, target, options);
     }
-    auto codes = compile_kernels(std::move(sources), target, options);
-    for (std::size_t k = 0; k < codes.size(); ++k) {
-      if (options.code_bytes) *options.code_bytes += codes[k]->bytes();
-      parts.kernels[k].code = std::move(codes[k]);
-    }
+    const auto codes = compile_kernels(std::move(sources), target, options);
+    for (std::size_t k = 0; k < parts.kernels.size(); ++k) parts.kernels[k].code = codes[source_of[k]];
+    compiler_counts().shared += parts.kernels.size() - codes.size();
+    if (options.code_bytes)
+      for (const auto& code : codes) *options.code_bytes += code->bytes();
   }
   parts.float_conditions = options.float_conditions;
   parts.threads = options.threads;

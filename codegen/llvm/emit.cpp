@@ -325,7 +325,7 @@ Value* Emitter::active_lanes(Value* index, Value* end, int lanes) {
 void Emitter::emit_items() {
   Value* begin = function_->getArg(2);
   Value* end = function_->getArg(3);
-  if (vector_is_parallel(kernel_)) {
+  if (kernel_.vector_is_parallel()) {
     emit_vector_loop(kernel_.vector_var, begin, end, kernel_.body);
   } else if (kernel_.parallel.empty()) {
     // A single item; [begin, end) is [0, 1) or empty.
@@ -359,7 +359,7 @@ void emit_kernel(const Kernel& kernel, const LoweredProgram& program, const Mach
 }
 
 int items_per_step(const Kernel& kernel, const Machine& machine) {
-  if (!vector_is_parallel(kernel)) return 1;
+  if (!kernel.vector_is_parallel()) return 1;
   const Shape shape = choose_shape(kernel, machine);
   return shape.lanes * shape.unroll;
 }

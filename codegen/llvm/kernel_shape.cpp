@@ -77,10 +77,6 @@ bool contains_vector_loop(const Kernel& kernel, const std::vector<Statement>& bo
   return false;
 }
 
-bool vector_is_parallel(const Kernel& kernel) {
-  return kernel.vector_var.valid() && kernel.parallel.size() == 1 && kernel.parallel[0] == kernel.vector_var;
-}
-
 Shape choose_shape(const Kernel& kernel, const Machine& machine) {
   Shape shape;
   if (!kernel.vector_var.valid() || has_complex(kernel)) return shape;
@@ -99,7 +95,7 @@ Shape choose_shape(const Kernel& kernel, const Machine& machine) {
   }
   if (floats) widest = std::max<std::size_t>(widest, 4);
   shape.lanes = std::max(2, machine.vector_bytes / int(widest));
-  const std::vector<Statement>* body = vector_is_parallel(kernel) ? &kernel.body : vector_body(kernel, kernel.body);
+  const std::vector<Statement>* body = kernel.vector_is_parallel() ? &kernel.body : vector_body(kernel, kernel.body);
   const bool loops_inside = body && contains_loop(*body);
   shape.rest_lanes = shape.lanes;
   const auto extent = kernel.variables[kernel.vector_var.index].extent.constant();

@@ -14,9 +14,6 @@ struct Shape {
 
 Shape choose_shape(const loop::Kernel& kernel, const Machine& machine);
 
-/// The vector loop is the one that threads share, and the only one.
-bool vector_is_parallel(const loop::Kernel& kernel);
-
 /// The vector loop is in `body` or in a loop in it.
 bool contains_vector_loop(const loop::Kernel& kernel, const std::vector<loop::Statement>& body);
 

@@ -3,6 +3,7 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 
 #include "runtime/base/status.h"
@@ -89,7 +90,7 @@ py::dict timings(py::object array) {
     result["read_torch"] = time([&] { sink = sink + read_torch(array.ptr(), view); });
     result["torch_grad_enabled"] = time([&] { sink = sink + torch_grad_enabled(); });
     result["torch_modes"] = time([&] { sink = sink + torch_modes(); });
-    result["bump_version"] = time([&] { bump_version(array.ptr(), 1); });
+    result["bump_version"] = time([&] { bump_versions(std::array{array.ptr()}); });
   }
   result["array_library"] = time([&] { sink = sink + std::uint64_t(array_library(array.ptr()).has_value()); });
   const ArrayInfo info = describe(array.ptr());
@@ -119,7 +120,11 @@ PYBIND11_MODULE(framejit_array_tests, module) {
     return owned(numpy_scalar(info.dtype, info.data));
   });
   module.def("data_pointer", [](py::object array) { return reinterpret_cast<std::uintptr_t>(data_pointer(array.ptr())); });
-  module.def("bump_version", [](py::object tensor, int by) { return bump_version(tensor.ptr(), by); });
+  module.def("bump_versions", [](const std::vector<py::object>& tensors) {
+    std::vector<PyObject*> all;
+    for (const py::object& tensor : tensors) all.push_back(tensor.ptr());
+    return bump_versions(all);
+  });
   module.def("cross_view", [](py::object array, const std::string& to) { return owned(cross_view(array.ptr(), library_named(to))); });
   module.def("dtype_from_object", [](py::object dtype) { return optional_name(dtype_from_object(dtype.ptr())); });
   module.def("dtype_object", [](const std::string& library, const std::string& dtype) {

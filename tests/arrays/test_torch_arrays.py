@@ -192,11 +192,11 @@ def test_a_view_of_another_dtype_is_refused():
 def test_versions_move_as_in_place_operations_move_them():
     tensor = torch.zeros(3)
     view = tensor[1:]
-    assert arrays.bump_version(tensor, 1) and tensor._version == view._version == 1
-    assert arrays.bump_version(view, 2) and tensor._version == 3
+    assert arrays.bump_versions([tensor]) and tensor._version == view._version == 1
+    assert arrays.bump_versions([view, view]) and tensor._version == 3
     weight = torch.ones(3, requires_grad=True)
     result = (weight * tensor).sum()
-    arrays.bump_version(tensor, 1)
+    arrays.bump_versions([tensor])
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         result.backward()
 
@@ -336,7 +336,7 @@ def test_nothing_is_leaked():
         before = sys.getallocatedblocks()
         for _ in range(200):
             arrays.describe(tensor), arrays.read(parameter), arrays.allocate("torch", "f32", (2, 3), (1, 2)), arrays.view_of(tensor, "f32", (3,), (1,), 0)
-            arrays.cross_view(tensor, "numpy"), arrays.bump_version(tensor, 1), arrays.torch_modes(), arrays.torch_grad_enabled()
+            arrays.cross_view(tensor, "numpy"), arrays.bump_versions([tensor]), arrays.torch_modes(), arrays.torch_grad_enabled()
             arrays.describe(torch.zeros(1, device="meta")), arrays.dtype_from_object(torch.float32), arrays.dtype_object("torch", "f32")
         growth = sys.getallocatedblocks() - before
     assert growth < 50

@@ -145,6 +145,43 @@ graph @f(%x: f32[20, 30], %i: i64[5]) {
 })", {x, indices});
 }
 
+DenseArray of_values(DType dtype, std::vector<std::int64_t> shape, const std::vector<double>& repeated) {
+  DenseArray result(dtype, std::move(shape));
+  for (std::int64_t i = 0; i < result.element_count(); ++i) {
+    const double value = repeated[std::size_t(i) % repeated.size()];
+    if (dtype == DType::F64)
+      reinterpret_cast<double*>(result.data.data())[i] = value;
+    else
+      reinterpret_cast<float*>(result.data.data())[i] = float(value);
+  }
+  return result;
+}
+
+TEST(Fusion, running_sums_of_floats_overflow_and_cancel_step_by_step) {
+  for (const auto& [name, dtype, huge] : {std::tuple{"f32", DType::F32, 3e38}, {"f64", DType::F64, 1e308}})
+    for (const std::vector<double>& values : {std::vector<double>{-huge, huge, huge, -huge}, {huge, huge, -huge, 0}, {1, 1e16, -1e16, 1}, {0.1}, {-0.0}})
+      for (const char* op : {"cumsum", "cumprod"}) {
+        const std::string type = name;
+        same_as_reference("graph @f(%x: " + type + "[3, 33]) {\n  %0 = " + op + " %x {axis = 0} : " + type + "[3, 33]\n  %1 = " + op + " %x {axis = 1} : " +
+                              type + "[3, 33]\n  return %0, %1\n}", {of_values(dtype, {3, 33}, values)});
+      }
+}
+
+TEST(Fusion, a_running_sum_of_what_was_widened_is_rounded_as_it_is_stored) {
+  for (const char* op : {"cumsum", "cumprod"})
+    for (int axis : {0, 1})
+      same_as_reference(std::string("graph @f(%x: f32[3, 133]) {\n  %0 = cast %x {to = f64} : f64[3, 133]\n  %1 = ") + op + " %0 {axis = " +
+                            std::to_string(axis) + "} : f64[3, 133]\n  %2 = cast %1 {to = f32} : f32[3, 133]\n  return %2\n}",
+                        {of_values(DType::F32, {3, 133}, {3e38, 3e38, 1e34, -3e38, -2e38})}, {.ulps = 1, .kernels = 1});
+}
+
+TEST(Fusion, integers_scan_along_lanes) {
+  for (const auto& [name, dtype] : {std::pair{"i32", DType::I32}, {"i64", DType::I64}, {"u8", DType::U8}}) {
+    const std::string type = name;
+    same_as_reference("graph @f(%x: " + type + "[3, 70]) {\n  %0 = cumsum %x {axis = 1} : " + type + "[3, 70]\n  return %0\n}", {sample(dtype, {3, 70}, 1)});
+  }
+}
+
 TEST(Fusion, an_input_is_written_in_place_if_nothing_can_fail) {
   const std::vector<DenseArray> inputs = {sample(DType::F32, {300}, 1), sample(DType::F32, {300}, 2, 1, 4)};
   same_as_reference(R"(
@@ -265,6 +302,38 @@ graph @f(%x: f32[100], %y: f32[100], %z: f32[37]) where s0 >= -1000, s1 >= -1000
   %10 = mul %9, %9 : f32[174]
   return %10
 })", {sample(DType::F32, {100}, 1), sample(DType::F32, {100}, 2), sample(DType::F32, {37}, 3)}, {.symbols = {low, high}});
+}
+
+TEST(Fusion, a_loop_is_cut_into_pieces) {
+  CompileOptions options;
+  options.dump_ir = true;
+  const auto text = [&](const char* comparison) {
+    return compile_llvm(parse(std::string("graph @f(%x: f32[s0], %y: f32[s1]) where s0 >= 0, s1 >= 0 {\n  ") + comparison), options)->text();
+  };
+  const std::string joined = text("%0 = concat %x, %y {axis = 0} : f32[s0 + s1]\n  %1 = mul %0, %0 : f32[s0 + s1]\n  return %1\n}");
+  const std::string whole = text("%0 = mul %x, %x : f32[s0]\n  return %0\n}");
+  const auto multiplications = [](const std::string& listing) {
+    std::size_t found = 0;
+    for (std::size_t at = listing.find("fmul"); at != std::string::npos; at = listing.find("fmul", at + 1)) ++found;
+    return found;
+  };
+  EXPECT_GE(multiplications(joined), 2 * multiplications(whole)) << joined;
+}
+
+TEST(Fusion, pieces_reduce_and_look_up_what_the_whole_loop_would) {
+  DenseArray indices(DType::I64, {90});
+  for (int i = 0; i < 90; ++i) reinterpret_cast<std::int64_t*>(indices.data.data())[i] = i % 41 - 3;
+  for (std::int64_t last : {40, 38}) {  // an index out of range, in the middle piece
+    reinterpret_cast<std::int64_t*>(indices.data.data())[50] = last;
+    same_as_reference(R"(
+graph @f(%x: i32[2, 40], %i: i64[90], %z: i32[2, 17]) {
+  %0 = gather %x, %i {axis = 1} : i32[2, 90]
+  %1 = concat %z, %0, %z {axis = 1} : i32[2, 124]
+  %2 = reduce_sum %1 {axes = [1]} : i32[2]
+  %3 = reduce_max %1 {axes = [1]} : i32[2]
+  return %1, %2, %3
+})", {sample(DType::I32, {2, 40}, 1), indices, sample(DType::I32, {2, 17}, 3)});
+  }
 }
 
 }  // namespace fj::test

@@ -17,12 +17,38 @@ std::string product(const std::string& dtype, std::int64_t m, std::int64_t n, st
          dims({m, n}) + "]\n  return %0\n}";
 }
 
+/// The loops and the machine code of a program, for the widest vectors.
+std::string listing(const std::string& graph) {
+  CompileOptions options;
+  options.cpu = "x86-64-v4";
+  options.dump_ir = true;
+  return compile_llvm(parse(graph), options)->text();
+}
+
+std::size_t count(const std::string& text, const std::string& part) {
+  std::size_t found = 0;
+  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + part.size())) ++found;
+  return found;
+}
+
 }  // namespace
 
+TEST(Jam, rows_of_a_product_share_what_they_load) {
+  // 6 rows at a time, and the 7th in a kernel of its own.
+  const std::string several = listing(product("f32", 13, 40, 33));
+  EXPECT_GE(count(several, " = sum()"), 6u) << several;
+  EXPECT_EQ(count(several, "kernel kernel0_rest("), 1u) << several;
+  EXPECT_EQ(count(listing(product("f32", 1, 40, 33)), " = sum()"), 1u);
+  // Of an unknown number of rows the rest is taken one by one.
+  const std::string unknown = listing("graph @f(%a: f32[s0, 20], %b: f32[20, 24]) where s0 >= 0 {\n  %0 = matmul %a, %b : f32[s0, 24]\n  return %0\n}");
+  EXPECT_GE(count(unknown, " = sum()"), 4u) << unknown;
+  EXPECT_EQ(count(unknown, "kernel kernel0_rest("), 1u) << unknown;
+}
+
 TEST(Jam, a_product_of_any_size_is_the_evaluators) {
-  for (std::int64_t m : {1, 2, 5, 6, 13, 37})
-    for (std::int64_t n : {1, 3, 16, 37, 70})
-      for (std::int64_t k : {0, 1, 7, 33})
+  for (std::int64_t m : {1, 6, 13})
+    for (std::int64_t n : {1, 16, 37})
+      for (std::int64_t k : {0, 1, 33})
         same_as_reference(product("f32", m, n, k), {sample(DType::F32, {m, k}, 1), sample(DType::F32, {k, n}, 2)}, {.ulps = 16, .scale = 256});
 }
 
@@ -85,13 +111,16 @@ graph @f(%p: f32[50, 3]) {
 }
 
 TEST(Jam, a_transposed_operand_is_turned_in_registers) {
-  for (std::int64_t n : {37, 64})
-    for (std::int64_t m : {5, 50})
-      for (const auto& [name, dtype] : {std::pair{"f32", DType::F32}, {"f64", DType::F64}, {"bf16", DType::BF16}, {"i8", DType::I8}})
-        same_as_reference("graph @f(%x: " + std::string(name) + "[" + dims({m, n}) + "], %y: " + name + "[" + dims({n, m}) +
-                              "]) {\n  %0 = transpose %x {permutation = [1, 0]} : " + name + "[" + dims({n, m}) + "]\n  %1 = sub %0, %y : " + name +
-                              "[" + dims({n, m}) + "]\n  return %1\n}",
-                          {sample(dtype, {m, n}, 1), sample(dtype, {n, m}, 2)});
+  for (const auto& [m, n] : {std::pair<std::int64_t, std::int64_t>{5, 37}, {50, 37}, {50, 64}})
+    for (const auto& [name, dtype] : {std::pair{"f32", DType::F32}, {"f64", DType::F64}, {"bf16", DType::BF16}, {"i8", DType::I8}}) {
+      const std::string graph = "graph @f(%x: " + std::string(name) + "[" + dims({m, n}) + "], %y: " + name + "[" + dims({n, m}) +
+                                "]) {\n  %0 = transpose %x {permutation = [1, 0]} : " + name + "[" + dims({n, m}) + "]\n  %1 = sub %0, %y : " + name +
+                                "[" + dims({n, m}) + "]\n  return %1\n}";
+      same_as_reference(graph, {sample(dtype, {m, n}, 1), sample(dtype, {n, m}, 2)});
+      if (m == 50 && dtype == DType::F32) {
+        EXPECT_GE(count(listing(graph), "shufflevector"), 16u * 4u) << listing(graph);
+      }
+    }
 }
 
 }  // namespace fj::test

@@ -68,8 +68,9 @@ Ref<> view_of(PyObject* base, DType dtype, std::span<const std::int64_t> shape, 
 /// numpy scalar object (np.float64) from the memory of a rank-0 result.
 Ref<> numpy_scalar(DType dtype, const void* data);
 void* data_pointer(PyObject* array);
-/// torch: what eager's in-place operations do to `_version`.
-bool bump_version(PyObject* tensor, int by);
+/// torch: what eager's in-place operations do to `_version`, once for each mention. One call into torch for all of them: an
+/// optimiser's step writes hundreds of tensors.
+bool bump_versions(std::span<PyObject* const> tensors);
 /// numpy array sharing a CPU tensor's memory and the reverse: what `.numpy()` and `torch.from_numpy` return.
 Ref<> cross_view(PyObject* array, Library to);
 

@@ -21,6 +21,7 @@ struct TorchObjects {
   PyTypeObject* parameter = nullptr;
   PyObject *empty_strided = nullptr, *as_strided = nullptr, *from_numpy = nullptr;
   PyObject* increment_version = nullptr;
+  PyObject* increment_versions = nullptr;  // (iterable of tensors), without a frame of Python; may be null
   PyObject* quick_empty = nullptr;  // (sizes, strides, dtype) -> CPU tensor, without empty_strided's argument parser; may be null
   PyObject* dtypes[kDTypeCount] = {};
   PyObject* allocation_keywords = nullptr;  // ("dtype", "device")
@@ -48,6 +49,8 @@ const TorchObjects* objects() {
       "(lambda t: type(t) is torch.Tensor and t.shape == (2, 3) and t.stride() == (1, 2) and t.dtype is torch.float64 and t.device.type == 'cpu'"
       " and t._base is None and t._version == 0 and t.untyped_storage().nbytes() == 48 and t.untyped_storage().resizable())"
       "(torch._C._dynamo.guards._empty_strided_cpu((2, 3), (1, 2), torch.float64))");
+  const Ref<> twice = torch_evaluate("(lambda t: torch._C._increment_version((t, t)) is None and t._version == 2)(torch.empty(1))");
+  if (twice.get() == Py_True) found.increment_versions = torch_attribute({"_C", "_increment_version"});
   if (ordinary.get() == Py_True) found.quick_empty = torch_attribute({"_C", "_dynamo", "guards", "_empty_strided_cpu"});
   for (int i = 0; i < kDTypeCount; ++i) found.dtypes[i] = torch_attribute({torch_names[i]});
   found.allocation_keywords = Py_BuildValue("(ss)", "dtype", "device");
@@ -297,11 +300,16 @@ void* torch_data(PyObject* tensor) {
   return data;
 }
 
-bool bump_version(PyObject* tensor, int by) {
+bool bump_versions(std::span<PyObject* const> tensors) {
   const TorchObjects* torch = objects();
-  for (int i = 0; i < by; ++i)
-    if (!Ref<>::steal(PyObject_CallOneArg(torch->increment_version, tensor))) return false;
-  return true;
+  if (torch->increment_versions == nullptr)
+    return std::all_of(tensors.begin(), tensors.end(), [&](PyObject* tensor) {
+      return bool(Ref<>::steal(PyObject_CallOneArg(torch->increment_version, tensor)));
+    });
+  auto all = Ref<>::steal(PyTuple_New(Py_ssize_t(tensors.size())));
+  if (!all) return false;
+  for (std::size_t i = 0; i < tensors.size(); ++i) PyTuple_SET_ITEM(all.get(), Py_ssize_t(i), Py_NewRef(tensors[i]));
+  return bool(Ref<>::steal(PyObject_CallOneArg(torch->increment_versions, all.get())));
 }
 
 Ref<> cross_view(PyObject* array, Library to) {
