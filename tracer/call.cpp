@@ -160,6 +160,7 @@ V TracerImpl::call_object(const V& callable, PyObject* object, std::vector<V> po
         return call_without_row(callable, object, positional, keywords);
       } catch (const BreakGraph& again) {
         if (again.reason != BreakReason::UnsupportedOperation && again.reason != BreakReason::UnknownCall) throw;
+        break_location.reset();
       }
       throw;
     }
@@ -371,6 +372,7 @@ V TracerImpl::call_numpy_implementation(const V& callable, PyObject* object, con
     return call(wrap_constant(keep(implementation).get()), positional, keywords);
   } catch (const BreakGraph& inside) {
     // Somewhere in NumPy's code, which is not the user's to change.
+    break_location.reset();
     const std::string name = callable_name(callable);
     break_graph(BreakReason::UnsupportedOperation, inside.detail == name ? name : name + ": " + inside.detail);
   }
