@@ -14,7 +14,7 @@ WHOLE = [
     lambda a, b: np.trapezoid(a, dx=0.1, axis=0), lambda a, b: np.trapezoid(a[0]),
     lambda a, b: np.nan_to_num(a * np.nan), lambda a, b: np.nan_to_num(np.array([np.inf, 1.0]) * a[0, 0], posinf=3.0),
     lambda a, b: np.average(a, axis=1), lambda a, b: np.gradient(a[0]), lambda a, b: np.gradient(a, axis=0), lambda a, b: np.gradient(a[1], 0.5),
-    lambda a, b: np.fix(a), lambda a, b: np.sinc(a), lambda a, b: np.resize(a, (2, 3)), lambda a, b: np.array(a[0], ndmin=3),
+    lambda a, b: np.sinc(a), lambda a, b: np.resize(a, (2, 3)), lambda a, b: np.array(a[0], ndmin=3),
     lambda a, b: np.array(3.5, ndmin=1) + a[0], lambda a, b: np.array([1, 2], ndmin=2) + a[:2, :2],
 ]
 
