@@ -11,6 +11,7 @@
 
 #include "frame_hook/backends.h"
 #include "frame_hook/bind.h"
+#include "frame_hook/c_stack.h"
 #include "frame_hook/executor.h"
 #include "graph_ir/print.h"
 #include "runtime/base/error.h"
@@ -531,7 +532,12 @@ PyObject* call_compiled(FunctionState& state, PyFunctionObject* function, PyObje
   auto* code = reinterpret_cast<PyCodeObject*>(function->func_code);
   PyThreadState* thread = PyThreadState_Get();
   totals().calls++;
-  if (eager_depth > 0 || fj_self_check() != nullptr || (code->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR)) || fj_code_observed(thread, code))
+  const CStack stack = c_stack();
+  if (stack == CStack::Full) {
+    PyErr_SetString(PyExc_RecursionError, "maximum recursion depth exceeded while calling a Python object");
+    return nullptr;
+  }
+  if (stack == CStack::Short || eager_depth > 0 || fj_self_check() != nullptr || (code->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR)) || fj_code_observed(thread, code))
     return PyObject_Vectorcall(callable, args, nargsf, kwnames);
   const std::shared_ptr<CodeCache>& found = cache_for(state, code);
   if (!found || found->options().disable) return PyObject_Vectorcall(callable, args, nargsf, kwnames);

@@ -232,7 +232,11 @@ V method_or_fold(TracerImpl& t, Arguments_& a, Keywords& k, const char* name, co
   unknown_call(name, a);
 }
 
-V builtin_abs(TracerImpl& t, Arguments_& a, Keywords& k) { return method_or_fold(t, a, k, "abs", "__abs__"); }
+V builtin_abs(TracerImpl& t, Arguments_& a, Keywords& k) {
+  if (a.size() == 1 && k.empty())
+    if (V computed = t.computed_function(Op::abs, a[0])) return computed;
+  return method_or_fold(t, a, k, "abs", "__abs__");
+}
 V builtin_round(TracerImpl& t, Arguments_& a, Keywords& k) { return method_or_fold(t, a, k, "round", "__round__"); }
 
 V builtin_pow(TracerImpl& t, Arguments_& a, Keywords& k) {
@@ -252,7 +256,18 @@ V builtin_divmod(TracerImpl& t, Arguments_& a, Keywords& k) {
 
 void break_on_array(const char* name, const Arguments_& a) {
   if (!a.empty() && a[0]->kind == ValueKind::Array)
-    break_graph(BreakReason::ScalarFromArray, std::string("`") + name + "()` of " + describe(a[0]));
+    break_graph(BreakReason::ScalarFromArray, std::string(name) + "() of " + describe(a[0]));
+}
+
+/// What int() and float() are given as a number that the program computes, if it is one or an array that holds one; null: neither.
+V element(TracerImpl& t, const Arguments_& a, const Keywords& k) {
+  if (a.size() != 1 || !k.empty()) return nullptr;
+  if (a[0]->kind == ValueKind::Number) return a[0];
+  auto* array = as<ArrayValue>(a[0]);
+  if (!array || is_complex(array->dtype) || t.requires_gradient(*array)) return nullptr;  // torch warns of the last
+  // NumPy deprecates the conversion of an array that has dimensions.
+  if (array->library == Library::Numpy && !array->shape.empty()) return nullptr;
+  return t.number(*array);
 }
 
 /// int(), float(), complex() of an object whose class has a method for it, which has to give a `type`; null: it has none.
@@ -273,6 +288,8 @@ V fold_number(TracerImpl& t, PyTypeObject* type, const Arguments_& a, const Keyw
 }
 
 V builtin_int(TracerImpl& t, Arguments_& a, Keywords& k) {
+  if (V number = element(t, a, k))
+    if (V whole = t.computed_int(number)) return whole;
   break_on_array("int", a);
   for (const char* method : {"__int__", "__index__"})
     if (V number = converted(t, a, k, method, &PyLong_Type)) return number;
@@ -290,11 +307,8 @@ V builtin_index(TracerImpl& t, Arguments_& a, Keywords& k) {
 }
 
 V builtin_float(TracerImpl& t, Arguments_& a, Keywords& k) {
-  if (a.size() == 1 && k.empty()) {
-    auto* array = as<ArrayValue>(a[0]);
-    if (array && array->library == Library::Torch && is_float(array->dtype) && !t.requires_gradient(*array)) return t.number(*array);  // else it warns
-    if (a[0]->kind == ValueKind::Number && t.type_of(a[0]) == &PyFloat_Type) return a[0];
-  }
+  if (V number = element(t, a, k))
+    if (V real = t.computed_float(number)) return real;
   break_on_array("float", a);
   if (V number = converted(t, a, k, "__float__", &PyFloat_Type)) return number;
   if (V number = converted(t, a, k, "__index__", &PyLong_Type)) a[0] = number;
@@ -354,6 +368,13 @@ V builtin_repr(TracerImpl& t, Arguments_& a, Keywords& k) {
 V builtin_format(TracerImpl& t, Arguments_& a, Keywords& k) {
   expect("format", a, k, 1, 2);
   return format_of(t, a[0], a.size() == 2 ? a[1] : nullptr);
+}
+
+V builtin_math_sqrt(TracerImpl& t, Arguments_& a, Keywords& k) {
+  if (V number = element(t, a, k))
+    if (V root = t.computed_function(Op::sqrt, number)) return root;
+  if (V folded = fold_call(t, imported("math", "sqrt").get(), a, k)) return folded;
+  unknown_call("math.sqrt", a);
 }
 
 V builtin_hash(TracerImpl& t, Arguments_& a, Keywords& k) {

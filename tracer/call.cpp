@@ -160,6 +160,7 @@ V TracerImpl::call_object(const V& callable, PyObject* object, std::vector<V> po
         return call_without_row(callable, object, positional, keywords);
       } catch (const BreakGraph& again) {
         if (again.reason != BreakReason::UnsupportedOperation && again.reason != BreakReason::UnknownCall) throw;
+        break_location.reset();
       }
       throw;
     }
@@ -326,6 +327,7 @@ V TracerImpl::call_without_row(const V& callable, PyObject* object, std::vector<
     positional.insert(positional.begin(), callable);
     return call(wrap_constant(method), std::move(positional), std::move(keywords));
   }
+  if (V done = call_numpy_implementation(callable, object, positional, keywords)) return done;
   if (object == attribute_of("builtins", "print")) break_graph(BreakReason::Print, source_text());
   if (is_of_library(object))
     for (const V& argument : positional)
@@ -333,6 +335,47 @@ V TracerImpl::call_without_row(const V& callable, PyObject* object, std::vector<
   for (const V& argument : positional)
     if (argument->kind == ValueKind::Number) break_graph(BreakReason::ScalarFromArray, callable_name(callable) + " of " + describe(argument));
   break_graph(BreakReason::UnknownCall, callable_name(callable));
+}
+
+namespace {
+
+/// Has no __array_function__ that NumPy's dispatch would ask, other than an array's own.
+bool dispatches_to_numpy(TracerImpl& tracer, const V& value) {
+  switch (value->kind) {
+    case ValueKind::Array: return as<ArrayValue>(value)->library == Library::Numpy;
+    case ValueKind::SymInt: case ValueKind::Number: case ValueKind::Slice: case ValueKind::Function: return true;
+    case ValueKind::Tuple: case ValueKind::List: {
+      const std::vector<V> items = tracer.sequence_items(value);
+      return std::all_of(items.begin(), items.end(), [&](const V& item) { return dispatches_to_numpy(tracer, item); });
+    }
+    case ValueKind::Object: {
+      PyObject* object = as<ObjectValue>(value)->object.get();
+      return is_plain(object) || PyType_Check(object) || PyFunction_Check(object) || dtype_from_object(object).has_value() || numpy_scalar_dtype(object).has_value();
+    }
+    default: return false;
+  }
+}
+
+}  // namespace
+
+/// A function of NumPy that is Python code below its dispatch by __array_function__: inlined as any function. Null: it is none.
+V TracerImpl::call_numpy_implementation(const V& callable, PyObject* object, const std::vector<V>& positional, const Keywords& keywords) {
+  if (std::strcmp(Py_TYPE(object)->tp_name, "numpy._ArrayFunctionDispatcher")) return nullptr;
+  bool own = true;
+  for (const V& argument : positional) own = own && dispatches_to_numpy(*this, argument);
+  for (auto& [name, argument] : keywords) own = own && dispatches_to_numpy(*this, argument);
+  Ref<> implementation = own ? Ref<>::steal(PyObject_GetAttrString(object, "_implementation")) : Ref<>();
+  PyErr_Clear();
+  if (!implementation || !PyFunction_Check(implementation.get())) return nullptr;
+  guard_value(*as<ObjectValue>(callable));
+  try {
+    return call(wrap_constant(keep(implementation).get()), positional, keywords);
+  } catch (const BreakGraph& inside) {
+    // Somewhere in NumPy's code, which is not the user's to change.
+    break_location.reset();
+    const std::string name = callable_name(callable);
+    break_graph(BreakReason::UnsupportedOperation, inside.detail == name ? name : name + ": " + inside.detail);
+  }
 }
 
 /// torch.nn.Module.__call__: where no hook is registered, forward; with forward hooks, torch's own code, inlined.

@@ -112,6 +112,9 @@ V builtin_isinstance(TracerImpl& t, std::vector<V>& a, Keywords& k) {
 V builtin_issubclass(TracerImpl& t, std::vector<V>& a, Keywords& k) {
   expect("issubclass", a, k, 2, 2);
   PyObject* type = t.constant_object(a[0]);
+  // What has no bases is no class, whatever the other is.
+  if (type && !PyType_Check(type) && (is_plain(type) || dtype_from_object(type)) && !classes_of(t, a[1]).empty())
+    t.raise(PyExc_TypeError, {t.tracer.string("issubclass() arg 1 must be a class")}, BreakReason::ErrorWhileTracing, "issubclass() of something else than a class");
   if (!type || !PyType_Check(type)) unknown_call("issubclass", a);
   t.guard_bases(reinterpret_cast<PyTypeObject*>(type));
   for (PyTypeObject* base : classes_of(t, a[1]))

@@ -732,7 +732,9 @@ std::unique_ptr<Segment> ExitBuilder::finish(const Frame& frame, const V* result
   t_.refuse_open_modes();
   for (const TracerImpl::Expectation& expected : t_.expectations) {
     const std::vector<int> args{constant(expected.arguments), constant(expected.keywords), constant(expected.result)};
-    step(RecipeOp::Expect, args).object = expected.callable;
+    RecipeStep& asked = step(RecipeOp::Expect, args);
+    asked.object = expected.callable;
+    asked.index = expected.only_held;
   }
   if (result) {
     recipe.result = build(*result);

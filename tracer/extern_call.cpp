@@ -337,7 +337,8 @@ std::vector<ExternResult> ExternBuilder::results_of(const Prediction& now) {
 
 V ExternBuilder::build(const ExternStructure& structure, const std::vector<V>& arrays) const {
   switch (structure.kind) {
-    case ExternStructure::Kind::Array: return arrays[std::size_t(structure.index)];
+    case ExternStructure::Kind::Array:
+    case ExternStructure::Kind::Number: return arrays[std::size_t(structure.index)];
     case ExternStructure::Kind::Operand: return operand_values_[std::size_t(structure.index)];
     case ExternStructure::Kind::None: return t_.none;
     default: {

@@ -57,6 +57,7 @@ struct ExternResult {
 struct ExternStructure {
   enum class Kind : std::uint8_t {
     Array,    // results[index]
+    Number,   // results[index], from an object that is exactly a `type`
     Operand,  // operands[index] itself: `x.normal_()`
     None,
     Tuple,    // items; `type` if it is a torch.return_types tuple

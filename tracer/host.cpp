@@ -165,8 +165,17 @@ class GradMode {
 };
 
 /// Arrays of what was returned, in the order of the call's results. "" if the structure is the one predicted.
-std::string collect(const ExternStructure& expected, PyObject* object, std::span<const Ref<>> operands, std::vector<PyObject*>& found) {
+/// `made`: holds the arrays made of numbers.
+std::string collect(const ExternStructure& expected, PyObject* object, std::span<const Ref<>> operands, std::vector<PyObject*>& found, std::vector<Ref<>>& made) {
   switch (expected.kind) {
+    case ExternStructure::Kind::Number: {
+      if (reinterpret_cast<PyObject*>(Py_TYPE(object)) != expected.type.get()) return std::string("it returned a ") + Py_TYPE(object)->tp_name;
+      static PyObject* const function = imported("numpy", "asarray").release();
+      made.push_back(Ref<>::steal(PyObject_CallOneArg(function, object)));
+      if (!made.back()) return take_error();
+      found.push_back(made.back().get());
+      return "";
+    }
     case ExternStructure::Kind::Array:
       found.push_back(object);
       return "";
@@ -179,7 +188,7 @@ std::string collect(const ExternStructure& expected, PyObject* object, std::span
           PySequence_Fast_GET_SIZE(object) != Py_ssize_t(expected.items.size()))
         return "it returned another number of results than predicted";
       for (std::size_t i = 0; i < expected.items.size(); ++i)
-        if (std::string why = collect(expected.items[i], PySequence_Fast_GET_ITEM(object, Py_ssize_t(i)), operands, found); !why.empty())
+        if (std::string why = collect(expected.items[i], PySequence_Fast_GET_ITEM(object, Py_ssize_t(i)), operands, found, made); !why.empty())
           return why;
       return "";
     }
@@ -261,8 +270,9 @@ bool SegmentHost::call_extern(std::int64_t handle, std::span<const ArrayRef> ope
     return fail(call.name + ": " + why);
   };
   std::vector<PyObject*> found;
+  std::vector<Ref<>> of_numbers;
   const std::size_t returned_arrays = call.results.size() - call.mutated.size();
-  if (std::string why = collect(call.structure, returned.get(), arrays, found); !why.empty()) return mispredict(why);
+  if (std::string why = collect(call.structure, returned.get(), arrays, found, of_numbers); !why.empty()) return mispredict(why);
   FJ_CHECK(found.size() == returned_arrays, "the structure of an extern call has as many arrays as its row");
   for (int index : call.mutated) found.push_back(arrays[std::size_t(index)].get());
 
@@ -328,6 +338,7 @@ RandomStates::RandomStates(const ExternTable* externs, std::span<const Ref<>> he
   }
   if (of_torch) save_torch(Ref<>::steal(PyObject_GetAttrString(torch_module(), "default_generator")));
   for (const Ref<>& generator : held) {
+    if (PyFloat_Check(generator.get())) continue;  // what it draws with
     // A RandomState keeps a number of its own beside its bit generator's state.
     if (Ref<> state = Ref<>::steal(PyObject_CallMethod(generator.get(), "get_state", "O", Py_False))) {
       save(generator, state, "set_state");

@@ -155,6 +155,7 @@ class TracerImpl {
   // ---- calls (inline_call.cpp, call.cpp)
   V call(const V& callable, std::vector<V> positional, Keywords keywords);
   V call_object(const V& callable, PyObject* object, std::vector<V> positional, Keywords keywords);
+  V call_numpy_implementation(const V& callable, PyObject* object, const std::vector<V>& positional, const Keywords& keywords);
   V call_without_row(const V& callable, PyObject* object, std::vector<V> positional, Keywords keywords);
   V call_builtin_method(BuiltinValue& method, std::vector<V> positional, Keywords keywords);
   V call_module(const V& module, std::vector<V> positional, Keywords keywords);
@@ -298,6 +299,7 @@ class TracerImpl {
   void set_attribute(const V& owner, PyObject* name, const V& value);
   /// As object.__setattr__ does; a null value deletes.
   void store_attribute(const V& owner, PyObject* name, const V& value);
+  void store_in_module(ObjectValue& module, PyObject* name, const V& value);
   bool plain_module_store(const V& owner, ObjectValue& object, PyObject* setter, PyObject* name, const V& value);
   [[noreturn]] void refuse_attribute(const V& owner, PyObject* name, const std::string& message);
   void delete_attribute(const V& owner, PyObject* name);
@@ -487,6 +489,12 @@ class TracerImpl {
   /// Of a number the program computes, or of a float that changes between calls; nothing: of neither, or not such an operator.
   std::optional<V> computed_binary(int nb_op, const V& a, const V& b);
   std::optional<V> computed_unary(int opcode, const V& a);
+  std::optional<V> computed_compare(int comparison, const V& a, const V& b);
+  /// abs and math.sqrt of such a number; null: it is none.
+  V computed_function(Op op, const V& a);
+  /// int() and float() of a NumberValue; null: not without looking at it.
+  V computed_int(const V& number);
+  V computed_float(const V& number);
   /// The value, where `holds`; else the program fails and the piece runs in CPython.
   ValueId checked(ValueId value, ValueId holds);
 
@@ -518,6 +526,7 @@ class TracerImpl {
   /// Calls of functools.lru_cache's wrappers and what they have to give, in order.
   struct Expectation {
     Ref<> callable, arguments, keywords, result;
+    bool only_held = false;  // the function must not run: it would run before what the trace has written is there
   };
   std::vector<Expectation> expectations;
   bool expecting = false;                                 // a cached function is being traced

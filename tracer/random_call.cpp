@@ -3,7 +3,7 @@
 ///
 /// The library's own method runs on the user's own generator, in program order, and the generator's state is put back if the
 /// program fails (host.h: RandomStates). Sizes are arguments, so nothing is predicted but the dtype. A call without a size gives one
-/// Python number, which only a break can hand to Python code.
+/// number, mostly a Python number that the program computes.
 #include <cstring>
 #include <unordered_map>
 
@@ -17,7 +17,7 @@ namespace {
 
 constexpr int kDims = -2;
 
-enum class Draws { Floats, Integers, Chosen };
+enum class Draws { Floats, Integers, Chosen, Permuted };
 
 struct RandomMethod {
   const char* name;
@@ -101,6 +101,7 @@ V TracerImpl::call_random(PyObject* callable, std::vector<V> positional, const K
   call.positional.push_back(std::move(held));
 
   Dims shape;
+  bool sized = false;
   auto size = [&](const V& value) {
     std::optional<SymDim> dim = int_expression(value);
     if (!dim) give_up("`" + name + "` with a size that is " + describe(value));
@@ -112,16 +113,27 @@ V TracerImpl::call_random(PyObject* callable, std::vector<V> positional, const K
     return argument;
   };
   auto sizes = [&](const V& value) {
-    if (value->kind != ValueKind::Tuple && value->kind != ValueKind::List) return size(value);
+    sized = true;
+    // A sequence to permute is no size.
+    if ((value->kind != ValueKind::Tuple && value->kind != ValueKind::List) || method.draws == Draws::Permuted) return size(value);
     ExternArgument argument;
     argument.kind = ExternArgument::Kind::Tuple;
     for (const V& item : sequence_items(value)) argument.items.push_back(size(item));
     return argument;
   };
+  bool numbers = true;  // and no sequences, which say how many are drawn
   auto constant = [&](const V& value) {
     ExternArgument argument;
-    argument.object = Ref<>::borrow(constant_object(value));
-    if (!argument.object) give_up("`" + name + "` of " + describe(value));
+    // A parameter under a schedule: fetched for each run, as the generator.
+    if (value->kind == ValueKind::Object && float_input(value).valid()) {
+      argument.kind = ExternArgument::Kind::Held;
+      argument.index = externs->hold(value->source);
+      return argument;
+    }
+    PyObject* object = constant_object(value);
+    if (!object) give_up("`" + name + "` of " + describe(value));
+    numbers = numbers && (object == Py_None || PyLong_Check(object) || PyFloat_Check(object));
+    argument.object = Ref<>::borrow(object);
     return argument;
   };
   auto is_none_value = [&](const V& value) { return value->kind == ValueKind::Object && is_none(value); };
@@ -134,8 +146,6 @@ V TracerImpl::call_random(PyObject* callable, std::vector<V> positional, const K
     const bool is_size = key == "size" && !is_none_value(value);
     call.keywords.emplace_back(Ref<>::steal(PyUnicode_InternFromString(key.c_str())), is_size ? sizes(value) : constant(value));
   }
-  if (shape.empty()) give_up("`" + name + "` of one number");
-
   auto argument = [&](const char* key, std::size_t position) -> V {
     for (auto& [name, value] : keywords)
       if (name == key) return value;
@@ -148,12 +158,24 @@ V TracerImpl::call_random(PyObject* callable, std::vector<V> positional, const K
       if (!object) give_up("`" + name + "` of unknown elements");
       return dtype_of_elements(method, object);
     }
+    if (method.draws == Draws::Permuted) return integers(method);
     const V given = method.size == kDims ? nullptr : argument("dtype", std::size_t(method.size) + 2);
     return numpy_dtype_argument(tracer, given).value_or(method.draws == Draws::Integers ? integers(method) : DType::F64);
   };
   const DType dtype = dtype_of_draws();
 
   call.structure.kind = ExternStructure::Kind::Array;
+  const bool one = shape.empty() && !sized;
+  // Only Generator.integers gives one of NumPy's scalars. Where this is wrong the program fails, and Python calls the method.
+  const bool of_numpy = !method.legacy && name == "integers";
+  if (one) {
+    const bool given_dtype = method.size != kDims && argument("dtype", std::size_t(method.size) + 2);
+    if (given_dtype || !numbers || method.draws == Draws::Chosen || method.draws == Draws::Permuted || name == "random_integers" || (dtype != DType::F64 && dtype != DType::I64))
+      give_up("`" + name + "` of one number");
+    call.structure.kind = ExternStructure::Kind::Number;
+    call.structure.type = of_numpy ? Ref<>(imported("numpy", "int64"))
+                                   : Ref<>::borrow(reinterpret_cast<PyObject*>(dtype == DType::F64 ? &PyFloat_Type : &PyLong_Type));
+  }
   const Strides strides = contiguous_strides(shape);
   call.results.push_back({dtype, shape, strides, -1, 0});
   Attrs attrs;
@@ -162,7 +184,10 @@ V TracerImpl::call_random(PyObject* callable, std::vector<V> positional, const K
   attrs.set("operand_strides", std::vector<std::optional<Dims>>{});
   attrs.set("result_strides", std::vector<std::optional<Dims>>{strides});
   const ValueId value = graph->add_extern({}, attrs, {Type{dtype, shape}}, where)[0];
-  return tracer.new_array(Library::Numpy, value, strides);
+  if (one && !of_numpy) return std::make_shared<NumberValue>(value, dtype);
+  V array = tracer.new_array(Library::Numpy, value, strides);
+  as<ArrayValue>(array)->numpy_scalar = one;
+  return array;
 }
 
 }  // namespace fj

@@ -8,6 +8,7 @@
 #include "frame_hook/cpython/cpython.h"
 #include "graph_ir/graph.h"
 #include "runtime/base/error.h"
+#include "tracer/variables/functional.h"
 
 namespace fj {
 namespace {
@@ -256,6 +257,10 @@ Ref<> RecipeRun::make(const RecipeStep& step) {
       return arguments ? Ref<>::steal(PyObject_Call(step.object.get(), arguments.get(), argument(step, 0))) : Ref<>();
     }
     case RecipeOp::Expect: {
+      if (step.index != 0 && !held_by_cache(step.object.get(), argument(step, 0))) {
+        PyErr_SetString(PyExc_RuntimeError, "a cached function's result is no longer held");
+        return {};
+      }
       auto result = Ref<>::steal(PyObject_Call(step.object.get(), argument(step, 0), argument(step, 1)));
       if (!result) return {};
       if (Py_TYPE(result.get()) == Py_TYPE(argument(step, 2)) && PyObject_RichCompareBool(result.get(), argument(step, 2), Py_EQ) == 1) return result;

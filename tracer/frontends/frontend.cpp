@@ -7,6 +7,7 @@
 /// everything; an ndarray on the left takes everything but Tensors, whose meeting is left to the libraries.
 #include "tracer/frontends/frontend.h"
 
+#include <cstring>
 #include <string>
 #include <unordered_map>
 
@@ -136,6 +137,7 @@ V run_handler(Tracer& tracer, Handler handler, const Arguments& arguments) {
 ExternUse extern_use(PyObject* callable) { return torch_module() ? torch_extern_use(callable) : ExternUse::No; }
 
 bool goes_on_without_row(PyObject* callable) {
+  if (!std::strcmp(Py_TYPE(callable)->tp_name, "numpy._ArrayFunctionDispatcher")) return true;  // NumPy's own Python code
   if (PyObject* torch = torch_module(); !torch || (!PyCFunction_Check(callable) && !PyFunction_Check(callable) && Py_TYPE(callable) != &PyMethodDescr_Type))
     return false;
   if (extern_use(callable) != ExternUse::No) return true;

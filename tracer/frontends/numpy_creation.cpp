@@ -267,13 +267,24 @@ V numpy_asarray(Tracer& tracer, const Arguments& arguments) {
 V numpy_array_call(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "numpy.array", arguments, "object, dtype, *, copy, order, subok, ndmin, ndmax, like");
   p.unsupported("ndmax, like");
-  if (p.integer("ndmin", 0) != 0) p.refuse("the argument 'ndmin'");
   V given = p.required("object");
   Array converted = convert(tracer, given);
   Array x = converted ? converted : array_of(given);
   const DType dtype = numpy_dtype_argument(tracer, p["dtype"]).value_or(x->dtype);
   if (!p.absent("copy") && !p.flag("copy", true)) p.refuse("the argument 'copy'");
-  return ordered_copy(tracer, x, dtype, p.text("order", "K"));
+  const std::string order = p.text("order", "K");
+  // copy=None: only if it is another array than the one given.
+  const bool itself = p["copy"] && p.absent("copy") && !converted && !x->numpy_scalar && dtype == x->dtype;
+  if (itself && order != "K") p.refuse("the argument 'order'");
+  Array result = itself ? x : ordered_copy(tracer, x, dtype, order);
+  const std::int64_t rank = p.integer("ndmin", 0);
+  if (rank <= std::int64_t(result->shape.size())) return itself ? given : V(result);
+  if (rank > 64) p.refuse("the argument 'ndmin'");
+  Dims shape(std::size_t(rank) - result->shape.size(), SymDim(1));
+  shape.insert(shape.end(), result->shape.begin(), result->shape.end());
+  Array view = view_reshape(tracer, result, shape);
+  if (!view) p.refuse("the argument 'ndmin'");
+  return view;
 }
 
 V numpy_ascontiguousarray(Tracer& tracer, const Arguments& arguments) {
@@ -288,8 +299,16 @@ V numpy_ascontiguousarray(Tracer& tracer, const Arguments& arguments) {
   return fresh(tracer, cast(tracer, tracer.read(*x), dtype));
 }
 
-V numpy_item(Tracer&, const Arguments&) {
-  break_graph(BreakReason::ScalarFromArray, "a Python number is read from an ndarray");
+V numpy_elements(Tracer&, const Arguments&) {
+  break_graph(BreakReason::ScalarFromArray, "Python numbers are read from an ndarray");
+}
+
+/// The one element as a Python number.
+V numpy_item(Tracer& tracer, const Arguments& arguments) {
+  Array x = arguments.positional.empty() ? nullptr : array_of(arguments.positional[0]);
+  if (!x || arguments.positional.size() != 1 || !arguments.keywords.empty())
+    break_graph(BreakReason::ScalarFromArray, "a Python number is read from an ndarray");
+  return tracer.number(*x);
 }
 
 V numpy_abs_method(Tracer& tracer, const Arguments& arguments) { return numpy_ufunc(tracer, "absolute", arguments.positional); }

@@ -95,7 +95,7 @@ const Dims& Operand::shape() const { return array ? array->shape : kScalarShape;
 
 bool is_numpy_operand(const V& value) {
   if (auto* array = as<ArrayValue>(value)) return array->library == Library::Numpy;
-  if (value->kind == ValueKind::SymInt) return true;
+  if (value->kind == ValueKind::SymInt || value->kind == ValueKind::Number) return true;
   auto* object = as<ObjectValue>(value);
   if (!object) return false;
   PyObject* real = object->object.get();
@@ -108,6 +108,10 @@ Operand numpy_operand(Tracer& tracer, const V& value) {
     return Operand{array, nullptr, Operand::Weak::No};
   }
   if (value->kind == ValueKind::SymInt) return number_operand(value, Operand::Weak::Int);
+  if (auto* number = as<NumberValue>(value)) {
+    if (number->dtype == DType::Bool) return Operand{tracer.new_array(Library::Numpy, number->contents), nullptr, Operand::Weak::No};
+    return number_operand(value, number->dtype == DType::F64 ? Operand::Weak::Float : Operand::Weak::Int);
+  }
   if (value->kind == ValueKind::Tuple || value->kind == ValueKind::List)
     return Operand{sequence_array(tracer, value), nullptr, Operand::Weak::No};
   auto* held = as<ObjectValue>(value);
@@ -154,6 +158,11 @@ ValueId operand_value(Tracer& tracer, const Operand& operand, DType dtype) {
     if (!std::isfinite(*number) || std::abs(*number) >= 9.2e18) refuse("cannot convert this float to an integer");
     Operand truncated = number_operand(tracer.integer(std::int64_t(*number)), Operand::Weak::Int);
     return operand_value(tracer, truncated, dtype);
+  }
+  if (auto* number = as<NumberValue>(operand.number)) {
+    // A Python int reaches float32 by way of a double.
+    if (dtype != DType::I64 && dtype != DType::F64 && dtype != DType::F32) unsupported("an int that is computed here, with an array of this dtype");
+    return dtype == DType::I64 ? number->contents : cast(tracer, cast(tracer, number->contents, DType::F64), dtype);
   }
   auto expression = tracer.int_expression(operand.number);
   if (!expression) refuse("a Python integer out of bounds");

@@ -42,6 +42,7 @@ void TracerImpl::set_attribute(const V& owner, PyObject* name, const V& value) {
   static PyObject* const gradient_name = intern("grad");
   if (owner->kind == ValueKind::Array && PyUnicode_Compare(name, gradient_name) == 0) return set_gradient_field(owner, gradient_name, value);
   auto* object = as<ObjectValue>(owner);
+  if (object && PyModule_CheckExact(object->object.get())) return store_in_module(*object, name, value);
   if ((!object && owner->kind != ValueKind::Instance) ||
       (object && (PyModule_Check(object->object.get()) || PyType_Check(object->object.get()) || array_library(object->object.get()) ||
                   PyFunction_Check(object->object.get()) || is_plain(object->object.get()) ||
@@ -57,6 +58,35 @@ void TracerImpl::set_attribute(const V& owner, PyObject* name, const V& value) {
     return;
   }
   store_attribute(owner, name, value);
+}
+
+namespace {
+
+/// Of the standard library, an array library or framejit.
+bool is_library_module(const std::string& name) {
+  const std::string root = name.substr(0, name.find('.'));
+  if (root == "numpy" || root == "torch" || root == "framejit") return true;
+  static PyObject* const standard = imported("sys", "stdlib_module_names").release();
+  return root != "__main__" && (!standard || PySet_Contains(standard, Ref<>::steal(PyUnicode_FromString(root.c_str())).get()) != 0);
+}
+
+}  // namespace
+
+/// As an assignment to a global of the module. Of the user's modules only: C code of a library, or a library call of this graph, may look
+/// at what its own module holds (warnings.filters, settings), and the log is replayed after those.
+void TracerImpl::store_in_module(ObjectValue& module, PyObject* name, const V& value) {
+  PyObject* globals = instance_dict(module.object.get());
+  PyObject* descriptor = fj_type_lookup(&PyModule_Type, name);
+  Ref<> module_name = globals ? Ref<>::borrow(PyDict_GetItemString(globals, "__name__")) : Ref<>();
+  const std::string text = text_of(name);
+  if (!module_name || !PyUnicode_Check(module_name.get()) || descriptor || text.starts_with("__") ||
+      is_library_module(text_of(module_name.get())))
+    break_graph(BreakReason::UnsupportedObject, "assigns '" + text + "' of a module");
+  guard_value(module);
+  if (!module.source) module.source = sources->constant(module.object.get());
+  V space = known_dict(globals, sources->make(SourceKind::InstanceDict, module.source));
+  if (space) return dict_store(space, Ref<>::borrow(name), value);
+  note_global(globals, name, value);
 }
 
 /// torch.nn.Module.__setattr__ of something that is no parameter, module or tensor, under a name that is none either, is a

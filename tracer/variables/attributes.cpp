@@ -316,7 +316,10 @@ V TracerImpl::object_attribute(const V& owner, ObjectValue& value, PyObject* nam
     guard_value(value);
     V space = known_dict(instance_dict(object), sources->make(SourceKind::InstanceDict, value.source));
     if (V found = space ? dict_find(*as<DictValue>(space), name) : nullptr) return found;
-    if (written_global(instance_dict(object), name)) break_graph(BreakReason::UnsupportedObject, "an attribute of a module that was assigned as a global");
+    if (auto written = written_global(instance_dict(object), name)) {
+      if (!*written) break_graph(BreakReason::UnsupportedObject, "an attribute of a module that was deleted as a global");
+      return *written;
+    }
     if (PyObject* found = space ? nullptr : dict_get(instance_dict(object), name)) {
       add_guard(GuardKind::HasKey, sources->make(SourceKind::InstanceDict, value.source), name);
       return wrap(found, sources->make(SourceKind::Attribute, value.source, 0, name));

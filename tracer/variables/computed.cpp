@@ -53,7 +53,7 @@ V TracerImpl::number(const ArrayValue& array) {
   for (const SymDim& size : array.shape)
     if (!decide(size, Py_EQ, 1)) break_graph(BreakReason::ErrorWhileTracing, "item() of an array that has not one element");
   // A back end that runs nodes on arrays of its own gives no numbers back.
-  if (!request.generalise.float_inputs || is_complex(array.dtype)) break_graph(BreakReason::ScalarFromArray, "a tensor's elements become Python numbers");
+  if (!request.generalise.float_inputs || is_complex(array.dtype)) break_graph(BreakReason::ScalarFromArray, "an element becomes a Python number");
   if (is_unsigned_integer(array.dtype) && size_in_bytes(array.dtype) == 8) break_graph(BreakReason::ScalarFromArray, "an int of more than 63 bits");
   const DType dtype = is_float(array.dtype) ? DType::F64 : array.dtype == DType::Bool ? DType::Bool : DType::I64;
   ValueId value = cast(tracer, reshape(tracer, tracer.read(array), {}), dtype);
@@ -97,6 +97,44 @@ std::optional<V> TracerImpl::computed_unary(int opcode, const V& a) {
   if (value.valid() && opcode == FJ_UNARY_POSITIVE) return a;  // the same object
   if (a->kind != ValueKind::Number) return std::nullopt;
   break_graph(BreakReason::ScalarFromArray, "`" + source_text() + "` computes with " + describe(a));
+}
+
+V TracerImpl::computed_int(const V& number) {
+  const auto& held = *as<NumberValue>(number);
+  if (held.dtype == DType::F64) return nullptr;
+  return held.dtype == DType::I64 ? number : std::make_shared<NumberValue>(cast(tracer, held.contents, DType::I64), DType::I64);
+}
+
+V TracerImpl::computed_float(const V& number) {
+  const auto& held = *as<NumberValue>(number);
+  return held.dtype == DType::F64 ? number : float_of(cast(tracer, held.contents, DType::F64));
+}
+
+V TracerImpl::computed_function(Op op, const V& a) {
+  const ValueId value = changing_float(*this, a);
+  if (!value.valid()) return nullptr;
+  const ValueId result = graph->add(op, {value}, {}, location());
+  if (op != Op::sqrt) return float_of(result);
+  // Of a negative number math.sqrt raises; of NaN it is NaN.
+  const ValueId negative = graph->add(Op::lt, {value, fj::constant(tracer, DType::F64, 0.0)}, {}, location());
+  return float_of(checked(result, emit(tracer, Op::logical_not, {negative})));
+}
+
+std::optional<V> TracerImpl::computed_compare(int comparison, const V& a, const V& b) {
+  if (a->kind != ValueKind::Number && b->kind != ValueKind::Number) return std::nullopt;
+  // An int that a float holds; others are compared exactly by CPython, not as floats.
+  auto comparable = [&](const V& value) -> ValueId {
+    auto* object = as<ObjectValue>(value);
+    if (!object || !PyLong_Check(object->object.get())) return changing_float(*this, value).valid() || object ? as_float(*this, value) : ValueId{};
+    int overflow = 0;
+    const long long number = PyLong_AsLongLongAndOverflow(object->object.get(), &overflow);
+    return overflow == 0 && std::abs(number) <= (1LL << 53) ? as_float(*this, value) : ValueId{};
+  };
+  const ValueId left = comparable(a), right = left.valid() ? comparable(b) : ValueId{};
+  if (!right.valid())
+    break_graph(BreakReason::ScalarFromArray, "`" + source_text() + "` compares " + describe(a->kind == ValueKind::Number ? a : b));
+  constexpr Op kOps[] = {Op::lt, Op::le, Op::eq, Op::ne, Op::gt, Op::ge};
+  return std::make_shared<NumberValue>(graph->add(kOps[comparison], {left, right}, {}, location()), DType::Bool);
 }
 
 }  // namespace fj

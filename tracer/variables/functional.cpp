@@ -59,47 +59,6 @@ V dispatched(TracerImpl& t, PyObject* dispatch, PyTypeObject* type) {
   return nullptr;
 }
 
-/// What an lru_cache holds for plain positional arguments, without asking it: it counts who asks. Null: nothing, or it is not known.
-Ref<> held_by_cache(PyObject* wrapper, PyObject* arguments) {
-  Ref<> parameters = Ref<>::steal(PyObject_CallMethod(wrapper, "cache_parameters", nullptr));
-  PyObject* typed = parameters && PyDict_Check(parameters.get()) ? PyDict_GetItemString(parameters.get(), "typed") : nullptr;
-  PyErr_Clear();
-  if (typed != Py_False) return {};
-  // As the cache makes its keys.
-  PyObject* only = PyTuple_GET_SIZE(arguments) == 1 ? PyTuple_GET_ITEM(arguments, 0) : nullptr;
-  PyObject* key = only && (PyUnicode_CheckExact(only) || PyLong_CheckExact(only)) ? only : arguments;
-  // What the wrapper refers to: key, result and class of each link, or one dict of keys and results.
-  std::vector<PyObject*> found;
-  Py_TYPE(wrapper)->tp_traverse(wrapper, [](PyObject* object, void* place) {
-    static_cast<std::vector<PyObject*>*>(place)->push_back(object);
-    return 0;
-  }, &found);
-  auto same_key = [&](PyObject* other) {
-    if (Py_TYPE(other) != Py_TYPE(key)) return false;
-    if (PyTuple_CheckExact(other))
-      for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(other); ++i)
-        if (!is_plain(PyTuple_GET_ITEM(other, i))) return false;
-    const int equal = PyObject_RichCompareBool(other, key, Py_EQ);
-    PyErr_Clear();
-    return equal == 1;
-  };
-  bool linked = false;
-  for (std::size_t i = 2; i < found.size(); ++i) {
-    if (!PyType_Check(found[i]) || std::strcmp(reinterpret_cast<PyTypeObject*>(found[i])->tp_name, "functools._lru_list_elem")) continue;
-    linked = true;
-    if (same_key(found[i - 2])) return Ref<>::borrow(found[i - 1]);
-  }
-  PyObject* size = PyDict_GetItemString(parameters.get(), "maxsize");
-  for (PyObject* object : found) {
-    if (linked || size != Py_None || !PyDict_CheckExact(object)) continue;
-    PyObject *other, *result;
-    for (Py_ssize_t position = 0; PyDict_Next(object, &position, &other, &result);)
-      if (same_key(other)) return Ref<>::borrow(result);
-    break;  // the second dict has its attributes
-  }
-  return {};
-}
-
 /// The wrapped function is traced as if it were called, unless the cache has an answer; the real cache is asked when the segment runs, and a segment is only
 /// good as long as it gives this same constant (RecipeOp::Expect).
 V call_lru_cache(TracerImpl& t, const V& callable, PyObject* wrapper, std::vector<V>& positional, Keywords& keywords) {
@@ -129,12 +88,13 @@ V call_lru_cache(TracerImpl& t, const V& callable, PyObject* wrapper, std::vecto
       if (!self(self, PyTuple_GET_ITEM(object, i))) return false;
     return true;
   };
-  // The cache, which may not hold the result by then, runs the function before what this trace has written, drawn or set is there.
-  if (!t.expecting && (!t.effects.empty() || !t.written_inputs.empty() || t.externs->random() || t.modes_changed()))
-    break_graph(BreakReason::UnknownCall, "a cached function after side effects");
-  if (Ref<> held = keywords.empty() ? held_by_cache(wrapper, arguments.get()) : Ref<>(); held && plain(plain, held.get())) {
+  const Ref<> held = keywords.empty() ? held_by_cache(wrapper, arguments.get()) : Ref<>();
+  // If the cache does not hold the result by then, it would run the function before what this trace has written, drawn or set is there.
+  const bool changed = !t.expecting && (!t.effects.empty() || !t.written_inputs.empty() || t.externs->random() || t.modes_changed());
+  if (changed && (!held || !plain(plain, held.get()))) break_graph(BreakReason::UnknownCall, "a cached function after side effects");
+  if (held && plain(plain, held.get())) {
     // Within another cached function, the run of that one by its cache is what asks.
-    if (!t.expecting) t.expectations.push_back({Ref<>::borrow(wrapper), arguments, names, held});
+    if (!t.expecting) t.expectations.push_back({Ref<>::borrow(wrapper), arguments, names, held, changed});
     return t.wrap_constant(t.keep(held).get());
   }
   if (t.expecting)
@@ -251,6 +211,46 @@ V ask(TracerImpl& t, const V& callable, PyObject* function, const std::vector<V>
 }
 
 }  // namespace
+
+Ref<> held_by_cache(PyObject* wrapper, PyObject* arguments) {
+  Ref<> parameters = Ref<>::steal(PyObject_CallMethod(wrapper, "cache_parameters", nullptr));
+  PyObject* typed = parameters && PyDict_Check(parameters.get()) ? PyDict_GetItemString(parameters.get(), "typed") : nullptr;
+  PyErr_Clear();
+  if (typed != Py_False) return {};
+  // As the cache makes its keys.
+  PyObject* only = PyTuple_GET_SIZE(arguments) == 1 ? PyTuple_GET_ITEM(arguments, 0) : nullptr;
+  PyObject* key = only && (PyUnicode_CheckExact(only) || PyLong_CheckExact(only)) ? only : arguments;
+  // What the wrapper refers to: key, result and class of each link, or one dict of keys and results.
+  std::vector<PyObject*> found;
+  Py_TYPE(wrapper)->tp_traverse(wrapper, [](PyObject* object, void* place) {
+    static_cast<std::vector<PyObject*>*>(place)->push_back(object);
+    return 0;
+  }, &found);
+  auto same_key = [&](PyObject* other) {
+    if (Py_TYPE(other) != Py_TYPE(key)) return false;
+    if (PyTuple_CheckExact(other))
+      for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(other); ++i)
+        if (!is_plain(PyTuple_GET_ITEM(other, i))) return false;
+    const int equal = PyObject_RichCompareBool(other, key, Py_EQ);
+    PyErr_Clear();
+    return equal == 1;
+  };
+  bool linked = false;
+  for (std::size_t i = 2; i < found.size(); ++i) {
+    if (!PyType_Check(found[i]) || std::strcmp(reinterpret_cast<PyTypeObject*>(found[i])->tp_name, "functools._lru_list_elem")) continue;
+    linked = true;
+    if (same_key(found[i - 2])) return Ref<>::borrow(found[i - 1]);
+  }
+  PyObject* size = PyDict_GetItemString(parameters.get(), "maxsize");
+  for (PyObject* object : found) {
+    if (linked || size != Py_None || !PyDict_CheckExact(object)) continue;
+    PyObject *other, *result;
+    for (Py_ssize_t position = 0; PyDict_Next(object, &position, &other, &result);)
+      if (same_key(other)) return Ref<>::borrow(result);
+    break;  // the second dict has its attributes
+  }
+  return {};
+}
 
 bool is_enum_type(PyTypeObject* type) {
   const char* meta = Py_TYPE(type)->tp_name;

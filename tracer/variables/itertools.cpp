@@ -530,8 +530,17 @@ V make_filter(TracerImpl& t, Items& a, Keywords& k) {
   return made_by("builtins", "filter", iterator, {function, inner});
 }
 
+bool is_number_or_none(PyObject* object) {
+  return object == Py_None || PyLong_CheckExact(object) || PyFloat_CheckExact(object) || PyBool_Check(object);
+}
+
 V make_iter(TracerImpl& t, Items& a, Keywords& k) {
   expect("iter", a, k, 1, 2);
+  auto* object = as<ObjectValue>(a[0]);
+  const bool number = a[0]->kind == ValueKind::SymInt || a[0]->kind == ValueKind::Number || (object && is_number_or_none(object->object.get()));
+  if (a.size() == 1 && number)
+    t.raise(PyExc_TypeError, {t.tracer.string(std::string("'") + t.type_of(a[0])->tp_name + "' object is not iterable")},
+            BreakReason::ErrorWhileTracing, "iter() of a number");
   if (a.size() == 1) return t.make_iterator(a[0]);
   auto over = std::make_shared<bool>(false);
   V function = a[0], sentinel = a[1];

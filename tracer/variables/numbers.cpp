@@ -742,8 +742,7 @@ V TracerImpl::compare(int comparison, const V& a, const V& b) {
     auto settle = [&](const V& value) { return value->kind == ValueKind::SymInt ? tracer.integer(*tracer.constant_int(value)) : value; };
     return compare(comparison, settle(a), settle(b));
   }
-  if (a->kind == ValueKind::Number || b->kind == ValueKind::Number)
-    break_graph(BreakReason::ScalarFromArray, "`" + source_text() + "` compares " + describe(a->kind == ValueKind::Number ? a : b));
+  if (auto computed = computed_compare(comparison, a, b)) return *computed;
   if (equality && strings_differ(a, b)) return tracer.boolean(comparison == Py_NE);
   if (auto answer = try_comparison(comparison, a, b)) return *answer;
   return builtin_compare(comparison, a, b);

@@ -1,0 +1,58 @@
+/// The bounds of the thread's stack are asked once for each thread; a look compares an address with them.
+#include "frame_hook/c_stack.h"
+
+#if defined(_WIN32)
+#include <intrin.h>
+#include <windows.h>
+#else
+#include <pthread.h>
+#endif
+
+#include <algorithm>
+#include <cstdint>
+
+namespace fj {
+namespace {
+
+struct Bounds {
+  std::uintptr_t low = 0, full = 0, short_of = 0;  // below these addresses; 0: not known
+};
+
+Bounds bounds_of_thread() {
+  std::uintptr_t low = 0;
+  std::size_t size = 0;
+#if defined(_WIN32)
+  ULONG_PTR first = 0, last = 0;
+  GetCurrentThreadStackLimits(&first, &last);
+  low = first;
+  size = last - first;
+#elif defined(__APPLE__)
+  size = pthread_get_stacksize_np(pthread_self());
+  low = reinterpret_cast<std::uintptr_t>(pthread_get_stackaddr_np(pthread_self())) - size;
+#else
+  pthread_attr_t attributes;
+  if (pthread_getattr_np(pthread_self(), &attributes) != 0) return {};
+  void* address = nullptr;
+  if (pthread_attr_getstack(&attributes, &address, &size) == 0) low = reinterpret_cast<std::uintptr_t>(address);
+  pthread_attr_destroy(&attributes);
+#endif
+  if (low == 0 || size == 0) return {};
+  // What CPython's own deepest C code and a handler of the RecursionError need; what a compilation takes at most.
+  const std::size_t reserve = std::min<std::size_t>(size / 8, 192 << 10), compilation = std::min<std::size_t>(size / 4, 1 << 20);
+  return {low, low + reserve, low + compilation};
+}
+
+}  // namespace
+
+CStack c_stack() {
+  static thread_local const Bounds bounds = bounds_of_thread();
+#if defined(_MSC_VER)
+  const auto address = reinterpret_cast<std::uintptr_t>(_AddressOfReturnAddress());
+#else
+  const auto address = reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0));
+#endif
+  // A fiber's stack lies elsewhere: nothing is known of it.
+  return address >= bounds.short_of || address < bounds.low ? CStack::Ample : address >= bounds.full ? CStack::Short : CStack::Full;
+}
+
+}  // namespace fj

@@ -1,0 +1,258 @@
+"""Python numbers that a compiled piece computes: elements read from arrays, numbers drawn, and floats made of these."""
+import math
+import sys
+import types
+
+import numpy as np
+import pytest
+
+import framejit
+from harness import both_libraries, needs_torch, same_as_eager, torch
+
+X = np.linspace(-1, 2, 12).reshape(3, 4)
+
+
+@both_libraries
+def test_an_element_becomes_a_python_number(lib):
+    def f(x, n, b):
+        return x * 2, x.mean().item(), float(x.sum()), n.sum().item(), int(n[0]), b[0].item(), float(n[1]), float(b[1]), int(b[1])
+
+    run = same_as_eager(f, lib.array(X), lib.array(np.arange(3)), lib.array(np.array([True, False])), breaks=())
+    assert len(run.graphs) == 1
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "int8", "uint8", "uint32", "bool"])
+def test_an_element_of_any_dtype(dtype):
+    def f(x):
+        return x[:1], x[2].item(), float(x[1]), x[:1].item(), x[1:2, None].item()
+
+    same_as_eager(f, np.arange(5).astype(dtype), breaks=())
+
+
+def test_what_has_other_numbers_is_left_to_python():
+    def f(x):
+        return x + 1, x[0].item()
+
+    same_as_eager(f, np.arange(3).astype(np.uint64) + 2 ** 63, breaks=["ScalarFromArray"])
+    same_as_eager(f, np.arange(3) * 1j, breaks=["UnsupportedOperation", "ScalarFromArray"])
+
+    def g(x):
+        y = x + 1
+        return y, y.item()
+
+    for _ in range(2):
+        with pytest.raises(ValueError, match="can only convert an array of size 1"):
+            framejit.compile(g)(X)
+
+
+def test_an_int_of_a_float_is_left_to_python():
+    def f(x):
+        return x * 2, int(x[0, 0] * 10)
+
+    same_as_eager(f, X, breaks=["ScalarFromArray"])
+    with pytest.raises(OverflowError):
+        framejit.compile(f)(X * np.inf)
+
+
+def test_computing_with_such_numbers():
+    def f(x, scale):
+        mean = x.mean().item()
+        spread = math.sqrt(float(((x - mean) ** 2).mean())) + scale
+        return (x - mean) / (spread + 1e-8), spread, abs(mean), -mean, mean < spread, mean == mean, 1 >= mean, mean != 0
+
+    for scale in (0.5, 0.25, 0.125):
+        run = same_as_eager(f, X, scale, breaks=())
+    assert run.graphs
+
+
+def test_where_python_raises_so_does_the_compiled_piece():
+    def f(x, log):
+        log.append("before")
+        x += 1
+        root = math.sqrt(x[0].item())
+        log.append(root)
+        return x / root
+
+    def divides(x):
+        x += 1
+        return x, 1 / float(x[0])
+
+    for function, arguments in ((f, ([],)), (divides, ())):
+        for values in ([3.0, 1.0], [-5.0, 1.0], [-1.0, 1.0], [np.nan, 1.0], [np.inf, 1.0]):
+            same_as_eager(function, np.array(values), *arguments, fallback=True, breaks=())
+
+
+def test_a_comparison_with_an_int_no_float_holds_is_left_to_python():
+    def f(x):
+        return x + 1, float(x[0]) < 2 ** 53 + 1, float(x[0]) == 2 ** 53 + 1
+
+    same_as_eager(f, np.array([2.0 ** 53, 1.0]))
+
+
+def test_a_branch_on_such_a_number_goes_on_in_python():
+    def f(x):
+        mean = float(x.mean())
+        if mean > 0.25:
+            return x - mean
+        return x + mean
+
+    for factor in (1.0, -1.0):
+        same_as_eager(f, X * factor, breaks=["BranchOnData"])
+
+
+# ---- numbers drawn
+
+G = np.random.default_rng(3)
+R = np.random.RandomState(3)
+DRAWS = {
+    "rand": lambda x: x * np.random.rand(), "random": lambda x: x + np.random.random(), "uniform": lambda x: x + np.random.uniform(-1, 1),
+    "normal": lambda x: x * np.random.normal(0, 2), "randint": lambda x: (x * 2, np.random.randint(0, 10)), "state": lambda x: x + R.standard_normal(),
+    "generator": lambda x: x + G.normal(), "random of one": lambda x: x + G.random(), "integers": lambda x: (x * 2, G.integers(0, 9), G.integers(5) * 1.5),
+    "binomial": lambda x: (x * 2, G.binomial(10, 0.5)), "many": lambda x: (x + G.random() * G.normal(1.5, 0.5) + np.random.rand(3, 1) * np.random.rand(), G.random(2)),
+    "permutation": lambda x: (x[np.random.permutation(3)], G.permutation(4), G.permutation(x.shape[0])),
+}
+
+
+def drawn(function, calls=3):
+    np.random.seed(5)
+    R.seed(5)
+    G.bit_generator.state = np.random.default_rng(5).bit_generator.state
+    results = [function(X.copy()) for _ in range(calls)]
+    return results, np.random.get_state()[1:], R.get_state()[1:], G.bit_generator.state
+
+
+def same(a, b):
+    if isinstance(b, (tuple, list)):
+        return type(a) is type(b) and len(a) == len(b) and all(map(same, a, b))
+    if isinstance(b, dict):
+        return all(same(a[key], b[key]) for key in b)
+    if isinstance(b, np.ndarray):
+        return a.dtype == b.dtype and np.allclose(a, b, rtol=1e-14)
+    return type(a) is type(b) and a == b
+
+
+@pytest.mark.parametrize("name", DRAWS)
+def test_one_number_is_drawn_as_eager_draws_it(name):
+    compiled = framejit.compile(DRAWS[name])
+    expected = drawn(DRAWS[name])
+    assert same(drawn(compiled), expected)
+    report = framejit.explain(compiled).so_far()
+    assert report.breaks == [] and len(report.graphs) == 1, report
+
+
+@pytest.mark.parametrize("draw", [lambda x: G.choice([1.5, 2.5]) + x, lambda x: np.random.normal([0, 1]) + x[0, :2], lambda x: x + G.normal(size=()),
+                                  lambda x: x + G.integers(5, dtype=np.int32), lambda x: np.random.permutation(x), lambda x: np.random.permutation([3, 4, 5]) + x[:, 0],
+                                  lambda x: x[G.permutation([2, 1, 0])], lambda x: x + np.random.normal(np.zeros(4), 1)])
+def test_other_draws_are_as_eagers_too(draw):
+    assert same(drawn(framejit.compile(draw)), drawn(draw))
+
+
+def test_a_parameter_that_changes_from_call_to_call_is_compiled_once():
+    def f(x, spread):
+        return x + np.random.normal(0, spread, 4) * spread
+
+    def run(function):
+        np.random.seed(1)
+        return [function(X, 0.5 ** k) for k in range(12)]
+
+    compiled = framejit.compile(f)
+    assert same(run(compiled), run(f))
+    assert len(framejit.explain(compiled).so_far().graphs) <= 2
+
+
+def test_a_draw_before_a_failure_is_not_made_twice():
+    def f(x, i):
+        noise = np.random.rand()
+        return x[i] + noise, np.random.rand()
+
+    def run(function):
+        np.random.seed(1)
+        seen = []
+        for k in (0, 7, 1):
+            try:
+                seen.append(function(X, np.array([k])))
+            except IndexError as error:
+                seen.append(str(error))
+        return seen, np.random.get_state()[1:]
+
+    assert same(run(framejit.compile(f)), run(f))
+
+
+# ---- attributes of modules, cached functions after effects
+
+def test_an_attribute_of_a_users_module_is_assigned_in_the_graph():
+    def outcome(wrap):
+        settings = types.ModuleType("settings_of_the_user")
+        settings.calls, settings.last = 0, None
+        exec("def scale(x):\n    return x * calls\n", vars(settings))
+
+        def f(x):
+            settings.calls += 1
+            y = settings.scale(x)
+            settings.last = y
+            settings.fresh = settings.calls * 2
+            return y, settings.fresh
+
+        compiled = wrap(f)
+        results = [compiled(X) for _ in range(4)]
+        assert settings.last is results[-1][0]
+        return results, settings.calls, settings.fresh, list(vars(settings)), compiled
+
+    *ours, compiled = outcome(framejit.compile)
+    *eager, _ = outcome(lambda f: f)
+    assert same(ours, eager)
+    report = framejit.explain(compiled).so_far()
+    assert report.breaks == [] and len(report.graphs) <= 2, report
+
+
+def test_an_attribute_of_a_library_is_assigned_by_python():
+    def f(x):
+        before, sys.framejit_test = getattr(sys, "framejit_test", 0), 3
+        y = x + sys.framejit_test
+        del sys.framejit_test
+        return y, before
+
+    same_as_eager(f, X, breaks=["UnsupportedObject", "UnsupportedObject"])
+
+
+def test_a_cached_function_is_asked_after_effects_only_while_its_cache_holds_the_answer():
+    import functools
+
+    log = []
+
+    @functools.lru_cache(maxsize=2)
+    def size(n):
+        log.append(("size", n))
+        return n * 2
+
+    def f(x, n):
+        log.append("before")
+        return x * size(n)
+
+    compiled = framejit.compile(f)
+    eager_log = []
+    for call, n in enumerate([3, 3, 3, 4, 5, 3, 3]):
+        log.clear()
+        np.testing.assert_array_equal(compiled(X, n), X * n * 2)
+        eager_log.append(list(log))
+    ran = [("size", n) for n in (3, 4, 5, 3)]
+    assert eager_log == [["before", ran[0]], ["before"], ["before"], ["before", ran[1]], ["before", ran[2]], ["before", ran[3]], ["before"]]
+    assert size.cache_info()[:2] == (3, 4)
+
+
+# ---- depth
+
+def test_compiled_functions_calling_each_other_end_in_a_recursion_error():
+    @framejit.compile
+    def f(n, then):
+        sys.getswitchinterval()
+        return 0 if n == 0 else then(n - 1, then) + 1
+
+    before = sys.getrecursionlimit()
+    try:
+        sys.setrecursionlimit(200_000)
+        with pytest.raises(RecursionError, match="maximum recursion depth exceeded"):
+            f(150_000, f)
+        assert f(50, f) == 50
+    finally:
+        sys.setrecursionlimit(before)

@@ -1,0 +1,126 @@
+"""NumPy's functions that are Python code are traced as any Python code, and what that code asks on its way is answered while tracing."""
+import numpy as np
+import pytest
+
+import framejit
+from harness import same_as_eager
+
+A = np.random.default_rng(0).normal(size=(4, 5))
+B = np.random.default_rng(1).normal(size=(4, 5))
+
+WHOLE = [
+    lambda a, b: np.tensordot(a, b.T, 1), lambda a, b: np.tensordot(a, b, ([0, 1], [0, 1])),
+    lambda a, b: np.polyval([1, 2, 3], a), lambda a, b: np.polyval(a[0], b),
+    lambda a, b: np.trapezoid(a, dx=0.1, axis=0), lambda a, b: np.trapezoid(a[0]),
+    lambda a, b: np.nan_to_num(a * np.nan), lambda a, b: np.nan_to_num(np.array([np.inf, 1.0]) * a[0, 0], posinf=3.0),
+    lambda a, b: np.average(a, axis=1), lambda a, b: np.gradient(a[0]), lambda a, b: np.gradient(a, axis=0), lambda a, b: np.gradient(a[1], 0.5),
+    lambda a, b: np.sinc(a), lambda a, b: np.resize(a, (2, 3)), lambda a, b: np.array(a[0], ndmin=3),
+    lambda a, b: np.array(3.5, ndmin=1) + a[0], lambda a, b: np.array([1, 2], ndmin=2) + a[:2, :2],
+]
+
+
+@pytest.mark.parametrize("function", WHOLE)
+def test_such_a_function_is_one_graph(function):
+    def f(a, b):
+        doubled = a * 2
+        return doubled, function(a, b), doubled + 1
+
+    run = same_as_eager(f, A, B, breaks=())
+    assert len(run.graphs) == 1
+
+
+def test_where_numpys_code_breaks_the_break_is_the_call():
+    def f(a):
+        b = a * 2
+        return np.array_equal(a, b), b
+
+    run = same_as_eager(f, A, breaks=["UnsupportedOperation"])
+    assert "array_equal()" in str(run.report) and "test_numpy_python.py" in run.report.breaks[0].file
+
+
+def test_a_class_that_takes_numpys_functions_over_is_asked():
+    class Taken:
+        def __array_function__(self, function, types, arguments, keywords):
+            return function.__name__
+
+    def f(a, taken):
+        return np.polyval(taken, a), np.polyval([taken, 1], a), a + 1
+
+    same_as_eager(f, A, Taken(), compiles=False, breaks=["UnsupportedOperation"])
+
+
+def test_an_error_in_numpys_code_is_numpys():
+    def f(a, caught):
+        b = a + 1
+        if not caught:
+            return np.tensordot(a, a, 1), b
+        try:
+            return np.gradient(a, axis=7), b
+        except ValueError as error:
+            return str(error), b
+
+    same_as_eager(f, A, False)
+    same_as_eager(f, A, True)
+
+
+@pytest.mark.parametrize("where", [lambda a, b: b > 0, lambda a, b: b[0] > 0, lambda a, b: True, lambda a, b: False, lambda a, b: b[:, :1] > 0])
+@pytest.mark.parametrize("source", [lambda a, b: b, lambda a, b: b[0], lambda a, b: 3, lambda a, b: 0.5, lambda a, b: b.astype(np.float32)])
+def test_copyto_writes_where_the_mask_holds(source, where):
+    def f(a, b):
+        view = a[1:]
+        kept = a + 1
+        np.copyto(a, source(a, b), where=where(a, b))
+        return kept, view
+
+    same_as_eager(f, A, B)
+
+
+def test_copyto_refuses_what_numpy_refuses():
+    def f(a, value, casting):
+        b = a + 1
+        np.copyto(a, value, casting=casting)
+        return b
+
+    integers = np.arange(5)
+    for value in (2.5, A[0], A[0].astype(np.float32), 7, True, np.arange(5, dtype=np.int8), 1j, np.arange(3), A):
+        for casting in ("same_kind", "unsafe", "safe", "no"):
+            same_as_eager(f, integers, value, casting, compiles=False)
+    same_as_eager(f, np.array([True, False]), 1, "same_kind", compiles=False)
+
+
+def test_array_without_copy_is_the_array_given():
+    def f(a, b):
+        same = np.array(a, copy=None)
+        same += 1
+        other = np.array(b, dtype=np.float32, copy=None)
+        other += 1
+        rows = np.array(a[0], copy=None, ndmin=2)
+        rows *= 3
+        return same is a, same, other, rows, np.array(2.5, copy=None) + b, np.array(np.float64(2.5), copy=None)
+
+    same_as_eager(f, A, B, breaks=())
+
+
+def test_questions_about_dtypes():
+    def f(a, n, small):
+        total = small.sum().item()
+        return (a * 2, np.result_type(a, n), np.result_type(small, n, 2.5), np.result_type(small, np.int16), np.result_type(total, small), np.promote_types(np.int8, a.dtype),
+                np.can_cast(small, np.int16), np.can_cast(a, small.dtype), np.dtype("float32"), np.dtype(a.dtype), np.issubdtype(a.dtype, np.floating),
+                np.issubdtype(small.dtype, np.inexact))
+
+    for n in (3, 4, 5):
+        same_as_eager(f, A, n, np.arange(3, dtype=np.int8), breaks=())
+
+
+def test_what_is_no_class_and_what_is_no_iterable():
+    def f(a, n):
+        seen = []
+        for action in (lambda: issubclass(a.dtype, int), lambda: issubclass(3, (int, str)), lambda: iter(n), lambda: iter(2.5), lambda: iter(None), lambda: iter(a.mean().item())):
+            try:
+                action()
+            except TypeError as error:
+                seen.append(str(error))
+        return a + 1, seen
+
+    for n in (3, 4, 5):
+        same_as_eager(f, A, n, breaks=())
