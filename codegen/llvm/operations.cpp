@@ -192,6 +192,8 @@ Val Operations::cast(DType from, DType to, Val value) {
       if (from != DType::F64 && to == DType::F64) x = b.CreateFPExt(x, type);
     } else {
       x = is_signed_integer(from) ? b.CreateSIToFP(x, type) : b.CreateUIToFP(x, type);
+      // An integer that the optimiser finds to be constant would have what is computed of it computed by the optimiser.
+      if (conditions) x = fence(x);
     }
     return {round_to(to, x)};
   }

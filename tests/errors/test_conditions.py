@@ -37,6 +37,9 @@ PROGRAMS = {
     "logarithm_of_constants": lambda x, y: np.log(np.zeros(3)) + x.sum(),
     "scalars": lambda x, y: np.float64(1) / np.float64(0) + x,
     "bool_as_divisor": lambda x, y: (x > 0) / (y > 0),
+    # Integers that are constant, which the optimiser finds out.
+    "no_integers_as_both": lambda x, y: (x.astype(np.int64) * 0) / 0,
+    "falsehood_as_both": lambda x, y: ((x > 0) ^ (x > 0)) / ((y > 0) & False),
     # Algebra that holds for numbers only.
     "difference_with_itself": lambda x, y: (x - y) - (x - y),
     "difference_compared": lambda x, y: ((x - y) == 0, (x - y) > 0, (x - y) != 0),
