@@ -206,6 +206,8 @@ def test_errors_name_the_line_and_are_the_functions_own():
         framejit.grad(fractal)(X)
     with pytest.raises(framejit.GraphBreakError, match="FJ103"):
         framejit.grad(lambda x: float(x[0]) * x[1])(X)
+    with pytest.raises(framejit.GraphBreakError, match="FJ103"):
+        framejit.jvp(lambda x: np.sqrt(x[0].item()) * x[1], (X,), (X,))
     with pytest.raises(IndexError, match="index 10 is out of bounds"):
         framejit.grad(lambda x: x[10])(X)
     with pytest.raises(IndexError, match="out of bounds"):

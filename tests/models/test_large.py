@@ -64,7 +64,8 @@ def test_the_layers_of_an_encoder_share_their_kernels():
             torch.testing.assert_close(result, model(x), rtol=1e-4, atol=1e-5)
         info = framejit.cache_info()
         assert info["graphs"] == 1 and info["breaks"] == 0 and info["internal_errors"] == 0
-        assert info["kernels_compiled"] + info["kernels_shared"] == info["kernels_launched"]
+        # Equal work on independent arrays is one launch.
+        assert info["kernels_compiled"] + info["kernels_shared"] >= info["kernels_launched"]
         return info["kernels_compiled"], info["kernels_launched"]
 
     # The first layer reads the input and the last writes the result; every further one between them adds nothing.

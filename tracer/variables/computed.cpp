@@ -57,7 +57,11 @@ V TracerImpl::number(const ArrayValue& array) {
   if (is_unsigned_integer(array.dtype) && size_in_bytes(array.dtype) == 8) break_graph(BreakReason::ScalarFromArray, "an int of more than 63 bits");
   const DType dtype = is_float(array.dtype) ? DType::F64 : array.dtype == DType::Bool ? DType::Bool : DType::I64;
   ValueId value = cast(tracer, reshape(tracer, tracer.read(array), {}), dtype);
-  if (requires_gradient(value)) value = stopped(value);
+  if (requires_gradient(value)) {
+    // torch's item() is no part of what is derived; a derivative of NumPy code would have to go on through Python's numbers.
+    if (array.library == Library::Numpy) break_graph(BreakReason::ScalarFromArray, "a Python number is read from an array");
+    value = stopped(value);
+  }
   return std::make_shared<NumberValue>(value, dtype);
 }
 
