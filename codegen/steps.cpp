@@ -26,9 +26,20 @@ bool divides_integers(const Expr& expr) {
   return expr.op == Op::floor_div || expr.op == Op::mod || expr.op == Op::trunc_div || expr.op == Op::fmod;
 }
 
-bool computes_floats(const Expr& expr) {
-  const auto inexact = [](DType dtype) { return is_float(dtype) || is_complex(dtype); };
-  return expr.kind == ExprKind::Pointwise && (inexact(expr.dtype) || inexact(expr.operand_dtype));
+bool is_inexact(DType dtype) { return is_float(dtype) || is_complex(dtype); }
+
+bool adds_floats(const LoweredProgram& program, const std::vector<Statement>& body) {
+  return std::any_of(body.begin(), body.end(), [&](const Statement& statement) {
+    return (statement.kind == StatementKind::Add && is_inexact(program.buffers[std::size_t(statement.buffer)].dtype)) || adds_floats(program, statement.body);
+  });
+}
+
+/// In expressions, into accumulators or into memory.
+bool computes_floats(const LoweredProgram& program, const Kernel& kernel) {
+  return std::any_of(kernel.expressions.begin(), kernel.expressions.end(), [](const Expr& expr) {
+    return expr.kind == ExprKind::Pointwise && (is_inexact(expr.dtype) || is_inexact(expr.operand_dtype));
+  }) || std::any_of(kernel.accumulators.begin(), kernel.accumulators.end(), [](const AccumulatorInfo& info) { return is_inexact(info.dtype); }) ||
+         adds_floats(program, kernel.body);
 }
 
 }  // namespace
@@ -62,9 +73,9 @@ StepTouches touches(const LoweredProgram& program, const ProgramStep& step) {
 bool may_fail(const LoweredProgram& program, const ProgramStep& step, bool may_trap) {
   const auto kernel_may_fail = [&](int number) {
     const Kernel& kernel = program.kernels[std::size_t(number)];
-    return !(kernel.scratch_bytes == SymDim(0)) || std::any_of(kernel.expressions.begin(), kernel.expressions.end(), [&](const Expr& expr) {
-      return expr.kind == ExprKind::CheckedIndex || divides_integers(expr) || (may_trap && computes_floats(expr));
-    });
+    if (!(kernel.scratch_bytes == SymDim(0)) || (may_trap && computes_floats(program, kernel))) return true;
+    return std::any_of(kernel.expressions.begin(), kernel.expressions.end(),
+                       [](const Expr& expr) { return expr.kind == ExprKind::CheckedIndex || divides_integers(expr); });
   };
   switch (step.kind) {
     case StepKind::Kernel: return kernel_may_fail(step.kernel);

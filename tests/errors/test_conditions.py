@@ -118,3 +118,31 @@ def test_the_lowest_integer_divided_by_minus_one_overflows(function, dtype):
 def test_an_imaginary_part_that_is_discarded_is_told(function):
     x = np.array([1 + 2j, 3], np.complex64)
     compare(Outcome(framejit.compile(function), (x,), {}), Outcome(function, (x,), {}))
+
+
+REDUCED = {
+    "sum": lambda y: y.sum(),
+    "product": lambda y: y.prod(),
+    "running sum": lambda y: np.cumsum(y),
+    "running product": lambda y: np.cumprod(y),
+    "over rows": lambda y: y[:, None].sum(axis=0),
+    "reduce": lambda y: np.add.reduce(y),
+    "mean": lambda y: y.mean(),
+    "added at": lambda y: np.add.at(np.ones(1) * y[0], np.zeros(2, int), y),
+}
+
+
+@pytest.mark.parametrize("mode", ["warn", "raise"])
+@pytest.mark.parametrize("name", REDUCED)
+def test_what_was_written_before_a_reduction_that_reports_is_written_once(name, mode):
+    def f(k, y):
+        k += 1
+        return REDUCED[name](y)
+
+    compiled = framejit.compile(f)
+    for values in ([1.5e308, 1.5e308], [np.inf, -np.inf]):
+        ours, eager = [[np.array([1, 0, 1, 1]), np.array(values)] for _ in range(2)]
+        for _ in range(3):
+            with np.errstate(all=mode):
+                compare(Outcome(compiled, ours, {}), Outcome(f, eager, {}))
+            assert np.array_equal(ours[0], eager[0])
