@@ -30,9 +30,7 @@ Reduction reduction_of(Op op) {
   }
 }
 
-bool is_half(DType dtype) { return dtype == DType::F16 || dtype == DType::BF16; }
 bool narrow_float(DType dtype) { return is_half(dtype) || dtype == DType::F32; }
-DType accumulation_dtype(DType dtype) { return is_half(dtype) ? DType::F32 : dtype; }
 
 /// Where values lie.
 struct Memory {
@@ -305,7 +303,7 @@ class GroupLowering {
   // ---- groups
 
   int add_accumulator(Op op, DType type) {
-    kernel_.accumulators.push_back({reduction_of(op), accumulation_dtype(type), {}});
+    kernel_.accumulators.push_back({reduction_of(op), compute_dtype(type), {}});
     return int(kernel_.accumulators.size() - 1);
   }
 
@@ -334,7 +332,7 @@ class GroupLowering {
     left.push_back(all[batch]), left.push_back(all[batch + 2]);
     right.push_back(all[batch + 2]), right.push_back(all[batch + 1]);
     const ExprId a = accumulated_operand(node.operands[0], left), b = accumulated_operand(node.operands[1], right);
-    const DType type = dtype(node.results[0]), wide = accumulation_dtype(type);
+    const DType type = dtype(node.results[0]), wide = compute_dtype(type);
     const bool boolean = type == DType::Bool;
     const ExprId term = pointwise(boolean ? Op::bit_and : Op::mul, wide, wide, {a, b});
     kernel_.accumulators.push_back({boolean ? Reduction::Or : Reduction::Sum, wide, {}, is_float(wide)});

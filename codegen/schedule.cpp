@@ -6,9 +6,9 @@
 #include <functional>
 #include <map>
 
+#include "codegen/demand.h"
 #include "codegen/index_maps.h"
 #include "graph_ir/ops.h"
-#include "graph_ir/rules/conditions.h"
 #include "runtime/base/error.h"
 
 namespace fj {
@@ -76,15 +76,7 @@ struct Use {
   bool operator==(const Use&) const = default;
 };
 
-bool is_reduction(Op op) {
-  switch (op) {
-    case Op::reduce_sum: case Op::reduce_prod: case Op::reduce_max: case Op::reduce_min: case Op::reduce_and:
-    case Op::reduce_or: case Op::argmax: case Op::argmin:
-      return true;
-    default:
-      return false;
-  }
-}
+bool is_reduction(Op op) { return row(op).lowering == Lowering::Reduce; }
 
 class Scheduler {
  public:
@@ -93,7 +85,6 @@ class Scheduler {
   Schedule run() {
     const std::size_t count = graph_.value_count();
     uses_.resize(count);
-    demanded_.assign(count, false);
     cost_.assign(count, 1);
     schedule_.producer.assign(count, -1);
     schedule_.in_memory.assign(count, false);
@@ -111,9 +102,7 @@ class Scheduler {
       for (ValueId operand : n.operands) ++readers_[operand.index];
     find_counts();
 
-    for (const Output& output : graph_.outputs) demand(output.value);
-    for (const Write& write : graph_.writes) demand(write.value);
-    demand_what_may_fail();
+    demanded_ = demanded_values(graph_, conditions_);
     for (std::size_t n = graph_.nodes.size(); n-- > 0;) visit(int(n));
     for (const Input& input : graph_.inputs) copy_input(input);
     sort_groups();
@@ -125,65 +114,6 @@ class Scheduler {
   const Dims& shape(ValueId value) const { return graph_.type(value).shape; }
   bool is_input(ValueId value) const { return schedule_.node_of[value.index] < 0; }
   Group& group(int g) { return schedule_.groups[g]; }
-
-  /// Eager fails or warns although nobody reads the elements concerned, so they are computed: what may fail or raise is demanded
-  /// unless one of its readers computes all of it anyway.
-  void demand_what_may_fail() {
-    std::vector<bool> whole = demanded_, read = demanded_;  // every element is computed; some may be
-    for (std::size_t n = graph_.nodes.size(); n-- > 0;) {
-      const Node& current = graph_.nodes[n];
-      bool computed = row(current.op).effect == Effect::Extern;
-      for (ValueId result : current.results) computed |= whole[result.index];
-      if (!computed && (row(current.op).effect == Effect::Fallible || (conditions_ && may_raise_condition(graph_, current)))) {
-        demand(current.results[0]);
-        computed = true;
-      }
-      bool live = computed;
-      for (ValueId result : current.results) live |= read[result.index];
-      if (!live) continue;
-      for (std::size_t i = 0; i < current.operands.size(); ++i) {
-        read[current.operands[i].index] = true;
-        if (reads_whole(current, i, computed)) whole[current.operands[i].index] = true;
-      }
-    }
-  }
-
-  /// Whether computing the node (all of it if `computed`, else a part) computes every element of its operand.
-  bool reads_whole(const Node& current, std::size_t operand, bool computed) const {
-    const Dims& from = shape(current.operands[operand]);
-    switch (row(current.op).lowering) {
-      case Lowering::Pointwise: return computed;
-      case Lowering::IndexMap: break;
-      case Lowering::Gather: return operand == 0 || computed;  // what is indexed by data is in memory
-      default: return computed || is_reduction(current.op);
-    }
-    if (!computed) return false;
-    const Dims& to = shape(current.results[0]);
-    const auto not_empty = [&](const SymDim& size) { return least(size) > 0; };
-    switch (current.op) {
-      case Op::transpose: case Op::reshape: case Op::concat: return true;
-      case Op::slice: return from == to;  // every element once, in whatever order
-      case Op::slice_update: return operand == 1;
-      case Op::broadcast: {
-        // Nothing is computed of what is repeated no times.
-        const auto& dims = current.attrs.get<std::vector<std::int64_t>>("dims");
-        for (std::size_t d = 0; d < to.size(); ++d) {
-          const auto kept = std::find(dims.begin(), dims.end(), std::int64_t(d));
-          if ((kept == dims.end() || !(from[std::size_t(kept - dims.begin())] == to[d])) && !not_empty(to[d])) return false;
-        }
-        return true;
-      }
-      default: return false;  // pad: may cut, and its value may be used nowhere
-    }
-  }
-
-  /// A lower bound of a size.
-  std::int64_t least(const SymDim& size) const {
-    if (size.is_constant()) return size.value();
-    for (std::size_t s = 0; s < graph_.symbols.size(); ++s)
-      if (size == SymDim(SymbolId{std::uint32_t(s)})) return graph_.symbols[s].min;
-    return 0;
-  }
 
   /// The value must be in memory. Inputs are.
   void demand(ValueId value) {

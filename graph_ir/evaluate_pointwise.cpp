@@ -311,7 +311,7 @@ std::uint32_t evaluate_pointwise(const Node& node, std::span<const DenseArray* c
       with_dtype(result.dtype, [&]<DType to>() {
         using To = Element<to>;
         // A half type takes the double as it is: one rounding. Integers reach it through float, as in both libraries.
-        constexpr bool narrows = (to == DType::F16 || to == DType::BF16) && std::is_same_v<Compute, double>;
+        constexpr bool narrows = is_half(to) && std::is_same_v<Compute, double>;
         for (std::int64_t i = 0; i < count; ++i) {
           if constexpr (narrows)
             To::store(result.element(i), a(i));

@@ -373,18 +373,6 @@ Program::Program(const SourceTable& sources, const std::vector<Guard>& guards,
 
 Program::~Program() = default;
 
-bool compare(std::int64_t a, int comparison, std::int64_t b) {
-  switch (comparison) {
-    case Py_LT: return a < b;
-    case Py_LE: return a <= b;
-    case Py_EQ: return a == b;
-    case Py_NE: return a != b;
-    case Py_GT: return a > b;
-    case Py_GE: return a >= b;
-  }
-  return false;
-}
-
 PyObject* changed_class_attribute(const Guard& guard, PyTypeObject* type) {
   auto now = [](PyObject* was) { return was && PyWeakref_Check(was) ? reinterpret_cast<PyWeakReference*>(was)->wr_object : was; };
   // Name, then what was found (a weak reference if it can be).
@@ -681,7 +669,7 @@ inline __attribute__((always_inline)) bool Program::decide(const Step& step, con
     case Kind::Relation: {
       const Guard& guard = guards_[std::size_t(step.guard)];
       const auto left = guard.left->evaluate_exactly(symbols), right = guard.right->evaluate_exactly(symbols);
-      return left && right && compare(*left, int(guard.number), *right);
+      return left && right && compare_numbers(*left, int(guard.number), *right);
     }
     case Kind::SameObject:
     case Kind::NotSame: {

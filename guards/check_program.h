@@ -117,7 +117,6 @@ bool may_overlap(const ArrayView& a, const ArrayView& b);
 PyObject* changed_class_attribute(const Guard& guard, PyTypeObject* type);
 /// Equality of constants: same exact type, floats bitwise, tuples item by item; other objects by identity.
 bool same_constant(PyObject* a, PyObject* b);
-bool compare(std::int64_t a, int comparison, std::int64_t b);
 /// len() of the builtin containers and strings; -1 for others.
 Py_ssize_t builtin_length(PyObject* object);
 

@@ -42,6 +42,18 @@ struct ArrayExpectation {
   std::uint64_t key_set = 0;              // torch dispatch keys seen while tracing (0: not compared)
 };
 
+/// `comparison`: Py_LT to Py_GE.
+constexpr bool compare_numbers(std::int64_t a, int comparison, std::int64_t b) {
+  switch (comparison) {
+    case Py_LT: return a < b;
+    case Py_LE: return a <= b;
+    case Py_EQ: return a == b;
+    case Py_NE: return a != b;
+    case Py_GT: return a > b;
+    default: return a >= b;
+  }
+}
+
 struct Guard {
   GuardKind kind;
   SourceRef source = nullptr;

@@ -70,17 +70,6 @@ ValueId TracerImpl::positions(ValueId mask) {
 
 namespace {
 
-bool compares(std::int64_t a, int comparison, std::int64_t b) {
-  switch (comparison) {
-    case Py_LT: return a < b;
-    case Py_LE: return a <= b;
-    case Py_EQ: return a == b;
-    case Py_NE: return a != b;
-    case Py_GT: return a > b;
-    default: return a >= b;
-  }
-}
-
 /// The `nonzero` that counts the symbol; null: it is computed from others.
 Node* counter(Graph& graph, SymbolId symbol) {
   for (Node& node : graph.nodes)
@@ -115,7 +104,7 @@ bool TracerImpl::decide_late(const SymDim& difference, int comparison) {
       if (graph->symbols[symbol.index].min < 0) give_up();
     bool zero = false;
     for (SymbolId symbol : terms[0].symbols) zero = zero || decide(SymDim(symbol), Py_EQ, 0);
-    return compares(zero ? 0 : positive ? 1 : -1, comparison, 0);
+    return compare_numbers(zero ? 0 : positive ? 1 : -1, comparison, 0);
   }
   SymbolId symbol{UINT32_MAX};
   std::int64_t slope = 0, rest = 0;
@@ -135,16 +124,16 @@ bool TracerImpl::decide_late(const SymDim& difference, int comparison) {
   // The answer of every number from 2 on.
   const std::int64_t most = std::min<std::int64_t>(std::max<std::int64_t>(max, 2), std::int64_t(1) << 62 >> 31);
   const std::int64_t low = slope * 2 + rest, high = slope * most + rest;
-  const bool answer = compares(low, comparison, 0);
+  const bool answer = compare_numbers(low, comparison, 0);
   if (comparison == Py_EQ || comparison == Py_NE) {
     const bool between = (low <= 0 && high >= 0) || (low >= 0 && high <= 0);
     if (answer == (comparison == Py_EQ) || (between && rest % slope == 0)) give_up();
-  } else if (compares(high, comparison, 0) != answer || (max > most && compares(slope > 0 ? 1 : -1, comparison, 0) != answer)) {
+  } else if (compare_numbers(high, comparison, 0) != answer || (max > most && compare_numbers(slope > 0 ? 1 : -1, comparison, 0) != answer)) {
     give_up();
   }
   auto excluded = node->attrs.get<std::vector<std::int64_t>>("excluded");
   for (std::int64_t few : {0, 1})
-    if (few <= max && compares(slope * few + rest, comparison, 0) != answer && std::find(excluded.begin(), excluded.end(), few) == excluded.end())
+    if (few <= max && compare_numbers(slope * few + rest, comparison, 0) != answer && std::find(excluded.begin(), excluded.end(), few) == excluded.end())
       excluded.push_back(few);
   std::sort(excluded.begin(), excluded.end());
   node->attrs.set("excluded", excluded);

@@ -126,7 +126,7 @@ void Emitter::put(const Statement& statement) {
   if (statement.kind == StatementKind::Put) return line(condition + place + " = write<" + type + ">(" + added + ");");
   if (binding_.atomic) return line(condition + "add_to(&" + place + ", " + added + ");");
   const std::string sum = "add(read(" + place + "), " + added + ")";
-  const bool half = dtype == DType::F16 || dtype == DType::BF16;
+  const bool half = is_half(dtype);
   line(condition + place + " = write<" + type + ">(" + (half ? "rounded<" + type + ">(" + sum + ")" : sum) + ");");
 }
 

@@ -12,8 +12,6 @@ using namespace loop;
 
 namespace {
 
-bool is_half(DType dtype) { return dtype == DType::F16 || dtype == DType::BF16; }
-
 std::string_view spelling(Op op) {
   switch (op) {
 #define FJ_POINTWISE(name, rule, cuda) \

@@ -85,7 +85,7 @@ Shape choose_shape(const Kernel& kernel, const Machine& machine) {
   int total = 0;
   for (const Expr& expr : kernel.expressions) {
     total += weight(expr);
-    const bool half = expr.dtype == DType::F16 || expr.dtype == DType::BF16;
+    const bool half = is_half(expr.dtype);
     if (expr.kind == ExprKind::Load || expr.kind == ExprKind::Pointwise) {
       // Addresses and conditions of concatenations are I64 too, but they don't decide.
       const bool address = expr.dtype == DType::I64 && expr.kind != ExprKind::Load;

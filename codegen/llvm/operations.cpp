@@ -30,7 +30,7 @@ llvm::Type* Operations::element(DType dtype) const {
 
 llvm::Type* Operations::memory_element(DType dtype) const {
   if (dtype == DType::Bool) return b.getInt8Ty();
-  if (dtype == DType::F16 || dtype == DType::BF16) return b.getInt16Ty();
+  if (is_half(dtype)) return b.getInt16Ty();
   return element(dtype);
 }
 
@@ -282,7 +282,7 @@ Value* Operations::where_any(Value* condition, Value* usual, const std::function
 
 Val Operations::library(const std::string& name, DType dtype, std::span<const Val> args) {
   // Arguments and results pass through memory in one call for all lanes; complex numbers as pairs.
-  const DType computed = dtype == DType::F16 || dtype == DType::BF16 ? DType::F32 : dtype;
+  const DType computed = compute_dtype(dtype);
   const bool complex = is_complex(dtype);
   llvm::Type* scalar = element(computed);
   llvm::Function* function = b.GetInsertBlock()->getParent();

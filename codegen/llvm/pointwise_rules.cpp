@@ -19,9 +19,6 @@ using Args = std::span<const Val>;
 using llvm::Value;
 
 DType part(DType complex) { return complex == DType::C64 ? DType::F32 : DType::F64; }
-bool is_half(DType dtype) { return dtype == DType::F16 || dtype == DType::BF16; }
-/// What a rule computes in.
-DType computed(DType dtype) { return is_half(dtype) ? DType::F32 : dtype; }
 
 template <Op op>
 Val library1(Operations& ops, DType, DType operand, Args args) {
@@ -45,7 +42,7 @@ Val inlined1(Operations& ops, DType result, DType operand, Args args) {
 /// Inlined for single precision only.
 template <Op op, Inlined inlined>
 Val inlined_single(Operations& ops, DType result, DType operand, Args args) {
-  if (computed(operand) != DType::F32) return library1<op>(ops, result, operand, args);
+  if (compute_dtype(operand) != DType::F32) return library1<op>(ops, result, operand, args);
   return {ops.round_to(operand, inlined(ops, args[0].real))};
 }
 
@@ -244,7 +241,7 @@ std::pair<Value*, Value*> divmod_floats(Operations& ops, DType dtype, Value* x, 
   auto& b = ops.b;
   const Val args[] = {{x}, {y}};
   Value* zero = ops.number(dtype, 0);
-  Value* fmod = ops.library("fmod", computed(dtype), args).real;
+  Value* fmod = ops.library("fmod", compute_dtype(dtype), args).real;
   Value* quotient = b.CreateFDiv(b.CreateFSub(x, fmod), y);
   Value* nonzero = b.CreateFCmpUNE(fmod, zero);
   Value* differ = b.CreateXor(ops.compare(llvm::CmpInst::FCMP_OLT, y, zero), ops.compare(llvm::CmpInst::FCMP_OLT, fmod, zero));
@@ -293,7 +290,7 @@ Val remainder(Operations& ops, DType, DType operand, Args args) {
 
 // Integer powers by squaring, wrapping; a negative exponent gives the truncated reciprocal: 0, or +-1 for bases +-1.
 Val power(Operations& ops, DType, DType operand, Args args) {
-  if (computed(operand) == DType::F32) return {ops.round_to(operand, inline_pow(ops, args[0].real, args[1].real))};
+  if (compute_dtype(operand) == DType::F32) return {ops.round_to(operand, inline_pow(ops, args[0].real, args[1].real))};
   if (is_float(operand) || is_complex(operand)) return ops.library("pow", operand, args);
   auto& b = ops.b;
   Value *base = args[0].real, *exponent = args[1].real;

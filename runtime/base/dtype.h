@@ -42,6 +42,9 @@ constexpr bool is_complex(DType d) { return category(d) == DTypeCategory::Comple
 constexpr bool is_signed_integer(DType d) { return category(d) == DTypeCategory::Signed; }
 constexpr bool is_unsigned_integer(DType d) { return category(d) == DTypeCategory::Unsigned; }
 constexpr bool is_integer(DType d) { return is_signed_integer(d) || is_unsigned_integer(d); }
+constexpr bool is_half(DType d) { return d == DType::F16 || d == DType::BF16; }
+/// What the libraries compute a type's operations in: halves in float.
+constexpr DType compute_dtype(DType d) { return is_half(d) ? DType::F32 : d; }
 
 constexpr std::optional<DType> dtype_from_name(std::string_view text) {
   for (int i = 0; i < kDTypeCount; ++i)

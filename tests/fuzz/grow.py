@@ -13,6 +13,7 @@ import warnings
 import numpy as np
 
 import parts
+import pieces
 from case import Case, make, namespace_of
 from harness import is_array, torch
 
@@ -71,7 +72,7 @@ class Grower:
         self.random = random.Random(seed)
         self.lib, self.count, self.loops, self.functions = lib, 0, 0, 0
         r = self.random
-        self.pieces = r.sample(parts.PIECES, r.randrange(1, 5))
+        self.pieces = r.sample(pieces.PIECES, r.randrange(1, 5))
         # Programs with rounding do not branch on values, so that a difference in the last bit stays one.
         self.exact = r.random() < 0.75
         self.fails = r.choice([0.0, 0.0, 0.02, 0.1])
@@ -82,7 +83,7 @@ class Grower:
         # Each program has its own taste, so that programs differ more than an average of everything would.
         self.tables = {name: self.tasted(table) for name, table in (("expression", expressions), ("statement", statements),
                                                                    ("value", list(rows(parts.VALUES, lib))))}
-        self.source = parts.PRELUDE + "".join("\n\n" + piece[0] for piece in self.pieces)
+        self.source = pieces.PRELUDE + "".join("\n\n" + piece[0] for piece in self.pieces)
         self.lines = []
         self.names = []
 
@@ -316,7 +317,7 @@ class Grower:
     def manager(self, indent, depth):
         r = self.random
         self.count += 1
-        texts = parts.WITHS["b"] + parts.WITHS[self.lib[0]]
+        texts = pieces.WITHS["b"] + pieces.WITHS[self.lib[0]]
         usable = [t for t in texts if ("anage" not in t or "Manager" in self.space)]
         chosen = r.sample(usable, 2 if r.random() < 0.2 else 1)
         as_name = r.random() < 0.4
@@ -421,7 +422,7 @@ class Grower:
                 changed[r.choice("xyz")] = r.choice(["np.float32(1.5)", "2", "np.array(3)", "None", "[1, 2]", f"{self.array_text(shape)}.astype('>f4')" if self.lib == "numpy"
                                                      else f"{self.array_text(shape, 'float32')}.to_sparse()"])
             else:
-                changes = parts.CHANGES + [c for key, some in parts.PIECE_CHANGES.items() if key in self.source for c in some]
+                changes = pieces.CHANGES + [c for key, some in pieces.PIECE_CHANGES.items() if key in self.source for c in some]
                 before = self.fill(r.choice(changes)).replace(" k", " 2").replace("(k", "(2") + "\n"
             calls.append(self.call(changed, before))
         if r.random() < 0.5:

@@ -49,7 +49,7 @@ Scalar scalar_of(DType dtype, std::int64_t value) {
 
 ValueId constant(Tracer& tracer, DType dtype, Scalar value) {
   // Kernels compute half types in f32: what a constant loses must be lost here.
-  if (dtype == DType::F16 || dtype == DType::BF16) value = scalar_array(dtype, value).scalar(0);
+  if (is_half(dtype)) value = scalar_array(dtype, value).scalar(0);
   Attrs attrs;
   attrs.set("value", Attr(std::move(value)));
   attrs.set("to", dtype);

@@ -5,8 +5,6 @@
 
 namespace fj {
 
-DType compute_dtype(DType dtype) { return dtype == DType::F16 || dtype == DType::BF16 ? DType::F32 : dtype; }
-
 ValueId in_compute_dtype(Tracer& tracer, ValueId x, const std::function<ValueId(ValueId)>& body) {
   const DType dtype = dtype_of(tracer, x);
   return cast(tracer, body(cast(tracer, x, compute_dtype(dtype))), dtype);

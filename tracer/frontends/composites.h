@@ -10,8 +10,6 @@
 
 namespace fj {
 
-/// f32 for half types, else the dtype itself: what a kernel computes in.
-DType compute_dtype(DType dtype);
 /// body(x in its compute dtype), rounded back to x's dtype.
 ValueId in_compute_dtype(Tracer& tracer, ValueId x, const std::function<ValueId(ValueId)>& body);
 /// op(x, constant) and op(constant, x).

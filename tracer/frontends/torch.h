@@ -37,7 +37,6 @@ DType promote_types(DType a, DType b);
 DType torch_result_type(std::span<const TorchOperand> operands);
 /// torch's canCast: what in-place operations may narrow to.
 bool torch_can_cast(DType from, DType to);
-inline bool is_half(DType dtype) { return dtype == DType::F16 || dtype == DType::BF16; }
 /// Functions of real numbers compute integers in the default dtype.
 inline DType float_dtype(DType dtype) { return is_float(dtype) ? dtype : torch_default_dtype(); }
 /// torch.float32, torch.long...; nullopt for None and not given.

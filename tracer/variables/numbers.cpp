@@ -74,17 +74,6 @@ bool is_short(const SymDim& expression) {
   return expression.terms().size() <= kTerms;
 }
 
-bool compare_numbers(std::int64_t a, int comparison, std::int64_t b) {
-  switch (comparison) {
-    case Py_LT: return a < b;
-    case Py_LE: return a <= b;
-    case Py_EQ: return a == b;
-    case Py_NE: return a != b;
-    case Py_GT: return a > b;
-    default: return a >= b;
-  }
-}
-
 constexpr const char* kComparisonMethod[] = {"__lt__", "__le__", "__eq__", "__ne__", "__gt__", "__ge__"};
 constexpr int kReflected[] = {Py_GT, Py_GE, Py_EQ, Py_NE, Py_LT, Py_LE};
 
