@@ -6,6 +6,7 @@ import contextlib
 import io
 import random
 import re
+import signal
 import sys
 import types
 import warnings
@@ -58,6 +59,45 @@ def reasonable(value, depth=0):
     if isinstance(value, dict):
         return len(value) < 60 and depth < 5 and all(reasonable(v, depth + 1) for v in value.values())
     return not isinstance(value, (types.ModuleType, type(re.compile("a"))))
+
+
+class TooLong(BaseException):
+    """Not an Exception: a program must not catch it."""
+
+
+@contextlib.contextmanager
+def limited(most):
+    """Raises TooLong in a program that runs for ever."""
+    lines, over = 0, False
+
+    def count(frame, event, argument):
+        nonlocal lines, over
+        if not frame.f_code.co_filename.startswith("<"):
+            return None
+        lines += 1
+        over = lines > most
+        if lines % 32 == 0:
+            # A list that grows by itself in a loop takes all memory in a few dozen lines.
+            over |= any(isinstance(value, (list, dict, str)) and len(value) > LONGEST for space in (frame.f_locals, frame.f_globals) for value in space.values())
+        if over:
+            raise TooLong
+        return count
+
+    def give_up(signal_number, frame):
+        # Where Python ignores exceptions, in a finalizer, that one was lost, and counting has ended with it.
+        if over:
+            raise TooLong
+
+    signal.signal(signal.SIGVTALRM, give_up)
+    signal.setitimer(signal.ITIMER_VIRTUAL, 2, 2)
+    sys.settrace(count)
+    try:
+        yield
+    finally:
+        sys.settrace(None)
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+    if over:
+        raise TooLong
 
 
 @contextlib.contextmanager
@@ -172,10 +212,10 @@ class Grower:
         """True if the statement works on the values so far; names it makes join the others."""
         before = set(self.space)
         try:
-            with quiet():
+            with quiet(), limited(LONGEST // 10):
                 self.check_output(text)
                 exec(compile(text.replace("nonlocal ", "global "), "<trial>", "exec"), self.space)
-        except Exception:
+        except (Exception, TooLong):
             return False
         made = [n for n in self.space if n not in before and re.fullmatch(r"v\d+", n)]
         for name in made:
@@ -461,32 +501,17 @@ class Grower:
         return kept
 
 
-class TooLong(BaseException):
-    """Not an Exception: a program must not catch it."""
-
-
 def failing_calls(case):
     """How many calls raise in eager; TooLong if one runs for ever."""
-    space, lines, failed = namespace_of(case, "<growing>"), 0, 0
-
-    def count(frame, event, argument):
-        nonlocal lines
-        lines += 1
-        # A list that grows by itself in a loop takes all memory in a few lines.
-        if lines > LONGEST or any(isinstance(value, (list, dict, str)) and len(value) > LONGEST for value in frame.f_locals.values()):
-            raise TooLong
-        return count
-
+    space, failed = namespace_of(case, "<growing>"), 0
     for text in case.calls:
         with quiet():
             exec(text, space)
-            sys.settrace(count)
             try:
-                space["f"](*space["ARGS"])
+                with limited(LONGEST):
+                    space["f"](*space["ARGS"])
             except Exception:
                 failed += 1
-            finally:
-                sys.settrace(None)
     return failed
 
 

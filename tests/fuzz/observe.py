@@ -8,6 +8,7 @@ import collections
 import functools
 import hashlib
 import random
+import re
 import sys
 import types
 
@@ -19,6 +20,11 @@ ATOMS = (type(None), bool, int, str, bytes, complex, slice, type(Ellipsis), type
 ITERATORS = (types.GeneratorType, type(iter([])), type(iter(())), type(iter({})), type(iter({}.items())), type(iter({}.values())),
              type(iter(range(0))), enumerate, zip, map, filter, reversed)
 LIMIT = 50
+
+
+def without_addresses(text):
+    """Objects of two runs lie at two places: `<Box object at 0x7f..>`."""
+    return re.sub(r"\bat 0x[0-9a-f]+", "at 0x", text)
 
 
 class Elements:
@@ -85,7 +91,7 @@ class Walk:
     def value(self, path, value):
         kind = type(value)
         if kind in ATOMS:
-            self.add(path, kind.__name__, repr(value))
+            self.add(path, kind.__name__, without_addresses(repr(value)))
         elif kind is float:
             self.add(path, "float", Elements(np.asarray(value), "float32" if not value.is_integer() else "float64"))
         elif isinstance(value, np.generic):
@@ -108,7 +114,7 @@ class Walk:
                 self.value(f"{path}[{key!r}]", item)
             self.attributes(path, value)
         elif isinstance(value, (set, frozenset)):
-            self.add(path, kind.__qualname__, sorted(map(repr, value)))
+            self.add(path, kind.__qualname__, sorted(without_addresses(repr(item)) for item in value))
         elif isinstance(value, BaseException):
             self.exception(path, value)
         elif isinstance(value, type):
@@ -188,7 +194,7 @@ class Walk:
             self.add(path + ".grad", tuple(gradient.shape), strides_of(gradient) if is_dense(value) else None, Elements(_torch_values(gradient), str(gradient.dtype).split(".")[-1]))
 
     def exception(self, path, error):
-        self.add(path, type(error).__qualname__, str(error), error.__suppress_context__, getattr(error, "__notes__", None))
+        self.add(path, type(error).__qualname__, without_addresses(str(error)), error.__suppress_context__, getattr(error, "__notes__", None))
         frames, traceback = [], error.__traceback__
         while traceback is not None:
             frames.append(f"{traceback.tb_frame.f_code.co_name}:{traceback.tb_lineno}")
@@ -242,8 +248,8 @@ def thread_modes():
 
 def observe(result, error, arguments, namespace, stdout, warnings):
     walk = Walk()
-    walk.add("stdout", stdout)
-    walk.add("warnings", warnings)
+    walk.add("stdout", without_addresses(stdout))
+    walk.add("warnings", [(category, without_addresses(text), line) for category, text, line in warnings])
     walk.add("random", random_states())
     walk.add("modes", thread_modes())
     walk.value("error", error)

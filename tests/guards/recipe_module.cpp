@@ -121,6 +121,7 @@ py::object run(const py::tuple& slots, int arrays, int outputs, const py::list& 
     case SegmentStatus::Eager: return py::make_tuple("eager", update.reason);
     case SegmentStatus::Raised: throw py::error_already_set();
     case SegmentStatus::Done: break;
+    case SegmentStatus::Retrace: case SegmentStatus::OtherPath: throw py::value_error("asks for another trace");
   }
   if (segment.exit.kind == Exit::Kind::Return) return py::reinterpret_steal<py::object>(update.result.release());
   py::list filled;
