@@ -37,8 +37,9 @@ Bounds bounds_of_thread() {
   pthread_attr_destroy(&attributes);
 #endif
   if (low == 0 || size == 0) return {};
-  // What CPython's own deepest C code and a handler of the RecursionError need; what a compilation takes at most.
-  const std::size_t reserve = std::min<std::size_t>(size / 8, 192 << 10), compilation = std::min<std::size_t>(size / 4, 1 << 20);
+  // What CPython's own deepest C code and a handler of the RecursionError need; what a compilation takes: 64 to 96 KiB were too little
+  // for 60 nodes, and a thread whose whole stack is smaller compiles nothing.
+  const std::size_t reserve = std::min<std::size_t>(size / 8, 192 << 10), compilation = std::clamp<std::size_t>(size / 4, 256 << 10, 1 << 20);
   return {low, low + reserve, low + compilation};
 }
 

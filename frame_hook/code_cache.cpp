@@ -41,11 +41,12 @@ std::shared_ptr<CodeCache> CodeCache::create(PyCodeObject* code, Options options
 }
 
 std::shared_ptr<const Segment> CodeCache::find(int instruction, const FrameValues& values, GuardBindings& bindings,
-                                               const std::vector<bool>& decisions) {
+                                               const std::vector<bool>& decisions, const std::vector<std::shared_ptr<const Segment>>& failed) {
   auto& segments = place(instruction).segments;
   for (std::size_t i = 0; i < segments.size(); i++) {
     bindings.owned.clear();
     if (!segments[i]->follows(decisions)) continue;
+    if (std::find(failed.begin(), failed.end(), segments[i]) != failed.end()) continue;
     if (!segments[i]->guards->holds(values, bindings)) continue;
     if (i != 0) std::rotate(segments.begin(), segments.begin() + std::ptrdiff_t(i), segments.begin() + std::ptrdiff_t(i) + 1);
     note_use(*segments.front());

@@ -69,9 +69,9 @@ class CodeCache {
   };
 
   /// A segment of this place whose guards hold, moved to the front; `bindings` are its.
-  /// `decisions`: the first ones of a followed segment.
+  /// `decisions`: the first ones of a followed segment, which is none of `failed`.
   std::shared_ptr<const Segment> find(int instruction, const FrameValues& values, GuardBindings& bindings,
-                                      const std::vector<bool>& decisions);
+                                      const std::vector<bool>& decisions, const std::vector<std::shared_ptr<const Segment>>& failed);
   Place& place(int instruction) { return places_[std::size_t(instruction)]; }
   /// Drops the least recently used segments of the process where `kept_bytes` are exceeded, never the new one.
   void publish(int instruction, std::shared_ptr<const Segment> segment);

@@ -322,6 +322,8 @@ struct Decisions {
   std::vector<bool> known;
   std::size_t settled = 0;
   std::set<std::vector<bool>> met;
+  /// Segments of this call whose program failed before it said how their branches go, which may be another way.
+  std::vector<std::shared_ptr<const Segment>> failed;
 
   void meet(std::vector<bool> found) {
     known = std::move(found);
@@ -395,7 +397,8 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
       const FrameValues values{
           fj_frame_function(frame),
           {fj_frame_slots(frame), std::size_t(fj_frame_slot_count(frame) + fj_frame_stack_depth(frame))}};
-      auto segment = cache.find(instruction, values, scratch.bindings(), decisions.known);
+      auto segment = cache.find(instruction, values, scratch.bindings(), decisions.known, decisions.failed);
+      const bool traced_before = segment != nullptr;
       if (!segment && cache.compiling && cache.options().follow && eager_depth == 0) {
         // It can't run in CPython meanwhile: this thread waits for the one that traces, then looks again.
         PyThreadState* const self = PyEval_SaveThread();
@@ -439,6 +442,14 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
         decisions.meet(std::move(scratch.update().decisions));
         if (PyErr_CheckSignals() != 0) return finish(nullptr);
         continue;
+      }
+      if (status == SegmentStatus::Eager && !segment->conditions.empty()) {
+        if (traced_before) {
+          // A trace of this call knows how its branches go.
+          decisions.failed.push_back(std::move(segment));
+          continue;
+        }
+        if (!decisions.failed.empty()) cache.forget(instruction, segment.get());  // one of those, traced again
       }
       if (status == SegmentStatus::Eager) {
         PyObject* result = leave(instruction);
@@ -502,6 +513,7 @@ Frameless call_without_frame(FunctionState& state, CodeCache& cache, PyFunctionO
       cache.forget(0, &segment);
       return Frameless::NoSegment;
     }
+    if (status == SegmentStatus::Eager && !segment.conditions.empty()) return Frameless::NoSegment;  // perhaps another path: see drive()
     result = status == SegmentStatus::Done ? update.result.release() : nullptr;
     return status == SegmentStatus::Eager ? Frameless::Eager : Frameless::Done;
   }

@@ -21,13 +21,23 @@ void GradientFlow::want(ValueId input) {
 
 bool GradientFlow::needs(ValueId value) {
   needs_.resize(std::max(needs_.size(), graph_.value_count()), false);
-  for (; composites_ < graph_.composites.size(); ++composites_)
-    if (graph_.composites[composites_].rule == CompositeRule::Stop) stopped_.insert(graph_.composites[composites_].result);
+  const auto any = [&](const std::vector<ValueId>& operands) {
+    return std::any_of(operands.begin(), operands.end(), [&](ValueId operand) { return needs_[operand.index]; });
+  };
+  // A composite's gradient does not go by its nodes, which may begin at saved values.
+  for (; composites_ < graph_.composites.size(); ++composites_) {
+    const Composite& composite = graph_.composites[composites_];
+    if (composite.rule == CompositeRule::Stop)
+      stopped_.insert(composite.result);
+    else
+      composite_of_[composite.result] = composites_;
+  }
   for (; nodes_ < graph_.nodes.size(); ++nodes_) {
     const Node& node = graph_.nodes[nodes_];
-    if (!carries_gradient(node.op)) continue;
-    const bool flows = std::any_of(node.operands.begin(), node.operands.end(), [&](ValueId operand) { return needs_[operand.index]; });
+    const bool by_node = carries_gradient(node.op) && any(node.operands);
     for (ValueId result : node.results) {
+      const auto composite = composite_of_.find(result);
+      const bool flows = by_node || (composite != composite_of_.end() && any(graph_.composites[composite->second].operands));
       const DType dtype = graph_.type(result).dtype;
       if (flows && (is_float(dtype) || is_complex(dtype)) && !stopped_.count(result)) needs_[result.index] = true;
     }
@@ -86,9 +96,10 @@ std::vector<ValueId> add_gradients(Graph& graph, std::span<const ValueId> wanted
       if (rule == nullptr || is_complex(graph.type(result).dtype)) throw NoDerivative(node.op, node.location);
       Derivation derivation(graph, node.op, operands, result, kept, attrs, found->second, asked, node.location);
       rule(derivation);
-      BackwardStep step{result, {}, false};
+      BackwardStep step{result, {}, {}};
       for (std::size_t n = before; n < graph.nodes.size(); ++n)
-        for (ValueId read : graph.nodes[n].operands) step.reads |= read.index < forward_values && !fixed[read.index];
+        for (ValueId read : graph.nodes[n].operands)
+          if (read.index < forward_values && !fixed[read.index]) step.reads.push_back(read);
       for (std::size_t operand = 0; operand < operands.size(); ++operand)
         if (asked[operand] && derivation.given[operand].valid()) {
           accumulate(operands[operand], derivation.given[operand], node.location);

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <set>
 #include <span>
 #include <stdexcept>
@@ -34,6 +35,7 @@ class GradientFlow {
   std::vector<bool> needs_;
   std::size_t nodes_ = 0, composites_ = 0;
   std::set<ValueId> stopped_;
+  std::map<ValueId, std::size_t> composite_of_;  // by result
 };
 
 /// An operation without a rule stands between an output and a wanted input.
@@ -47,8 +49,8 @@ struct NoDerivative : std::runtime_error {
 /// One operation passed on the way back.
 struct BackwardStep {
   ValueId result;
-  std::vector<ValueId> into;  // those that get a cotangent from it
-  bool reads;                 // its derivative needs values of the forward graph, which eager saves
+  std::vector<ValueId> into;   // those that get a cotangent from it
+  std::vector<ValueId> reads;  // values of the forward graph that its derivative needs, which eager saves
 };
 
 /// Adds to the graph the nodes that compute the gradients of `wanted`, from a cotangent for each value in `of`. Wanted values

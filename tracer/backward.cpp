@@ -131,17 +131,22 @@ V TracerImpl::input_array(int input) {
   return nullptr;
 }
 
+std::map<ValueId, std::size_t> TracerImpl::overwritten() const {
+  std::map<ValueId, std::size_t> gone = overwritten_;
+  for (std::size_t i = 0; i < graph->nodes.size() && !gone.empty(); ++i) {
+    const Node& node = graph->nodes[i];
+    if (!may_be_view(node.op)) continue;
+    if (const auto seen = gone.find(node.operands[0]); seen != gone.end()) gone.emplace(node.results[0], seen->second);
+  }
+  return gone;
+}
+
 /// Breaks the graph if a node from `first` on reads what an in-place operation has replaced: torch knows by the tensor's version.
 void TracerImpl::refuse_overwritten(std::size_t first) {
-  if (overwritten_.empty()) return;
-  std::set<ValueId> gone = overwritten_;
-  for (std::size_t i = 0; i < graph->nodes.size(); ++i) {
-    const Node& node = graph->nodes[i];
-    if (std::none_of(node.operands.begin(), node.operands.end(), [&](ValueId operand) { return gone.count(operand) != 0; })) continue;
-    if (i >= first) break_graph(BreakReason::Gradient, "a backward through a tensor that was written in place since");
-    // What a view shows of it.
-    if (node.op == Op::slice || node.op == Op::transpose || node.op == Op::reshape) gone.insert(node.results.begin(), node.results.end());
-  }
+  const std::map<ValueId, std::size_t> gone = overwritten();
+  for (std::size_t i = first; i < graph->nodes.size() && !gone.empty(); ++i)
+    for (ValueId operand : graph->nodes[i].operands)
+      if (gone.count(operand)) break_graph(BreakReason::Gradient, "a backward through a tensor that was written in place since");
 }
 
 /// The gradients of `wanted`, constants of every other derivative; invalid where none arrives.
@@ -196,7 +201,7 @@ std::vector<ValueId> TracerImpl::pass_back(const Tracer::Backward& call, const s
     if (gradient.valid()) gradient = stopped(gradient);
   if (!call.retain)
     for (const BackwardStep& step : steps)
-      if (step.reads) freed_.insert(step.result);
+      if (!step.reads.empty()) freed_.insert(step.result);
   ran_backward = true;
   return found;
 }

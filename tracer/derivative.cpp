@@ -112,9 +112,21 @@ Ref<> copy_with_layout(PyObject* tensor, const Type& type, const std::optional<S
   return data && Ref<>::steal(PyObject_CallMethod(copy.get(), "copy_", "O", data.get())) ? copy : Ref<>();
 }
 
+/// Whether an operation before an in-place one has a derivative that reads what that one replaced.
+bool reads_overwritten(const Joint& joint, const Derivative::Overwritten& overwritten) {
+  if (overwritten.empty()) return false;
+  std::map<ValueId, std::size_t> node_of;
+  for (std::size_t n = 0; n < joint.forward_nodes; ++n)
+    for (ValueId result : joint.graph.nodes[n].results) node_of[result] = n;
+  for (const BackwardStep& step : joint.steps)
+    for (ValueId read : step.reads)
+      if (const auto gone = overwritten.find(read); gone != overwritten.end() && node_of[step.result] < gone->second) return true;
+  return false;
+}
+
 }  // namespace
 
-std::shared_ptr<Derivative> Derivative::of(const Graph& graph, const std::vector<int>& wanted, const Copies& copies) {
+std::shared_ptr<Derivative> Derivative::of(const Graph& graph, const std::vector<int>& wanted, const Copies& copies, const Overwritten& overwritten) {
   std::vector<ValueId> wanted_values, of;
   for (int input : wanted) wanted_values.push_back(graph.inputs[std::size_t(input)].value);
   const std::vector<bool> needs = gradient_flow(graph, wanted_values);
@@ -133,6 +145,7 @@ std::shared_ptr<Derivative> Derivative::of(const Graph& graph, const std::vector
   result->graph_ = graph;
   result->forward_ = graph;
   result->wanted_ = wanted;
+  result->reads_overwritten_ = reads_overwritten(joint, overwritten);
   if (!result->split(parts_of(joint, wanted_values, of), joint, visible, place, copies, needs)) {
     DerivativeParts whole;
     whole.all.push_back({of, {}});

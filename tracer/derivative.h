@@ -35,10 +35,12 @@ struct DerivativeParts;
 
 class Derivative : public std::enable_shared_from_this<Derivative> {
  public:
+  /// Values that in-place operations have replaced: the number of nodes before that operation.
+  using Overwritten = std::map<ValueId, std::size_t>;
   /// `wanted`: the inputs that require a gradient. Null if no output needs one; throws NoDerivative.
-  static std::shared_ptr<Derivative> of(const Graph& graph, const std::vector<int>& wanted, const Copies& copies = {});
-  /// An input that is written is read by backward: eager refuses such a backward.
-  bool reads_written_input() const { return reads_written_; }
+  static std::shared_ptr<Derivative> of(const Graph& graph, const std::vector<int>& wanted, const Copies& copies = {}, const Overwritten& overwritten = {});
+  /// Backward reads what was written in place since: eager refuses such a backward.
+  bool reads_written() const { return reads_written_ || reads_overwritten_; }
   /// Backward needs this input of the graph again.
   bool saves_input(ValueId input) const;
 
@@ -90,7 +92,8 @@ class Derivative : public std::enable_shared_from_this<Derivative> {
   std::vector<Saved> saved_;
   std::vector<Node> nodes_;               // each after those it needs
   int empties_ = 0;
-  bool reads_written_ = false;
+  bool reads_written_ = false;      // an input that the program writes
+  bool reads_overwritten_ = false;  // an array of the program's own
   Compile compile_;
   std::shared_ptr<const ExternTable> externs_;
   std::map<std::tuple<int, std::string, std::vector<bool>>, Backward> backwards_;

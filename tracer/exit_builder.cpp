@@ -490,7 +490,7 @@ int ExitBuilder::build_array(const V& value) {
     made.shape = array.shape;
     made.strides = array.strides;
     made.expression = array.offset;
-    made.index = !array.writeable;  // a read-only view
+    made.index = array.shown_read_only;
     target = made.target;
   }
   if (array.stops_gradient && !array.detached && !crosses) {
@@ -706,7 +706,7 @@ bool looks_at_frame(const Frame& frame, Exit::Kind kind) {
 void ExitBuilder::derive() {
   if (t_.inputs_requiring_gradient.empty()) return;
   try {
-    segment_->derivative = Derivative::of(*t_.graph, t_.inputs_requiring_gradient, t_.copies);
+    segment_->derivative = Derivative::of(*t_.graph, t_.inputs_requiring_gradient, t_.copies, t_.overwritten());
   } catch (const NoDerivative&) {
     segment_->eager_gradient = true;
   }
@@ -714,7 +714,7 @@ void ExitBuilder::derive() {
   // autograd saves tensors, and a float that varies is none.
   const bool saves_float = std::any_of(t_.float_inputs_.begin(), t_.float_inputs_.end(),
                                        [&](const auto& known) { return segment_->derivative->saves_input(known.second); });
-  if (saves_float || segment_->derivative->reads_written_input()) {
+  if (saves_float || segment_->derivative->reads_written()) {
     segment_->derivative = nullptr;
     segment_->eager_gradient = true;
     return;

@@ -133,6 +133,7 @@ V TracerImpl::run_frame(Frame& frame) {
       if (logs_instructions) log_instruction(frame, instr);
       ++frame.pc;
       try {
+        nodes_before_instruction_ = graph->nodes.size();
         execute(frame, instr, result);
       } catch (const RaisedInTrace& raised) {
         frame.finished = true;

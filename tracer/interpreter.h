@@ -558,7 +558,11 @@ class TracerImpl {
   std::vector<bool> history(const std::vector<ValueId>& of);
   void refuse_overwritten(std::size_t first);
   std::vector<ValueId> pass_back(const Tracer::Backward& call, const std::vector<ValueId>& wanted);
-  std::set<ValueId> overwritten_;    // contents of tensors before an in-place operation
+  /// Values that in-place operations have replaced, and what views showed of them: the number of nodes before that operation, which
+  /// may read what it replaces.
+  std::map<ValueId, std::size_t> overwritten() const;
+  std::map<ValueId, std::size_t> overwritten_;  // contents of tensors only
+  std::size_t nodes_before_instruction_ = 0;
   std::set<ValueId> freed_;          // results of operations whose derivative has been taken, and what it reads freed
   std::size_t collected_nodes_ = 0;
   std::uint32_t collected_ = 0;
@@ -572,6 +576,7 @@ class TracerImpl {
   };
   std::vector<AskedSize> asked_sizes_;  // questions about sizes that depend on data which are followed
   std::set<ValueId> in_memory_;      // contents of some array
+  std::set<ValueId> shown_;          // contents of some view
   std::unordered_map<SourceRef, SymbolId> string_lengths_;
   std::vector<Ref<>> kept_;
   std::unordered_map<std::uint32_t, DenseArray> evaluated_;  // values a followed condition is made of, as in this call

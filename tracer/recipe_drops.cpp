@@ -26,7 +26,7 @@ PyObject* own_attribute(PyObject* owner, PyObject* name) {
 
 }  // namespace
 
-bool RecipeRun::drops_quietly() const {
+bool RecipeRun::drops_quietly(std::span<const ArrayRef> held) const {
   std::vector<Drop> drops;
   auto add = [](PyObject* object, void* place) {
     if (!ends_alone(object)) static_cast<std::vector<Drop>*>(place)->push_back({object, 1});
@@ -57,12 +57,15 @@ bool RecipeRun::drops_quietly() const {
   }
   PyErr_Clear();  // of a key that can't be compared: the effect itself will say so
   if (drops.empty()) return true;
-  // The registers' references are ours and go too.
+  // The registers' references are ours and go too, as do the caller's.
   const auto by_object = [](const Drop& a, const Drop& b) { return a.object < b.object; };
   std::sort(drops.begin(), drops.end(), by_object);
   const std::size_t count = drops.size();
-  for (const Ref<>& held : registers_)
-    if (const Drop ours{held.get(), 1}; std::binary_search(drops.begin(), drops.begin() + std::ptrdiff_t(count), ours, by_object)) drops.push_back(ours);
+  const auto add_ours = [&](PyObject* object) {
+    if (const Drop ours{object, 1}; std::binary_search(drops.begin(), drops.begin() + std::ptrdiff_t(count), ours, by_object)) drops.push_back(ours);
+  };
+  for (const Ref<>& made : registers_) add_ours(made.get());
+  for (const ArrayRef& input : held) add_ours(static_cast<PyObject*>(input.object));
   return fj::drops_quietly(drops);
 }
 

@@ -22,7 +22,8 @@ class RecipeRun {
   /// False: a Python error is set, nothing has happened.
   bool before_program();
   /// After `before_program`: whether what the frame and the effects let go of ends without running Python code.
-  bool drops_quietly() const;
+  /// `held`: what the caller holds meanwhile.
+  bool drops_quietly(std::span<const ArrayRef> held) const;
   /// Objects made of `outputs` (borrowed). False: a Python error is set, no effect has happened.
   bool objects(std::span<const ArrayRef> outputs);
   /// Side effects in order. False: a Python error is set.

@@ -88,6 +88,20 @@ bool derive_symbols(const Graph& graph, std::span<std::int64_t> symbols) {
   return true;
 }
 
+/// What a call of one library gave for an array of the other's becomes one of its own. False: a Python error is set.
+bool to_library(ArrayRef& output, Library library) {
+  auto* object = static_cast<PyObject*>(output.object);
+  if (!object || array_library(object) == library) return true;
+  const Ref<> view = cross_view(object, library);
+  if (!view) return false;
+  Ref<> copy = Ref<>::steal(library == Library::Numpy ? PyObject_CallMethod(view.get(), "copy", "s", "K") : PyObject_CallMethod(view.get(), "clone", nullptr));
+  if (!copy) return false;
+  Py_DECREF(object);
+  output.object = copy.release();
+  output.data = data_pointer(static_cast<PyObject*>(output.object));
+  return true;
+}
+
 SegmentStatus eager(FrameUpdate& update, std::string reason) {
   PyErr_Clear();
   update.reason = std::move(reason);
@@ -139,7 +153,7 @@ SegmentStatus Segment::run(const FrameValues& values, const GuardBindings& bindi
   if (!plain) {
     run.emplace(*this, values, bindings, symbols.span());
     if (!run->before_program()) return eager(update, "an object could not be made");
-    if (!run->drops_quietly()) return eager(update, "an object whose end runs Python code would be let go of");
+    if (!run->drops_quietly(held.inputs.first(held.held))) return eager(update, "an object whose end runs Python code would be let go of");
   }
 
   Buffer<ArrayRef, 8> output_buffer(graph ? graph->outputs.size() : 0);
@@ -175,6 +189,8 @@ SegmentStatus Segment::run(const FrameValues& values, const GuardBindings& bindi
       update.decisions.push_back(!conditions[i].expected);
       return SegmentStatus::OtherPath;
     }
+    for (std::size_t i = 0; externs && i < output_library.size(); ++i)
+      if (!to_library(output_buffer.span()[i], output_library[i])) return wrote ? SegmentStatus::Raised : eager(update, "no memory for a result");
     // Before autograd sees the outputs: what it saves of them is as it will stay.
     std::vector<PyObject*> moved;
     for (auto [output, versions] : output_versions)

@@ -97,6 +97,9 @@ void Extern(Derivation& d) {
 /// By the result: 0 where it is 0.
 void Relu(Derivation& d) { d.give(0, d.where(d.compare(Op::le, d.result, 0), d.zeros(d.type(d.result)), d.cotangent)); }
 
+/// By the result, which torch keeps, whatever becomes of x.
+void Reciprocal(Derivation& d) { d.give(0, d.mul(d.neg(d.cotangent), d.square(d.result))); }
+
 void Sigmoid(Derivation& d) { d.give(0, d.mul(d.mul(d.cotangent, d.plus(d.neg(d.result), 1)), d.result)); }
 
 void Silu(Derivation& d) {

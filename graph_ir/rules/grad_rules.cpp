@@ -168,26 +168,10 @@ void FmaGrad(Derivation& d) {
   if (d.wanted[1]) d.give(1, d.mul(d.cotangent, d.operands[0]));
   if (d.wanted[2]) d.give(2, d.cotangent);
 }
-/// The number 1, also as an array.
-bool is_one(const Graph& graph, ValueId value) {
-  for (auto node = graph.nodes.rbegin(); node != graph.nodes.rend(); ++node) {
-    if (node->results[0] != value) continue;
-    if (node->op == Op::broadcast) {
-      value = node->operands[0];
-    } else {
-      const Attr* number = node->op == Op::constant ? node->attrs.find("value") : nullptr;
-      const auto* scalar = number ? std::get_if<Scalar>(number) : nullptr;
-      return scalar && std::holds_alternative<double>(*scalar) && std::get<double>(*scalar) == 1;
-    }
-  }
-  return false;
-}
 void DivGrad(Derivation& d) {
   const ValueId a = d.operands[0], b = d.operands[1];
   if (d.wanted[0]) d.give(0, d.div(d.cotangent, b));
-  if (!d.wanted[1]) return;
-  // torch's reciprocal keeps its result, whatever becomes of b.
-  d.give(1, d.mul(d.neg(d.cotangent), is_one(d.graph, a) ? d.square(d.result) : d.div(d.div(a, b), b)));
+  if (d.wanted[1]) d.give(1, d.mul(d.neg(d.cotangent), d.div(d.div(a, b), b)));
 }
 /// a - b * floor(a / b), with trunc for fmod.
 void ModGrad(Derivation& d) {

@@ -250,3 +250,91 @@ def test_a_reciprocal_keeps_its_result(function):
         return [("x", x.grad), ("w", w.grad)]
 
     compare(lambda x, w: ((y := x * w), function(y)), check)
+
+
+COMPOSITES = {
+    "std": lambda x: x.std() * 2,
+    "std of columns": lambda x: x.std(0) + x,
+    "norm": lambda x: x.norm() * x,
+    "standardised": lambda x: (x - x.mean()) / x.std(),
+    "maxima": lambda x: x.max(-1, keepdim=True).values * x,
+    "penalty": lambda x: (x.norm(dim=1) - 1).square().mean(),
+}
+
+
+@pytest.mark.parametrize("function", COMPOSITES.values(), ids=COMPOSITES)
+def test_second_derivatives_of_functions_with_rules_of_their_own(function):
+    """What such a function saves is not its operand: the second derivative still goes to the operand."""
+    found = []
+    for f in (function, framejit.compile(function)):
+        x = leaf(3, 4)
+        (g,) = torch.autograd.grad(f(x).sum(), x, create_graph=True)
+        found.append((g, *torch.autograd.grad(g.square().sum(), x)))
+    for ours, eager in zip(*reversed(found)):
+        torch.testing.assert_close(ours, eager)
+
+
+@pytest.mark.parametrize("view", [lambda v: v.t(), lambda v: v[1:], lambda v: v.expand(2, 3, 4)], ids=["t", "slice", "expand"])
+@pytest.mark.parametrize("copy", [lambda v: v.contiguous(), lambda v: v.clone(), lambda v: torch.cat([v]), lambda v: v ** 1], ids=["contiguous", "clone", "cat", "power"])
+def test_a_copy_of_a_view_is_not_the_view(view, copy):
+    def f(w):
+        v = view(w * 2)
+        return v * 2, copy(v)
+
+    if view(torch.zeros(3, 4)).is_contiguous() and copy(torch.zeros(1)) is None:
+        return
+    found = []
+    for function in (f, framejit.compile(f)):
+        w, seen = leaf(3, 4), []
+        a, b = function(w)
+        if b.grad_fn is not None and b._base is None:
+            b.register_hook(lambda g: seen.append(g) or g * 10)
+        a.sum().backward()
+        found.append((len(seen), w.grad))
+    assert found[0][0] == found[1][0]
+    torch.testing.assert_close(found[1][1], found[0][1])
+
+
+@pytest.mark.parametrize("ones", [torch.ones_like, lambda w: torch.full_like(w, 1.0), lambda w: torch.tensor(1.0, dtype=w.dtype)])
+def test_ones_divided_are_no_reciprocal(ones):
+    """torch keeps the result of 1 / y, and of a tensor of ones by y its operands."""
+    for write in ("result", "divisor"):
+        def f(w):
+            z = w * 1
+            y = ones(w) / z
+            with torch.no_grad():
+                (y if write == "result" else z).mul_(3)
+            return y.sum()
+
+        found = []
+        for function in (f, framejit.compile(f)):
+            w = leaf(3)
+            found.append((attempt(function(w).backward), w.grad))
+        assert found[0][0] == found[1][0]
+        if found[0][1] is not None:
+            torch.testing.assert_close(found[1][1], found[0][1])
+
+
+OVERWRITTEN = {
+    "a factor": lambda w, x, m: [(w * m).sum()] + [m.add_(1)],
+    "a view of it": lambda w, x, m: [(w * m[0]).sum()] + [m.add_(1)],
+    "through a view": lambda w, x, m: [(w * m).sum()] + [m[0].add_(1)],
+    "by itself": lambda w, x, m: [m.mul_(w).sum()],
+    "of what is not read": lambda w, x, m: [(w + m).sum()] + [m.add_(1)],
+    "a result that is kept": lambda w, x, m: [((w * x).exp_() + 1).sum()],
+    "one that a derivative reads": lambda w, x, m: [(w * x).exp().add_(1).sum()],
+}
+
+
+@pytest.mark.parametrize("name", OVERWRITTEN)
+def test_an_array_of_the_program_that_is_written_after_it_was_read(name):
+    def f(w, x):
+        return OVERWRITTEN[name](w, x, x * 2)[0]
+
+    found = []
+    for function in (f, framejit.compile(f)):
+        w, x = leaf(4), leaf(3, 4, seed=1).detach()
+        found.append((attempt(function(w, x).backward), w.grad))
+    assert found[0][0] == found[1][0]
+    if found[0][1] is not None:
+        torch.testing.assert_close(found[1][1], found[0][1])

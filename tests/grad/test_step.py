@@ -292,6 +292,7 @@ WRITTEN_BEFORE_BACKWARD = {
     "a_parameter_the_derivative_reads": lambda model, x: (model(x).square().mean(), lambda: model[2].weight.mul_(2)),
     "a_view_of_it": lambda model, x: (model(x).square().mean(), lambda: model[2].weight.view(-1)[1:3].fill_(3.0)),
     "a_factor": lambda model, x: (model(x * x).sum(), lambda: x.zero_()),
+    "a_row_that_was_repeated": lambda model, x: ((x * model[2].weight[0, 0]).sum() + (x * model[0].bias[:8]).sum(), lambda: model[0].bias.mul_(2)),
     "what_it_does_not_read": lambda model, x: (model[0](x).sum(), lambda: model[0].weight.mul_(2)),
 }
 

@@ -186,3 +186,17 @@ def test_the_pullback_of_tensors_that_require_gradients_is_part_of_their_graph()
         (value.sum() + pullback(torch.ones(3, dtype=torch.float64))[0].sum()).backward()
         found.append(x.grad)
     assert torch.allclose(*found)
+
+
+@pytest.mark.parametrize("function, calls", [
+    (lambda x: x.sum() * (7 // (len(x[x > 0]) - 2)) if len(x[x > 0]) > 2 else x.sum(), [[1, 2, 3], [1, 2, -3], [4, 5, 6], [1, -2, -3]]),
+    (lambda x: x[np.array([0, 3])].sum() * 2 if len(x[x > 0]) > 3 else x[x > 0].sum(), [[1, 2, 3, 4], [1, 2, -3], [1, 2, 3, 4]]),
+    (lambda x: (x * (6 // (x > 1).astype(int))).sum() if (x > 1).all() else x.sum(), [[2, 2, 3], [1.5, 0.5, 0], [2, 2, 2]]),
+], ids=["division", "index", "element"])
+def test_a_path_that_fails_is_not_the_path_of_this_call(function, calls):
+    """The piece of another path divides by zero, or reads past the end, before it knows which way the branches go."""
+    derivative = framejit.grad(function)
+    for call in calls:
+        x = np.array(call, dtype=float)
+        step = 1e-6 * np.eye(len(x))
+        np.testing.assert_allclose(derivative(x), [(function(x + h) - function(x - h)) / 2e-6 for h in step], atol=1e-6)

@@ -280,3 +280,18 @@ def test_add_at_takes_no_values_of_more_dimensions(index, values):
         np.add.at(x, index, values)
 
     same_as_eager(f, np.zeros(3), np.array(values), compiles=False)
+
+
+@pytest.mark.parametrize("values", [lambda x: x[x > 1][None], lambda x: [[1.0]], lambda x: np.array([[3.0]])])
+def test_a_mask_of_all_axes_takes_no_values_of_two_dimensions(values):
+    def f(x):
+        x[x > 1] = values(x)
+
+    with pytest.raises(TypeError, match="requires a 0 or 1-dimensional input"):
+        framejit.compile(f)(np.arange(4.0))
+
+    def rows(x):
+        x[x[:, 0] > 1] = np.ones((1, 1, 3))  # of some axes it does
+        return x
+
+    same_as_eager(rows, np.arange(6.0).reshape(2, 3))

@@ -254,3 +254,11 @@ def test_what_of_numpy_is_written_into_a_tensor(value, key):
 
     for dtype in (torch.float64, torch.float32):
         same_as_eager(f, torch.ones(3, dtype=dtype), value, compiles=False)
+
+
+def test_numpys_booleans_are_floats_to_torch():
+    t = torch.tensor([1, 2])
+    for function in (lambda t, b: t + b, lambda t, b: torch.where(t > 1, t, b), lambda t, b: torch.clamp(t, max=b), lambda t, b: t == b):
+        same_as_eager(function, t, np.True_, compiles=False)
+    with pytest.raises(NotImplementedError, match="Float"):
+        framejit.compile(lambda t, b: (t > 1) ^ b)(t, np.True_)

@@ -256,3 +256,10 @@ def test_compiled_functions_calling_each_other_end_in_a_recursion_error():
         assert f(50, f) == 50
     finally:
         sys.setrecursionlimit(before)
+
+
+def test_a_power_by_a_number_that_turns_out_to_be_a_half():
+    """NumPy takes the square root there, which keeps the sign of zero and knows no root of minus infinity."""
+    x = np.array([-0.0, -np.inf, 4.0])
+    for m in (0.5, 2.0, 0.25, 1.0, -1.0):
+        same_as_eager(lambda x, m: x ** m[0].item(), x, np.array([m]))

@@ -269,3 +269,38 @@ def test_channels_last_convolution():
         return convolution(x).relu() * 2
 
     agree(f, torch.randn(2, 3, 8, 8).to(memory_format=torch.channels_last))
+
+
+@pytest.mark.parametrize("write", [lambda t: t.__setitem__(torch.tensor([0, 2]), 5.0), lambda t: t.lgamma_(), lambda t: t.cumsum_(0)])
+def test_a_call_that_writes_into_numpys_memory_leaves_numpys_array(write):
+    """The library's own result is a tensor; the memory it stands for is an ndarray's."""
+    def array(x):
+        n = torch.zeros_like(x).numpy() + 1
+        write(torch.from_numpy(n))
+        return n
+
+    def tensor(x):
+        t = torch.from_numpy(torch.zeros_like(x).numpy() + 1)
+        write(t)
+        return t
+
+    for function in (array, tensor):
+        eager, ours = function(torch.arange(4.0)), framejit.compile(function)(torch.arange(4.0))
+        assert type(eager) is type(ours) and eager.tolist() == ours.tolist()
+        if function is tensor:
+            assert eager._version == ours._version
+
+
+@pytest.mark.parametrize("function", [lambda x: x.sum(0, dtype=torch.int64), lambda x: x.prod(dtype=torch.int32), lambda x: x.cumsum(0, dtype=torch.int16)])
+def test_integers_of_what_requires_a_gradient_are_refused(function):
+    with pytest.raises(RuntimeError, match="Autograd not support dtype"):
+        framejit.compile(function)(torch.ones(3, requires_grad=True))
+    agree(function, torch.ones(3))
+
+
+def test_alpha_of_halves():
+    """torch's kernel rounds alpha too, and in the last few elements it does not."""
+    for dtype in (torch.float16, torch.bfloat16):
+        t = torch.randn(35, generator=torch.Generator().manual_seed(0)).to(dtype)
+        for f in (lambda t: torch.add(t, t, alpha=300.7), lambda t: torch.sub(t, t.flip(0), alpha=0.1)):
+            assert torch.equal(framejit.compile(f)(t), f(t))

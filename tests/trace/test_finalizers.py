@@ -378,3 +378,31 @@ def test_what_a_tensor_holds_goes_where_the_tensor_goes():
             function(X, box, log)
             seen.append(repr(log))
         assert seen[1] == seen[2] == seen[0]
+
+
+DROPPED = {
+    "popped": lambda h, log: [h.pop() + 1, log.append("after")],
+    "replaced by what is computed of it": lambda h, log: [h.__setitem__(0, h[0] * 2), log.append("after")],
+    "cleared": lambda h, log: [h[0] + 1, h.clear(), log.append("after")],
+}
+
+
+@pytest.mark.parametrize("name", DROPPED)
+def test_what_is_read_and_dropped_goes_where_eager_drops_it(name):
+    def f(t, h, log):
+        DROPPED[name](h, log)
+        return t * 2
+
+    logs = []
+    for function in (f, framejit.compile(f)):
+        log = []
+        for _ in range(3):
+            x = np.arange(3.0)
+            held = [x]
+            watch = weakref.ref(x, lambda _: log.append("gone"))
+            del x
+            function(X, held, log)
+            assert (watch() is None) == ("gone" in log)
+            log.append(len(held))
+        logs.append(log)
+    assert logs[0] == logs[1]

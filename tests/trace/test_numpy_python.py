@@ -19,6 +19,21 @@ WHOLE = [
 ]
 
 
+def test_an_argument_that_stands_for_none_is_none():
+    """NumPy's Python code hands keepdims=np._NoValue on."""
+    def f(x, n):
+        return np.nanargmax(n), np.nanargmin(n[None], axis=0), x * 2
+
+    same_as_eager(f, A, np.array([1, 2]))
+    for name in ("sum", "prod", "max", "min", "amax", "mean", "std", "var", "any", "all", "argmax", "argmin", "ptp"):
+        same_as_eager(lambda x: getattr(np, name)(x, axis=0, keepdims=np._NoValue), A)
+
+
+@pytest.mark.parametrize("x", [A.T, A[::2], A[:0], np.zeros((0, 3)), A])
+def test_new_axes_of_array_have_numpys_strides(x):
+    same_as_eager(lambda x: (np.array(x, ndmin=3).strides, np.array(x, ndmin=4, copy=True)), x, compiles=False)
+
+
 @pytest.mark.parametrize("function", WHOLE)
 def test_such_a_function_is_one_graph(function):
     def f(a, b):

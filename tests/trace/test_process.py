@@ -172,3 +172,28 @@ def test_numpy_is_not_imported_for_a_function_that_does_without():
         assert framejit.compile(lambda x: math.sqrt(x) + len(str(x)))(4) == 3
         assert "numpy" not in sys.modules, "NumPy was imported"
     """)
+
+
+@pytest.mark.parametrize("kilobytes", [32, 64, 96, 128, 512])
+def test_a_thread_with_a_small_stack(kilobytes):
+    """Compiling needs more than such a stack has: the call runs eagerly."""
+    program = """
+import sys, threading
+import numpy as np
+import framejit
+
+def f(x):
+    for i in range(60):
+        x = x * 1.01 + i
+    return x
+
+answers = []
+threading.stack_size(int(sys.argv[1]) * 1024)
+thread = threading.Thread(target=lambda: answers.append(framejit.compile(f)(np.arange(5.0))))
+thread.start()
+thread.join()
+np.testing.assert_allclose(answers[0], f(np.arange(5.0)), rtol=1e-14)
+"""
+    done = subprocess.run([sys.executable, "-P", "-c", program, str(kilobytes)], capture_output=True, text=True,
+                          env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)})
+    assert done.returncode == 0, done.stderr

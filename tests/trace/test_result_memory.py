@@ -316,3 +316,26 @@ def test_the_peak_is_no_higher_than_eagers():
         assert done.returncode == 0, done.stderr
         return int(done.stdout)
     assert peak("compiled") <= peak("eager")
+
+
+def test_a_view_of_an_argument_is_read_only_as_that_is():
+    def f(x):
+        return np.split(x, 1)[0], x[1:], np.broadcast_to(x, (2, 4))
+
+    compiled = framejit.compile(f)
+    read_only, writeable = np.arange(4.0), np.arange(4.0)
+    read_only.flags.writeable = False
+    for x in (read_only, writeable, read_only):
+        assert [view.flags.writeable for view in compiled(x)] == [view.flags.writeable for view in f(x)]
+
+
+@both_libraries
+def test_strides_of_axes_of_one_element(lib):
+    """No guard compares them, so they are not constants of a piece."""
+    def f(x):
+        return x + 1, x.strides if isinstance(x, np.ndarray) else x.stride()
+
+    compiled = framejit.compile(f)
+    for x in (np.ones((1, 3)), np.ones((6, 3))[::6]):
+        x = lib.array(x) if x.flags.c_contiguous and x.strides[0] == 24 else lib.array(np.ones((6, 3)))[::6]
+        assert compiled(x)[1] == f(x)[1]

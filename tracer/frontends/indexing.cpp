@@ -488,6 +488,8 @@ void index_assign(Tracer& tracer, const Array& x, const Index& index, ValueId va
   }
   if (index.has(Kind::IntegerArray)) return index_scatter(tracer, x, index, value);
   const Advanced advanced = take_advanced(tracer, x, index, true);
+  const bool whole_mask = advanced.plain && advanced.mask && advanced.mask->shape.size() == x->shape.size();
+  if (whole_mask && x->library == Library::Numpy && shape_of(tracer, value).size() > 1) refuse("values of more than one dimension for a mask of all axes");
   // One value for all needs no count of them.
   bool one = advanced.plain && advanced.mask_axis == 0;
   for (const SymDim& size : shape_of(tracer, value)) one = one && size == SymDim(1);

@@ -228,10 +228,9 @@ bool is_column_major(Tracer& tracer, const Dims& shape, const Strides& strides) 
 }
 
 const Strides& exact_strides(Tracer& tracer, const ArrayValue& array) {
-  const auto constant = [](const SymDim& stride) { return stride.is_constant(); };
-  if (array.source && std::all_of(array.strides.begin(), array.strides.end(), constant)) return array.strides;
   for (const SymDim& size : array.shape) {
     if (size.is_constant() ? size.value() > 1 : !tracer.decide(size, Py_LE, 1)) continue;
+    if (array.source) unsupported("the stride of an axis of at most one element, which differs from call to call");
     // Of varying size, what it was computed from is no more exact.
     const auto owner = size == SymDim(1) && !array.storage->input_array ? array.storage->owner.lock() : nullptr;
     throw CannotRebuildValue{owner ? owner->born : 0, "an array with a size of 0 or 1, whose strides are read"};

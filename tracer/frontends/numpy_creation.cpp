@@ -279,7 +279,10 @@ V numpy_array_call(Tracer& tracer, const Arguments& arguments) {
   Array result = itself ? x : ordered_copy(tracer, x, dtype, order);
   const std::int64_t rank = p.integer("ndmin", 0);
   if (rank <= std::int64_t(result->shape.size())) return itself ? given : V(result);
-  if (rank > 64) p.refuse("the argument 'ndmin'");
+  // The new axes' strides are the reshape's, which of other layouts has a rule of its own.
+  bool plain = rank <= 64 && is_contiguous(tracer, result->shape, result->strides);
+  for (const SymDim& size : result->shape) plain = plain && !tracer.decide(size, Py_EQ, 0);
+  if (!plain) p.refuse("the argument 'ndmin'");
   Dims shape(std::size_t(rank) - result->shape.size(), SymDim(1));
   shape.insert(shape.end(), result->shape.begin(), result->shape.end());
   Array view = view_reshape(tracer, result, shape);

@@ -258,6 +258,7 @@ V numpy_broadcast_to(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "numpy.broadcast_to", arguments, "array, shape, subok");
   Array view = view_broadcast(tracer, viewable(tracer, p.required("array")), dims_argument(tracer, p.required("shape")));
   view->writeable = false;
+  view->shown_read_only = true;
   return view;
 }
 

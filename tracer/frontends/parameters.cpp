@@ -19,6 +19,12 @@ void each_name(std::string_view names, Visit visit) {
   }
 }
 
+/// What stands for an argument that is not given, where NumPy's Python code hands it on.
+bool is_no_value(const V& value) {
+  auto* object = as<ObjectValue>(value);
+  return object && std::string_view(Py_TYPE(object->object.get())->tp_name) == "_NoValueType";
+}
+
 }  // namespace
 
 Parameters::Parameters(Tracer& tracer, std::string function, const Arguments& arguments, std::string_view signature)
@@ -45,6 +51,8 @@ Parameters::Parameters(Tracer& tracer, std::string function, const Arguments& ar
     }
     if (!found) refuse("the argument '" + name + "'");
   }
+  for (auto& [name, value] : bound_)
+    if (is_no_value(value)) value = nullptr;
 }
 
 V Parameters::operator[](std::string_view name) const {

@@ -55,12 +55,10 @@ std::optional<TorchOperand> try_torch_operand(Tracer& tracer, const V& value) {
   else if (PyLong_Check(object)) operand.dtype = DType::I64;
   else if (PyFloat_Check(object)) operand.dtype = DType::F64;
   else if (auto scalar = numpy_scalar_dtype(object)) {
-    // NumPy's scalars are numbers to torch, of their kind.
+    // NumPy's scalars are numbers to torch: integers of their kind, all else floats, booleans too.
     if (is_complex(*scalar)) return std::nullopt;
-    operand.dtype = is_float(*scalar) ? DType::F64 : is_integer(*scalar) ? DType::I64 : DType::Bool;
-    Ref<> number = Ref<>::steal(operand.dtype == DType::F64   ? PyNumber_Float(object)
-                                : operand.dtype == DType::I64 ? PyNumber_Index(object)
-                                                              : PyBool_FromLong(PyObject_IsTrue(object)));
+    operand.dtype = is_integer(*scalar) ? DType::I64 : DType::F64;
+    Ref<> number = Ref<>::steal(operand.dtype == DType::I64 ? PyNumber_Index(object) : PyNumber_Float(object));
     if (!number) {
       PyErr_Clear();
       return std::nullopt;

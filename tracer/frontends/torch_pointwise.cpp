@@ -108,13 +108,10 @@ V add_or_subtract(Tracer& tracer, Op op, const TorchOperands& operands, const V&
       refuse("alpha of another kind than the tensors");
     if (!number_is(tracer, scale, factor)) factor = 0;
     if (factor != 1) {
-      if (dtype == DType::Bool) unsupported("alpha with booleans");
-      if (is_half(dtype)) {
-        a = cast(tracer, a, DType::F32);
-        b = cast(tracer, b, DType::F32);
-      }
+      // Of halves torch's kernel rounds alpha and the product differently in vectors and in what is left over.
+      if (dtype == DType::Bool || is_half(dtype)) unsupported("alpha with booleans or a half type");
       ValueId by = torch_value(tracer, scale, dtype_of(tracer, b));
-      if (is_float(dtype) && !is_half(dtype)) {
+      if (is_float(dtype)) {
         if (op == Op::sub) by = emit(tracer, Op::neg, {by});
         return torch_elementwise(tracer, multiply_add(tracer, b, by, a), operands);
       }
@@ -207,7 +204,8 @@ V torch_bitwise_not(Tracer& tracer, const Arguments& arguments) {
 
 V torch_reciprocal(Tracer& tracer, const Arguments& arguments) {
   TorchOperands x = one(tracer, "reciprocal", arguments);
-  return torch_elementwise(tracer, constant_with(tracer, Op::div, 1, torch_value(tracer, x[0], float_dtype(x[0].dtype))), x);
+  const ValueId value = torch_value(tracer, x[0], float_dtype(x[0].dtype));
+  return torch_elementwise(tracer, composite(tracer, CompositeRule::Reciprocal, {value}, constant_with(tracer, Op::div, 1, value)), x);
 }
 
 V torch_square(Tracer& tracer, const Arguments& arguments) {

@@ -17,6 +17,11 @@ Axes reduced_axes(Tracer& tracer, const V& dim, int rank) {
   return empty_sequence ? all_axes(rank) : axes;
 }
 
+/// "Autograd not support dtype: Long"
+void refuse_integers_of_gradients(Tracer& tracer, const ArrayValue& x, DType result) {
+  if (!is_float(result) && !is_complex(result) && tracer.requires_gradient(x)) refuse("a sum or product of integers of a tensor that requires a gradient");
+}
+
 struct Reduction {
   Array x;
   Axes axes;
@@ -31,6 +36,7 @@ Reduction reduction(Tracer& tracer, const Parameters& p) {
   r.keepdim = p.flag("keepdim", false);
   auto dtype = torch_dtype_argument(tracer, p["dtype"]);
   r.dtype = dtype ? *dtype : is_float(r.x->dtype) ? r.x->dtype : DType::I64;
+  refuse_integers_of_gradients(tracer, *r.x, r.dtype);
   return r;
 }
 
@@ -192,6 +198,7 @@ V scan(Tracer& tracer, const char* name, Op op, const Arguments& arguments) {
   const std::int64_t dim = torch_dim(tracer, p.required("dim"), x->rank());
   auto dtype = torch_dtype_argument(tracer, p["dtype"]);
   const DType result = dtype ? *dtype : is_float(x->dtype) ? x->dtype : DType::I64;
+  refuse_integers_of_gradients(tracer, *x, result);
   if (is_half(result) || result == DType::Bool) unsupported(std::string(name) + "() of a half type or bool");
   ValueId value = cast(tracer, tracer.read(*x), result);
   if (x->rank() == 0) return torch_fresh(tracer, value);

@@ -215,7 +215,7 @@ bool TracerImpl::requires_gradient(const ArrayValue& array) {
   return array.storage->contents.valid() && flow.needs(array.storage->contents);
 }
 
-ValueId TracerImpl::apart(ValueId value) { return in_memory_.count(value) ? same_again(value) : value; }
+ValueId TracerImpl::apart(ValueId value) { return in_memory_.count(value) || shown_.count(value) ? same_again(value) : value; }
 
 ValueId TracerImpl::same_again(ValueId value) {
   // The passes take it away.
@@ -254,6 +254,7 @@ ValueId TracerImpl::read(const ArrayValue& array) {
   ValueId value = storage.contents;
   for (const ViewStep& view : array.view) value = show(*graph, view, value, location());
   if (array.stops_gradient && requires_gradient(value)) value = stopped(value);
+  if (!array.view.empty()) shown_.insert(value);
   array.contents = value;
   array.contents_version = storage.version;
   return value;
@@ -324,7 +325,7 @@ void TracerImpl::write(ArrayValue& array, ValueId value) {
       written_inputs.push_back(array.storage);
     }
   }
-  if (array.library == Library::Torch) overwritten_.insert(storage.contents);
+  if (array.library == Library::Torch) overwritten_.emplace(storage.contents, nodes_before_instruction_);
   storage.contents = value;
   note_memory(value);
   ++storage.version;

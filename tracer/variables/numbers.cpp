@@ -249,7 +249,7 @@ std::optional<V> TracerImpl::symbolic_binary(int op, const V& a, const V& b) {
       Symbol symbol;
       symbol.name = "s" + std::to_string(graph->symbols.size());
       symbol.min = plain == NB_REMAINDER || never_negative(*graph, *left) ? 0 : INT64_MIN;
-      symbol.hint = *floor_quotient(hint(*left), hint(*right), plain == NB_REMAINDER);
+      symbol.hint = floor_quotient(hint(*left), hint(*right), plain == NB_REMAINDER).value_or(0);  // a late size has no true hint
       symbol.definition = Symbol::Quotient{*left, *right, plain == NB_REMAINDER};
       const SymbolId defined = graph->new_symbol(symbol);
       if (!graph->symbols[defined.index].late) guards->define(defined, *symbol.definition);
