@@ -77,10 +77,12 @@ std::vector<ValueId> values_read_backward(const Joint& joint);
 
 /// Index maps that both libraries give views for; of the others they make new arrays.
 bool may_be_view(Op op);
+/// These, and casts: an operation computes in a dtype of its own what eager saves as it was given.
+bool stands_for_operand(Op op);
 
 /// Copies the user has made, which a graph of values does not show: what is done to the original afterwards does not change them.
 struct Copies {
-  std::set<ValueId> maps;   // results of index maps in memory of their own: not what eager would save its source for
+  std::set<ValueId> maps;   // results of index maps and casts in memory of their own: not what eager would save its source for
   std::set<ValueId> twice;  // contents of several arrays
 };
 

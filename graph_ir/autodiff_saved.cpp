@@ -120,6 +120,8 @@ double bytes(const Graph& graph, ValueId value) {
 
 bool may_be_view(Op op) { return op == Op::broadcast || op == Op::reshape || op == Op::transpose || op == Op::slice; }
 
+bool stands_for_operand(Op op) { return may_be_view(op) || op == Op::cast; }
+
 std::vector<ValueId> choose_saved(const Graph& graph, const std::vector<ValueId>& needed, const std::vector<ValueId>& fixed,
                                   const std::set<ValueId>& copied_maps, const std::set<ValueId>& kept) {
   const auto count = std::uint32_t(graph.value_count());
@@ -128,11 +130,11 @@ std::vector<ValueId> choose_saved(const Graph& graph, const std::vector<ValueId>
     for (ValueId result : node.results) definition[result.index] = &node;
   std::vector<bool> read(count, false), seen(count, false), held(count, false);
   for (ValueId value : needed) read[value.index] = seen[value.index] = true;
-  // A view of something the user can see stands for it: eager saves its memory. A copy does not, be it in another dtype: the user
-  // may write into the original before backward runs.
+  // A view of something the user can see stands for it, as does what an operation casts it to: eager saves its memory. A copy the
+  // user made does not, be it in another dtype: the user may write into the original before backward runs.
   for (std::size_t i = graph.nodes.size(); i-- > 0;) {
     const Node& node = graph.nodes[i];
-    if (may_be_view(node.op) && seen[node.results[0].index] && !copied_maps.count(node.results[0])) seen[node.operands[0].index] = true;
+    if (stands_for_operand(node.op) && seen[node.results[0].index] && !copied_maps.count(node.results[0])) seen[node.operands[0].index] = true;
   }
   for (ValueId value : fixed) held[value.index] = true;
 

@@ -135,7 +135,7 @@ std::map<ValueId, std::size_t> TracerImpl::overwritten() const {
   std::map<ValueId, std::size_t> gone = overwritten_;
   for (std::size_t i = 0; i < graph->nodes.size() && !gone.empty(); ++i) {
     const Node& node = graph->nodes[i];
-    if (!may_be_view(node.op)) continue;
+    if (!stands_for_operand(node.op) || copies.maps.count(node.results[0])) continue;
     if (const auto seen = gone.find(node.operands[0]); seen != gone.end()) gone.emplace(node.results[0], seen->second);
   }
   return gone;

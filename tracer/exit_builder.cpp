@@ -475,6 +475,16 @@ int ExitBuilder::build_array(const V& value) {
   // How torch remembers where a view was made is not ours to set.
   if (array.viewed_in_inference) cannot(value);
   if (array.numpy_scalar) return output_of(t_.read(array), Library::Numpy, contiguous_strides(array.shape), true);
+  const auto view = [&](int owner, const SymDim& offset) {
+    RecipeStep& made = step(RecipeOp::View, {owner});
+    made.dtype = array.dtype;
+    made.shape = array.shape;
+    made.strides = array.strides;
+    made.expression = offset;
+    made.index = array.shown_read_only;
+    return made.target;
+  };
+  if (array.crossed) return view(build(array.crossed), array.offset - array.crossed->offset);
   int target = storage_owner(storage, array.storage);
   bool owner = array.view.empty() && !array.is_view;
   const bool crosses = array.library != storage.library;
@@ -484,15 +494,7 @@ int ExitBuilder::build_array(const V& value) {
     target = detached_tensor(*array.detached, array.dtype, target);
     owner = array.detached->itself == &array;
   }
-  if (!owner && !((crosses || returns) && array.view.empty())) {
-    RecipeStep& made = step(RecipeOp::View, {target});
-    made.dtype = array.dtype;
-    made.shape = array.shape;
-    made.strides = array.strides;
-    made.expression = array.offset;
-    made.index = array.shown_read_only;
-    target = made.target;
-  }
+  if (!owner && !((crosses || returns) && array.view.empty())) target = view(target, array.offset);
   if (array.stops_gradient && !array.detached && !crosses) {
     RecipeStep& made = step(RecipeOp::Call, {target});
     made.object = Ref<>::steal(PyObject_GetAttrString(torch_module(), "Tensor"));

@@ -558,7 +558,7 @@ class TracerImpl {
   std::vector<bool> history(const std::vector<ValueId>& of);
   void refuse_overwritten(std::size_t first);
   std::vector<ValueId> pass_back(const Tracer::Backward& call, const std::vector<ValueId>& wanted);
-  /// Values that in-place operations have replaced, and what views showed of them: the number of nodes before that operation, which
+  /// Values that in-place operations have replaced, and what stood for them: the number of nodes before that operation, which
   /// may read what it replaces.
   std::map<ValueId, std::size_t> overwritten() const;
   std::map<ValueId, std::size_t> overwritten_;  // contents of tensors only

@@ -142,6 +142,7 @@ std::shared_ptr<ArrayValue> Tracer::new_view(const std::shared_ptr<ArrayValue>& 
   array->requires_grad = base->requires_grad;
   array->stops_gradient = base->stops_gradient || (!impl_->modes.records() && impl_->requires_gradient(*base));
   array->writeable = base->writeable;
+  array->crossed = base->crosses ? base : base->crossed;
   array->shown_read_only = base->shown_read_only;
   array->viewed_in_inference = base->viewed_in_inference ||
                                (impl_->modes.inference && !impl_->modes_outside().inference && !base->storage->inference && base->library == Library::Torch);

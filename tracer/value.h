@@ -150,6 +150,8 @@ class ArrayValue final : public Value {
   bool stops_gradient = false;  // torch: a view through which no gradient flows
   bool viewed_in_inference = false;  // torch: a view of an ordinary tensor made in inference mode
   bool writeable = true;
+  bool crosses = false;                    // what one library made of the other's memory, and
+  std::shared_ptr<ArrayValue> crossed;     // of which such array this is a view
   bool shown_read_only = false;  // NumPy: a view that is read-only whatever it is a view of
   /// In-place operations through this tensor and what shares torch's version counter with it: its views.
   std::shared_ptr<int> torch_version = std::make_shared<int>(0);

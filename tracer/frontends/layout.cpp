@@ -474,6 +474,8 @@ Array view_alias(Tracer& tracer, const Array& x) { return restated(tracer, x, x-
 Array view_as_library(Tracer& tracer, const Array& x, Library library) {
   Array view = restated(tracer, x, x->shape, x->strides);
   view->library = library;
+  view->crosses = true;
+  view->crossed = nullptr;
   view->torch_version = std::make_shared<int>(0);  // neither library tells the other's tensors of writes
   return view;
 }

@@ -203,7 +203,7 @@ void TracerImpl::note_memory(ValueId contents) {
   // Mostly the last node's result.
   for (auto node = graph->nodes.rbegin(); node != graph->nodes.rend(); ++node) {
     if (std::find(node->results.begin(), node->results.end(), contents) == node->results.end()) continue;
-    if (may_be_view(node->op)) copies.maps.insert(contents);
+    if (stands_for_operand(node->op)) copies.maps.insert(contents);
     return;
   }
 }
