@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 
+#include "codegen/cost.h"
 #include "codegen/demand.h"
 #include "codegen/index_maps.h"
 #include "graph_ir/ops.h"
@@ -33,24 +34,6 @@ std::vector<std::uint32_t> Group::reductions() const {
 
 namespace {
 
-/// Cost of recomputing, in units of a simple vector instruction.
-int operation_cost(Op op) {
-  switch (op) {
-    case Op::broadcast: case Op::transpose: case Op::slice: case Op::reshape: case Op::constant: case Op::dim: case Op::iota:
-      return 0;
-    case Op::neg: case Op::abs: case Op::add: case Op::sub: case Op::mul: case Op::maximum: case Op::minimum: case Op::eq:
-    case Op::ne: case Op::lt: case Op::le: case Op::gt: case Op::ge: case Op::where: case Op::cast: case Op::bit_and:
-    case Op::bit_or: case Op::bit_xor: case Op::bit_not: case Op::logical_not: case Op::concat: case Op::pad:
-    case Op::shift_left: case Op::shift_right: case Op::is_nan: case Op::is_inf: case Op::is_finite: case Op::sign_bit:
-    case Op::floor: case Op::ceil: case Op::round: case Op::trunc: case Op::copysign: case Op::fma:
-      return 1;
-    case Op::div: case Op::sqrt: case Op::rsqrt: case Op::slice_update: case Op::sign:
-      return 4;
-    default:
-      return 16;
-  }
-}
-
 // Beyond these a value is better stored than computed again, or a kernel is better cut (measured on registers and
 // compile time: kernels of a few hundred operations still compile in some 10 ms).
 constexpr int kCheapCost = 4;
@@ -77,6 +60,14 @@ struct Use {
 };
 
 bool is_reduction(Op op) { return row(op).lowering == Lowering::Reduce; }
+
+/// Where a value is read; the others are in memory, or in a register once a row.
+bool computed_in_place(Op op) {
+  switch (row(op).lowering) {
+    case Lowering::Pointwise: case Lowering::IndexMap: case Lowering::Gather: case Lowering::Constant: case Lowering::Index: return true;
+    default: return false;
+  }
+}
 
 class Scheduler {
  public:
@@ -130,11 +121,12 @@ class Scheduler {
           schedule_.copied_input[value.index] = true;
   }
 
+  /// What a value costs where it is inlined: with all that is inlined into it.
   void estimate_costs() {
     for (const Node& n : graph_.nodes) {
       int cost = operation_cost(n.op);
-      for (ValueId operand : n.operands) cost = std::min(cost + cost_[operand.index], 1 << 20);
-      if (is_reduction(n.op) || n.op == Op::matmul || n.op == Op::nonzero || n.op == Op::extern_call) cost = 1;
+      if (computed_in_place(n.op))
+        for (ValueId operand : n.operands) cost = std::min(cost + cost_[operand.index], 1 << 20);
       for (ValueId result : n.results) cost_[result.index] = cost;
     }
   }
