@@ -633,6 +633,52 @@ class Scheduler {
     return false;
   }
 
+  /// The reduction of a whole space that the value, one of each row, is computed from at the row itself; null if there is none.
+  const Node* reduced_at_row(ValueId value, const Dims& space) const {
+    const Dims& rows = shape(value);
+    for (int depth = 0; depth < 8 && !is_input(value); ++depth) {
+      const Node& current = node(schedule_.node_of[value.index]);
+      if (is_reduction(current.op)) return shape(current.operands[0]) == space ? &current : nullptr;
+      if (!is_pointwise(current.op)) return nullptr;
+      const auto varying = std::find_if(current.operands.begin(), current.operands.end(), [&](ValueId operand) {
+        if (is_input(operand) || !(shape(operand) == rows)) return false;
+        const Op op = node(schedule_.node_of[operand.index]).op;
+        return is_pointwise(op) || is_reduction(op);
+      });
+      if (varying == current.operands.end()) return nullptr;
+      value = *varying;
+    }
+    return nullptr;
+  }
+
+  /// Makes a group over a whole space one of rows, for a value of each row that is used there and elsewhere: it is computed between the
+  /// passes over the row and stored once.
+  bool split_at_rows(const Use& use, ValueId value) {
+    Group& candidate = group(use.group);
+    if (candidate.kind != GroupKind::Loops || !candidate.stages.empty() || !candidate.reductions().empty()) return false;
+    const auto variables = plain_variables(use.index);
+    if (!variables || variables->empty() || variables->size() >= candidate.order.size() || candidate.inlined > kMaximalInlined) return false;
+    for (const Use& other : uses_[value.index])
+      if (other.group == use.group && !(other.index == use.index)) return false;
+    Dims space;
+    std::vector<bool> reduced;
+    std::size_t row = 0;
+    for (std::uint32_t variable : candidate.order) {
+      space.push_back(candidate.extents[variable]);
+      reduced.push_back(row >= variables->size() || (*variables)[row] != variable);
+      row += !reduced.back();
+    }
+    if (row != variables->size() || !worth_rows(space, reduced)) return false;
+    const Node* reduction = reduced_at_row(value, space);
+    if (!reduction) return false;
+    for (std::size_t d = 0; d < space.size(); ++d) {
+      const auto axes = reduced_axes(*reduction);
+      if (reduced[d] != (std::find(axes.begin(), axes.end(), std::int64_t(d)) != axes.end())) return false;
+    }
+    for (std::size_t d = 0; d < space.size(); ++d) candidate.reduced[candidate.order[d]] = reduced[d];
+    return true;
+  }
+
   int choose_group(ValueId value, const std::vector<ValueId>& operands) {
     const auto& uses = uses_[value.index];
     auto opaque_in = [&](int g) {
@@ -640,6 +686,8 @@ class Scheduler {
         if (use.group == g && use.opaque) return true;
       return false;
     };
+    for (const Use& use : uses)
+      if (!opaque_in(use.group) && may_compute(use.group, value) && split_at_rows(use, value)) return use.group;
     for (const Use& use : uses) {
       const Group& candidate = group(use.group);
       if (candidate.kind != GroupKind::Loops || opaque_in(use.group) || candidate.inlined > kMaximalInlined) continue;
