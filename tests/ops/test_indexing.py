@@ -178,6 +178,25 @@ def test_losses_of_classes_are_one_graph_and_a_pass_over_the_rows(reduction):
         whole(f, x[:rows].reshape(rows, 10, 2, 5), torch.zeros(rows, 2, 5, dtype=torch.int64), compiles=reduction != "none")
 
 
+@pytest.mark.parametrize("options", [{}, {"ignore_index": 1, "label_smoothing": 0.2}, {"reduction": "none"}])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_losses_of_classes_whose_numbers_vary(weighted, options):
+    def f(x, target, weight):
+        return torch.nn.functional.cross_entropy(x, target, weight if weighted else None, **options)
+
+    compiled = framejit.compile(f)
+    for rows, count in [(4, 16), (64, 100), (5, 3), (1, 1), (0, 7), (33, 2)]:
+        x, target, weight = torch.randn(rows, count), torch.arange(rows) % count, torch.rand(count)
+        assert_same(compiled(x, target, weight), f(x, target, weight))
+        gradients = []
+        for loss in (compiled, f):
+            y = x.clone().requires_grad_()
+            loss(y, target, weight).sum().backward()
+            gradients.append(y.grad)
+        torch.testing.assert_close(*gradients, equal_nan=True)
+    assert framejit.cache_info()["internal_errors"] == 0
+
+
 def test_of_an_update_that_another_overwrites_the_derivative_is_zero():
     def f(v, x):
         y = x * 1.0

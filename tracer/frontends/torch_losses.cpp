@@ -66,7 +66,8 @@ Classes classes(Tracer& tracer, const Parameters& p) {
   c.rows.erase(c.rows.begin() + c.axis);
   if (!same_shape(tracer, c.rows, target->shape) || tracer.decide(c.count, Py_EQ, 0)) p.refuse("a target of this shape");
 
-  const ValueId wide = tracer.read(*target);
+  // In the input's own sizes, which are equal by a guard.
+  const ValueId wide = broadcast_to(tracer, tracer.read(*target), c.rows);
   auto number = [&](std::int64_t value) { return broadcast_to(tracer, constant(tracer, DType::I64, value), c.rows); };
   c.ignored = emit(tracer, Op::eq, {wide, number(p.integer("ignore_index", -100))});
   c.index = emit(tracer, Op::where, {c.ignored, number(0), wide});
@@ -76,7 +77,7 @@ Classes classes(Tracer& tracer, const Parameters& p) {
   if (p.absent("weight")) return c;
   const Array weight = torch_tensor(tracer, p["weight"]);
   if (weight->dtype != x->dtype || !same_shape(tracer, weight->shape, {c.count}) || tracer.requires_gradient(*weight)) p.refuse("this weight");
-  c.weights = tracer.read(*weight);
+  c.weights = broadcast_to(tracer, tracer.read(*weight), {c.count});
   const ValueId of_rows = gather(tracer, c.weights, c.index, 0);
   c.weight = emit(tracer, Op::where, {c.ignored, constant_like(tracer, of_rows, 0), of_rows});
   return c;
