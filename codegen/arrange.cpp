@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 
+#include "codegen/cost.h"
 #include "codegen/jam.h"
 #include "runtime/base/error.h"
 
@@ -160,18 +161,6 @@ std::vector<Pass> assign_passes(const Kernel& kernel, const Body& body) {
 /// Work worth keeping for the next pass instead of doing it again, in simple vector instructions.
 constexpr int kKeptCost = 8;
 
-int instructions(const Expr& expr) {
-  if (expr.kind != ExprKind::Pointwise) return 1;
-  switch (expr.op) {
-    case Op::add: case Op::sub: case Op::mul: case Op::neg: case Op::abs: case Op::maximum: case Op::minimum: case Op::cast:
-    case Op::where: case Op::eq: case Op::ne: case Op::lt: case Op::le: case Op::gt: case Op::ge: case Op::bit_and:
-    case Op::bit_or: case Op::bit_xor: case Op::bit_not: case Op::logical_not:
-      return 1;
-    case Op::div: case Op::sqrt: return 4;
-    default: return 16;
-  }
-}
-
 /// Expensive values of one pass that a later one needs again go through a row of scratch memory: softmax computes
 /// each exponential once.
 class ScratchRows {
@@ -211,7 +200,7 @@ class ScratchRows {
     in_row_.resize(count);
     for (std::size_t i = 0; i < count; ++i) {
       const Expr& expr = kernel_.expressions[i];
-      cost_[i] = instructions(expr);
+      cost_[i] = expression_cost(expr);
       for (const auto& [variable, coefficient] : expr.address.terms) in_row_[i] = in_row_[i] || (inner_ >> variable.index & 1);
       for (const auto& [dynamic, coefficient] : expr.address.dynamic) in_row_[i] = in_row_[i] || in_row_[dynamic.index];
       for (ExprId arg : expr.args) {
@@ -295,19 +284,9 @@ std::vector<Statement> pass_statements(const Body& body, const std::vector<Pass>
 }
 
 /// Nanoseconds on one core for what an expression does, for the decision about threads.
-double cost_of(const Expr& expr) {
+double nanoseconds_of(const Expr& expr) {
   if (expr.kind == ExprKind::Load) return 0.1;
-  if (expr.kind != ExprKind::Pointwise) return 0.02;
-  switch (expr.op) {
-    case Op::add: case Op::sub: case Op::mul: case Op::neg: case Op::abs: case Op::maximum: case Op::minimum: case Op::cast:
-    case Op::where: case Op::eq: case Op::ne: case Op::lt: case Op::le: case Op::gt: case Op::ge: case Op::bit_and:
-    case Op::bit_or: case Op::bit_xor: case Op::bit_not: case Op::logical_not:
-      return 0.03;
-    case Op::div: case Op::sqrt: case Op::exp: case Op::log: case Op::sin: case Op::cos: case Op::tanh: case Op::erf:
-      return 0.3;
-    default:
-      return 3;
-  }
+  return kNanosecondsOfCost * expression_cost(expr);
 }
 
 /// Drops expressions that rewriting left without a use.
@@ -339,7 +318,7 @@ void compact(Kernel& kernel) {
 void finish(Kernel kernel, const std::vector<std::uint32_t>& variables, std::int64_t repeats, LoweredProgram& program) {
   compact(kernel);
   kernel.nanoseconds_per_element = 0.1;
-  for (const Expr& expr : kernel.expressions) kernel.nanoseconds_per_element += cost_of(expr);
+  for (const Expr& expr : kernel.expressions) kernel.nanoseconds_per_element += nanoseconds_of(expr);
   kernel.elements_per_item = SymDim(repeats);
   for (std::uint32_t variable : variables)
     if (std::find(kernel.parallel.begin(), kernel.parallel.end(), VarId{variable}) == kernel.parallel.end())
@@ -388,7 +367,7 @@ std::vector<Jam> transposed_blocks(const Kernel& kernel, const Body& body) {
   bool small = true;  // elements of which a register holds more than a block
   for (const Expr& expr : kernel.expressions) {
     small = small && (!is_float(expr.dtype) && size_in_bytes(expr.dtype) < 4);
-    work += expr.kind == ExprKind::Pointwise ? instructions(expr) : 0;
+    work += expr.kind == ExprKind::Pointwise ? expression_cost(expr) : 0;
     if (expr.predicate.valid() || !expr.address.dynamic.empty()) return {};
   }
   const auto extent = kernel.variables[row->index].extent.constant();

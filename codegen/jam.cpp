@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <map>
 
+#include "codegen/cost.h"
+
 namespace fj {
 
 using namespace loop;
@@ -26,15 +28,7 @@ double cost_of(const Kernel& kernel, const Expr& expr) {
       if (!stride && expr.address.dynamic.empty()) return 0.25;  // one element for all lanes
       return stride == SymDim(1) && expr.address.dynamic.empty() ? 1 : 12;
     }
-    case ExprKind::Pointwise:
-      switch (expr.op) {
-        case Op::add: case Op::sub: case Op::mul: case Op::neg: case Op::abs: case Op::maximum: case Op::minimum: case Op::cast:
-        case Op::where: case Op::eq: case Op::ne: case Op::lt: case Op::le: case Op::gt: case Op::ge: case Op::bit_and:
-        case Op::bit_or: case Op::bit_xor: case Op::bit_not: case Op::logical_not:
-          return 1;
-        case Op::div: case Op::sqrt: return 6;
-        default: return 16;
-      }
+    case ExprKind::Pointwise: return expression_cost(expr);
     case ExprKind::CheckedIndex: return 3;
     default: return 0;
   }

@@ -24,16 +24,21 @@ std::string describe_steps(const LoweredProgram& program) {
     for (const loop::Expr& expr : kernel.expressions)
       if (expr.kind == loop::ExprKind::Pointwise) out += " " + std::string(name(expr.op));
   };
-  for (const ProgramStep& step : program.steps) {
+  const auto describe_step = [&](auto&& self, const ProgramStep& step) -> void {
     switch (step.kind) {
       case StepKind::Kernel: describe(step.kernel, 1); break;
+      case StepKind::Blocks:
+        out += "in blocks of " + std::to_string(step.blocks.rows_per_block) + " of " + std::to_string(step.blocks.rows) + " rows:\n";
+        for (const ProgramStep& part : step.blocks.steps) self(self, part);
+        return;
       case StepKind::Batch: describe(step.batch[0], step.batch.size()); break;
       case StepKind::Matmul: out += "matmul " + blas_name(); break;
       case StepKind::Nonzero: out += "nonzero"; break;
       case StepKind::Extern: out += "call " + step.extern_call.callee; break;
     }
     out += step.commit ? " (commit)\n" : "\n";
-  }
+  };
+  for (const ProgramStep& step : program.steps) describe_step(describe_step, step);
   return out;
 }
 

@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 
+#include "codegen/cost.h"
 #include "codegen/demand.h"
 #include "codegen/index_maps.h"
 #include "graph_ir/ops.h"
@@ -33,24 +34,6 @@ std::vector<std::uint32_t> Group::reductions() const {
 
 namespace {
 
-/// Cost of recomputing, in units of a simple vector instruction.
-int operation_cost(Op op) {
-  switch (op) {
-    case Op::broadcast: case Op::transpose: case Op::slice: case Op::reshape: case Op::constant: case Op::dim: case Op::iota:
-      return 0;
-    case Op::neg: case Op::abs: case Op::add: case Op::sub: case Op::mul: case Op::maximum: case Op::minimum: case Op::eq:
-    case Op::ne: case Op::lt: case Op::le: case Op::gt: case Op::ge: case Op::where: case Op::cast: case Op::bit_and:
-    case Op::bit_or: case Op::bit_xor: case Op::bit_not: case Op::logical_not: case Op::concat: case Op::pad:
-    case Op::shift_left: case Op::shift_right: case Op::is_nan: case Op::is_inf: case Op::is_finite: case Op::sign_bit:
-    case Op::floor: case Op::ceil: case Op::round: case Op::trunc: case Op::copysign: case Op::fma:
-      return 1;
-    case Op::div: case Op::sqrt: case Op::rsqrt: case Op::slice_update: case Op::sign:
-      return 4;
-    default:
-      return 16;
-  }
-}
-
 // Beyond these a value is better stored than computed again, or a kernel is better cut (measured on registers and
 // compile time: kernels of a few hundred operations still compile in some 10 ms).
 constexpr int kCheapCost = 4;
@@ -77,6 +60,14 @@ struct Use {
 };
 
 bool is_reduction(Op op) { return row(op).lowering == Lowering::Reduce; }
+
+/// Where a value is read; the others are in memory, or in a register once a row.
+bool computed_in_place(Op op) {
+  switch (row(op).lowering) {
+    case Lowering::Pointwise: case Lowering::IndexMap: case Lowering::Gather: case Lowering::Constant: case Lowering::Index: return true;
+    default: return false;
+  }
+}
 
 class Scheduler {
  public:
@@ -130,11 +121,12 @@ class Scheduler {
           schedule_.copied_input[value.index] = true;
   }
 
+  /// What a value costs where it is inlined: with all that is inlined into it.
   void estimate_costs() {
     for (const Node& n : graph_.nodes) {
       int cost = operation_cost(n.op);
-      for (ValueId operand : n.operands) cost = std::min(cost + cost_[operand.index], 1 << 20);
-      if (is_reduction(n.op) || n.op == Op::matmul || n.op == Op::nonzero || n.op == Op::extern_call) cost = 1;
+      if (computed_in_place(n.op))
+        for (ValueId operand : n.operands) cost = std::min(cost + cost_[operand.index], 1 << 20);
       for (ValueId result : n.results) cost_[result.index] = cost;
     }
   }
@@ -641,6 +633,52 @@ class Scheduler {
     return false;
   }
 
+  /// The reduction of a whole space that the value, one of each row, is computed from at the row itself; null if there is none.
+  const Node* reduced_at_row(ValueId value, const Dims& space) const {
+    const Dims& rows = shape(value);
+    for (int depth = 0; depth < 8 && !is_input(value); ++depth) {
+      const Node& current = node(schedule_.node_of[value.index]);
+      if (is_reduction(current.op)) return shape(current.operands[0]) == space ? &current : nullptr;
+      if (!is_pointwise(current.op)) return nullptr;
+      const auto varying = std::find_if(current.operands.begin(), current.operands.end(), [&](ValueId operand) {
+        if (is_input(operand) || !(shape(operand) == rows)) return false;
+        const Op op = node(schedule_.node_of[operand.index]).op;
+        return is_pointwise(op) || is_reduction(op);
+      });
+      if (varying == current.operands.end()) return nullptr;
+      value = *varying;
+    }
+    return nullptr;
+  }
+
+  /// Makes a group over a whole space one of rows, for a value of each row that is used there and elsewhere: it is computed between the
+  /// passes over the row and stored once.
+  bool split_at_rows(const Use& use, ValueId value) {
+    Group& candidate = group(use.group);
+    if (candidate.kind != GroupKind::Loops || !candidate.stages.empty() || !candidate.reductions().empty()) return false;
+    const auto variables = plain_variables(use.index);
+    if (!variables || variables->empty() || variables->size() >= candidate.order.size() || candidate.inlined > kMaximalInlined) return false;
+    for (const Use& other : uses_[value.index])
+      if (other.group == use.group && !(other.index == use.index)) return false;
+    Dims space;
+    std::vector<bool> reduced;
+    std::size_t row = 0;
+    for (std::uint32_t variable : candidate.order) {
+      space.push_back(candidate.extents[variable]);
+      reduced.push_back(row >= variables->size() || (*variables)[row] != variable);
+      row += !reduced.back();
+    }
+    if (row != variables->size() || !worth_rows(space, reduced)) return false;
+    const Node* reduction = reduced_at_row(value, space);
+    if (!reduction) return false;
+    for (std::size_t d = 0; d < space.size(); ++d) {
+      const auto axes = reduced_axes(*reduction);
+      if (reduced[d] != (std::find(axes.begin(), axes.end(), std::int64_t(d)) != axes.end())) return false;
+    }
+    for (std::size_t d = 0; d < space.size(); ++d) candidate.reduced[candidate.order[d]] = reduced[d];
+    return true;
+  }
+
   int choose_group(ValueId value, const std::vector<ValueId>& operands) {
     const auto& uses = uses_[value.index];
     auto opaque_in = [&](int g) {
@@ -648,6 +686,8 @@ class Scheduler {
         if (use.group == g && use.opaque) return true;
       return false;
     };
+    for (const Use& use : uses)
+      if (!opaque_in(use.group) && may_compute(use.group, value) && split_at_rows(use, value)) return use.group;
     for (const Use& use : uses) {
       const Group& candidate = group(use.group);
       if (candidate.kind != GroupKind::Loops || opaque_in(use.group) || candidate.inlined > kMaximalInlined) continue;

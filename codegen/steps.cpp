@@ -63,6 +63,13 @@ StepTouches touches(const LoweredProgram& program, const ProgramStep& step) {
         for (int buffer : more.writes) add_once(found.writes, buffer);
       }
       break;
+    case StepKind::Blocks:
+      for (const ProgramStep& part : step.blocks.steps) {
+        const StepTouches more = touches(program, part);
+        for (int buffer : more.reads) add_once(found.reads, buffer);
+        for (int buffer : more.writes) add_once(found.writes, buffer);
+      }
+      break;
     case StepKind::Matmul: found = {{step.matmul.a, step.matmul.b}, {step.matmul.c}}; break;
     case StepKind::Nonzero: found = {{step.nonzero.mask}, {step.nonzero.positions}}; break;
     case StepKind::Extern: found = {step.extern_call.operands, step.extern_call.results}; break;
@@ -81,7 +88,7 @@ bool may_fail(const LoweredProgram& program, const ProgramStep& step, bool may_t
     case StepKind::Kernel: return kernel_may_fail(step.kernel);
     case StepKind::Batch: return std::any_of(step.batch.begin(), step.batch.end(), kernel_may_fail);
     case StepKind::Matmul: return may_trap;
-    case StepKind::Nonzero: case StepKind::Extern: return true;
+    case StepKind::Nonzero: case StepKind::Extern: case StepKind::Blocks: return true;
   }
   return true;
 }

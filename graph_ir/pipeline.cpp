@@ -3,6 +3,7 @@
 
 #include "graph_ir/passes/cse.h"
 #include "graph_ir/passes/dce.h"
+#include "graph_ir/passes/gather_first.h"
 #include "graph_ir/passes/simplify.h"
 #include "graph_ir/passes/sink_broadcasts.h"
 #include "graph_ir/verify.h"
@@ -31,7 +32,8 @@ void optimise(Graph& graph, bool conditions) {
   run(graph, cse, "cse");
   run(graph, remove_dead, "dce");
   run(graph, sink_broadcasts, "sink_broadcasts");
-  run(graph, simplify, "simplify");  // sinking brings constants together
+  if (!conditions) run(graph, gather_first, "gather_first");  // behind sinking, which leaves what varies by row as narrow as it is
+  run(graph, simplify, "simplify");  // both bring constants together
   run(graph, cse, "cse");
   run(graph, remove_dead, "dce");
 }

@@ -26,20 +26,22 @@ using Gemm = void (*)(const char* transpose_a, const char* transpose_b, const st
 struct Blas {
   Gemm<float> sgemm = nullptr;
   Gemm<double> dgemm = nullptr;
+  int (*threads)(int) = nullptr;     // sets how many products of this thread use, gives how many they did; 0: as before that; null: can't
   std::int64_t largest = INT32_MAX;  // of sizes and strides
   bool best = false;                 // nothing better can be loaded later
   const char* name = "builtin";
 };
 
-/// Where products are looked for, best first: a library by a part of its file name, its functions by name.
+/// Where products are looked for, best first: a library by a part of its file name, its functions by name. (OpenBLAS's number of threads
+/// "of this thread" is that of all.)
 constexpr struct {
-  const char *file, *sgemm, *dgemm;
+  const char *file, *sgemm, *dgemm, *threads;
   std::int64_t largest;
   const char* name;
 } kLibraries[] = {
-    {"libtorch_cpu", "sgemm_", "dgemm_", INT32_MAX, "torch"},
-    {"openblas", "scipy_sgemm_64_", "scipy_dgemm_64_", INT64_MAX, "openblas"},
-    {"openblas", "sgemm_", "dgemm_", INT32_MAX, "openblas"},
+    {"libtorch_cpu", "sgemm_", "dgemm_", "MKL_Set_Num_Threads_Local", INT32_MAX, "torch"},
+    {"openblas", "scipy_sgemm_64_", "scipy_dgemm_64_", nullptr, INT64_MAX, "openblas"},
+    {"openblas", "sgemm_", "dgemm_", nullptr, INT32_MAX, "openblas"},
 };
 
 struct LoadedObjects {
@@ -66,6 +68,7 @@ Blas search(const LoadedObjects& loaded) {
       if (library == nullptr) continue;
       Blas blas{.largest = row.largest, .best = &row == &kLibraries[0], .name = row.name};
       if (find(library, row.sgemm, blas.sgemm) && find(library, row.dgemm, blas.dgemm)) {
+        if (row.threads != nullptr) find(library, row.threads, blas.threads);
         if (blas.best && dlsym(library, "MKL_Get_Version_String") != nullptr) blas.name = "mkl (torch)";
         return blas;
       }
@@ -154,6 +157,15 @@ void gemm(std::int64_t m, std::int64_t n, std::int64_t k, const float* a, Matrix
 void gemm(std::int64_t m, std::int64_t n, std::int64_t k, const double* a, MatrixLayout al, const double* b, MatrixLayout bl, double* c, std::int64_t cs) {
   const Blas& library = blas();
   product(library.dgemm, library.largest, m, n, k, a, al, b, bl, c, cs);
+}
+
+bool has_one_thread_products() { return blas().threads != nullptr; }
+
+OneThreadProducts::OneThreadProducts() {
+  if (const auto set = blas().threads) before_ = set(1);
+}
+OneThreadProducts::~OneThreadProducts() {
+  if (const auto set = blas().threads) set(before_);
 }
 
 std::string blas_name() { return blas().name; }

@@ -22,6 +22,19 @@ void gemm(std::int64_t m, std::int64_t n, std::int64_t k, const float* a, Matrix
 void gemm(std::int64_t m, std::int64_t n, std::int64_t k, const double* a, MatrixLayout a_layout, const double* b, MatrixLayout b_layout,
           double* c, std::int64_t c_stride);
 
+/// Whether the library can be told to run the products of one thread on that thread alone.
+bool has_one_thread_products();
+/// While it lives: this thread's products do. Only where `has_one_thread_products`.
+class OneThreadProducts {
+ public:
+  OneThreadProducts();
+  ~OneThreadProducts();
+  OneThreadProducts(const OneThreadProducts&) = delete;
+
+ private:
+  int before_ = 0;
+};
+
 /// "mkl (torch)", "torch" (with another BLAS), "openblas" or "builtin": for explain and logs.
 std::string blas_name();
 

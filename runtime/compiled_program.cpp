@@ -80,22 +80,37 @@ class Conditions {
   unsigned before_ = 0;
 };
 
-/// Memory of this thread for the kernel it runs; grows, and is kept for the next one.
-char* thread_scratch(std::size_t bytes) {
-  struct Block {
-    void* memory = nullptr;
-    std::size_t bytes = 0;
-    ~Block() {
-      if (memory) release_block(memory, bytes);
-    }
-  };
-  thread_local Block block;
-  if (block.bytes < bytes) {
-    if (block.memory) release_block(block.memory, block.bytes);
-    block.memory = allocate_block(bytes);
-    block.bytes = block.memory ? bytes : 0;
+/// Memory that a thread keeps for the next time; grows.
+class KeptBlock {
+ public:
+  ~KeptBlock() {
+    if (memory_) release_block(memory_, bytes_);
   }
-  return static_cast<char*>(block.memory);
+  /// Null if there is none.
+  char* get(std::size_t bytes) {
+    if (bytes_ < bytes) {
+      if (memory_) release_block(memory_, bytes_);
+      memory_ = allocate_block(bytes);
+      bytes_ = memory_ ? bytes : 0;
+    }
+    return static_cast<char*>(memory_);
+  }
+
+ private:
+  void* memory_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+/// Memory of this thread for the kernel it runs.
+char* thread_scratch(std::size_t bytes) {
+  thread_local KeptBlock block;
+  return block.get(bytes);
+}
+
+/// And for the rows that several kernels work on.
+char* thread_rows(std::size_t bytes) {
+  thread_local KeptBlock block;
+  return block.get(bytes);
 }
 
 struct Launch {
@@ -148,6 +163,7 @@ class CompiledProgram : public Program {
     }
     for (const ProgramStep& step : parts_.steps) {
       launches_ += step.kind == StepKind::Kernel || step.kind == StepKind::Batch;
+      for (const ProgramStep& part : step.blocks.steps) launches_ += part.kind == StepKind::Kernel;
       batches_.push_back(step.kind == StepKind::Batch ? plan_batch(step.batch) : BatchPlan());
     }
     for (const ProgramBuffer& buffer : parts_.buffers) {
@@ -271,11 +287,13 @@ class CompiledProgram : public Program {
       for (int buffer : parts_.kernels[kernel].reads) touch(buffer, step);
       for (int buffer : parts_.kernels[kernel].writes) touch(buffer, step);
     };
-    for (int s = 0; s < int(parts_.steps.size()); ++s) {
-      const ProgramStep& step = parts_.steps[s];
+    auto touch_step = [&](auto&& self, const ProgramStep& step, int s) -> void {
       switch (step.kind) {
         case StepKind::Kernel:
           touch_kernel(step.kernel, s);
+          break;
+        case StepKind::Blocks:
+          for (const ProgramStep& part : step.blocks.steps) self(self, part, s);
           break;
         case StepKind::Batch:
           for (int kernel : step.batch) touch_kernel(kernel, s);
@@ -291,7 +309,8 @@ class CompiledProgram : public Program {
           for (int buffer : step.extern_call.results) touch(buffer, s);
           break;
       }
-    }
+    };
+    for (int s = 0; s < int(parts_.steps.size()); ++s) touch_step(touch_step, parts_.steps[s], s);
     for (std::size_t b = 0; b < parts_.buffers.size(); ++b)
       if (parts_.buffers[b].kind == BufferKind::Temporary && lives_[b].last >= 0) {
         if (late_after_[b] < 0) temporaries_.push_back(int(b));
@@ -545,6 +564,9 @@ class CompiledProgram : public Program {
           status |= collected.raised();
           break;
         }
+        case StepKind::Blocks:
+          status |= launch(step.blocks, symbols, pointers);
+          break;
         case StepKind::Nonzero:
           // What is counted may be of no meaning.
           if (fails(status, call)) return status;
@@ -619,13 +641,67 @@ class CompiledProgram : public Program {
     return shared.status.load(std::memory_order_relaxed);
   }
 
+  /// What the blocks of rows of a step have in common.
+  struct BlocksLaunch {
+    const CompiledProgram& program;
+    const ProgramBlocks& blocks;
+    std::span<const std::int64_t> symbols;
+    char** pointers;
+    std::atomic<std::uint32_t> status{0};
+
+    static void run_chunk(void* context, std::int64_t chunk) {
+      auto& launch = *static_cast<BlocksLaunch*>(context);
+      const Conditions collected(launch.program.parts_.float_conditions);
+      const std::uint32_t status = launch.run_rows(chunk * launch.blocks.rows_per_block) | collected.raised();
+      if (status) launch.status.fetch_or(status, std::memory_order_relaxed);
+    }
+
+    std::uint32_t run_rows(std::int64_t first) const {
+      const std::int64_t last = std::min(first + blocks.rows_per_block, blocks.rows);
+      std::int64_t row_bytes = 0;
+      for (const auto& local : blocks.locals) row_bytes += local.row_bytes;
+      char* memory = thread_rows(std::size_t(row_bytes * blocks.rows_per_block) + blocks.locals.size() * kAlignment);
+      if (!memory) return kHostFailed;
+      const std::size_t count = program.parts_.buffers.size();
+      Scratch<char*, 32> here(count), gathered(count);
+      std::copy_n(pointers, count, here.data());
+      for (const auto& local : blocks.locals) {
+        // Steps address whole arrays: the first of these rows lies where the memory begins.
+        here[local.buffer] = memory - first * local.row_bytes;
+        memory += (local.row_bytes * blocks.rows_per_block + std::int64_t(kAlignment) - 1) / std::int64_t(kAlignment) * std::int64_t(kAlignment);
+      }
+      std::uint32_t status = 0;
+      for (std::size_t s = 0; s < blocks.steps.size(); ++s) {
+        const ProgramStep& step = blocks.steps[s];
+        if (step.kind == StepKind::Matmul) {
+          const OneThreadProducts alone;
+          program.multiply(step.matmul, symbols, here.data(), first, last);
+          continue;
+        }
+        const ProgramKernel& kernel = program.parts_.kernels[step.kernel];
+        for (std::size_t b = 0; b < kernel.buffers.size(); ++b) gathered[b] = here[kernel.buffers[b]];
+        const std::int64_t rows = blocks.rows_per_item[s];
+        status |= Launch::run(kernel.code->function(), kernel.buffers.empty() ? here.data() : gathered.data(), symbols.data(), first / rows,
+                              last / rows, std::size_t(kernel.scratch_bytes.evaluate(symbols)));
+      }
+      return status;
+    }
+  };
+
+  std::uint32_t launch(const ProgramBlocks& blocks, std::span<const std::int64_t> symbols, char** pointers) const {
+    BlocksLaunch shared{*this, blocks, symbols, pointers};
+    parallel_for((blocks.rows + blocks.rows_per_block - 1) / blocks.rows_per_block, BlocksLaunch::run_chunk, &shared, parts_.threads);
+    return shared.status.load(std::memory_order_relaxed);
+  }
+
   template <class T>
   static void multiply_as(std::int64_t m, std::int64_t n, std::int64_t k, const char* a, MatrixLayout a_layout, const char* b,
                           MatrixLayout b_layout, char* c, std::int64_t c_stride) {
     gemm(m, n, k, reinterpret_cast<const T*>(a), a_layout, reinterpret_cast<const T*>(b), b_layout, reinterpret_cast<T*>(c), c_stride);
   }
 
-  void multiply(const ProgramMatmul& plan, std::span<const std::int64_t> symbols, char** pointers) const {
+  /// Rows [first, last) of all matrices of the batch, counted through; last = -1: all.
+  void multiply(const ProgramMatmul& plan, std::span<const std::int64_t> symbols, char** pointers, std::int64_t first = 0, std::int64_t last = -1) const {
     const std::size_t batch_rank = plan.batch.size();
     Scratch<std::int64_t, 64> numbers(4 * batch_rank);
     std::int64_t batch = 1;
@@ -642,8 +718,10 @@ class CompiledProgram : public Program {
     const MatrixLayout b_layout{plan.b_strides[batch_rank].evaluate(symbols), plan.b_strides[batch_rank + 1].evaluate(symbols)};
     const std::int64_t c_stride = plan.c_strides[batch_rank].evaluate(symbols);
     const auto size = std::int64_t(size_in_bytes(plan.dtype));
-    for (std::int64_t item = 0; item < batch; ++item) {
-      std::int64_t rest = item, a = 0, b = 0, c = 0;
+    if (last < 0) last = batch * m;
+    for (std::int64_t item = first / m; item * m < last; ++item) {
+      const std::int64_t from = std::max(first - item * m, std::int64_t(0)), to = std::min(last - item * m, m);
+      std::int64_t rest = item, a = from * a_layout.row_stride, b = 0, c = from * c_stride;
       for (std::size_t d = batch_rank; d-- > 0;) {
         const std::int64_t at = rest % numbers[4 * d];
         rest /= numbers[4 * d];
@@ -652,7 +730,7 @@ class CompiledProgram : public Program {
         c += at * numbers[4 * d + 3];
       }
       auto* run = plan.dtype == DType::F32 ? multiply_as<float> : multiply_as<double>;
-      run(m, n, k, pointers[plan.a] + a * size, a_layout, pointers[plan.b] + b * size, b_layout, pointers[plan.c] + c * size, c_stride);
+      run(to - from, n, k, pointers[plan.a] + a * size, a_layout, pointers[plan.b] + b * size, b_layout, pointers[plan.c] + c * size, c_stride);
     }
   }
 

@@ -27,6 +27,7 @@ enum class BufferKind : std::uint8_t {
   HostArray,     // allocated by the host: an operand of an extern call
   ExternResult,  // appears when the extern call has run
   Scratch,       // of one kernel and thread: `scratch_offset` bytes into the kernel's scratch
+  Local,         // of one block of rows, in memory of the thread that works on it (ProgramBlocks)
 };
 
 struct ProgramBuffer {
@@ -74,7 +75,22 @@ struct ProgramNonzero {
   std::vector<std::int64_t> excluded;  // values for which the program is wrong
 };
 
-enum class StepKind : std::uint8_t { Kernel, Batch, Matmul, Nonzero, Extern };
+enum class StepKind : std::uint8_t { Kernel, Batch, Matmul, Nonzero, Extern, Blocks };
+
+struct ProgramStep;
+
+/// Steps that each work on a row of what the ones before them made of that row: all of them run on one block of rows, in one thread,
+/// then on the next, so that what is between them stays in the cache and is never there as a whole. Sizes are constants.
+struct ProgramBlocks {
+  struct Local {
+    int buffer;
+    std::int64_t row_bytes;
+  };
+  std::vector<ProgramStep> steps;            // kernels and products
+  std::vector<std::int64_t> rows_per_item;   // by step; of a product: 1
+  std::int64_t rows = 0, rows_per_block = 0;
+  std::vector<Local> locals;
+};
 
 struct ProgramStep {
   StepKind kind = StepKind::Kernel;
@@ -83,6 +99,7 @@ struct ProgramStep {
   ProgramMatmul matmul;
   ProgramNonzero nonzero;
   ProgramExtern extern_call;
+  ProgramBlocks blocks;
   bool commit = false;  // writes inputs: nothing that can fail follows
 };
 

@@ -14,7 +14,7 @@ namespace {
 
 std::string_view spelling(Op op) {
   switch (op) {
-#define FJ_POINTWISE(name, rule, cuda) \
+#define FJ_POINTWISE(name, cost, rule, cuda) \
   case Op::name: return cuda;
 #include "codegen/pointwise.def"
     default: break;

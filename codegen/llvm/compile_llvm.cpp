@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "codegen/batch.h"
+#include "codegen/blocks.h"
 #include "codegen/commit.h"
 #include "codegen/compile.h"
 #include "codegen/compiler_counts.h"
@@ -31,6 +32,7 @@ std::unique_ptr<Program> compile_llvm(const Graph& graph, const CompileOptions& 
   for (const loop::Kernel& kernel : lowered.kernels) alone.push_back(isolate(kernel, lowered, kKernelSymbol));
   const std::vector<int> work = share_work(alone);
   batch_launches(lowered, work, options.float_conditions);
+  run_in_blocks(lowered);
 
   ProgramParts parts = describe_program(graph, lowered);
   if (!lowered.kernels.empty()) {

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "codegen/cost.h"
+
 namespace fj {
 
 using loop::Expr;
@@ -34,15 +36,6 @@ const std::vector<Statement>* vector_body(const Kernel& kernel, const std::vecto
   return nullptr;
 }
 
-int weight(const Expr& expr) {
-  if (expr.kind != ExprKind::Pointwise) return 1;
-  switch (expr.op) {
-    case Op::exp: case Op::log: case Op::tanh: case Op::erf: case Op::sin: case Op::cos: return 20;
-    case Op::pow: return 30;
-    default: return 1;
-  }
-}
-
 /// What the updates of reductions compute in one step. A product that is contracted with its sum costs nothing of its own.
 int weight_of_updates(const Kernel& kernel) {
   std::vector<bool> used(kernel.expressions.size());
@@ -52,14 +45,14 @@ int weight_of_updates(const Kernel& kernel) {
       self(self, statement.body);
       if (statement.kind != StatementKind::Update) continue;
       used[statement.value.index] = true;
-      if (kernel.accumulators[statement.accumulator].contracts) total -= weight(kernel[statement.value]);
+      if (kernel.accumulators[statement.accumulator].contracts) total -= expression_cost(kernel[statement.value]);
     }
   };
   visit(visit, kernel.body);
   for (std::size_t i = used.size(); i-- > 0;) {
     if (!used[i]) continue;
     const Expr& expr = kernel.expressions[i];
-    total += weight(expr);
+    total += expression_cost(expr);
     for (loop::ExprId arg : expr.args) used[arg.index] = true;
     if (expr.predicate.valid()) used[expr.predicate.index] = true;
     for (const auto& [dynamic, coefficient] : expr.address.dynamic) used[dynamic.index] = true;
@@ -84,7 +77,7 @@ Shape choose_shape(const Kernel& kernel, const Machine& machine) {
   bool floats = false;
   int total = 0;
   for (const Expr& expr : kernel.expressions) {
-    total += weight(expr);
+    total += expression_cost(expr);
     const bool half = is_half(expr.dtype);
     if (expr.kind == ExprKind::Load || expr.kind == ExprKind::Pointwise) {
       // Addresses and conditions of concatenations are I64 too, but they don't decide.

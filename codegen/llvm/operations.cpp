@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include <llvm/IR/InlineAsm.h>
 #include <llvm/IR/Intrinsics.h>
 #include <llvm/IR/MDBuilder.h>
 #include <llvm/IR/Module.h>
@@ -234,7 +235,17 @@ Value* Operations::fence(Value* value) {
 }
 
 Val Operations::executed(const Val& value) {
-  auto fenced = [&](Value* part) { return part && conditions && part->getType()->isFPOrFPVectorTy() ? fence(part) : part; };
+  auto fenced = [&](Value* part) {
+    llvm::Type* type = part ? part->getType() : nullptr;
+    if (!part || !conditions || !type->isFPOrFPVectorTy()) return part;
+    part = fence(part);
+    if (type->isVectorTy()) return part;
+    // A choice between single numbers becomes a branch, and what one side alone needs moves there: unless something else uses it too.
+    llvm::Type* bits = b.getIntNTy(unsigned(type->getPrimitiveSizeInBits()));
+    auto* statement = llvm::InlineAsm::get(llvm::FunctionType::get(b.getVoidTy(), {bits}, false), "", "r", true);
+    b.CreateCall(statement, {b.CreateBitCast(part, bits)});
+    return part;
+  };
   return {fenced(value.real), fenced(value.imaginary)};
 }
 

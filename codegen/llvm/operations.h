@@ -62,7 +62,7 @@ class Operations {
   /// ordered comparisons, and its minimum and maximum, say it is).
   llvm::Value* compare(llvm::CmpInst::Predicate predicate, llvm::Value* a, llvm::Value* b_value);
   /// The value, and nothing can be concluded from how it was made if conditions are collected: what raises them is executed,
-  /// for all lanes, and not at compile time. Costs no instruction.
+  /// for all lanes, and not at compile time. Costs vectors no instruction.
   Val executed(const Val& value);
   void report(llvm::Value* condition, std::uint32_t bits);
 

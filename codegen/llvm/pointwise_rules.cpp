@@ -420,7 +420,7 @@ Val Operations::apply(Op op, DType result, DType operand, std::span<const Val> a
     args = fenced;
   }
   switch (op) {
-#define FJ_POINTWISE(name, rule, cuda) \
+#define FJ_POINTWISE(name, cost, rule, cuda) \
   case Op::name: return rule(*this, result, operand, args);
 #include "codegen/pointwise.def"
     default: break;

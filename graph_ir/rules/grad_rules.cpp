@@ -464,10 +464,28 @@ void ScatterGrad(Derivation& d) {
   d.give(1, d.where(d.add(Op::eq, {last, number}), picked(d, d.cotangent), d.zeros(type)));
 }
 
+namespace {
+
+/// Of one element of each row: its own position is asked whether it is the index, which fuses with what follows as no scatter does.
+ValueId one_of_each_row(Derivation& d, std::int64_t axis, const Dims& shape) {
+  Dims rows = shape;
+  rows.erase(rows.begin() + axis);
+  ValueId index = d.reshape(d.operands[1], rows), cotangent = d.reshape(d.cotangent, rows);
+  const ValueId size = d.broadcast(d.count(shape, {axis}, DType::I64), {}, rows);
+  index = d.where(d.compare(Op::lt, index, 0), d.sum(index, size), index);
+  // As what is added to 0: -0.0 is not.
+  cotangent = d.plus(cotangent, 0);
+  const ValueId chosen = d.add(Op::eq, {d.iota(shape, axis), d.spread(index, {axis}, shape)});
+  return d.where(chosen, d.spread(cotangent, {axis}, shape), d.zeros({d.type(d.cotangent).dtype, shape}));
+}
+
+}  // namespace
+
 /// One scatter with an index for each axis: that of an element is its own position and, along the axis, the data.
 void TakeAlongGrad(Derivation& d) {
   const auto axis = d.attrs.get<std::int64_t>("axis");
   const Dims shape = d.shape(d.operands[0]), picked = d.shape(d.operands[1]);
+  if (picked[std::size_t(axis)] == SymDim(1)) return d.give(0, one_of_each_row(d, axis, shape));
   std::vector<ValueId> operands{d.zeros(d.type(d.operands[0])), d.cotangent};
   for (std::int64_t i = 0; i < std::int64_t(shape.size()); ++i) operands.push_back(i == axis ? d.operands[1] : d.iota(picked, i));
   d.give(0, d.add(Op::scatter_add, std::move(operands), with("axis", std::int64_t(0))));

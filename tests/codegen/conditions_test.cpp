@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "graph_ir/ops.h"
+#include "graph_ir/parse.h"
 #include "tests/codegen/harness.h"
 
 namespace fj::test {
@@ -26,9 +27,11 @@ Graph graph_of(Op op, DType dtype, std::int64_t count) {
   return graph;
 }
 
-std::uint32_t raised_by_kernel(const Graph& graph, const std::vector<DenseArray>& inputs, const std::string& level) {
+std::uint32_t raised_by_kernel(const Graph& graph, const std::vector<DenseArray>& inputs, const std::string& level,
+                               TierChoice tier = TierChoice::Auto) {
   CompileOptions options;
   options.cpu = level;
+  options.tier = tier;
   options.float_conditions = true;
   return run_llvm(graph, inputs, {}, options, kReported).status;
 }
@@ -111,6 +114,23 @@ TEST(Conditions, lanes_that_are_masked_off_raise_nothing) {
     for (const std::string& level : all_levels)
       EXPECT_EQ(raised_by_kernel(graph, {filled(DType::F32, count, 3), filled(DType::F32, count, 1)}, level), 0u) << count << level;
   }
+}
+
+TEST(Conditions, what_is_chosen_nowhere_is_computed_in_every_remainder) {
+  for (const std::string& dtype : {std::string("f32"), std::string("f64")})
+    for (int count : {1, 2, 3, 4, 5, 7, 8, 17})
+      for (const std::string& level : all_levels) {
+        const std::string vector = dtype + "[" + std::to_string(count) + "]";
+        const std::string shape = " {dims = [], shape = [" + std::to_string(count) + "]} : ";
+        const Graph graph = parse("graph @f(%x: " + vector + ") {\n  %0 = constant {value = 1.0, to = " + dtype + "} : " + dtype + "[]\n  %1 = broadcast %0" + shape +
+                                  vector + "\n  %2 = constant {value = 0.0, to = " + dtype + "} : " + dtype + "[]\n  %3 = broadcast %2" + shape + vector +
+                                  "\n  %4 = gt %x, %3 : bool[" + std::to_string(count) + "]\n  %5 = div %1, %x : " + vector + "\n  %6 = where %4, %5, %3 : " +
+                                  vector + "\n  return %6\n}");
+        DenseArray x = filled(dtype == "f32" ? DType::F32 : DType::F64, count, 2);
+        std::fill_n(x.element(0), dtype == "f32" ? 4 : 8, std::byte());
+        for (TierChoice tier : {TierChoice::Quick, TierChoice::Optimised})
+          EXPECT_EQ(raised_by_kernel(graph, {x}, level, tier) & kReported, kFloatDivide) << vector << " " << level;
+      }
 }
 
 TEST(Conditions, a_trapped_condition_leaves_the_inputs_alone) {

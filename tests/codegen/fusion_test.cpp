@@ -31,6 +31,19 @@ graph @f(%x: f32[9, 131]) {
 })", {sample(DType::F32, {9, 131}, 1)}, {.ulps = 8, .kernels = 1});
 }
 
+TEST(Fusion, what_is_computed_once_a_row_and_needed_elsewhere_is_stored_by_the_row_s_kernel) {
+  same_as_reference(R"(
+graph @f(%x: f32[9, 131]) {
+  %0 = exp %x : f32[9, 131]
+  %1 = reduce_sum %0 {axes = [1]} : f32[9]
+  %2 = log %1 : f32[9]
+  %3 = broadcast %2 {dims = [0], shape = [9, 131]} : f32[9, 131]
+  %4 = sub %x, %3 : f32[9, 131]
+  %5 = reduce_max %2 {axes = [0]} : f32[]
+  return %4, %5
+})", {sample(DType::F32, {9, 131}, 1)}, {.ulps = 20, .kernels = 2});
+}
+
 TEST(Fusion, a_column_reduction_runs_lanes_over_the_columns) {
   same_as_reference(R"(
 graph @f(%x: f32[50, 70]) {

@@ -36,6 +36,16 @@ MORE = [
     "x.double() * x", "x.half().float() * x.float()", "x * torch.arange(5)", "(x > 0) * x", "x.sum().sqrt()", "F.gelu(x) * F.silu(x)",
     "F.layer_norm(x, (5,), x[0, 0, 0], x[0, 0, 1])", "F.rms_norm(x, (5,), x[0, 0, 0])", "F.group_norm(x, 2, x[0, 0, 0, :4], x[0, 0, 1, :4])",
     "F.cross_entropy(x[0, :, :, 0], torch.tensor([0, 2, 1, 1]))", "F.nll_loss(x[0, :, :, 0].log_softmax(-1), torch.tensor([0, 2, 1, 1]))",
+    "F.cross_entropy(x, torch.arange(30).reshape(2, 3, 5) % 4)", "F.cross_entropy(x[:, :, 0], torch.arange(10).reshape(2, 5) % 4, reduction='sum')",
+    "F.cross_entropy(x[0, 0, 0], torch.tensor(3))", "F.cross_entropy(x[0, 0], torch.tensor([4, 0, -100]), reduction='none')",
+    "F.cross_entropy(x[0, 0], torch.tensor([4, 0, 2]), ignore_index=2)", "F.cross_entropy(x[0, 0], torch.tensor([2, 2, 2]), ignore_index=2)",
+    "F.cross_entropy(x[0, 0], torch.tensor([4, 0, 2]), weight=torch.arange(5).to(x.dtype), ignore_index=2)",
+    "F.cross_entropy(x, torch.arange(30).reshape(2, 3, 5) % 4, weight=torch.arange(4).to(x.dtype), reduction='none')",
+    "F.cross_entropy(x[0, 0], torch.tensor([4, 0, 2]), label_smoothing=0.1)", "F.cross_entropy(x[0, 0], torch.tensor([4, 0, 2]), label_smoothing=1.0, reduction='none')",
+    "F.cross_entropy(x, torch.arange(30).reshape(2, 3, 5) % 4, weight=torch.arange(4).to(x.dtype), label_smoothing=0.3, ignore_index=1)",
+    "F.cross_entropy(x[0, 0], torch.full((3, 5), 0.2, dtype=x.dtype))", "F.nll_loss(x, torch.arange(30).reshape(2, 3, 5) % 4, reduction='none')",
+    "F.nll_loss(x[0, 0], torch.tensor([4, 0, 2]), torch.arange(5).to(x.dtype), reduction='sum')", "x.gather(-1, x.argmax(-1, keepdim=True))",
+    "x.log_softmax(1).gather(1, torch.full((2, 1, 3, 5), 3))",
 ]
 # Where eager has two answers: its derivative at NaN differs between whole vectors and the elements left over.
 NAN_BY_POSITION = {"F.relu6(x)", "F.elu(x)", "F.celu(x,2.0)", "F.selu(x)", "F.hardtanh(x)", "F.hardtanh(x,-2,3)"}

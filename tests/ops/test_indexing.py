@@ -146,6 +146,57 @@ def test_cross_entropy_is_one_graph_and_so_is_its_derivative(lib):
     np.testing.assert_allclose(np.asarray(gradient), probabilities / 5, atol=1e-12)
 
 
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("target", [[0, 1, 7], [0, -1, 2], [-100, 1, 2**40]])
+def test_a_class_that_there_is_none_of_is_eager_s_error(target, smoothing):
+    def f(x, target):
+        return torch.nn.functional.cross_entropy(x, target, label_smoothing=smoothing)
+
+    compiled, x = framejit.compile(f), torch.randn(3, 7)
+    compiled(x, torch.tensor([0, -100, 6]))
+    with pytest.raises(IndexError) as eager:
+        f(x, torch.tensor(target))
+    with pytest.raises(IndexError) as ours:
+        compiled(x, torch.tensor(target))
+    assert str(ours.value) == str(eager.value)
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+def test_losses_of_classes_are_one_graph_and_a_pass_over_the_rows(reduction):
+    def f(x, target):
+        return torch.nn.functional.cross_entropy(x, target, reduction=reduction)
+
+    def g(x, target):
+        return torch.nn.functional.nll_loss(torch.log_softmax(x, 1), target, reduction=reduction)
+
+    x, target = torch.randn(64, 100), torch.randint(0, 100, (64,))
+    for loss in (f, g):
+        whole(loss, x, target)
+        assert framejit.explain(loss)(x, target).kernels == (1 if reduction == "none" else 2)
+    for rows in (0, 1, 2):
+        whole(f, x[:rows], target[:rows])
+        whole(f, x[:rows].reshape(rows, 10, 2, 5), torch.zeros(rows, 2, 5, dtype=torch.int64), compiles=reduction != "none")
+
+
+@pytest.mark.parametrize("options", [{}, {"ignore_index": 1, "label_smoothing": 0.2}, {"reduction": "none"}])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_losses_of_classes_whose_numbers_vary(weighted, options):
+    def f(x, target, weight):
+        return torch.nn.functional.cross_entropy(x, target, weight if weighted else None, **options)
+
+    compiled = framejit.compile(f)
+    for rows, count in [(4, 16), (64, 100), (5, 3), (1, 1), (0, 7), (33, 2)]:
+        x, target, weight = torch.randn(rows, count), torch.arange(rows) % count, torch.rand(count)
+        assert_same(compiled(x, target, weight), f(x, target, weight))
+        gradients = []
+        for loss in (compiled, f):
+            y = x.clone().requires_grad_()
+            loss(y, target, weight).sum().backward()
+            gradients.append(y.grad)
+        torch.testing.assert_close(*gradients, equal_nan=True)
+    assert framejit.cache_info()["internal_errors"] == 0
+
+
 def test_of_an_update_that_another_overwrites_the_derivative_is_zero():
     def f(v, x):
         y = x * 1.0

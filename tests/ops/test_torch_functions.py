@@ -201,6 +201,35 @@ def test_what_torch_refuses_is_refused(name):
     same_as_eager(REFUSED[name], compiles=False)
 
 
+@pytest.mark.parametrize("sizes", [(2, 2, 512, 16), (1, 2, 1100, 64), (1100, 64), (3, 301, 32)])
+def test_attention_written_by_hand(sizes):
+    # Scores that don't fit the cache are made block of rows by block of rows, by loops of ours or the library's products.
+    def attention(q, k, v, mask):
+        return torch.softmax(q @ k.transpose(-1, -2) / 8 + mask, -1) @ v
+
+    def with_scores(q, k, v, mask):
+        scores = torch.softmax(q @ k.transpose(-1, -2) + mask, -1)
+        return scores @ v, scores
+
+    q, k, v = torch.randn(3, *sizes).unbind()
+    mask = torch.triu(torch.full((sizes[-2],) * 2, -1e9), 1)
+    for f in (attention, with_scores):
+        compiled = framejit.compile(f)
+        for _ in range(3):
+            torch.testing.assert_close(compiled(q, k, v, mask), f(q, k, v, mask), rtol=1e-4, atol=1e-5)
+    assert framejit.cache_info()["internal_errors"] == 0
+
+
+@pytest.mark.parametrize("sizes", [(4096, 64, 500), (3000, 300, 200)])
+def test_products_with_what_follows_them(sizes):
+    rows, depth, columns = sizes
+    x, weight, bias = torch.randn(rows, depth), torch.randn(columns, depth) / 8, torch.randn(columns)
+    f = lambda x: F.gelu(F.linear(x, weight, bias))
+    compiled = framejit.compile(f)
+    for _ in range(2):
+        torch.testing.assert_close(compiled(x), f(x), rtol=1e-4, atol=1e-5)
+
+
 def test_batch_norm_in_training_of_another_number_of_channels():
     compiled = framejit.compile(lambda x, mean, variance: F.batch_norm(x, mean, variance, training=True))
     for channels in (3, 2, 5, 1):

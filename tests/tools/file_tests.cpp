@@ -22,6 +22,7 @@
 #include "graph_ir/parse.h"
 #include "graph_ir/passes/cse.h"
 #include "graph_ir/passes/dce.h"
+#include "graph_ir/passes/gather_first.h"
 #include "graph_ir/passes/simplify.h"
 #include "graph_ir/passes/sink_broadcasts.h"
 #include "graph_ir/pipeline.h"
@@ -36,7 +37,7 @@ using Lines = std::vector<std::string>;
 const std::map<std::string, std::function<void(fj::Graph&)>> stages = {
     {"print", [](fj::Graph&) {}}, {"dce", [](fj::Graph& graph) { fj::dce(graph); }},
     {"dce_with_conditions", [](fj::Graph& graph) { fj::dce(graph, true); }}, {"cse", fj::cse}, {"simplify", fj::simplify},
-    {"sink_broadcasts", fj::sink_broadcasts}, {"optimise", [](fj::Graph& graph) { fj::optimise(graph); }},
+    {"sink_broadcasts", fj::sink_broadcasts}, {"gather_first", fj::gather_first}, {"optimise", [](fj::Graph& graph) { fj::optimise(graph); }},
 };
 
 struct Failure {

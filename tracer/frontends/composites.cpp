@@ -158,8 +158,8 @@ ValueId softmax(Tracer& tracer, ValueId input, std::int64_t axis) {
 ValueId log_softmax(Tracer& tracer, ValueId input, std::int64_t axis) {
   return in_compute_dtype(tracer, input, [&](ValueId x) {
     ValueId shifted = pointwise(tracer, Op::sub, {x, reduce(tracer, Op::reduce_max, x, {axis}, true)});
-    ValueId total = reduce(tracer, Op::reduce_sum, emit(tracer, Op::exp, {shifted}), {axis}, true);
-    ValueId result = pointwise(tracer, Op::sub, {shifted, emit(tracer, Op::log, {total})});
+    ValueId total = reduce(tracer, Op::reduce_sum, emit(tracer, Op::exp, {shifted}), {axis}, false);
+    ValueId result = pointwise(tracer, Op::sub, {shifted, expand_axis(tracer, emit(tracer, Op::log, {total}), axis)});
     return composite(tracer, CompositeRule::LogSoftmax, {x}, result, {{"axis", axis}});
   });
 }

@@ -1,4 +1,4 @@
-/// Functions of neural networks: activations, products, normalisation over rows, losses, embedding, dropout.
+/// Functions of neural networks: activations, products, normalisation over rows, embedding, dropout.
 ///
 /// Activations with `inplace=True` write into their input. What is not lowered for the arguments given runs as an
 /// extern node (convolutions, pooling, attention: torch's own kernels).
@@ -399,39 +399,6 @@ V torch_f_embedding(Tracer& tracer, const Arguments& arguments) {
   }
   return torch_fresh(tracer, rows);
 }
-
-namespace {
-
-/// mean, sum or nothing of a pointwise loss.
-V reduced_loss(Tracer& tracer, const Parameters& p, ValueId value, const TorchOperands& operands) {
-  p.unsupported("size_average, reduce, weight");
-  const std::string reduction = p.text("reduction", "mean");
-  if (reduction == "none") return torch_elementwise(tracer, value, operands);
-  const Axes axes = all_axes(int(shape_of(tracer, value).size()));
-  if (reduction == "sum") return torch_fresh(tracer, sum(tracer, value, axes, false));
-  if (reduction == "mean") return torch_fresh(tracer, mean(tracer, value, axes, false));
-  refuse("a loss with an unknown reduction");
-}
-
-V pointwise_loss(Tracer& tracer, const char* name, const Arguments& arguments, bool square) {
-  leave_to_autocast();
-  Parameters p(tracer, name, arguments, "input, target, size_average, reduce, reduction, weight");
-  TorchOperands operands{torch_operand(tracer, p.required("input")), torch_operand(tracer, p.required("target"))};
-  for (const TorchOperand& operand : operands)
-    if (!operand.array) refuse("a number where torch takes a tensor");
-  // torch warns where the shapes differ.
-  if (!same_shape(tracer, operands[0].array->shape, operands[1].array->shape)) unsupported("a loss of tensors of different shapes");
-  const DType dtype = torch_result_type(operands);
-  if (!is_float(dtype) || operands[0].dtype == DType::Bool || operands[1].dtype == DType::Bool) unsupported("a loss of integers");
-  ValueId value = pointwise(tracer, Op::sub, {torch_value(tracer, operands[0], dtype), torch_value(tracer, operands[1], dtype)});
-  value = square ? emit(tracer, Op::mul, {value, value}) : emit(tracer, Op::abs, {value});
-  return reduced_loss(tracer, p, value, operands);
-}
-
-}  // namespace
-
-V torch_f_mse_loss(Tracer& tracer, const Arguments& arguments) { return pointwise_loss(tracer, "mse_loss", arguments, true); }
-V torch_f_l1_loss(Tracer& tracer, const Arguments& arguments) { return pointwise_loss(tracer, "l1_loss", arguments, false); }
 
 V torch_no_override(Tracer& tracer, const Arguments& arguments) {
   // Operands are exactly Tensor or Parameter, or the tracer would not hold them as arrays; other objects may override.
