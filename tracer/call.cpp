@@ -329,6 +329,8 @@ V TracerImpl::call_without_row(const V& callable, PyObject* object, std::vector<
   }
   if (V done = call_numpy_implementation(callable, object, positional, keywords)) return done;
   if (object == attribute_of("builtins", "print")) break_graph(BreakReason::Print, source_text());
+  if (PyObject* self = PyCFunction_Check(object) ? PyCFunction_GET_SELF(object) : nullptr; self && is_lock(self))
+    break_graph(BreakReason::Lock, source_text());
   if (is_of_library(object))
     for (const V& argument : positional)
       if (holds_array(*this, argument)) break_graph(BreakReason::UnsupportedOperation, callable_name(callable));

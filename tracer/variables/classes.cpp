@@ -247,6 +247,7 @@ V TracerImpl::call_builtin_method(BuiltinValue& method, std::vector<V> positiona
   const V owner = method.owner;
   const std::string& name = method.name;
   if (V done = call_mode_method(owner, name)) return done;
+  if (auto* object = as<ObjectValue>(owner); object && is_lock(object->object.get())) break_graph(BreakReason::Lock, source_text());
   if (V done = keywords.empty() ? call_context_variable(owner, name, positional) : nullptr) return done;
   const std::size_t count = positional.size();
   if (method.descriptor && (owner->kind == ValueKind::Dict || owner->kind == ValueKind::Instance || owner->kind == ValueKind::Object)) {

@@ -70,6 +70,11 @@ std::string describe(const V& value) {
   return "a value";
 }
 
+bool is_lock(PyObject* object) {
+  const std::string_view type = Py_TYPE(object)->tp_name;
+  return type == "_thread.lock" || type == "_thread.RLock";
+}
+
 bool is_enum_member(PyObject* object) {
   const char* meta = Py_TYPE(Py_TYPE(object))->tp_name;
   return !std::strcmp(meta, "EnumType") || !std::strcmp(meta, "EnumMeta");
