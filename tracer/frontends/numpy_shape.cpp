@@ -251,7 +251,11 @@ V numpy_expand_dims(Tracer& tracer, const Arguments& arguments) {
   Array x = viewable(tracer, p.required("a"));
   V axis = p.required("axis");
   const int count = tracer.int_expression(axis) ? 1 : int(tracer.sequence_items(axis).size());
-  return view_expand_axes(tracer, x, axes_argument(tracer, axis, x->rank() + count));
+  // It is a reshape, so its new axes have the strides of one.
+  Dims shape = x->shape;
+  for (std::int64_t place : axes_argument(tracer, axis, x->rank() + count)) shape.insert(shape.begin() + place, SymDim(1));
+  Array view = view_reshape(tracer, x, shape);
+  return view ? view : view_expand_axes(tracer, x, axes_argument(tracer, axis, x->rank() + count));
 }
 
 V numpy_broadcast_to(Tracer& tracer, const Arguments& arguments) {

@@ -1,0 +1,96 @@
+"""NumPy's functions as calls of a graph: what they return is found by trying them, and none of them may warn from inside a graph."""
+import types
+import warnings
+
+import numpy as np
+
+
+class WouldWarn(Exception):
+    """Raised where a function would warn: the program is undone, and Python calls the function, which warns there."""
+
+
+class _Warnings:
+    """In the place of the module `warnings`."""
+
+    def __getattr__(self, name):
+        raise WouldWarn(name)
+
+
+_namespaces = {}
+
+
+def _quiet_namespace(module):
+    """A copy of the module's names in which its functions are copies too, whose `warnings` raises."""
+    space = _namespaces.get(module["__name__"])
+    if space is None:
+        space = _namespaces[module["__name__"]] = dict(module)
+        for name, value in module.items():
+            function = getattr(value, "_implementation", value)
+            if isinstance(function, types.FunctionType) and function.__globals__ is module:
+                space[name] = _copied(function, space)
+        if "warnings" in space:
+            space["warnings"] = _Warnings()
+    return space
+
+
+def _copied(function, space):
+    copy = types.FunctionType(function.__code__, space, function.__name__, function.__defaults__, function.__closure__)
+    copy.__kwdefaults__ = function.__kwdefaults__
+    return copy
+
+
+def without_warnings(function):
+    """The function of NumPy, which raises where it would warn."""
+    implementation = getattr(function, "_implementation", function)
+    if not isinstance(implementation, types.FunctionType):
+        return function
+    return _copied(implementation, _quiet_namespace(implementation.__globals__))
+
+
+def stand_in(dtype, shape, strides):
+    """An array of this layout (strides in elements) whose values most functions accept: rows increase, square matrices are symmetric and
+    positive definite, integers are 0, or the unit matrix."""
+    dtype = np.dtype(dtype)
+    low = sum((n - 1) * s for n, s in zip(shape, strides) if s < 0)
+    high = sum((n - 1) * s for n, s in zip(shape, strides) if s > 0)
+    memory = np.zeros(high - low + 1 if 0 not in shape else 1, dtype)
+    array = np.ndarray(shape, dtype, memory, -low * dtype.itemsize, [s * dtype.itemsize for s in strides])
+    square = len(shape) >= 2 and shape[-1] == shape[-2]
+    if dtype.kind in "fc" and square:
+        place = np.arange(shape[-1])
+        array[...] = 1 / (1 + abs(place[:, None] - place)) + shape[-1] * (place[:, None] == place)
+    elif dtype.kind in "fc" and shape:
+        array[...] = np.arange(1, shape[-1] + 1) / (shape[-1] + 1)
+    elif dtype.kind in "fc":
+        array[...] = 0.5
+    elif dtype.kind == "b":
+        array[...] = True
+    elif dtype.kind in "iu" and square:
+        array[...] = np.eye(shape[-1], dtype=dtype)
+    return array
+
+
+def tried(function, arguments, keywords):
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        return function(*arguments, **keywords)
+
+
+_unique = getattr(np.unique, "_implementation", None)
+
+
+def unique(ar, return_index=False, return_inverse=False, return_counts=False, axis=None, *, equal_nan=True, sorted=True):
+    """np.unique in code that can be traced: NumPy looks the values up in a hash table, keeps the first of those that are equal, and sorts."""
+    if return_index or return_inverse or return_counts or axis is not None or not equal_nan or not sorted:
+        return _unique(ar, return_index, return_inverse, return_counts, axis, equal_nan=equal_nan, sorted=sorted)
+    values = np.asanyarray(ar).flatten()
+    values = values[np.argsort(values, kind="stable")]
+    new = values[1:] != values[:-1]
+    if values.dtype.kind == "f":
+        new &= ~(np.isnan(values[1:]) & np.isnan(values[:-1]))
+    return values[np.concatenate((np.ones(1, bool), new))]
+
+
+def traced_instead():
+    """What is traced in the place of a function of NumPy whose own code leads into C."""
+    return {np.unique: unique} if _unique is not None else {}
