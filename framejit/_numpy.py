@@ -47,7 +47,7 @@ def without_warnings(function):
     return _copied(implementation, _quiet_namespace(implementation.__globals__))
 
 
-def stand_in(dtype, shape, strides):
+def stand_in(dtype, shape, strides, writeable):
     """An array of this layout (strides in elements) whose values most functions accept: rows increase, square matrices are symmetric and
     positive definite, integers are 0, or the unit matrix."""
     dtype = np.dtype(dtype)
@@ -67,6 +67,7 @@ def stand_in(dtype, shape, strides):
         array[...] = True
     elif dtype.kind in "iu" and square:
         array[...] = np.eye(shape[-1], dtype=dtype)
+    array.flags.writeable = writeable
     return array
 
 

@@ -12,7 +12,7 @@ namespace {
 /// Exact, and reporting nothing that NumPy would warn of.
 bool is_exact(Op op) {
   switch (op) {
-    case Op::constant: case Op::neg: case Op::abs: case Op::sign: case Op::floor: case Op::ceil: case Op::round: case Op::trunc: case Op::is_nan:
+    case Op::constant: case Op::iota: case Op::neg: case Op::abs: case Op::sign: case Op::floor: case Op::ceil: case Op::round: case Op::trunc: case Op::is_nan:
     case Op::is_inf: case Op::is_finite: case Op::sign_bit: case Op::logical_not: case Op::bit_not: case Op::cast: case Op::add: case Op::sub:
     case Op::mul: case Op::maximum: case Op::minimum: case Op::eq: case Op::ne: case Op::lt: case Op::le: case Op::gt: case Op::ge: case Op::bit_and:
     case Op::bit_or: case Op::bit_xor: case Op::where: case Op::reduce_max: case Op::reduce_min: case Op::reduce_and: case Op::reduce_or:
@@ -60,13 +60,24 @@ class Evaluation {
 
 }  // namespace
 
-std::optional<bool> constant_condition(const Graph& graph, ValueId value) {
+namespace {
+
+template <class T>
+std::optional<T> only_element(const Graph& graph, ValueId value) {
   Evaluation evaluation(graph);
   const DenseArray* found = evaluation.of(value);
   if (!found || found->element_count() != 1) return std::nullopt;
   const Scalar element = found->scalar(0);
-  if (auto* truth = std::get_if<bool>(&element)) return *truth;
-  return std::nullopt;
+  const T* number = std::get_if<T>(&element);
+  return number ? std::optional(*number) : std::nullopt;
+}
+
+}  // namespace
+
+std::optional<std::int64_t> constant_integer(const Graph& graph, ValueId value) { return only_element<std::int64_t>(graph, value); }
+
+std::optional<bool> constant_condition(const Graph& graph, ValueId value) {
+  return only_element<bool>(graph, value);
 }
 
 }  // namespace fj

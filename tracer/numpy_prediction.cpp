@@ -15,7 +15,8 @@ Ref<> helper(const char* name) {
   return module ? Ref<>::steal(PyObject_GetAttrString(module.get(), name)) : Ref<>();
 }
 
-Ref<> stand_in(const ExternArray& array) {
+/// Read-only, unless the call says that it writes: a function that would write into it is refused.
+Ref<> stand_in(const ExternArray& array, bool written) {
   static PyObject* const make = helper("stand_in").release();
   auto tuple = [](const std::vector<std::int64_t>& numbers) {
     Ref<> made = Ref<>::steal(PyTuple_New(Py_ssize_t(numbers.size())));
@@ -23,10 +24,8 @@ Ref<> stand_in(const ExternArray& array) {
     return made;
   };
   Ref<> dtype = dtype_object(Library::Numpy, array.dtype), shape = tuple(array.shape), strides = tuple(array.strides);
-  return make && dtype && shape && strides ? Ref<>::steal(PyObject_CallFunctionObjArgs(make, dtype.get(), shape.get(), strides.get(), nullptr)) : Ref<>();
+  return make && dtype && shape && strides ? Ref<>::steal(PyObject_CallFunctionObjArgs(make, dtype.get(), shape.get(), strides.get(), written ? Py_True : Py_False, nullptr)) : Ref<>();
 }
-
-Ref<> bytes_of(PyObject* array) { return Ref<>::steal(PyObject_CallMethod(array, "tobytes", nullptr)); }
 
 bool share_memory(PyObject* a, PyObject* b) {
   static PyObject* const ask = imported("numpy", "may_share_memory").release();
@@ -125,11 +124,11 @@ Prediction try_numpy(const ExternCall& call, std::span<const ExternArray> operan
     }
     if (elements == 0 && !operands.empty()) throw std::string("of no elements");
     if (elements > kMostElements) throw std::string("is too large to be tried");
-    std::vector<Ref<>> arrays, before;
-    for (const ExternArray& operand : operands) {
-      arrays.push_back(stand_in(operand));
-      before.push_back(arrays.back() ? bytes_of(arrays.back().get()) : Ref<>());
-      if (!before.back()) throw take_error();
+    std::vector<Ref<>> arrays;
+    for (std::size_t i = 0; i < operands.size(); ++i) {
+      const bool written = std::find(call.mutated.begin(), call.mutated.end(), int(i)) != call.mutated.end();
+      arrays.push_back(stand_in(operands[i], written));
+      if (!arrays.back()) throw take_error();
     }
     Ref<> positional = Ref<>::steal(PyTuple_New(Py_ssize_t(call.positional.size()))), names = Ref<>::steal(PyDict_New());
     for (std::size_t i = 0; i < call.positional.size(); ++i) {
@@ -144,11 +143,6 @@ Prediction try_numpy(const ExternCall& call, std::span<const ExternArray> operan
     static PyObject* const tried = helper("tried").release();
     Ref<> returned = tried ? Ref<>::steal(PyObject_CallFunctionObjArgs(tried, call.callable.get(), positional.get(), names.get(), nullptr)) : Ref<>();
     if (!returned) throw take_error();
-    for (std::size_t i = 0; i < arrays.size(); ++i) {
-      if (std::find(call.mutated.begin(), call.mutated.end(), int(i)) != call.mutated.end()) continue;
-      Ref<> now = bytes_of(arrays[i].get());
-      if (!now || PyObject_RichCompareBool(now.get(), before[i].get(), Py_EQ) != 1) throw std::string("writes into its argument");
-    }
     Reader reader{arrays, prediction, {}};
     prediction.structure = reader.read(returned.get());
   } catch (const std::string& why) {

@@ -8,7 +8,7 @@
 
 namespace fj {
 
-/// As `predict`, without its memory. Refuses functions that raise on such contents, that write into what they should not, whose results
+/// As `predict`, without its memory. Refuses functions that raise on such contents, that write into anything but `call.mutated`, whose results
 /// share memory, and arrays so large that a break costs nothing beside the call.
 Prediction try_numpy(const ExternCall& call, std::span<const ExternArray> operands, std::span<const std::int64_t> symbols);
 

@@ -132,6 +132,35 @@ def test_read_only_arrays_are_refused_as_by_numpy():
     same_as_eager(f, x)
 
 
+@pytest.mark.parametrize("line", ["x.byteswap(True)", "np.median(x, overwrite_input=True)", "np.percentile(x, 30, overwrite_input=True)",
+                                  "np.nanmedian(x, overwrite_input=True)", "np.nan_to_num(x, copy=False)", "np.median(x, 0, None, True)"])
+def test_functions_told_to_write_into_their_argument_do(line):
+    space = {"np": np}
+    exec(f"def f(x):\n    y = x + 1\n    r = {line}\n    return r, y, x * 2\n", space)
+    same_as_eager(space["f"], np.array([5.0, 1.0, 4.0, 2.0, 3.0]))
+
+
+def test_a_result_whose_size_depends_on_data_ends_the_graph():
+    def f(x):
+        return np.histogram(x, bins="auto")[0] + 0, x + 1
+
+    framejit.reset()
+    compiled = framejit.compile(f)
+    for n in [10, 10, 1000, 1000, 50, 50, 700, 700]:
+        x = np.random.default_rng(n).standard_normal(n)
+        compare(Outcome(compiled, [x], {}), Outcome(f, [x], {}))
+    assert framejit.cache_info()["internal_errors"] == 0
+
+
+def test_complex_numbers_are_numpys():
+    def f(x):
+        z = np.fft.fft(x) * 2 + 1j
+        z *= z
+        return z - x, abs(np.exp(z[0, 0])), np.abs(z), z == z
+
+    same_as_eager(f, SAMPLES["x"], breaks=None)
+
+
 def test_functions_made_of_python_functions_are_left_to_numpy():
     seen = []
     double = np.frompyfunc(lambda e: seen.append(e) or e * 2, 1, 1)
