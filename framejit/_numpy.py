@@ -81,17 +81,38 @@ _unique = getattr(np.unique, "_implementation", None)
 
 
 def unique(ar, return_index=False, return_inverse=False, return_counts=False, axis=None, *, equal_nan=True, sorted=True):
-    """np.unique in code that can be traced: NumPy looks the values up in a hash table, keeps the first of those that are equal, and sorts."""
-    if return_index or return_inverse or return_counts or axis is not None or not equal_nan or not sorted:
+    """np.unique in code that can be traced. Not of floats: which of two zeros its hash table keeps is not known."""
+    values = np.asanyarray(ar)
+    if return_index or return_inverse or return_counts or axis is not None or not sorted or values.dtype.kind not in "iub":
         return _unique(ar, return_index, return_inverse, return_counts, axis, equal_nan=equal_nan, sorted=sorted)
-    values = np.asanyarray(ar).flatten()
-    values = values[np.argsort(values, kind="stable")]
-    new = values[1:] != values[:-1]
-    if values.dtype.kind == "f":
-        new &= ~(np.isnan(values[1:]) & np.isnan(values[:-1]))
-    return values[np.concatenate((np.ones(1, bool), new))]
+    values = np.sort(values, axis=None)
+    return values[np.concatenate((np.ones(1, bool), values[1:] != values[:-1]))]
+
+
+_delete = getattr(np.delete, "_implementation", None)
+_insert = getattr(np.insert, "_implementation", None)
+
+
+def delete(arr, obj, axis=None):
+    """np.delete of one element of a row."""
+    if not isinstance(arr, np.ndarray) or arr.ndim != 1 or type(obj) is not int or not -len(arr) <= obj < len(arr) or axis not in (None, 0, -1):
+        return _delete(arr, obj, axis)
+    obj = obj % len(arr)
+    return np.concatenate((arr[:obj], arr[obj + 1:]))
+
+
+def insert(arr, obj, values, axis=None):
+    """np.insert of one element, or of several at one place, into a row."""
+    if not isinstance(arr, np.ndarray) or arr.ndim != 1 or type(obj) is not int or not -len(arr) <= obj <= len(arr) or axis not in (None, 0, -1):
+        return _insert(arr, obj, values, axis)
+    values = np.array(values, ndmin=1, dtype=arr.dtype)
+    if values.ndim != 1:
+        return _insert(arr, obj, values, axis)
+    obj = obj + len(arr) if obj < 0 else obj
+    return np.concatenate((arr[:obj], values, arr[obj:]))
 
 
 def traced_instead():
     """What is traced in the place of a function of NumPy whose own code leads into C."""
-    return {np.unique: unique} if _unique is not None else {}
+    known = {np.unique: (unique, _unique), np.delete: (delete, _delete), np.insert: (insert, _insert)}
+    return {function: ours for function, (ours, theirs) in known.items() if theirs is not None}

@@ -46,6 +46,9 @@ np.add.reduce(x, axis=1, where=b); np.maximum.reduce(x, axis=1, initial=0.5)
 np.add(x, u, where=b, out=np.zeros_like(x)); np.sqrt(p, where=b, out=np.zeros_like(x)); np.divide(x, u, out=np.ones_like(x), where=u > 0)
 x.sort(); x.partition(2); x.put(0, 1.0); np.put(x, [0, 1], 5.0); np.place(x, b, 1.0); np.putmask(x, b, u); np.fill_diagonal(a, 0)
 np.maximum.at(x, 0, 1.0); np.multiply.at(x, (i[0] % 4,), 2.0); np.cbrt(x, out=x); np.add(x, u, x, where=b)
+np.diag(a); np.diag(a, 1); np.diag(x, -2); a.diagonal(); np.diagonal(x.T); np.diagonal(x, 1, 1, 0); np.linalg.diagonal(a); np.diag(np.diag(a)) + a
+np.delete(v, 2); np.delete(v, -1); np.insert(v, 2, 1.0); np.insert(k, 0, 3.7); np.insert(v, -1, w); np.insert(v, 7, [1, 2])
+np.unique(k); np.unique(i); np.unique(b); np.unique(k, return_counts=True); np.unique(k, return_inverse=True); np.union1d(k, i)
 np.allclose(x, u); np.array_equal(x, u); np.array_equiv(x, u)
 """
 LINES = [line.strip() for line in re.split("[;\n]", WHOLE) if line.strip()]
@@ -150,6 +153,13 @@ def test_a_result_whose_size_depends_on_data_ends_the_graph():
         x = np.random.default_rng(n).standard_normal(n)
         compare(Outcome(compiled, [x], {}), Outcome(f, [x], {}))
     assert framejit.cache_info()["internal_errors"] == 0
+
+
+@pytest.mark.parametrize("line", ["np.split([1, 2], 1)", "np.split([1, 2], [1])", "np.array_split([1, 2, 3], 2)", "np.array_split([[1, 2], [3, 4], [5, 6]], 2, axis=1)"])
+def test_lists_are_split_as_numpy_does(line):
+    space = {"np": np}
+    exec(f"def f(x):\n    y = x + 1\n    return {line}, y\n", space)
+    same_as_eager(space["f"], np.ones(2))
 
 
 def test_complex_numbers_are_numpys():
