@@ -139,6 +139,7 @@ ExternArgument ExternBuilder::argument(const V& value) {
       return result;
     }
     default: {
+      if (numpy_ && value->kind == ValueKind::Object && t_.float_input(value).valid()) give_up("`" + call_.name + "` of a float that changes between calls");
       PyObject* object = t_.constant_object(value);
       if (!object) give_up("`" + call_.name + "` of " + describe(value));
       result.object = Ref<>::borrow(object);

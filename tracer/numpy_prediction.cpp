@@ -8,7 +8,7 @@ namespace fj {
 namespace {
 
 /// Elements of all operands together.
-constexpr std::int64_t kMostElements = 1 << 18;
+constexpr std::int64_t kMostElements = 1 << 16;
 
 Ref<> helper(const char* name) {
   Ref<> module = Ref<>::steal(PyImport_ImportModule("framejit._numpy"));

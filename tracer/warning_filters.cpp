@@ -108,7 +108,7 @@ void TracerImpl::add_filter(const WarningFilter& filter) {
   warning_filters_.push_back(filter);
   if (filter.action != "ignore" || filter.conditional || !PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(PyExc_RuntimeWarning), reinterpret_cast<PyTypeObject*>(filter.category.get()))) {
     // Of conditions that are ignored by now some may be reported again.
-    modes.float_conditions = warning_contexts_.back().conditions;
+    modes.float_conditions |= warning_contexts_.front().conditions;
     return;
   }
   modes.float_conditions &= ~(numpy_trapped_conditions() & ~numpy_otherwise_reported(numpy_trapped_conditions()) & ~modes.otherwise_reported);

@@ -97,6 +97,29 @@ def test_a_derived_class_reads_its_base_and_writes_its_own():
     check(make)
 
 
+def test_one_class_reached_in_several_ways():
+    def make():
+        class Counter:
+            n = 0
+
+        one = Counter()
+
+        def f(x):
+            Counter.n = 1
+            type(one).n = 2
+            first = Counter.n
+            Counter.n += 3
+            second = one.n, type(one).n
+            type(one).n += 1
+            Counter.n *= 2
+            one.__class__.n -= 1
+            return x * Counter.n, first, second
+
+        return f, lambda: Counter.n
+
+    check(make)
+
+
 def test_an_attribute_of_the_instance_comes_first():
     def make():
         class Counter:

@@ -95,6 +95,26 @@ def test_filters_nest_and_end_with_their_block():
     same_as_eager(f, X, fallback=True)
 
 
+def test_an_inner_filter_that_reports_comes_before_an_outer_one_that_ignores():
+    def f(x):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with warnings.catch_warnings():
+                warnings.simplefilter("always")
+                y = np.log(x)
+            z = np.sqrt(x)
+        return y, z
+
+    def g(x):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            warnings.simplefilter("error", DeprecationWarning)
+            return np.log(x)
+
+    same_as_eager(f, X, fallback=True)
+    same_as_eager(g, X, fallback=True)
+
+
 def test_a_warning_that_is_ignored_is_nothing():
     def f(x):
         y = x * 2

@@ -297,7 +297,8 @@ V TracerImpl::module_member(const V& owner, ObjectValue& value, PyObject* name) 
 
 V TracerImpl::object_attribute(const V& owner, ObjectValue& value, PyObject* name) {
   PyObject* object = value.object.get();
-  if (auto written = written_attribute(owner, name)) {
+  // Of a class, which many Values may stand for: class_variable.
+  if (auto written = PyType_Check(object) ? std::nullopt : written_attribute(owner, name)) {
     if (!*written && class_attribute(Py_TYPE(object), name))
       break_graph(BreakReason::UnsupportedObject, "a deleted attribute that the class has too");
     return *written;

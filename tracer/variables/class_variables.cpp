@@ -98,7 +98,13 @@ void TracerImpl::set_class_variable(const V& owner, PyTypeObject* type, PyObject
   }
   if (PyObject* found = fj_type_lookup(type, name); found && is_descriptor(found)) refuse();
   class_variables_[{type, key}] = value;
-  note_attribute(owner, name, value);
+  // One owner in the log, however the class was reached: the log forgets what is assigned over.
+  const auto same = std::find_if(effects.begin(), effects.end(), [&](const Effect& effect) {
+    auto* known = effect.kind == Effect::Kind::Attribute ? as<ObjectValue>(effect.owner) : nullptr;
+    return known && known->object.get() == reinterpret_cast<PyObject*>(type);
+  });
+  const V first = same == effects.end() ? owner : same->owner;
+  note_attribute(first, name, value);
 }
 
 void TracerImpl::refuse_assigned_class(PyTypeObject* type) {
