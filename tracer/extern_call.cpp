@@ -72,6 +72,7 @@ class ExternBuilder {
   std::vector<std::optional<Dims>> operand_strides_;
   bool requires_grad_ = false;
   bool symbolic_ = false;
+  bool late_ = false;
   const NumpyCall* numpy_ = nullptr;
   Ref<> ufunc_;  // the function of NumPy as the program has it
 };
@@ -114,7 +115,10 @@ ExternArgument ExternBuilder::argument(const V& value) {
       for (const Dims* dims : {&array->shape, &array->strides})
         for (const SymDim& size : *dims) {
           symbolic_ = symbolic_ || !size.is_constant();
-          if (t_.graph->is_late(size)) break_graph(BreakReason::DataDependentShape, "`" + call_.name + "` of an array whose size depends on data");
+          if (!t_.graph->is_late(size)) continue;
+          late_ = true;
+          // The row that a mask leaves: what becomes of it was fitted to sizes near the one guessed, and is checked.
+          if (!numpy_ || array->rank() != 1) break_graph(BreakReason::DataDependentShape, "`" + call_.name + "` of an array whose size depends on data");
         }
       operands_.push_back(t_.read(*array));
       operand_values_.push_back(array);
@@ -573,7 +577,10 @@ V ExternBuilder::run(const std::vector<V>& positional, const Keywords& keywords)
   const std::vector<int> moves = now.version_moves;
   if (!numpy_) find_mutated(now);
   call_.structure = structure;
+  const std::size_t symbols = t_.graph->symbols.size();
   call_.results = results_of(now);
+  // Guards can't derive a size from one that is known later.
+  if (late_ && t_.graph->symbols.size() > symbols) break_graph(BreakReason::DataDependentShape, "`" + call_.name + "` of an array whose size depends on data");
   const std::size_t returned = call_.results.size();
   if (derived && !call_.mutated.empty() && effects.writes.empty())
     break_graph(BreakReason::Gradient, "`" + call_.name + "` writes into a tensor");

@@ -80,6 +80,34 @@ def test_sizes_may_vary(line):
     assert not framejit.explain(compiled).so_far().breaks and framejit.cache_info()["internal_errors"] == 0
 
 
+@pytest.mark.parametrize("line", [
+    "np.sort(x[x > 0])[::-1] * 2", "np.median(x[x > 0])", "np.argsort(x[x > 0]) + 1", "np.cumsum(np.sort(x[x > 0]))", "np.percentile(x[x > 0], 30)",
+    "np.histogram(x[x > 0], bins=np.linspace(0, 2, 5))[0]", "np.add.outer(x[x > 0], x[x > 0])", "np.searchsorted(np.sort(x[x > 0]), x)",
+    "(np.sort(x[x > 0]), np.sort(x[x < 0]))", "np.unique((x * 3).astype(int)[x > 0])", "np.fft.fft(x[x > 0])", "np.vander(x[x > 0], 3)"])
+def test_a_row_that_a_mask_leaves_may_be_given(line):
+    space = {"np": np}
+    exec(f"def f(x):\n    y = x * 2\n    return {line}, y\n", space)
+    framejit.reset()
+    compiled = framejit.compile(space["f"])
+    for seed, size in enumerate([40, 40, 40, 7, 90, 90, 1, 2, 40]):
+        x = np.random.default_rng(seed).standard_normal(size)
+        for given in [x, -abs(x)] if size > 2 else [x]:
+            compare(Outcome(compiled, [given.copy()], {}), Outcome(space["f"], [given.copy()], {}))
+    assert not framejit.explain(compiled).so_far().breaks and framejit.cache_info()["internal_errors"] == 0
+
+
+@pytest.mark.parametrize("line", ["np.convolve(x[x > 0], np.ones(3), 'same')", "np.fft.rfft(x[x > 0])", "np.intersect1d(x.astype(int), x.astype(int) + 1)"])
+def test_where_its_size_can_not_be_told_from_the_rows_the_graph_ends(line):
+    space = {"np": np}
+    exec(f"def f(x):\n    y = x * 2\n    return {line}, y\n", space)
+    framejit.reset()
+    compiled = framejit.compile(space["f"])
+    for seed, size in enumerate([40, 40, 40, 7, 90, 90, 2, 40]):
+        x = np.random.default_rng(seed).standard_normal(size) + 0.5
+        compare(Outcome(compiled, [x.copy()], {}), Outcome(space["f"], [x.copy()], {}))
+    assert framejit.explain(compiled).so_far().breaks and framejit.cache_info()["internal_errors"] == 0
+
+
 @pytest.mark.parametrize("line, samples", [
     ("np.nanmean(x, axis=1)", [np.full((2, 3), np.nan)]), ("np.nanmax(x)", [np.full(3, np.nan)]), ("np.cov(x)", [np.ones((3, 1))]),
     ("np.nanvar(x, axis=0)", [np.full((2, 2), np.nan)]), ("np.polyfit(x, x, 4)", [np.ones(6)]), ("np.median(x)", [np.ones(0)]),
