@@ -104,6 +104,12 @@ def graph_break():
     """Ends the graph here. Does nothing in code that is not compiled."""
 
 
+def filters_mutated(times):
+    """Notes that the filters of warnings changed, as entering and leaving `warnings.catch_warnings()` does."""
+    for _ in range(times):
+        warnings._filters_mutated()
+
+
 def is_compiling():
     """True while framejit traces the code that asks, False when the code runs."""
     return False

@@ -190,6 +190,8 @@ PyObject* fetch_step(const Source& source, PyObject* base, const FrameValues& va
       owned = Ref<>::steal(PyObject_GenericGetAttr(base, source.key.get()));
       if (!owned) PyErr_Clear();
       return owned.get();
+    case SourceKind::ClassVariable:
+      return PyType_Check(base) ? fj_type_lookup(reinterpret_cast<PyTypeObject*>(base), source.key.get()) : nullptr;
     case SourceKind::Type: return reinterpret_cast<PyObject*>(Py_TYPE(base));
     case SourceKind::Cell: return PyCell_Check(base) ? PyCell_GET(base) : nullptr;
     case SourceKind::ClosureCell: return function ? tuple_item(function->func_closure, source.index) : nullptr;

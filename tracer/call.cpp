@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "runtime/base/error.h"
+#include "tracer/frontends/numpy_calls.h"
 #include "tracer/interpreter.h"
 #include "tracer/recipe.h"
 #include "tracer/variables/containers.h"
@@ -90,6 +91,19 @@ bool is_of_library(PyObject* callable) {
 bool is_builtin_value(PyObject* object) {
   return is_plain(object) || PyFrozenSet_CheckExact(object) || PyList_CheckExact(object) || PyDict_CheckExact(object) || PySet_CheckExact(object) ||
          PyTuple_CheckExact(object);
+}
+
+/// A function of numpy_calls.def as a node of the graph; null: none, or not with these arguments.
+V call_numpy_library(TracerImpl& tracer, const V& callable, const std::vector<V>& positional, const Keywords& keywords) {
+  auto& value = *as<ObjectValue>(callable);
+  if (!find_numpy_call(value.object.get())) return nullptr;
+  if (!tracer.guard_value(value) && value.source) tracer.add_guard(GuardKind::Identity, value.source, value.object.get());
+  try {
+    return tracer.tracer.extern_call(callable, positional, keywords);
+  } catch (const BreakGraph& refused) {
+    if (refused.reason != BreakReason::UnsupportedOperation) throw;
+    return nullptr;
+  }
 }
 
 std::string callable_name(const V& callable) {
@@ -203,6 +217,7 @@ V TracerImpl::call_without_row(const V& callable, PyObject* object, std::vector<
   }
   if (V done = call_library_object(*this, callable, positional, keywords)) return done;
   if (PyFunction_Check(object)) {
+    if (V done = call_numpy_library(*this, callable, positional, keywords)) return done;
     guard_value(value);
     if (is_disabled(object)) break_graph(BreakReason::Disabled, callable_name(callable));
     if (PyObject* wrapped = left_alone_by_dynamo(object)) return call(wrap_constant(wrapped), std::move(positional), std::move(keywords));
@@ -328,7 +343,10 @@ V TracerImpl::call_without_row(const V& callable, PyObject* object, std::vector<
     return call(wrap_constant(method), std::move(positional), std::move(keywords));
   }
   if (V done = call_numpy_implementation(callable, object, positional, keywords)) return done;
+  if (V done = call_numpy_library(*this, callable, positional, keywords)) return done;
   if (object == attribute_of("builtins", "print")) break_graph(BreakReason::Print, source_text());
+  if (PyObject* self = PyCFunction_Check(object) ? PyCFunction_GET_SELF(object) : nullptr; self && is_lock(self))
+    break_graph(BreakReason::Lock, source_text());
   if (is_of_library(object))
     for (const V& argument : positional)
       if (holds_array(*this, argument)) break_graph(BreakReason::UnsupportedOperation, callable_name(callable));
@@ -361,10 +379,11 @@ bool dispatches_to_numpy(TracerImpl& tracer, const V& value) {
 /// A function of NumPy that is Python code below its dispatch by __array_function__: inlined as any function. Null: it is none.
 V TracerImpl::call_numpy_implementation(const V& callable, PyObject* object, const std::vector<V>& positional, const Keywords& keywords) {
   if (std::strcmp(Py_TYPE(object)->tp_name, "numpy._ArrayFunctionDispatcher")) return nullptr;
+  PyObject* instead = traced_instead(object);
   bool own = true;
   for (const V& argument : positional) own = own && dispatches_to_numpy(*this, argument);
   for (auto& [name, argument] : keywords) own = own && dispatches_to_numpy(*this, argument);
-  Ref<> implementation = own ? Ref<>::steal(PyObject_GetAttrString(object, "_implementation")) : Ref<>();
+  Ref<> implementation = !own ? Ref<>() : instead ? Ref<>::borrow(instead) : Ref<>::steal(PyObject_GetAttrString(object, "_implementation"));
   PyErr_Clear();
   if (!implementation || !PyFunction_Check(implementation.get())) return nullptr;
   guard_value(*as<ObjectValue>(callable));
@@ -373,6 +392,7 @@ V TracerImpl::call_numpy_implementation(const V& callable, PyObject* object, con
   } catch (const BreakGraph& inside) {
     // Somewhere in NumPy's code, which is not the user's to change.
     break_location.reset();
+    if (V done = call_numpy_library(*this, callable, positional, keywords)) return done;
     const std::string name = callable_name(callable);
     break_graph(BreakReason::UnsupportedOperation, inside.detail == name ? name : name + ": " + inside.detail);
   }

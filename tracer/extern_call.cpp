@@ -4,12 +4,15 @@
 /// made for the sizes of now and for others near them, and the results' sizes are fitted to those (`Fit`): again a prediction
 /// that each run checks. Start reading at ExternBuilder::run.
 #include <algorithm>
+#include <cstring>
 #include <map>
 #include <set>
 
 #include "runtime/base/error.h"
 #include "tracer/extern_prediction.h"
 #include "tracer/extern_schema.h"
+#include "tracer/frontends/builders.h"
+#include "tracer/frontends/numpy_calls.h"
 #include "tracer/interpreter.h"
 
 namespace fj {
@@ -27,10 +30,18 @@ class ExternBuilder {
     call_.callable = as<ObjectValue>(callable)->object;
     Ref<> name = Ref<>::steal(PyObject_GetAttrString(call_.callable.get(), "__name__"));
     if (!name) PyErr_Clear();
-    call_.name = torch_operator_name(call_.callable.get());
+    numpy_ = find_numpy_call(call_.callable.get());
+    if (numpy_) {
+      ufunc_ = call_.callable;
+      call_.library = Library::Numpy;
+      call_.callable = numpy_->function;
+    } else {
+      call_.name = torch_operator_name(call_.callable.get());
+    }
     if (call_.name.empty()) call_.name = name ? text_of(name.get()) : std::string(Py_TYPE(call_.callable.get())->tp_name);
     const Location where = t_.location();
     call_.place = where.file + ":" + std::to_string(where.line) + ":";
+    if (numpy_) return;
     call_.grad = t_.modes.grad;
     call_.inference = t_.modes.inference && !t_.modes_outside().inference;
     t_.autocast.note(call_);
@@ -40,6 +51,10 @@ class ExternBuilder {
 
  private:
   ExternArgument argument(const V& value);
+  void prepare_numpy();
+  Strides layout_given(const ArrayValue& array) const;
+  void write_numpy(const ExternArgument& argument);
+  V view_of_new(ValueId value, const ExternResult& result);
   std::vector<ExternArray> operand_arrays(std::span<const std::int64_t> symbols) const;
   const Prediction& predicted(std::span<const std::int64_t> symbols) {
     return predict(call_, operand_arrays(symbols), symbols);
@@ -57,14 +72,40 @@ class ExternBuilder {
   std::vector<std::optional<Dims>> operand_strides_;
   bool requires_grad_ = false;
   bool symbolic_ = false;
+  bool late_ = false;
+  const NumpyCall* numpy_ = nullptr;
+  Ref<> ufunc_;  // the function of NumPy as the program has it
 };
+
+bool is_dense(const ArrayValue& array, TracerImpl& t);
+
+/// How an operand lies in the memory it is given in. What has gaps or overlaps, or runs backwards, NumPy's functions are given as a copy
+/// with the axes in the same order, which is how they lay their results out.
+Strides ExternBuilder::layout_given(const ArrayValue& array) const {
+  if (!numpy_ || is_dense(array, t_)) return array.strides;
+  std::vector<std::int64_t> strides;
+  for (const SymDim& stride : array.strides) strides.push_back(std::abs(t_.hint(stride)));
+  if (std::find(strides.begin(), strides.end(), 0) != strides.end()) return row_major(array.shape);
+  std::vector<std::size_t> order(strides.size());
+  for (std::size_t d = 0; d < order.size(); ++d) order[d] = d;
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return strides[a] != strides[b] ? strides[a] < strides[b] : a > b; });
+  Strides dense(order.size());
+  SymDim expected = 1;
+  for (std::size_t d : order) {
+    dense[d] = expected;
+    expected = expected * array.shape[d];
+  }
+  return dense;
+}
 
 ExternArgument ExternBuilder::argument(const V& value) {
   ExternArgument result;
   switch (value->kind) {
     case ValueKind::Array: {
       auto array = std::static_pointer_cast<ArrayValue>(value);
-      if (array->library != Library::Torch) give_up("`" + call_.name + "` of a NumPy array");
+      if (array->library != call_.library) give_up("`" + call_.name + "` of another library's array");
+      // Universal functions take an array of rank 0 for the scalar it is given as.
+      if (array->numpy_scalar && std::strcmp(Py_TYPE(call_.callable.get())->tp_name, "numpy.ufunc")) give_up("`" + call_.name + "` of a NumPy scalar");
       result.kind = ExternArgument::Kind::Operand;
       // One array given twice is one operand: the function may look at that.
       const auto known = std::find(operand_values_.begin(), operand_values_.end(), array);
@@ -74,11 +115,14 @@ ExternArgument ExternBuilder::argument(const V& value) {
       for (const Dims* dims : {&array->shape, &array->strides})
         for (const SymDim& size : *dims) {
           symbolic_ = symbolic_ || !size.is_constant();
-          if (t_.graph->is_late(size)) break_graph(BreakReason::DataDependentShape, "`" + call_.name + "` of an array whose size depends on data");
+          if (!t_.graph->is_late(size)) continue;
+          late_ = true;
+          // The row that a mask leaves: what becomes of it was fitted to sizes near the one guessed, and is checked.
+          if (!numpy_ || array->rank() != 1) break_graph(BreakReason::DataDependentShape, "`" + call_.name + "` of an array whose size depends on data");
         }
       operands_.push_back(t_.read(*array));
       operand_values_.push_back(array);
-      operand_strides_.push_back(array->strides);
+      operand_strides_.push_back(layout_given(*array));
       return result;
     }
     case ValueKind::SymInt:
@@ -99,6 +143,7 @@ ExternArgument ExternBuilder::argument(const V& value) {
       return result;
     }
     default: {
+      if (numpy_ && value->kind == ValueKind::Object && t_.float_input(value).valid()) give_up("`" + call_.name + "` of a float that changes between calls");
       PyObject* object = t_.constant_object(value);
       if (!object) give_up("`" + call_.name + "` of " + describe(value));
       result.object = Ref<>::borrow(object);
@@ -113,7 +158,7 @@ std::vector<ExternArray> ExternBuilder::operand_arrays(std::span<const std::int6
     ExternArray array;
     array.dtype = value->dtype;
     for (const SymDim& size : value->shape) array.shape.push_back(size.evaluate(symbols));
-    for (const SymDim& stride : value->strides) array.strides.push_back(stride.evaluate(symbols));
+    for (const SymDim& stride : *operand_strides_[arrays.size()]) array.strides.push_back(stride.evaluate(symbols));
     arrays.push_back(std::move(array));
   }
   return arrays;
@@ -149,6 +194,50 @@ void ExternBuilder::find_mutated(const Prediction& prediction) {
         give_up("`" + call_.name + "` writes into a tensor that shares memory with another argument");
     call_.mutated.push_back(index);
   }
+}
+
+/// What the function writes into: its first argument, or what it is given as `out`.
+void ExternBuilder::prepare_numpy() {
+  if (requires_grad_) break_graph(BreakReason::NoDerivativeRule, "`" + call_.name + "`");
+  if (t_.batch_depth > 0) break_graph(BreakReason::OneExample, "`" + call_.name + "` is called once for all examples");
+  if (!t_.request.generalise.float_inputs) give_up("`" + call_.name + "` for a back end that runs nodes without the frame they are from");
+  ArrayValue any;
+  t_.note_array(any);
+  if (!t_.uses_torch) t_.externs->operand_library = Library::Numpy;
+  if (numpy_->writes) write_numpy(call_.positional.at(0));
+  Ref<> inputs = Ref<>::steal(PyObject_GetAttrString(ufunc_.get(), "nin"));
+  PyErr_Clear();
+  for (std::size_t i = inputs ? PyLong_AsSize_t(inputs.get()) : call_.positional.size(); i < call_.positional.size(); ++i) write_numpy(call_.positional[i]);
+  for (auto& [name, argument] : call_.keywords)
+    if (PyUnicode_CompareWithASCIIString(name.get(), "out") == 0) write_numpy(argument);
+}
+
+/// An array that owns memory, with the axes in the order in which they lie in it, and the result as a view of that.
+V ExternBuilder::view_of_new(ValueId value, const ExternResult& result) {
+  Axes order = all_axes(int(result.shape.size())), back(order.size());
+  std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
+    const std::int64_t first = t_.hint(result.strides[std::size_t(a)]), second = t_.hint(result.strides[std::size_t(b)]);
+    return first > second;
+  });
+  for (std::size_t i = 0; i < order.size(); ++i) back[std::size_t(order[i])] = std::int64_t(i);
+  if (std::is_sorted(order.begin(), order.end())) return view_alias(t_.tracer, t_.tracer.new_array(call_.library, value, result.strides));
+  const ValueId turned = transpose(t_.tracer, value, order);
+  return view_transpose(t_.tracer, t_.tracer.new_array(call_.library, turned, row_major(shape_of(t_.tracer, turned))), back);
+}
+
+void ExternBuilder::write_numpy(const ExternArgument& argument) {
+  if (argument.kind == ExternArgument::Kind::Tuple) {
+    for (const ExternArgument& item : argument.items) write_numpy(item);
+    return;
+  }
+  if (argument.kind == ExternArgument::Kind::Constant && argument.object.get() == Py_None) return;
+  if (argument.kind != ExternArgument::Kind::Operand) give_up("`" + call_.name + "` writes into no array");
+  const ArrayValue& array = *operand_values_[std::size_t(argument.index)];
+  if (array.numpy_scalar || !array.writeable || !is_dense(array, t_)) give_up("`" + call_.name + "` writes into an array that is read-only, or has gaps or overlaps");
+  for (std::size_t i = 0; i < operand_values_.size(); ++i)
+    if (int(i) != argument.index && operand_values_[i]->storage == array.storage) give_up("`" + call_.name + "` writes into an array that shares memory with another argument");
+  // As an input and as what is written it would be two arrays.
+  call_.mutated.push_back(argument.index);
 }
 
 // ---- results with symbols
@@ -337,8 +426,15 @@ std::vector<ExternResult> ExternBuilder::results_of(const Prediction& now) {
 
 V ExternBuilder::build(const ExternStructure& structure, const std::vector<V>& arrays) const {
   switch (structure.kind) {
-    case ExternStructure::Kind::Array:
-    case ExternStructure::Kind::Number: return arrays[std::size_t(structure.index)];
+    case ExternStructure::Kind::Array: return arrays[std::size_t(structure.index)];
+    case ExternStructure::Kind::Number: {
+      V array = arrays[std::size_t(structure.index)];
+      PyTypeObject* type = reinterpret_cast<PyTypeObject*>(structure.type.get());
+      const bool python = type == &PyFloat_Type || type == &PyLong_Type || type == &PyBool_Type;
+      if (python) return std::make_shared<NumberValue>(t_.read(*as<ArrayValue>(array)), as<ArrayValue>(array)->dtype);
+      as<ArrayValue>(array)->numpy_scalar = true;
+      return array;
+    }
     case ExternStructure::Kind::Operand: return operand_values_[std::size_t(structure.index)];
     case ExternStructure::Kind::None: return t_.none;
     default: {
@@ -447,13 +543,17 @@ bool draws_nothing(const ExternCall& call) {
 }
 
 V ExternBuilder::run(const std::vector<V>& positional, const Keywords& keywords) {
+  // Its warnings would go by the filters outside; NumPy's calls give none.
+  if (t_.filters_warnings() && !numpy_) break_graph(BreakReason::Warning, "`" + call_.name + "`, a library call");
   for (const V& value : positional) call_.positional.push_back(argument(value));
   for (auto& [name, value] : keywords)
     call_.keywords.emplace_back(Ref<>::steal(PyUnicode_InternFromString(name.c_str())), argument(value));
-  const ExternEffects& effects = extern_effects(call_.name);
+  static const ExternEffects nothing{};
+  if (numpy_) prepare_numpy();
+  const ExternEffects& effects = numpy_ ? nothing : extern_effects(call_.name);
   call_.random = effects.random && !draws_nothing(call_);
   if (call_.random && t_.batch_depth > 0) break_graph(BreakReason::OneExample, "`" + call_.name + "` draws once for all examples");
-  if (operands_.empty()) {
+  if (operands_.empty() && !numpy_) {
     if (!effects.factory) give_up("`" + call_.name + "` without a tensor");
     for (auto& [name, value] : keywords) {
       if (name != "device" || t_.is_none(value)) continue;
@@ -475,9 +575,12 @@ V ExternBuilder::run(const std::vector<V>& positional, const Keywords& keywords)
   if (!now.refusal.empty()) give_up("`" + call_.name + "`: " + now.refusal);
   const ExternStructure structure = now.structure;
   const std::vector<int> moves = now.version_moves;
-  find_mutated(now);
+  if (!numpy_) find_mutated(now);
   call_.structure = structure;
+  const std::size_t symbols = t_.graph->symbols.size();
   call_.results = results_of(now);
+  // Guards can't derive a size from one that is known later.
+  if (late_ && t_.graph->symbols.size() > symbols) break_graph(BreakReason::DataDependentShape, "`" + call_.name + "` of an array whose size depends on data");
   const std::size_t returned = call_.results.size();
   if (derived && !call_.mutated.empty() && effects.writes.empty())
     break_graph(BreakReason::Gradient, "`" + call_.name + "` writes into a tensor");
@@ -491,6 +594,9 @@ V ExternBuilder::run(const std::vector<V>& positional, const Keywords& keywords)
     const ArrayValue& array = *operand_values_[std::size_t(index)];
     call_.results.push_back({array.dtype, array.shape, array.strides, -1, 0});
   }
+  // Nothing but what it was given, as dropout in eval mode.
+  const bool passes_on = call_.results.empty() && returned == 0 && structure.kind == ExternStructure::Kind::Operand;
+  if (passes_on && call_.mutated.empty()) return operand_values_[std::size_t(structure.index)];
   if (call_.results.empty()) give_up("`" + call_.name + "` returns no tensor");
 
   std::vector<Type> types;
@@ -517,7 +623,7 @@ V ExternBuilder::run(const std::vector<V>& positional, const Keywords& keywords)
   for (std::size_t i = 0; i < returned; ++i) {
     const ExternResult& result = call_.results[i];
     if (result.view_of < 0) {
-      arrays.push_back(t_.tracer.new_array(Library::Torch, values[i], result.strides));
+      arrays.push_back(result.view_of == ExternArray::kOfNewMemory ? view_of_new(values[i], result) : t_.tracer.new_array(call_.library, values[i], result.strides));
       continue;
     }
     const auto& base = operand_values_[std::size_t(result.view_of)];
@@ -536,6 +642,7 @@ V ExternBuilder::run(const std::vector<V>& positional, const Keywords& keywords)
   for (std::size_t i = 0; i < call_.mutated.size(); ++i) {
     ArrayValue& array = *operand_values_[std::size_t(call_.mutated[i])];
     t_.write(array, values[returned + i]);
+    if (numpy_) continue;
     *array.torch_version += (moves.empty() ? 1 : moves[std::size_t(call_.mutated[i])]) - 1;
   }
   return build(structure, arrays);

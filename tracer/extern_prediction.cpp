@@ -8,6 +8,7 @@
 #include "tracer/extern_schema.h"
 #include "tracer/frontends/arrays/torch_modes.h"
 #include "tracer/interpreter.h"
+#include "tracer/numpy_prediction.h"
 
 namespace fj {
 namespace {
@@ -61,7 +62,7 @@ std::string signature(const ExternCall& call, std::span<const ExternArray> opera
   std::string text;
   append_address(text, call.callable.get());
   alive.push_back(call.callable);
-  text += "@" + std::to_string(torch_modes());
+  text += "@" + std::to_string(call.library == Library::Numpy ? 0 : torch_modes());
   for (const ExternArray& operand : operands) {
     text += ";";
     text += name(operand.dtype);
@@ -305,12 +306,20 @@ const Prediction& predict(const ExternCall& call, std::span<const ExternArray> o
     known.alive.clear();
   }
   known.alive.insert(known.alive.end(), alive.begin(), alive.end());
-  return known.by_signature.emplace(std::move(text), run_on_meta(call, operands, symbols)).first->second;
+  Prediction made = call.library == Library::Numpy ? try_numpy(call, operands, symbols) : run_on_meta(call, operands, symbols);
+  return known.by_signature.emplace(std::move(text), std::move(made)).first->second;
 }
 
 bool observe(const ExternCall& call, std::span<const ExternArray> operands, std::span<const std::int64_t> symbols,
              std::span<const Ref<>> arrays, PyObject* returned) {
   Prediction seen;
+  if (call.library == Library::Numpy) {
+    predict(call, operands, symbols);
+    std::vector<Ref<>> alive;
+    memory().by_signature.at(signature(call, operands, symbols, alive)).refusal = "returns what depends on data in its sizes or kinds";
+    ++memory().wrong_at[call.place + call.name];
+    return true;
+  }
   try {
     Reader reader{arrays, seen, {}};
     seen.structure = reader.read(returned);

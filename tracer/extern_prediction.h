@@ -18,7 +18,8 @@ namespace fj {
 struct ExternArray {
   DType dtype = DType::F32;
   std::vector<std::int64_t> shape, strides;
-  int view_of = -1;         // of a result: the operand whose memory it shows
+  int view_of = -1;         // of a result: the operand whose memory it shows; kOfNewMemory: a view of a new array that nobody else has
+  static constexpr int kOfNewMemory = -2;
   std::int64_t offset = 0;  // elements from that operand's element 0
 };
 

@@ -6,10 +6,12 @@
 #include "tracer/host.h"
 
 #include <algorithm>
+#include <map>
 #include <vector>
 
 #include "guards/check_program.h"
 #include "runtime/base/error.h"
+#include "runtime/base/status.h"
 #include "tracer/extern_prediction.h"
 #include "tracer/frontends/arrays/torch_modes.h"
 
@@ -59,6 +61,15 @@ std::string difference(PyObject* object, const ExternResult& expected, std::span
     if (same && shape[i] > 1) same = view.strides[i] == strides[i] * view.stride_unit;
   }
   return same ? "" : "its result has other sizes or strides than predicted";
+}
+
+bool describe_operand(PyObject* array, Library library, ExternArray& described) {
+  if (library == Library::Torch) return describe_tensor(array, described);
+  const ArrayInfo info = describe(array);
+  described.dtype = info.dtype;
+  described.shape.assign(info.shape.begin(), info.shape.end());
+  described.strides.assign(info.strides.begin(), info.strides.end());
+  return info.unsupported.empty();
 }
 
 }  // namespace
@@ -195,7 +206,42 @@ std::string collect(const ExternStructure& expected, PyObject* object, std::span
   }
 }
 
+/// NumPy's settings while a function runs in a graph: a condition that would be reported raises, and the program is undone.
+class ConditionsRaise {
+ public:
+  explicit ConditionsRaise(const ExternCall& call) {
+    const std::uint32_t trapped = call.library == Library::Numpy && !call.random ? numpy_trapped_conditions() & 0xffff : 0;
+    PyObject* settings = trapped ? raising(trapped) : nullptr;
+    if (settings) token_ = Ref<>::steal(PyContextVar_Set(errstate_variable(), settings));
+  }
+  ~ConditionsRaise() {
+    if (!token_) return;
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    PyContextVar_Reset(errstate_variable(), token_.get());
+    PyErr_Restore(type, value, traceback);
+  }
+  ConditionsRaise(const ConditionsRaise&) = delete;
+
+ private:
+  static PyObject* raising(std::uint32_t trapped) {
+    static auto* known = new std::map<std::uint32_t, PyObject*>;
+    auto found = known->find(trapped);
+    if (found != known->end()) return found->second;
+    static PyObject* const make = imported("numpy._core.umath", "_make_extobj").release();
+    auto how = [&](std::uint32_t bit) { return trapped & bit ? "raise" : "ignore"; };
+    Ref<> names = Ref<>::steal(Py_BuildValue("{ssssssss}", "divide", how(kFloatDivide), "over", how(kFloatOverflow), "under", how(kFloatUnderflow),
+                                             "invalid", how(kFloatInvalid)));
+    Ref<> nothing = Ref<>::steal(PyTuple_New(0));
+    PyObject* settings = make && names && errstate_variable() ? PyObject_Call(make, nothing.get(), names.get()) : nullptr;
+    PyErr_Clear();
+    return known->emplace(trapped, settings).first->second;
+  }
+  Ref<> token_;
+};
+
 Ref<> copy_of(PyObject* tensor, const char* format) {
+  if (array_library(tensor) == Library::Numpy) return Ref<>::steal(PyObject_CallMethod(tensor, "copy", "s", "K"));
   static PyObject* const names = Py_BuildValue("(s)", "memory_format");
   static PyObject* const clone = PyUnicode_InternFromString("clone");
   Ref<> memory_format = Ref<>::steal(PyObject_GetAttrString(torch_module(), format));
@@ -223,6 +269,11 @@ bool SegmentHost::call_extern(std::int64_t handle, std::span<const ArrayRef> ope
     if (repeated && call.library == Library::Torch) arrays.back() = Ref<>::steal(PyObject_CallMethod(object, "detach", nullptr));
     if (!arrays.back()) return fail(call.name + " could not be given its arrays: " + take_error());
   }
+  // Functions of NumPy that warn, warn of nothing to compute with; inside of C code no one can tell.
+  if (call.library == Library::Numpy && !call.random)
+    for (const Ref<>& array : arrays)
+      if (PyObject_Size(array.get()) == 0) return fail(call.name + " of no elements");
+  PyErr_Clear();  // of an array of rank 0
   const GradMode mode(call.grad);
   const InferenceMode inference(call.inference, true);
   const Autocast autocast(call);
@@ -257,15 +308,16 @@ bool SegmentHost::call_extern(std::int64_t handle, std::span<const ArrayRef> ope
   }
   if (!complete) return fail(call.name + " could not be given its arguments: " + take_error());
 
+  const ConditionsRaise conditions(call);
   auto returned = Ref<>::steal(PyObject_Vectorcall(call.callable.get(), passed.data() + 1,
                                                    call.positional.size() | PY_VECTORCALL_ARGUMENTS_OFFSET, names.get()));
   if (!returned) return fail(call.name + " raised " + take_error());
 
   auto mispredict = [&](const std::string& why) {
-    if (call.library == Library::Numpy) return fail(call.name + ": " + why);  // sizes were given, not predicted
+    if (call.library == Library::Numpy && call.random) return fail(call.name + ": " + why);  // sizes were given, not predicted
     std::vector<ExternArray> signature(arrays.size());
     bool described = true;
-    for (std::size_t i = 0; i < arrays.size(); ++i) described = described && describe_tensor(arrays[i].get(), signature[i]);
+    for (std::size_t i = 0; i < arrays.size(); ++i) described = described && describe_operand(arrays[i].get(), call.library, signature[i]);
     mispredicted_ = described && observe(call, signature, symbols, arrays, returned.get());
     return fail(call.name + ": " + why);
   };
@@ -303,7 +355,7 @@ bool SegmentHost::call_extern(std::int64_t handle, std::span<const ArrayRef> ope
         return fail(call.name + ": its result can't be copied: " + take_error());
     } else if (i >= returned_arrays) {
       // With a version counter of its own: the tracer says how eager's moves.
-      owned.push_back(Ref<>::steal(PyObject_GetAttrString(found[i], "data")));
+      owned.push_back(call.library == Library::Numpy ? Ref<>::borrow(found[i]) : Ref<>::steal(PyObject_GetAttrString(found[i], "data")));
       if (!owned.back()) return fail(call.name + ": what it wrote can't be read: " + take_error());
     } else {
       owned.push_back(Ref<>::borrow(found[i]));

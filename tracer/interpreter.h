@@ -84,6 +84,7 @@ struct Modes {
   bool inference = false;
   bool records() const { return grad && !inference; }  // what is computed has a derivative; views only inherit one
   std::uint32_t float_conditions = ~0u;  // KernelStatus bits NumPy may report, of those that are trapped outside
+  std::uint32_t otherwise_reported = 0;  // of them: those an np.errstate in the trace may report by something else than a warning
 };
 
 /// torch's autocast of the CPU in this thread, which a traced `with` changes while it is traced; put back at the end of the trace.
@@ -177,6 +178,20 @@ class TracerImpl {
   /// Whether code that ran outside now would run under other modes than the trace.
   bool modes_changed() const;
   AutocastState autocast;
+
+  // ---- warnings.catch_warnings() and its filters (warning_filters.cpp)
+  struct WarningFilter {
+    std::string action;
+    Ref<> category;
+    bool conditional = false;        // for some messages or places only
+  };
+  V make_warning_context(PyTypeObject* type, const std::vector<V>& positional, const Keywords& keywords);
+  void enter_warning_context(const InstanceValue& context);
+  void leave_warning_context(const InstanceValue& context);
+  V call_warnings_function(PyObject* callable, const std::vector<V>& positional, const Keywords& keywords);
+  /// Inside of such a `with`: code that may warn can't be part of the trace.
+  bool filters_warnings() const { return !warning_contexts_.empty(); }
+  int warnings_changed_at = 0;
   std::vector<std::pair<Ref<>, V>> context_values;        // what context variables were set to; null: as outside
   int context_changed_at = 0;
   int inference_read_at = -1;                             // the first step that read an inference tensor outside of inference mode
@@ -277,6 +292,14 @@ class TracerImpl {
   bool object_truth(const V& value);
   bool same_object(const V& a, const V& b);
   Ref<> keep(Ref<> object) { kept_.push_back(object); return object; }
+
+  // ---- attributes of classes that traced code assigns (variables/class_variables.cpp)
+  /// Null: the class has none of this name, or nobody assigns it.
+  V class_variable(PyTypeObject* type, PyObject* name);
+  void set_class_variable(const V& owner, PyTypeObject* type, PyObject* name, const V& value);
+  /// Breaks if the trace has assigned an attribute of the class or of a base: the real ones do not have it yet.
+  void refuse_assigned_class(PyTypeObject* type);
+  bool assigned_classes() const { return !class_variables_.empty(); }
 
   // ---- attributes (variables/attributes.cpp, attribute_writes.cpp)
   /// Null if there is no such attribute (guarded).
@@ -548,6 +571,19 @@ class TracerImpl {
 
  private:
   friend class ExitBuilder;
+  struct WarningContext {
+    const InstanceValue* context;
+    std::size_t filters;             // as many were there before
+    std::uint32_t conditions;
+  };
+  WarningFilter read_filter(const V& action, const V& category, std::initializer_list<V> conditions, const V& append);
+  void add_filter(const WarningFilter& filter);
+  V warn(const std::vector<V>& positional, const Keywords& keywords);
+  std::vector<WarningFilter> warning_filters_;  // the uppermost last
+  std::vector<WarningContext> warning_contexts_;
+  std::vector<std::pair<const InstanceValue*, WarningFilter>> warning_plans_;  // catch_warnings(action=...)
+  std::vector<V> warning_values_;    // keeps their addresses
+  int warning_changes_ = 0;          // of the filters, since the outermost `with` was entered
   int stop_before_;
   Modes modes_outside_;
   V outside_field(const V& tensor, PyObject* name);  // of a real tensor, that C code reads
@@ -591,6 +627,8 @@ class TracerImpl {
   std::vector<V> initial_stack_;     // what is left of it in its place
   int comparisons_ = 0;              // of each other's parts, that are under way
   PyObject* interned(PyObject* name);
+  std::optional<V> assigned_class_variable(PyTypeObject* type, PyObject* name);
+  std::map<std::pair<const PyTypeObject*, PyObject*>, V> class_variables_;  // by class and interned name
   std::map<std::pair<const void*, PyObject*>, V> written_names_;  // (object or globals, interned name); null: deleted
   void note_class(PyTypeObject* type, PyObject* name);
   void note_descriptor(PyTypeObject* type);
@@ -621,11 +659,16 @@ bool is_enum_member(PyObject* object);
 /// What a message calls a value: "a f32[] tensor", "an object of type Encoder".
 std::string describe(const V& value);
 std::string text_of(PyObject* object);                     // str(), "" on error
+/// Of _thread: what it protects other threads may read and change before it is taken and after it is released, so no piece may hold
+/// either; each is an instruction of its own between two pieces.
+bool is_lock(PyObject* object);
 /// A row of random.def.
 bool is_random_method(PyObject* callable);
 /// Forgets the Python error that is set; its text.
 std::string take_error();
 /// torch.no_grad() and its like, np.errstate's settings, the token of a context variable: they can't be handed back half-run.
 bool is_mode(const InstanceValue& instance);
+/// warnings.catch_warnings
+bool is_warning_context(PyTypeObject* type);
 
 }  // namespace fj

@@ -61,10 +61,13 @@ bool is_extobj_maker(PyObject* callable) {
 bool is_mode(const InstanceValue& instance) {
   PyTypeObject* type = instance.type.get();
   return type == &PyContextToken_Type || type == &PyCapsule_Type || is_grad_mode(type) || is_inference_mode(type) ||
-         is_profiler_label(type);
+         is_profiler_label(type) || is_warning_context(type);
 }
 
-bool TracerImpl::mode_is_known(const InstanceValue& instance) { return is_inference_mode(instance.type.get()) || is_profiler_label(instance.type.get()); }
+bool TracerImpl::mode_is_known(const InstanceValue& instance) {
+  PyTypeObject* type = instance.type.get();
+  return is_inference_mode(type) || is_profiler_label(type) || is_warning_context(type);
+}
 
 /// What np.errstate(divide="ignore", ...) makes for its context variable. The program is run with what is trapped outside, so a
 /// condition that is looked at inside must be trapped there too; how it is reported is then Python's, which runs the piece again.
@@ -98,6 +101,7 @@ V TracerImpl::make_errstate(const Keywords& keywords) {
 }
 
 V TracerImpl::call_mode_function(PyObject* callable, const std::vector<V>& positional, const Keywords& keywords) {
+  if (V done = call_warnings_function(callable, positional, keywords)) return done;
   if (!PyCFunction_Check(callable)) return nullptr;
   if (is_extobj_maker(callable) && positional.empty()) return make_errstate(keywords);
   if (!torch_module()) return nullptr;
@@ -110,6 +114,7 @@ V TracerImpl::call_mode_function(PyObject* callable, const std::vector<V>& posit
 }
 
 V TracerImpl::make_mode(const V& callable, PyTypeObject* type, std::vector<V>& positional, Keywords& keywords) {
+  if (is_warning_context(type)) return make_warning_context(type, positional, keywords);
   if (is_profiler_label(type)) {
     PyObject* asked = member(torch_member("autograd"), "_profiler_enabled");
     if (!asked) return nullptr;
@@ -143,6 +148,11 @@ V TracerImpl::call_mode_method(const V& owner, const std::string& name) {
   auto* instance = as<InstanceValue>(owner);
   if (!instance || (name != "__enter__" && name != "__exit__")) return nullptr;
   auto& attributes = instance->attributes;
+  if (is_warning_context(instance->type.get())) {
+    if (name == "__enter__") enter_warning_context(*instance);
+    else leave_warning_context(*instance);
+    return none;
+  }
   if (is_profiler_label(instance->type.get())) return name == "__enter__" ? owner : none;
   if (is_inference_mode(instance->type.get())) {
     mode_changed_at = step;
@@ -213,8 +223,11 @@ V TracerImpl::call_context_variable(const V& owner, const std::string& name, con
       if (!settings || settings->type.get() != &PyCapsule_Type) break_graph(BreakReason::UnknownCall, "np.errstate()");
       collected_conditions();
       token->attributes.emplace_back(name_of("conditions"), tracer.integer(std::int64_t(modes.float_conditions)));
+      token->attributes.emplace_back(name_of("otherwise"), tracer.integer(std::int64_t(modes.otherwise_reported)));
       modes.float_conditions &= ~std::uint32_t(*tracer.constant_int(*attribute_of(*settings, "ignored")));
-      modes.float_conditions |= std::uint32_t(*tracer.constant_int(*attribute_of(*settings, "wanted")));
+      const auto wanted = std::uint32_t(*tracer.constant_int(*attribute_of(*settings, "wanted")));
+      modes.float_conditions |= wanted;
+      modes.otherwise_reported |= wanted;
     }
     apply(positional[0]);
     return token;
@@ -226,6 +239,7 @@ V TracerImpl::call_context_variable(const V& owner, const std::string& name, con
     if (V* before = attribute_of(*token, "conditions")) {
       collected_conditions();
       modes.float_conditions = std::uint32_t(*tracer.constant_int(*before));
+      modes.otherwise_reported = std::uint32_t(*tracer.constant_int(*attribute_of(*token, "otherwise")));
     }
     V* old = attribute_of(*token, "old");
     apply(old ? *old : nullptr);
@@ -242,6 +256,7 @@ void TracerImpl::refuse_open_modes() {
   // torch refuses to save such a tensor for a backward.
   if (inference_read_at >= 0 && !inputs_requiring_gradient.empty())
     throw CannotRebuildValue{inference_read_at, "an inference tensor where gradients are computed"};
+  if (filters_warnings()) throw CannotRebuildValue{warnings_changed_at, "warning filters that are not what they were outside"};
   if (autocast.changed()) throw CannotRebuildValue{autocast.changed_at, "an autocast that is not what it was outside"};
   for (auto& [variable, value] : context_values)
     if (value) throw CannotRebuildValue{context_changed_at, "a context variable that is not what it was outside"};
@@ -249,7 +264,7 @@ void TracerImpl::refuse_open_modes() {
 
 bool TracerImpl::modes_changed() const {
   if (modes.grad != modes_outside().grad || modes.inference != modes_outside().inference || modes.float_conditions != modes_outside().float_conditions) return true;
-  return autocast.changed() || std::any_of(context_values.begin(), context_values.end(), [](auto& set) { return set.second != nullptr; });
+  return filters_warnings() || autocast.changed() || std::any_of(context_values.begin(), context_values.end(), [](auto& set) { return set.second != nullptr; });
 }
 
 // ---- autocast

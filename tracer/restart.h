@@ -11,4 +11,7 @@ struct CannotRebuildValue {
   std::string what;
 };
 
+/// Something was learnt (and remembered) that makes the trace another one from its start.
+struct TraceAgain {};
+
 }  // namespace fj

@@ -138,6 +138,9 @@ std::unique_ptr<Segment> trace_segment(const TraceRequest& request) {
         fresh->reason = failure.reason;
         fresh->detail = failure.detail;
       }
+    } catch (const TraceAgain&) {
+      PyErr_Clear();
+      continue;
     } catch (const CannotRebuildValue& failure) {
       broke_at = std::clamp(failure.born, 0, std::max(0, tracer.step));
       fresh.emplace();

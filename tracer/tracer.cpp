@@ -2,6 +2,7 @@
 #include "tracer/tracer.h"
 
 #include "runtime/base/error.h"
+#include "tracer/constant_conditions.h"
 #include "tracer/frontends/builders.h"
 #include "tracer/interpreter.h"
 
@@ -50,6 +51,9 @@ std::optional<std::int64_t> Tracer::constant_int(const V& value) {
     if (!impl_->decide(symbolic->expression, Py_EQ, now)) return std::nullopt;
     return now;
   }
+  // NumPy's code counts with arrays: `axes[0]`, axes an arange.
+  if (auto* array = as<ArrayValue>(value); array && array->library == Library::Numpy && array->numpy_scalar && array->dtype == DType::I64)
+    return constant_integer(*impl_->graph, read(*array));
   PyObject* object = as<ObjectValue>(value) && PyLong_Check(as<ObjectValue>(value)->object.get())
                          ? impl_->constant_object(value) : nullptr;
   if (!object || !(PyLong_CheckExact(object) || PyBool_Check(object))) return std::nullopt;

@@ -4,6 +4,8 @@ import inspect
 import pathlib
 import re
 import sys
+import threading
+import warnings
 
 import numpy as np
 import pytest
@@ -48,7 +50,7 @@ def unsupported_array(x):
 
 def unsupported_operation(x):
     y = x * 2
-    z = np.linalg.svd(y, compute_uv=False)
+    z = np.apply_along_axis(np.sort, 1, y)
     return z + y.sum()
 
 
@@ -153,6 +155,22 @@ def disabled(x):
     return y * 3
 
 
+def warning_given(x):
+    y = x * 2
+    warnings.warn("careful")
+    return y + 1
+
+
+_lock = threading.Lock()
+
+
+def lock_taken(x):
+    y = x * 2
+    with _lock:
+        y = y + 1
+    return y * 2
+
+
 #   function, expected reasons (None: may be captured today, only the result counts)
 CASES = [
     (unknown_call, "UnknownCall"), (prints, "Print"), (scalar_from_array, "ScalarFromArray"), (branch_on_data, "BranchOnData"),
@@ -160,6 +178,7 @@ CASES = [
     (unsupported_object, None), (loop_too_long, None), (error_while_tracing, "ErrorWhileTracing"), (generator, None),
     (user_request, "UserRequest"), (raises, "Raise"), (context_manager, None), (data_dependent_shape, "DataDependentShape"),
     (random_state, None), (recursion_limit, None), (disabled, "Disabled"),
+    (warning_given, "Warning"), (lock_taken, "Lock"),
 ]
 
 

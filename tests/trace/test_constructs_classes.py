@@ -295,6 +295,24 @@ def class_attribute_written():
     return f
 
 
+@construct(CLASSES, state=True)
+def class_counter():
+    class Counter:
+        n = 0
+
+        def __init__(self):
+            type(self).n += 1
+
+    seen = []
+
+    def f(x):
+        Counter()
+        seen.append(Counter.n)
+        return x + Counter.n
+
+    return f, seen
+
+
 @construct(CLASSES)
 def list_subclass(x):
     values = Stack([1, 2])

@@ -3,11 +3,14 @@ import cmath
 import collections
 import copy
 import functools
+import logging
 import math
 import operator
 import random
 import sys
+import threading
 import typing
+import warnings
 
 import numpy as np
 import pytest
@@ -536,6 +539,54 @@ def setattr_by_loop_and_vars(x):
     for k, v in {"p": 1, "q": 2}.items():
         setattr(n, k, v)
     return x * n.p + n.q + sum(v for k, v in vars(n).items() if k in "pq")
+
+
+WARNINGS = "warnings, locks and loggers"
+
+
+@construct(WARNINGS)
+def filters_in_a_block(x):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        y = x * 2
+    return y + 1
+
+
+@construct(WARNINGS)
+def ignored_warning(x):
+    with warnings.catch_warnings(action="ignore"):
+        warnings.warn("old")
+        y = x * 2
+    return y + 1
+
+
+@construct(WARNINGS, breaks=["Warning"])
+def warning_given(x):
+    y = x * 2
+    warnings.warn("careful")
+    return y + 1
+
+
+_LOCK = threading.Lock()
+
+
+@construct(WARNINGS, breaks=["Lock"])
+def lock_held(x):
+    with _LOCK:
+        y = x * 2
+    return y + 1
+
+
+_LOGGER = logging.getLogger("framejit.constructs")
+_LOGGER.setLevel(logging.WARNING)
+_LOGGER.isEnabledFor(logging.DEBUG)
+
+
+@construct(WARNINGS)
+def logger_below_its_level(x):
+    y = x * 2
+    _LOGGER.debug("shape %s", y.shape)
+    return y + 1
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=repr)

@@ -15,6 +15,7 @@
 #include "graph_ir/ops.h"
 #include "runtime/base/error.h"
 #include "tracer/frontends/builders.h"
+#include "tracer/frontends/numpy_calls.h"
 
 namespace fj {
 namespace {
@@ -138,6 +139,7 @@ ExternUse extern_use(PyObject* callable) { return torch_module() ? torch_extern_
 
 bool goes_on_without_row(PyObject* callable) {
   if (!std::strcmp(Py_TYPE(callable)->tp_name, "numpy._ArrayFunctionDispatcher")) return true;  // NumPy's own Python code
+  if (find_numpy_call(callable)) return true;
   if (PyObject* torch = torch_module(); !torch || (!PyCFunction_Check(callable) && !PyFunction_Check(callable) && Py_TYPE(callable) != &PyMethodDescr_Type))
     return false;
   if (extern_use(callable) != ExternUse::No) return true;
@@ -233,20 +235,40 @@ V array_attribute(Tracer& tracer, const V& value, std::string_view name) {
   return bound;
 }
 
+namespace {
+
+/// The method as a call of the graph. Throws `refused` if it can't be one.
+V numpy_method_fallback(Tracer& tracer, const std::string& name, const Arguments& with_self, const BreakGraph& refused) {
+  PyObject* method = ndarray_method(name.c_str());
+  if (refused.reason != BreakReason::UnsupportedOperation || !method || !find_numpy_call(method)) throw refused;
+  try {
+    return tracer.extern_call(tracer.constant(Ref<>::borrow(method)), with_self.positional, with_self.keywords);
+  } catch (const BreakGraph& again) {
+    if (again.reason != BreakReason::UnsupportedOperation) throw;
+  }
+  throw refused;
+}
+
+}  // namespace
+
 V array_method(Tracer& tracer, const V& value, std::string_view name, const Arguments& arguments) {
   Array array = require_array(value);
   const auto& methods = registry().methods[int(array->library)];
   auto found = methods.find(std::string(name));
-  if (found == methods.end()) {
-    if (is_torch(value)) return torch_method_fallback(tracer, array, name, arguments);
-    unsupported("the method numpy.ndarray." + std::string(name));
-  }
+  if (found == methods.end() && is_torch(value)) return torch_method_fallback(tracer, array, name, arguments);
   Arguments with_self;
   with_self.positional.reserve(arguments.positional.size() + 1);
   with_self.positional.push_back(value);
   with_self.positional.insert(with_self.positional.end(), arguments.positional.begin(), arguments.positional.end());
   with_self.keywords = arguments.keywords;
-  if (!is_torch(value)) return found->second(tracer, with_self);
+  if (!is_torch(value)) {
+    try {
+      if (found == methods.end()) unsupported("the method numpy.ndarray." + std::string(name));
+      return found->second(tracer, with_self);
+    } catch (const BreakGraph& refused) {
+      return numpy_method_fallback(tracer, std::string(name), with_self, refused);
+    }
+  }
   try {
     return run_handler(tracer, found->second, with_self);
   } catch (const BreakGraph& refused) {

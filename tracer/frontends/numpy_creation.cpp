@@ -242,6 +242,13 @@ V numpy_astype(Tracer& tracer, const Arguments& arguments) {
   return result;
 }
 
+V numpy_conj_method(Tracer& tracer, const Arguments& arguments) {
+  Parameters p(tracer, "numpy.ndarray.conj", arguments, "a");
+  V given = p.required("a");
+  if (is_complex(array_of(given)->dtype)) unsupported("conj() of complex numbers");
+  return given;  // itself, no copy
+}
+
 V numpy_fill(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "numpy.ndarray.fill", arguments, "a, value");
   V target = p.required("a");

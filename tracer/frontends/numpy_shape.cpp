@@ -100,6 +100,8 @@ V split(Tracer& tracer, const Arguments& arguments, const char* name, bool uneve
   const std::int64_t axis = normalise_axis(p.integer("axis", 0), x->rank());
   const SymDim size = x->shape[axis];
   V where = p.required("indices_or_sections");
+  // NumPy asks it for its shape: split(list, 2) is an error, and array_split counts along the first axis.
+  if (!array_of(p.required("ary"))) p.refuse("a sequence that is no array");
   std::vector<SymDim> bounds{SymDim(0)};
   if (tracer.int_expression(where)) {
     const std::int64_t sections = int_argument(tracer, where);
@@ -203,6 +205,36 @@ V numpy_swapaxes(Tracer& tracer, const Arguments& arguments) {
   return view_transpose(tracer, x, permutation);
 }
 
+/// Of a matrix in row- or column-major order, whose elements are one row: every (columns + 1)th of them. A view that is read-only.
+V numpy_diagonal(Tracer& tracer, const Arguments& arguments) {
+  Parameters p(tracer, "numpy.ndarray.diagonal", arguments, "a, offset, axis1, axis2");
+  Array x = viewable(tracer, p.required("a"));
+  if (x->rank() != 2) unsupported("the diagonal of an array that is no matrix");
+  std::int64_t offset = p.integer("offset", 0);
+  const std::int64_t first = normalise_axis(p.integer("axis1", 0), 2), second = normalise_axis(p.integer("axis2", 1), 2);
+  if (first == second) refuse("axis1 and axis2 cannot be the same");
+  if (first == 1) x = view_transpose(tracer, x, {1, 0});
+  if (!is_contiguous(tracer, x->shape, x->strides)) {
+    x = view_transpose(tracer, x, {1, 0});
+    offset = -offset;
+    if (!is_contiguous(tracer, x->shape, x->strides)) unsupported("the diagonal of a matrix with gaps");
+  }
+  const SymDim rows = x->shape[0], columns = x->shape[1];
+  SymDim size = rows;
+  if (offset != 0 || !tracer.decide(rows, Py_EQ, columns)) {
+    const std::int64_t tall = concrete(tracer, rows), wide = concrete(tracer, columns);
+    size = std::max<std::int64_t>(0, offset >= 0 ? std::min(tall, wide - offset) : std::min(tall + offset, wide));
+  }
+  if (tracer.decide(size, Py_LE, 1)) unsupported("a diagonal of at most one element");
+  const SymDim start = offset >= 0 ? SymDim(offset) : SymDim(-offset) * columns;
+  Array row = view_reshape(tracer, x, {rows * columns});
+  // Strided by a size that may vary: a column of a matrix that is wider by one, but for its last row.
+  if (!columns.is_constant()) unsupported("the diagonal of a matrix whose size varies");
+  Array view = view_slice(tracer, row, 0, start, size, columns.value() + 1);
+  view->writeable = false;
+  return view;
+}
+
 V numpy_moveaxis(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "numpy.moveaxis", arguments, "a, source, destination");
   Array x = viewable(tracer, p.required("a"));
@@ -251,7 +283,11 @@ V numpy_expand_dims(Tracer& tracer, const Arguments& arguments) {
   Array x = viewable(tracer, p.required("a"));
   V axis = p.required("axis");
   const int count = tracer.int_expression(axis) ? 1 : int(tracer.sequence_items(axis).size());
-  return view_expand_axes(tracer, x, axes_argument(tracer, axis, x->rank() + count));
+  // It is a reshape, so its new axes have the strides of one.
+  Dims shape = x->shape;
+  for (std::int64_t place : axes_argument(tracer, axis, x->rank() + count)) shape.insert(shape.begin() + place, SymDim(1));
+  Array view = view_reshape(tracer, x, shape);
+  return view ? view : view_expand_axes(tracer, x, axes_argument(tracer, axis, x->rank() + count));
 }
 
 V numpy_broadcast_to(Tracer& tracer, const Arguments& arguments) {

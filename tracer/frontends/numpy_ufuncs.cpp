@@ -2,6 +2,7 @@
 ///
 /// A lowering gets its operands in the dtype of the loop NumPy chose and builds nodes; the engine casts to the loop's
 /// output dtype. Where a loop's result is not one node, the lowering says how NumPy defines it.
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <unordered_map>
@@ -246,6 +247,12 @@ V numpy_ufunc(Tracer& tracer, std::string_view name, std::vector<V> operands, V 
   Arguments arguments;
   arguments.positional = std::move(operands);
   if (out) arguments.keywords.emplace_back("out", std::move(out));
+  const bool complex = std::any_of(arguments.positional.begin(), arguments.positional.end(), [](const V& operand) {
+    Array array = array_of(operand);
+    return array && is_complex(array->dtype);
+  });
+  // Operators on complex numbers have no lowering: NumPy's own function.
+  if (complex) return tracer.extern_call(tracer.constant(numpy_object(name)), arguments.positional, arguments.keywords);
   return call_ufunc(tracer, name, row->second.inputs, row->second.lowering, arguments);
 }
 

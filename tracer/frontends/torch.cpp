@@ -202,6 +202,7 @@ V torch_attribute(Tracer& tracer, const Array& array, std::string_view name) {
     if (!device) PyErr_Clear(), unsupported("torch.device");
     return tracer.constant(std::move(device));
   }
+  if (name == "real" && !is_complex(array->dtype)) return array;  // itself
   if (name == "T") {
     if (rank == 2) return last_two();
     if (rank < 2) return view_alias(tracer, array);

@@ -41,7 +41,16 @@ V filled(Tracer& tracer, const char* name, const Arguments& arguments, std::size
 }
 
 V filled_like(Tracer& tracer, const char* name, const Arguments& arguments, std::optional<double> value) {
-  Parameters p(tracer, name, arguments, std::string(value ? "input" : "input, fill_value") + kOptions);
+  // legacy_contiguous_format is what torch's own functions say for a row-major tensor.
+  Arguments rest = arguments;
+  bool row_major_result = false;
+  std::erase_if(rest.keywords, [&](const auto& keyword) {
+    PyObject* format = keyword.first == "memory_format" ? tracer.constant_object(keyword.second) : nullptr;
+    const bool contiguous = format && (format == torch_object("legacy_contiguous_format").get() || format == torch_object("contiguous_format").get());
+    row_major_result = row_major_result || contiguous;
+    return contiguous || (format && format == torch_object("preserve_format").get());
+  });
+  Parameters p(tracer, name, rest, std::string(value ? "input" : "input, fill_value") + kOptions);
   Array x = torch_tensor(tracer, p.required("input"));
   check_options(tracer, p);
   auto dtype = torch_dtype_argument(tracer, p["dtype"]);
@@ -55,7 +64,8 @@ V filled_like(Tracer& tracer, const char* name, const Arguments& arguments, std:
     if (number.dtype == DType::F64 && !is_float(result)) unsupported("full_like() of integers with a float");
     filling = torch_value(tracer, number, result);
   }
-  return tracer.new_array(Library::Torch, broadcast_to(tracer, filling, x->shape), like_strides(tracer, Library::Torch, {x->shape, x->strides}));
+  return tracer.new_array(Library::Torch, broadcast_to(tracer, filling, x->shape),
+                          row_major_result ? row_major(x->shape) : like_strides(tracer, Library::Torch, {x->shape, x->strides}));
 }
 
 DType number_dtype(DType dtype) { return dtype == DType::F64 ? torch_default_dtype() : dtype; }

@@ -43,6 +43,8 @@ void TracerImpl::set_attribute(const V& owner, PyObject* name, const V& value) {
   if (owner->kind == ValueKind::Array && PyUnicode_Compare(name, gradient_name) == 0) return set_gradient_field(owner, gradient_name, value);
   auto* object = as<ObjectValue>(owner);
   if (object && PyModule_CheckExact(object->object.get())) return store_in_module(*object, name, value);
+  if (object && PyType_Check(object->object.get()))
+    return set_class_variable(owner, reinterpret_cast<PyTypeObject*>(object->object.get()), name, value);
   if ((!object && owner->kind != ValueKind::Instance) ||
       (object && (PyModule_Check(object->object.get()) || PyType_Check(object->object.get()) || array_library(object->object.get()) ||
                   PyFunction_Check(object->object.get()) || is_plain(object->object.get()) ||
@@ -137,7 +139,7 @@ void TracerImpl::store_attribute(const V& owner, PyObject* name, const V& value)
   PyTypeObject* type = type_of(owner);
   static PyObject* const set_name = intern("__set__");
   static PyObject* const delete_name = intern("__delete__");
-  PyObject* descriptor = class_attribute(type, name);
+  PyObject* descriptor = class_variable(type, name) ? nullptr : class_attribute(type, name);
   const bool member = descriptor && Py_TYPE(descriptor) == &PyMemberDescr_Type;
   const char* verb = value ? "assigns" : "deletes";
   // A field of C code may be read-only or of another kind than an object.

@@ -102,6 +102,7 @@ void TracerImpl::guard_type_version(PyTypeObject* type) { note_class(type, nullp
 void TracerImpl::guard_bases(PyTypeObject* type) { note_class(type, GuardSet::bases_name()); }
 
 PyObject* TracerImpl::class_attribute(PyTypeObject* type, PyObject* name) {
+  if (assigned_classes() && assigned_class_variable(type, name)) refuse_assigned_class(type);
   note_class(type, name);
   return fj_type_lookup(type, name);
 }
@@ -230,6 +231,8 @@ V TracerImpl::type_attribute(const V& owner, PyTypeObject* type, PyObject* name)
     return bind_class_attribute(from_meta, owner, meta);
   }
   static PyObject* const dict_name = intern("__dict__");
+  if (PyUnicode_Compare(name, dict_name) == 0) refuse_assigned_class(type);
+  if (V variable = class_variable(type, name)) return variable;
   if (PyObject* found = class_attribute(type, name); found && !(PyUnicode_Compare(name, dict_name) == 0)) return attribute_of_class(found, owner, type);
   if (from_meta) return bind_class_attribute(from_meta, owner, meta);
   static PyObject* const getattr_name = intern("__getattr__");
@@ -294,7 +297,8 @@ V TracerImpl::module_member(const V& owner, ObjectValue& value, PyObject* name) 
 
 V TracerImpl::object_attribute(const V& owner, ObjectValue& value, PyObject* name) {
   PyObject* object = value.object.get();
-  if (auto written = written_attribute(owner, name)) {
+  // Of a class, which many Values may stand for: class_variable.
+  if (auto written = PyType_Check(object) ? std::nullopt : written_attribute(owner, name)) {
     if (!*written && class_attribute(Py_TYPE(object), name))
       break_graph(BreakReason::UnsupportedObject, "a deleted attribute that the class has too");
     return *written;
@@ -303,6 +307,7 @@ V TracerImpl::object_attribute(const V& owner, ObjectValue& value, PyObject* nam
     static PyObject* const dict_name = intern("__dict__");
     if (PyUnicode_Compare(name, dict_name) == 0) {
       guard_value(value);
+      refuse_assigned_class(reinterpret_cast<PyTypeObject*>(object));
       Ref<> members = Ref<>::steal(PyObject_GetAttr(object, name));
       if (members) return wrap_constant(keep(members).get());
       PyErr_Clear();
@@ -334,7 +339,8 @@ V TracerImpl::object_attribute(const V& owner, ObjectValue& value, PyObject* nam
     }
   }
 
-  PyObject* found = class_attribute(type, name);
+  V variable = class_variable(type, name);
+  PyObject* found = variable ? nullptr : class_attribute(type, name);
   if (found) note_descriptor(Py_TYPE(found));
   const bool data = found && Py_TYPE(found)->tp_descr_set;
   if (data) {
@@ -371,7 +377,7 @@ V TracerImpl::object_attribute(const V& owner, ObjectValue& value, PyObject* nam
       if (V own = dict_find(*as<DictValue>(known), name)) return own;
       if (found && is_cached_property(found)) return cached_property(owner, found, name);
       if (found) return bind_class_attribute(found, owner, type);
-      return nullptr;
+      return variable;
     }
     if (PyObject* own = dict_get(members, name)) {
       add_guard(GuardKind::HasKey, members_source, name);
@@ -381,7 +387,7 @@ V TracerImpl::object_attribute(const V& owner, ObjectValue& value, PyObject* nam
   }
   if (found && is_cached_property(found)) return cached_property(owner, found, name);
   if (found) return bind_class_attribute(found, owner, type);
-  return nullptr;
+  return variable;
 }
 
 /// functools.cached_property: what its function gives becomes an attribute of the instance.
@@ -405,7 +411,8 @@ V TracerImpl::attribute_by_default(const V& owner, PyObject* name) {
       if (PyUnicode_Check(key.get()) && PyUnicode_Compare(key.get(), name) == 0) return value;
     return nullptr;
   };
-  PyObject* found = class_attribute(type, name);
+  V variable = class_variable(type, name);
+  PyObject* found = variable ? nullptr : class_attribute(type, name);
   if (found) note_descriptor(Py_TYPE(found));
   if (found && Py_TYPE(found)->tp_descr_set) {
     if (Py_TYPE(found) == &PyMemberDescr_Type || Py_TYPE(found) == &PyGetSetDescr_Type) {
@@ -429,7 +436,7 @@ V TracerImpl::attribute_by_default(const V& owner, PyObject* name) {
   if (V value = own()) return value;
   if (found && is_cached_property(found)) return cached_property(owner, found, name);
   if (found) return bind_class_attribute(found, owner, type);
-  return nullptr;
+  return variable;
 }
 
 V TracerImpl::class_attribute_rules(const V& owner, PyObject* name) {

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "runtime/base/error.h"
+#include "tracer/frontends/numpy_calls.h"
 #include "tracer/interpreter.h"
 #include "tracer/recipe.h"
 #include "tracer/variables/attributes.h"
@@ -247,6 +248,7 @@ V TracerImpl::call_builtin_method(BuiltinValue& method, std::vector<V> positiona
   const V owner = method.owner;
   const std::string& name = method.name;
   if (V done = call_mode_method(owner, name)) return done;
+  if (auto* object = as<ObjectValue>(owner); object && is_lock(object->object.get())) break_graph(BreakReason::Lock, source_text());
   if (V done = keywords.empty() ? call_context_variable(owner, name, positional) : nullptr) return done;
   const std::size_t count = positional.size();
   if (method.descriptor && (owner->kind == ValueKind::Dict || owner->kind == ValueKind::Instance || owner->kind == ValueKind::Object)) {
@@ -475,7 +477,15 @@ V TracerImpl::object_method(const V& owner, const std::string& name, std::vector
     if (!bound) PyErr_Clear();
     if (Handler handler = bound ? find_handler(bound.get()) : nullptr) {
       if (!guard_value(*known) && owner->source) add_guard(GuardKind::Identity, owner->source, known->object.get());
-      return run_handler(tracer, handler, {std::move(positional), std::move(keywords)});
+      try {
+        return run_handler(tracer, handler, {positional, keywords});
+      } catch (const BreakGraph& refused) {
+        if (refused.reason != BreakReason::UnsupportedOperation || !find_numpy_call(bound.get())) throw;
+      }
+    }
+    if (bound && find_numpy_call(bound.get())) {
+      if (!guard_value(*known) && owner->source) add_guard(GuardKind::Identity, owner->source, known->object.get());
+      return tracer.extern_call(wrap_constant(keep(bound).get()), positional, keywords);
     }
   }
   if (known)

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "runtime/base/error.h"
+#include "tracer/constant_conditions.h"
 #include "tracer/interpreter.h"
 #include "tracer/variables/containers.h"
 #include "tracer/variables/proxies.h"
@@ -68,6 +69,11 @@ std::string describe(const V& value) {
     case ValueKind::Null: return "nothing";
   }
   return "a value";
+}
+
+bool is_lock(PyObject* object) {
+  const std::string_view type = Py_TYPE(object)->tp_name;
+  return type == "_thread.lock" || type == "_thread.RLock";
 }
 
 bool is_enum_member(PyObject* object) {
@@ -429,6 +435,8 @@ bool TracerImpl::truth(const V& value) {
     case ValueKind::SymInt: return !decide(as<SymIntValue>(value)->expression, Py_EQ, 0);
     case ValueKind::Number: break_graph(BreakReason::BranchOnData, "`" + source_text() + "` tests " + describe(value));
     case ValueKind::Array:
+      if (as<ArrayValue>(value)->dtype == DType::Bool)
+        if (auto known = constant_condition(*graph, read(*as<ArrayValue>(value)))) return *known;
       if (request.follow) return follow(*as<ArrayValue>(value));
       break_graph(BreakReason::BranchOnData, "`" + source_text() + "` tests " + describe(value));
     case ValueKind::Tuple: return !sequence_items(value).empty();

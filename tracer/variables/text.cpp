@@ -68,6 +68,24 @@ V exception_repr(TracerImpl& tracer, const InstanceValue& exception) {
   return tracer.tracer.string(text_of(name.get()) + (exception.args.size() == 1 ? "(" + joined + ")" : joined));
 }
 
+V text(TracerImpl& tracer, const V& value, bool repr);
+
+/// str(e) of an exception that C code or Python outside the trace has raised; null: its class has a way of its own.
+V outside_exception_text(TracerImpl& tracer, const V& value) {
+  auto* object = as<ObjectValue>(value);
+  if (!object || !PyExceptionInstance_Check(object->object.get()) || !value->source) return nullptr;
+  const auto rule = Py_TYPE(object->object.get())->tp_str;
+  const bool of_key = rule == reinterpret_cast<PyTypeObject*>(PyExc_KeyError)->tp_str;
+  if (!of_key && rule != reinterpret_cast<PyTypeObject*>(PyExc_BaseException)->tp_str) return nullptr;
+  static PyObject* const name = PyUnicode_InternFromString("args");
+  Ref<> args = Ref<>::steal(PyObject_GenericGetAttr(object->object.get(), name));
+  if (!args) return nullptr;
+  V given = tracer.wrap(tracer.keep(args).get(), tracer.sources->make(SourceKind::SlotMember, value->source, 0, name));
+  const std::vector<V> items = tracer.sequence_items(given);
+  if (items.empty()) return tracer.tracer.string("");
+  return text(tracer, items.size() == 1 ? items[0] : given, of_key || items.size() > 1);
+}
+
 V text(TracerImpl& tracer, const V& value, bool repr) {
   if (value->kind == ValueKind::SymInt) return text(tracer, tracer.tracer.integer(*tracer.tracer.constant_int(value)), repr);
   if (value->kind == ValueKind::Object || value->kind == ValueKind::Instance) {
@@ -86,6 +104,7 @@ V text(TracerImpl& tracer, const V& value, bool repr) {
     if (!repr && method && Py_TYPE(method) == &PyWrapperDescr_Type && PyDescr_TYPE(method) == &PyBaseObject_Type) return text(tracer, value, true);
     if (repr && method && Py_TYPE(method) == &PyWrapperDescr_Type && PyDescr_TYPE(method) == &PyBaseObject_Type)
       break_graph(BreakReason::UnsupportedObject, "formats " + describe(value));
+    if (V known = repr ? nullptr : outside_exception_text(tracer, value)) return known;
     V part = tracer.builtin_part(value);
     // Sets, deques, OrderedDicts and defaultdicts say what class they are.
     if (part && (part->kind == ValueKind::Set || (part->kind == ValueKind::List && as<ListValue>(part)->type) || (part->kind == ValueKind::Dict && as<DictValue>(part)->type)))
@@ -171,6 +190,7 @@ Ref<> readable_object(TracerImpl& tracer, const V& value) {
     case ValueKind::Object: {
       PyObject* object = tracer.constant_object(value);
       note_text_of_class(tracer, value);
+      if (object && PyType_Check(object)) tracer.refuse_assigned_class(reinterpret_cast<PyTypeObject*>(object));
       return object && has_constant_text(object) ? Ref<>::borrow(object) : make_proxy(tracer, value);
     }
     case ValueKind::Tuple: {

@@ -93,6 +93,8 @@ const char* torch_modes_refusal();
 PyObject* errstate_variable();
 /// np.geterr() as KernelStatus bits that are not 'ignore'; and whether anything but warn/ignore is set.
 std::uint32_t numpy_trapped_conditions();
+/// Those of `trapped` that NumPy reports by something else than a warning: they are told apart by bits of their own.
+constexpr std::uint32_t numpy_otherwise_reported(std::uint32_t trapped) { return trapped >> 16; }
 
 /// nullptr, or a sentence: the torch in this process has a layout we do not know, its tensors run eagerly.
 const char* torch_unsupported_reason();

@@ -373,6 +373,7 @@ std::uint32_t numpy_trapped_conditions() {
   for (const auto& [key, bit] : conditions) {
     PyObject* mode = PyDict_GetItemString(settings.get(), key);
     if (mode == nullptr || PyUnicode_CompareWithASCIIString(mode, "ignore") != 0) bits |= bit;
+    if (mode == nullptr || ((bits & bit) && PyUnicode_CompareWithASCIIString(mode, "warn") != 0)) bits |= bit << 16;
   }
   if (current) {
     Py_XSETREF(seen, current.release());

@@ -1,0 +1,118 @@
+"""NumPy's functions as calls of a graph: what they return is found by trying them, and none of them may warn from inside a graph."""
+import types
+import warnings
+
+import numpy as np
+
+
+class WouldWarn(Exception):
+    """Raised where a function would warn: the program is undone, and Python calls the function, which warns there."""
+
+
+class _Warnings:
+    """In the place of the module `warnings`."""
+
+    def __getattr__(self, name):
+        raise WouldWarn(name)
+
+
+_namespaces = {}
+
+
+def _quiet_namespace(module):
+    """A copy of the module's names in which its functions are copies too, whose `warnings` raises."""
+    space = _namespaces.get(module["__name__"])
+    if space is None:
+        space = _namespaces[module["__name__"]] = dict(module)
+        for name, value in module.items():
+            function = getattr(value, "_implementation", value)
+            if isinstance(function, types.FunctionType) and function.__globals__ is module:
+                space[name] = _copied(function, space)
+        if "warnings" in space:
+            space["warnings"] = _Warnings()
+    return space
+
+
+def _copied(function, space):
+    copy = types.FunctionType(function.__code__, space, function.__name__, function.__defaults__, function.__closure__)
+    copy.__kwdefaults__ = function.__kwdefaults__
+    return copy
+
+
+def without_warnings(function):
+    """The function of NumPy, which raises where it would warn."""
+    implementation = getattr(function, "_implementation", function)
+    if not isinstance(implementation, types.FunctionType):
+        return function
+    return _copied(implementation, _quiet_namespace(implementation.__globals__))
+
+
+def stand_in(dtype, shape, strides, writeable):
+    """An array of this layout (strides in elements) whose values most functions accept: rows increase, square matrices are symmetric and
+    positive definite, integers are 0, or the unit matrix."""
+    dtype = np.dtype(dtype)
+    low = sum((n - 1) * s for n, s in zip(shape, strides) if s < 0)
+    high = sum((n - 1) * s for n, s in zip(shape, strides) if s > 0)
+    memory = np.zeros(high - low + 1 if 0 not in shape else 1, dtype)
+    array = np.ndarray(shape, dtype, memory, -low * dtype.itemsize, [s * dtype.itemsize for s in strides])
+    square = len(shape) >= 2 and shape[-1] == shape[-2]
+    if dtype.kind in "fc" and square:
+        place = np.arange(shape[-1])
+        array[...] = 1 / (1 + abs(place[:, None] - place)) + shape[-1] * (place[:, None] == place)
+    elif dtype.kind in "fc" and shape:
+        array[...] = np.arange(1, shape[-1] + 1) / (shape[-1] + 1)
+    elif dtype.kind in "fc":
+        array[...] = 0.5
+    elif dtype.kind == "b":
+        array[...] = True
+    elif dtype.kind in "iu" and square:
+        array[...] = np.eye(shape[-1], dtype=dtype)
+    array.flags.writeable = writeable
+    return array
+
+
+def tried(function, arguments, keywords):
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        return function(*arguments, **keywords)
+
+
+_unique = getattr(np.unique, "_implementation", None)
+
+
+def unique(ar, return_index=False, return_inverse=False, return_counts=False, axis=None, *, equal_nan=True, sorted=True):
+    """np.unique in code that can be traced. Not of floats: which of two zeros its hash table keeps is not known."""
+    values = np.asanyarray(ar)
+    if return_index or return_inverse or return_counts or axis is not None or not sorted or values.dtype.kind not in "iub":
+        return _unique(ar, return_index, return_inverse, return_counts, axis, equal_nan=equal_nan, sorted=sorted)
+    values = np.sort(values, axis=None)
+    return values[np.concatenate((np.ones(1, bool), values[1:] != values[:-1]))]
+
+
+_delete = getattr(np.delete, "_implementation", None)
+_insert = getattr(np.insert, "_implementation", None)
+
+
+def delete(arr, obj, axis=None):
+    """np.delete of one element of a row."""
+    if not isinstance(arr, np.ndarray) or arr.ndim != 1 or type(obj) is not int or not -len(arr) <= obj < len(arr) or axis not in (None, 0, -1):
+        return _delete(arr, obj, axis)
+    obj = obj % len(arr)
+    return np.concatenate((arr[:obj], arr[obj + 1:]))
+
+
+def insert(arr, obj, values, axis=None):
+    """np.insert of one element, or of several at one place, into a row."""
+    if not isinstance(arr, np.ndarray) or arr.ndim != 1 or type(obj) is not int or not -len(arr) <= obj <= len(arr) or axis not in (None, 0, -1):
+        return _insert(arr, obj, values, axis)
+    values = np.array(values, ndmin=1, dtype=arr.dtype)
+    if values.ndim != 1:
+        return _insert(arr, obj, values, axis)
+    obj = obj + len(arr) if obj < 0 else obj
+    return np.concatenate((arr[:obj], values, arr[obj:]))
+
+
+def traced_instead():
+    """What is traced in the place of a function of NumPy whose own code leads into C."""
+    known = {np.unique: (unique, _unique), np.delete: (delete, _delete), np.insert: (insert, _insert)}
+    return {function: ours for function, (ours, theirs) in known.items() if theirs is not None}

@@ -1,0 +1,276 @@
+"""NumPy's functions without a row: calls of the graph, whole, and exactly what NumPy does."""
+import re
+import threading
+import warnings
+
+import numpy as np
+import pytest
+
+import framejit
+from harness import Outcome, compare, same_as_eager
+
+_random = np.random.default_rng(0)
+SAMPLES = dict(
+    x=_random.standard_normal((4, 5)), u=_random.standard_normal((4, 5)), p=np.abs(_random.standard_normal((4, 5))) + 0.1,
+    a=_random.standard_normal((4, 4)) + 4 * np.eye(4), t=_random.standard_normal((3, 4, 5)), v=_random.standard_normal(7),
+    w=_random.standard_normal(5), s=np.sort(_random.standard_normal(7)), q=np.array([1.0, 2.0, 4.0, 7.0]),
+    i=_random.integers(0, 9, (4, 5)), k=_random.integers(0, 9, 12), b=_random.random((4, 5)) < 0.5,
+    n=np.where(_random.random((4, 5)) < 0.3, np.nan, 1.5), f=_random.standard_normal((4, 5)).astype(np.float32))
+
+WHOLE = """
+np.sort(x); np.sort(x, axis=0); np.sort(x, axis=None); np.sort(x.T); np.sort(i); np.sort(f); x.argsort(axis=0); np.argsort(v, kind='stable')
+np.partition(v, 3); np.argpartition(v, 3); np.lexsort((k, k % 3)); np.digitize(v, s); np.sort(v)[::-1]
+np.searchsorted(s, v); np.searchsorted(s, 0.3); np.searchsorted(s, v, side='right'); s.searchsorted(v)
+np.einsum('ij,kj->ik', x, u); np.einsum('ii', a); np.einsum('ij->j', x); np.einsum('...j,j', t, w)
+np.einsum('ij,jk,kl->il', a, a, a); np.einsum('ij,jk', a, x, optimize=True); np.tensordot(x, u, axes=([1], [1]))
+np.kron(x, u); np.kron(v, w); np.cross(x[:, :3], u[:, :3]); np.vdot(v, v); np.convolve(v, w); np.convolve(v, w, 'same'); np.correlate(v, w)
+np.trace(x); x.trace(); np.diag(v); np.diagflat(v); np.vander(v, 3); np.triu_indices(4); a[np.triu_indices(4)]; np.hanning(5); np.kaiser(5, 2.0)
+np.linalg.norm(x); np.linalg.norm(x, axis=1); np.linalg.norm(x, ord=2); np.linalg.norm(v, 1); np.linalg.inv(a); np.linalg.det(a)
+np.linalg.slogdet(a); np.linalg.solve(a, x); np.linalg.eigh(a @ a.T); np.linalg.eigvalsh(a); np.linalg.svd(x); np.linalg.svd(x, full_matrices=False)
+np.linalg.svd(x, compute_uv=False); np.linalg.qr(x); np.linalg.cholesky(a @ a.T + np.eye(4)); np.linalg.pinv(x); np.linalg.matrix_rank(x)
+np.linalg.cond(a); np.linalg.multi_dot([a, a, x]); np.linalg.matrix_power(a, 3); np.linalg.slogdet(a).sign + 1
+np.fft.fft(v); np.fft.rfft(v); np.fft.irfft(v); np.fft.fft2(x); np.abs(np.fft.rfft(v)); np.fft.ifft(np.fft.fft(v))
+np.median(x); np.median(x, axis=1); np.percentile(x, 30); np.percentile(x, [10, 90], axis=0); np.quantile(x, 0.3, axis=1)
+np.average(x, axis=0, weights=p[:, 0]); np.cov(x); np.corrcoef(x); np.histogram(v, bins=q); np.histogram(v, bins=5)
+np.nansum(n); np.nanmean(n, axis=1); np.nanmax(n); np.nanmin(n, axis=0); np.nanstd(n); np.nanvar(n, axis=0); np.nanmedian(n); np.nanpercentile(n, 30)
+np.nanprod(n); np.nancumsum(n); np.nanargmax(n)
+np.interp(v, q, q * 2); np.interp(0.5, q, q); np.polyfit(s, v, 2); np.isclose(x, u); np.isin(k, [1, 2]); np.isin(k, i); np.ediff1d(v); np.rot90(x)
+np.block([[x, u], [u, x]]); np.select([x > 0, x < -1], [x, -x], 0.0); np.choose(i[0] % 2, [w, w * 2]); np.meshgrid(v, w)
+np.ravel_multi_index((k % 3, k % 4), (3, 4)); np.packbits(b)
+np.cbrt(x); np.heaviside(x, 0.5); np.nextafter(x, u); np.spacing(x); np.ldexp(x, i); np.frexp(x); np.modf(x); np.gcd(k, 6); np.lcm(k, 6)
+np.logaddexp2(x, u); np.bitwise_count(k); np.vecdot(x, u); np.cbrt(x.sum()); np.cbrt(x.T); np.cbrt(x[::2, ::-1])
+np.logical_xor.reduce(b, axis=1); np.subtract.reduce(x); np.bitwise_or.reduce(i, axis=1); np.hypot.reduce(x, axis=1); np.fmax.reduce(x)
+np.add.accumulate(x, axis=1); np.maximum.accumulate(x, axis=0); np.add.reduceat(v, [0, 3, 5]); np.maximum.outer(v, w); np.divide.outer(v, w)
+np.sum(x, where=b); np.sum(x, axis=1, where=x > 0); x.sum(axis=0, where=b); np.max(x, where=b, initial=-9); np.any(b, where=x > 0)
+np.add.reduce(x, axis=1, where=b); np.maximum.reduce(x, axis=1, initial=0.5)
+np.add(x, u, where=b, out=np.zeros_like(x)); np.sqrt(p, where=b, out=np.zeros_like(x)); np.divide(x, u, out=np.ones_like(x), where=u > 0)
+x.sort(); x.partition(2); x.put(0, 1.0); np.put(x, [0, 1], 5.0); np.place(x, b, 1.0); np.putmask(x, b, u); np.fill_diagonal(a, 0)
+np.maximum.at(x, 0, 1.0); np.multiply.at(x, (i[0] % 4,), 2.0); np.cbrt(x, out=x); np.add(x, u, x, where=b)
+np.diag(a); np.diag(a, 1); np.diag(x, -2); a.diagonal(); np.diagonal(x.T); np.diagonal(x, 1, 1, 0); np.linalg.diagonal(a); np.diag(np.diag(a)) + a
+np.delete(v, 2); np.delete(v, -1); np.insert(v, 2, 1.0); np.insert(k, 0, 3.7); np.insert(v, -1, w); np.insert(v, 7, [1, 2])
+np.unique(k); np.unique(i); np.unique(b); np.unique(k, return_counts=True); np.unique(k, return_inverse=True); np.union1d(k, i)
+np.allclose(x, u); np.array_equal(x, u); np.array_equiv(x, u)
+"""
+LINES = [line.strip() for line in re.split("[;\n]", WHOLE) if line.strip()]
+
+
+def program(line):
+    names = [name for name in SAMPLES if re.search(rf"\b{name}\b", line)] or ["x"]
+    space = {"np": np}
+    exec(f"def f({', '.join(names)}):\n    y = {names[0]} * 2\n    r = {line}\n    return r, y\n", space)
+    return space["f"], [SAMPLES[name] for name in names]
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_call_is_part_of_the_graph(line):
+    function, arguments = program(line)
+    same_as_eager(function, *arguments, breaks=(), calls=3)
+
+
+@pytest.mark.parametrize("line", ["np.sort(x * 2, axis=1)", "np.linalg.norm(x, axis=1)", "np.cbrt(x + 1)", "np.median(x, axis=0)",
+                                  "np.einsum('ij,kj->ik', x, x)", "np.fft.rfft(x)", "np.nanmean(x, axis=1)", "np.linalg.solve(x @ x.T + 9 * np.eye(len(x)), x)"])
+def test_sizes_may_vary(line):
+    space = {"np": np}
+    exec(f"def f(x):\n    return {line}\n", space)
+    framejit.reset()
+    compiled = framejit.compile(space["f"])
+    for shape in [(3, 4), (5, 4), (6, 4), (7, 9), (2, 11), (1, 1), (12, 5)]:
+        x = np.random.default_rng(1).standard_normal(shape)
+        compare(Outcome(compiled, [x], {}), Outcome(space["f"], [x], {}))
+    assert not framejit.explain(compiled).so_far().breaks and framejit.cache_info()["internal_errors"] == 0
+
+
+@pytest.mark.parametrize("line", [
+    "np.sort(x[x > 0])[::-1] * 2", "np.median(x[x > 0])", "np.argsort(x[x > 0]) + 1", "np.cumsum(np.sort(x[x > 0]))", "np.percentile(x[x > 0], 30)",
+    "np.histogram(x[x > 0], bins=np.linspace(0, 2, 5))[0]", "np.add.outer(x[x > 0], x[x > 0])", "np.searchsorted(np.sort(x[x > 0]), x)",
+    "(np.sort(x[x > 0]), np.sort(x[x < 0]))", "np.unique((x * 3).astype(int)[x > 0])", "np.fft.fft(x[x > 0])", "np.vander(x[x > 0], 3)"])
+def test_a_row_that_a_mask_leaves_may_be_given(line):
+    space = {"np": np}
+    exec(f"def f(x):\n    y = x * 2\n    return {line}, y\n", space)
+    framejit.reset()
+    compiled = framejit.compile(space["f"])
+    for seed, size in enumerate([40, 40, 40, 7, 90, 90, 1, 2, 40]):
+        x = np.random.default_rng(seed).standard_normal(size)
+        for given in [x, -abs(x)] if size > 2 else [x]:
+            compare(Outcome(compiled, [given.copy()], {}), Outcome(space["f"], [given.copy()], {}))
+    assert not framejit.explain(compiled).so_far().breaks and framejit.cache_info()["internal_errors"] == 0
+
+
+@pytest.mark.parametrize("line", ["np.convolve(x[x > 0], np.ones(3), 'same')", "np.fft.rfft(x[x > 0])", "np.intersect1d(x.astype(int), x.astype(int) + 1)"])
+def test_where_its_size_can_not_be_told_from_the_rows_the_graph_ends(line):
+    space = {"np": np}
+    exec(f"def f(x):\n    y = x * 2\n    return {line}, y\n", space)
+    framejit.reset()
+    compiled = framejit.compile(space["f"])
+    for seed, size in enumerate([40, 40, 40, 7, 90, 90, 2, 40]):
+        x = np.random.default_rng(seed).standard_normal(size) + 0.5
+        compare(Outcome(compiled, [x.copy()], {}), Outcome(space["f"], [x.copy()], {}))
+    assert framejit.explain(compiled).so_far().breaks and framejit.cache_info()["internal_errors"] == 0
+
+
+@pytest.mark.parametrize("line, samples", [
+    ("np.nanmean(x, axis=1)", [np.full((2, 3), np.nan)]), ("np.nanmax(x)", [np.full(3, np.nan)]), ("np.cov(x)", [np.ones((3, 1))]),
+    ("np.nanvar(x, axis=0)", [np.full((2, 2), np.nan)]), ("np.polyfit(x, x, 4)", [np.ones(6)]), ("np.median(x)", [np.ones(0)]),
+    ("np.cbrt(x) / 0", [np.ones(3)]), ("np.spacing(x)", [np.array([np.inf, 1.0])]), ("np.divide(1.0, x, where=x > -1, out=x * 1)", [np.zeros(3)]),
+    ("np.linalg.inv(x)", [np.zeros((2, 2))]), ("np.linalg.cholesky(x)", [-np.eye(2)]), ("np.add.reduceat(x, [0, 9])", [np.ones(3)]),
+    ("np.average(x, weights=x)", [np.zeros(3)]), ("np.ravel_multi_index((x.astype(int),), (2,))", [np.ones(3) * 7])])
+def test_what_warns_or_raises_does_so_as_in_eager(line, samples):
+    space = {"np": np}
+    exec(f"def f(x):\n    y = x + 1\n    r = {line}\n    return r, y\n", space)
+    same_as_eager(space["f"], *samples, compiles=False)
+    # And after a call that was captured.
+    compiled = framejit.compile(space["f"])
+    good = np.arange(1.0, 5.0).reshape(2, 2) + 3 * np.eye(2) if samples[0].ndim == 2 else np.arange(1.0, 8.0)
+    for x in [good, good, *samples, good]:
+        compare(Outcome(compiled, [x.copy()], {}), Outcome(space["f"], [x.copy()], {}))
+
+
+def test_no_warning_leaves_the_tracer():
+    def f(x, b):
+        return np.nanmean(x, axis=0), np.mean(x, where=b), np.cov(x)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        framejit.compile(f)(np.ones((3, 4)), np.ones((3, 4), bool))
+
+
+def test_a_condition_where_nothing_is_computed_is_none():
+    def f(x, y):
+        return np.divide(x, y, out=np.zeros_like(x), where=y != 0)
+
+    same_as_eager(f, np.array([1.0, 2.0, 3.0]), np.array([0.0, 1.0, 0.0]), breaks=())
+
+
+def test_what_is_written_is_written_once_and_seen_by_views():
+    def f(x):
+        row = x[1]
+        x.sort(axis=1)
+        np.add.at(x, [0, 0], 1.0)
+        x.put(3, 9.0)
+        return row * 1, x.sum()
+
+    same_as_eager(f, np.array([[3.0, 1.0, 2.0], [6.0, 5.0, 4.0]]), breaks=())
+
+
+def test_read_only_arrays_are_refused_as_by_numpy():
+    def f(x):
+        y = x + 1
+        x.sort()
+        return y
+
+    x = np.array([3.0, 1.0])
+    x.flags.writeable = False
+    same_as_eager(f, x)
+
+
+@pytest.mark.parametrize("line", ["x.byteswap(True)", "np.median(x, overwrite_input=True)", "np.percentile(x, 30, overwrite_input=True)",
+                                  "np.nanmedian(x, overwrite_input=True)", "np.nan_to_num(x, copy=False)", "np.median(x, 0, None, True)"])
+def test_functions_told_to_write_into_their_argument_do(line):
+    space = {"np": np}
+    exec(f"def f(x):\n    y = x + 1\n    r = {line}\n    return r, y, x * 2\n", space)
+    same_as_eager(space["f"], np.array([5.0, 1.0, 4.0, 2.0, 3.0]))
+
+
+def test_a_result_whose_size_depends_on_data_ends_the_graph():
+    def f(x):
+        return np.histogram(x, bins="auto")[0] + 0, x + 1
+
+    framejit.reset()
+    compiled = framejit.compile(f)
+    for n in [10, 10, 1000, 1000, 50, 50, 700, 700]:
+        x = np.random.default_rng(n).standard_normal(n)
+        compare(Outcome(compiled, [x], {}), Outcome(f, [x], {}))
+    assert framejit.cache_info()["internal_errors"] == 0
+
+
+@pytest.mark.parametrize("line", ["np.split([1, 2], 1)", "np.split([1, 2], [1])", "np.array_split([1, 2, 3], 2)", "np.array_split([[1, 2], [3, 4], [5, 6]], 2, axis=1)"])
+def test_lists_are_split_as_numpy_does(line):
+    space = {"np": np}
+    exec(f"def f(x):\n    y = x + 1\n    return {line}, y\n", space)
+    same_as_eager(space["f"], np.ones(2))
+
+
+def test_a_number_that_changes_is_no_reason_to_trace_again_and_again():
+    def f(x, q):
+        y = x * 2
+        return np.percentile(y, q) + 0.5, y
+
+    framejit.reset()
+    compiled = framejit.compile(f)
+    for i in range(30):
+        compare(Outcome(compiled, [SAMPLES["x"], 1.5 * i], {}), Outcome(f, [SAMPLES["x"], 1.5 * i], {}))
+    assert framejit.cache_info()["graphs"] <= 5, framejit.explain(compiled).so_far()
+
+
+def test_complex_numbers_are_numpys():
+    def f(x):
+        z = np.fft.fft(x) * 2 + 1j
+        z *= z
+        return z - x, abs(np.exp(z[0, 0])), np.abs(z), z == z
+
+    same_as_eager(f, SAMPLES["x"], breaks=None)
+
+
+def test_functions_made_of_python_functions_are_left_to_numpy():
+    seen = []
+    double = np.frompyfunc(lambda e: seen.append(e) or e * 2, 1, 1)
+
+    def f(x):
+        y = x + 1
+        return double(x).astype(float) + y
+
+    compiled = framejit.compile(f)
+    compiled(np.ones(2)), compiled(np.ones(2))
+    assert len(seen) == 4
+
+
+def test_large_arrays_are_left_to_numpy():
+    def f(x):
+        y = x + 1
+        return np.sort(y)
+
+    same_as_eager(f, np.arange(100000.0)[::-1], breaks=("UnsupportedOperation",))
+
+
+def test_calls_run_on_many_threads():
+    def f(x):
+        return np.sort(x * 2, axis=1) + np.nanmean(x, axis=0)
+
+    compiled, x = framejit.compile(f), SAMPLES["x"]
+    expected, wrong = f(x), []
+
+    def run():
+        for _ in range(50):
+            if not np.allclose(compiled(x), expected):
+                wrong.append(1)
+
+    threads = [threading.Thread(target=run) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_a_replaced_function_is_the_one_that_is_called(monkeypatch):
+    def f(x):
+        return np.sort(x) + 1
+
+    compiled, x = framejit.compile(f), np.array([2.0, 1.0])
+    assert compiled(x).tolist() == [2.0, 3.0]
+    monkeypatch.setattr(np, "sort", lambda x: x * 10)
+    assert compiled(x).tolist() == [21.0, 11.0]
+
+
+def test_derivatives_do_not_pass_through_a_call():
+    with pytest.raises(framejit.GraphBreakError, match="FJ124"):
+        framejit.grad(lambda x: np.sort(x).sum())(np.array([2.0, 1.0]))
+
+
+def test_branches_on_constants_are_no_breaks():
+    def f(x):
+        if np.absolute(-3) == 3 and not np.any(np.array([1, 2]) > 5) and np.all(np.isfinite(1e-8)):
+            return x + 1
+        return x
+
+    same_as_eager(f, np.ones(3), breaks=())

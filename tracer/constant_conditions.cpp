@@ -1,0 +1,83 @@
+#include "tracer/constant_conditions.h"
+
+#include <map>
+#include <variant>
+
+#include "graph_ir/evaluate.h"
+#include "graph_ir/ops.h"
+
+namespace fj {
+namespace {
+
+/// Exact, and reporting nothing that NumPy would warn of.
+bool is_exact(Op op) {
+  switch (op) {
+    case Op::constant: case Op::iota: case Op::neg: case Op::abs: case Op::sign: case Op::floor: case Op::ceil: case Op::round: case Op::trunc: case Op::is_nan:
+    case Op::is_inf: case Op::is_finite: case Op::sign_bit: case Op::logical_not: case Op::bit_not: case Op::cast: case Op::add: case Op::sub:
+    case Op::mul: case Op::maximum: case Op::minimum: case Op::eq: case Op::ne: case Op::lt: case Op::le: case Op::gt: case Op::ge: case Op::bit_and:
+    case Op::bit_or: case Op::bit_xor: case Op::where: case Op::reduce_max: case Op::reduce_min: case Op::reduce_and: case Op::reduce_or:
+      return true;
+    default: return row(op).lowering == Lowering::IndexMap;
+  }
+}
+
+class Evaluation {
+ public:
+  explicit Evaluation(const Graph& graph) : graph_(graph) {
+    for (const Node& node : graph.nodes)
+      for (ValueId result : node.results) definition_.emplace(result.index, &node);
+  }
+
+  const DenseArray* of(ValueId value) {
+    if (auto known = values_.find(value.index); known != values_.end()) return &known->second;
+    auto found = definition_.find(value.index);
+    if (found == definition_.end() || --patience_ < 0 || !is_exact(found->second->op) || !is_small(graph_.type(value))) return nullptr;
+    std::vector<const DenseArray*> operands;
+    for (ValueId operand : found->second->operands) {
+      operands.push_back(of(operand));
+      if (!operands.back()) return nullptr;
+    }
+    DenseArray result;
+    if (evaluate(graph_, *found->second, operands, {}, result) != kOk) return nullptr;
+    return &values_.emplace(value.index, std::move(result)).first->second;
+  }
+
+ private:
+  static bool is_small(const Type& type) {
+    std::int64_t count = 1;
+    for (const SymDim& size : type.shape) {
+      if (!size.is_constant()) return false;
+      count *= size.value();
+    }
+    return count <= 64;
+  }
+
+  const Graph& graph_;
+  std::map<std::uint32_t, const Node*> definition_;
+  std::map<std::uint32_t, DenseArray> values_;
+  int patience_ = 100;
+};
+
+}  // namespace
+
+namespace {
+
+template <class T>
+std::optional<T> only_element(const Graph& graph, ValueId value) {
+  Evaluation evaluation(graph);
+  const DenseArray* found = evaluation.of(value);
+  if (!found || found->element_count() != 1) return std::nullopt;
+  const Scalar element = found->scalar(0);
+  const T* number = std::get_if<T>(&element);
+  return number ? std::optional(*number) : std::nullopt;
+}
+
+}  // namespace
+
+std::optional<std::int64_t> constant_integer(const Graph& graph, ValueId value) { return only_element<std::int64_t>(graph, value); }
+
+std::optional<bool> constant_condition(const Graph& graph, ValueId value) {
+  return only_element<bool>(graph, value);
+}
+
+}  // namespace fj
