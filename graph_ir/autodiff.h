@@ -10,6 +10,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <set>
 #include <span>
 #include <stdexcept>
@@ -81,6 +82,10 @@ struct Copies {
   std::set<ValueId> maps;   // results of index maps in memory of their own: not what eager would save its source for
   std::set<ValueId> twice;  // contents of several arrays
 };
+
+/// What a library saves of an operation, by its result, where the rule here does not read it: values that may not be written before backward. With or
+/// without any, a backward frees the operation.
+using AlsoSaved = std::map<ValueId, std::vector<ValueId>>;
 
 /// Which forward values to save so that everything in `needed` can be computed again from them, in the fewest bytes:
 /// a minimum cut between what forward computes and what backward reads. Pointwise operations and index maps may be
