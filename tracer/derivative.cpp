@@ -180,7 +180,12 @@ bool Derivative::split(const DerivativeParts& parts, const Joint& joint, const s
   for (const DerivativePart& part : parts.all) {
     const bool whole = parts.all.size() == 1;
     const Joint own = whole ? Joint{} : differentiate(graph_, part.sources, part.results, true);
-    saved.push_back(choose_saved(graph_, values_read_backward(whole ? joint : own), visible, copies.maps, together));
+    // It begins with its sources: what they are computed from would lead a second derivative past them.
+    Graph after = graph_;
+    std::erase_if(after.nodes, [&](const fj::Node& node) {
+      return std::any_of(node.results.begin(), node.results.end(), [&](ValueId value) { return std::find(part.sources.begin(), part.sources.end(), value) != part.sources.end(); });
+    });
+    saved.push_back(choose_saved(after, values_read_backward(whole ? joint : own), visible, copies.maps, together));
     together.insert(saved.back().begin(), saved.back().end());
   }
   // What only torch's own formula reads is saved where the user can see it.

@@ -241,6 +241,28 @@ def test_second_derivatives_by_results(function):
     compare(function, check)
 
 
+@pytest.mark.parametrize("result", [lambda x: x.sin() * 2, lambda x: x.cumsum(0) * 2, lambda x: (x.sin() * 2)[0], lambda x: (x @ x) * 2])
+def test_what_is_saved_lies_behind_the_result_that_is_read(result):
+    # The fewest bytes that both factors can be computed from again are those before the result, and lead past it.
+    def check(f, count):
+        x = leaf(3)
+        y, z = f(x)
+        found = []
+        for by in (x, y):
+            (g,) = torch.autograd.grad(z.sum(), by, create_graph=True)
+            found += [("second", second) for second in torch.autograd.grad(g.sum(), (x, y), retain_graph=True, allow_unused=True)]
+        return found
+
+    framejit.reset()
+
+    def f(x):
+        y = result(x)
+        return y, (y * 3) * y.exp()
+
+    for (name, expected), (_, actual) in zip(check(f, 2), check(framejit.compile(f), 2)):
+        assert_close(actual, expected, name, 1e-8)
+
+
 @every_function
 def test_what_a_backward_frees(function):
     def check(f, count):
