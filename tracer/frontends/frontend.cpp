@@ -131,6 +131,7 @@ V run_handler(Tracer& tracer, Handler handler, const Arguments& arguments) {
   const std::size_t first = tracer.graph().nodes.size();
   V result = handler(tracer, arguments);
   if (!torch_gradient_known(handler)) require_no_gradient(tracer, first);
+  torch_note_saved(tracer, handler, arguments, result);
   return result;
 }
 
