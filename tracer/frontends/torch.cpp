@@ -29,6 +29,7 @@ std::span<const HandlerRow> torch_rows() {
   {"torch." #name, Row<function, op>}, {"torch.Tensor." #name, Row<function, op>},           \
       {"torch.Tensor." #name "_", InPlace<Row<function, op>>}, {"torch." #name "_", InPlace<Row<function, op>>},
 #define FJ_TORCH_EXTERN(path)
+#define FJ_TORCH_FOREACH(name) {"torch._foreach_" #name, torch_foreach_##name}, {"torch._foreach_" #name "_", torch_foreach_write_##name},
 #include "tracer/frontends/torch.def"
 #undef FJ_TORCH
 #undef FJ_TORCH_BOTH
@@ -36,6 +37,7 @@ std::span<const HandlerRow> torch_rows() {
 #undef FJ_TORCH_ALL
 #undef FJ_TORCH_UNARY
 #undef FJ_TORCH_EXTERN
+#undef FJ_TORCH_FOREACH
   };
   return rows;
 }
@@ -44,6 +46,9 @@ bool torch_gradient_known(Handler handler) {
   static const auto* known = [] {
     auto* result = new std::unordered_set<Handler>;
     for (const HandlerRow& row : numpy_rows()) result->insert(row.handler);
+    // These call methods, each of which is asked.
+    for (const HandlerRow& row : torch_rows())
+      if (std::string_view(row.name).substr(0, 15) == "torch._foreach_") result->insert(row.handler);
 #define FJ_GRADIENT(handler) result->insert({handler, InPlace<handler>, WithTuple<handler>});
 #define FJ_GRADIENT_ROW(function, op) result->insert({Row<function, Op::op>, InPlace<Row<function, Op::op>>});
 #define FJ_SAVES(handler, saved)
@@ -326,6 +331,7 @@ const std::unordered_set<PyObject*>& extern_functions() {
 #define FJ_TORCH_ALL(name, handler)
 #define FJ_TORCH_UNARY(name, function, op)
 #define FJ_TORCH_EXTERN(path) path,
+#define FJ_TORCH_FOREACH(name)
 #include "tracer/frontends/torch.def"
 #undef FJ_TORCH
 #undef FJ_TORCH_BOTH
@@ -333,6 +339,7 @@ const std::unordered_set<PyObject*>& extern_functions() {
 #undef FJ_TORCH_ALL
 #undef FJ_TORCH_UNARY
 #undef FJ_TORCH_EXTERN
+#undef FJ_TORCH_FOREACH
          })
       // Kept alive for ever, so that an address can't come to mean another callable.
       if (Ref<> function = torch_object(std::string_view(path).substr(std::strlen("torch.")))) result->insert(function.release());
