@@ -114,7 +114,7 @@ def test_optimisers_step_to_the_last_bit(optimiser, dtype):
 FIFTY = [(64,), (10,), (3, 7), (1,), (), (100, 20), (0,), (16, 4, 4), (33,), (8, 128)] * 5
 
 
-@pytest.mark.parametrize("optimiser, most", [("sgd", 2), ("sgd nesterov", 4), ("adam", 6), ("adam decay", 6), ("adamw", 8),
+@pytest.mark.parametrize("optimiser, most", [("sgd", 2), ("sgd nesterov", 4), ("adam", 6), ("adam decay", 6), ("adamw", 8), ("adam amsgrad", 6),
                                              ("sgd nesterov foreach", 4), ("adam amsgrad foreach", 6)])
 def test_fifty_parameters_take_a_step_in_few_kernels(optimiser, most):
     def parameters():

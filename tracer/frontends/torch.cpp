@@ -133,6 +133,21 @@ void torch_note_saved(Tracer& tracer, Handler handler, const Arguments& argument
   if (any) tracer.also_saves(contents, std::move(saved));
 }
 
+V torch_into(Tracer& tracer, Handler handler, const Arguments& arguments) {
+  const auto given = std::find_if(arguments.keywords.begin(), arguments.keywords.end(), [](const auto& keyword) { return keyword.first == "out"; });
+  const Array out = given == arguments.keywords.end() ? nullptr : array_of(given->second);
+  if (!out || out->library != Library::Torch) return nullptr;
+  Arguments others = arguments;
+  others.keywords.erase(others.keywords.begin() + (given - arguments.keywords.begin()));
+  for (const V& operand : others.positional) refuse_overlap(out, operand);
+  for (const auto& [name, operand] : others.keywords) refuse_overlap(out, operand);
+  const V result = run_handler(tracer, handler, others);
+  const Array made = array_of(result);
+  // Another shape is resized to, and a gradient is refused.
+  if (!made || made->is_view || made->dtype != out->dtype || !(made->shape == out->shape) || tracer.requires_gradient(*made)) unsupported("out=");
+  return torch_write(tracer, given->second, result);
+}
+
 // ---- operators
 
 namespace {
