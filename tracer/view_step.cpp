@@ -70,11 +70,29 @@ int selected_axis(std::span<const ViewStep> steps) {
   return -1;
 }
 
+/// Where `longer` has one axis of one element more than `shorter`; -1: it doesn't.
+int added_axis(const Dims& longer, const Dims& shorter) {
+  if (longer.size() != shorter.size() + 1) return -1;
+  for (std::size_t axis = longer.size(); axis-- > 0;) {
+    Dims left = longer;
+    left.erase(left.begin() + std::ptrdiff_t(axis));
+    if (longer[axis] == SymDim(1) && left == shorter) return int(axis);
+  }
+  return -1;
+}
+
+/// view() gives axes of one element other strides than unsqueeze() does.
+Ref<> reshape(PyObject* tensor, const ViewStep& view, Symbols symbols) {
+  if (const int axis = added_axis(view.shape_after, view.shape_before); axis >= 0) return Ref<>::steal(PyObject_CallMethod(tensor, "unsqueeze", "i", axis));
+  if (const int axis = added_axis(view.shape_before, view.shape_after); axis >= 0) return Ref<>::steal(PyObject_CallMethod(tensor, "squeeze", "i", axis));
+  return call(tensor, "view", evaluate(view.shape_after, symbols));
+}
+
 Ref<> follow(PyObject* tensor, const ViewStep& view, Symbols symbols) {
   switch (view.op) {
     case Op::slice: return slice(tensor, view, symbols);
     case Op::transpose: return call(tensor, "permute", view.attrs.get<std::vector<std::int64_t>>("permutation"));
-    case Op::reshape: return call(tensor, "view", evaluate(view.shape_after, symbols));
+    case Op::reshape: return reshape(tensor, view, symbols);
     case Op::broadcast: return call(tensor, "expand", evaluate(view.shape_after, symbols));
     default: fail_check(__FILE__, __LINE__, "op", "no gradient flows through a library's own view");
   }
@@ -83,6 +101,14 @@ Ref<> follow(PyObject* tensor, const ViewStep& view, Symbols symbols) {
 bool has_strides(PyObject* tensor, std::span<const std::int64_t> strides) {
   ArrayView view;
   return read_torch(tensor, view) && std::size_t(view.rank) == strides.size() && std::equal(strides.begin(), strides.end(), view.strides);
+}
+
+bool repeats_elements(PyObject* tensor) {
+  ArrayView view;
+  if (!read_torch(tensor, view)) return true;
+  for (int i = 0; i < view.rank; ++i)
+    if (view.shape[i] > 1 && view.strides[i] == 0) return true;
+  return false;
 }
 
 }  // namespace
@@ -100,9 +126,9 @@ Ref<> torch_view(PyObject* tensor, std::span<const ViewStep> steps, const Stride
     }
   }
   if (!view) return {};
-  // Axes of one element may have other strides by another way.
+  // Axes of one element may have other strides by another way. A gradient counts for more than those.
   const std::vector<std::int64_t> expected = evaluate(strides, symbols);
-  if (has_strides(view.get(), expected)) return view;
+  if (has_strides(view.get(), expected) || repeats_elements(view.get())) return view;
   const Ref<> sizes = Ref<>::steal(PyObject_GetAttrString(view.get(), "shape")), steps_there = int_tuple(expected);
   return sizes && steps_there ? Ref<>::steal(PyObject_CallMethod(view.get(), "as_strided", "OO", sizes.get(), steps_there.get())) : Ref<>();
 }

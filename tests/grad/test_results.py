@@ -112,6 +112,11 @@ def expanded(x, w):
     return b, c, (b * x).sum(), c.sum(), a
 
 
+def expanded_and_unsqueezed(x, w):
+    a = (w * 2).exp().expand(3, 4)
+    return a, a.unsqueeze(-1), a[:, None], (a * x).sum(-1)
+
+
 def selected(x, w):
     a = (x * w).exp()
     b, c, d = a[0], a[:, 1], a[:, ::2]
@@ -138,7 +143,8 @@ def view_and_base_are_read(x, w):
     return b, (b * h[1:]).sum() + a.sin().sum()
 
 
-VIEWS = [view_and_loss, base_and_view, view_of_view, views_of_an_input, several_views, expanded, selected, reshaped, copy_of_a_view, view_and_base_are_read]
+VIEWS = [view_and_loss, base_and_view, view_of_view, views_of_an_input, several_views, expanded, expanded_and_unsqueezed, selected, reshaped,
+         copy_of_a_view, view_and_base_are_read]
 FUNCTIONS = [chain, shared, logits_and_loss, copied, recurrent, held, softmax_and_log, moments, linear_only, library_call, *VIEWS]
 every_function = pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f.__name__)
 
