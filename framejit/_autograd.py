@@ -2,6 +2,9 @@
 import torch
 
 
+_nothing = torch.empty(0)
+
+
 class Compiled(torch.autograd.Function):
     """The node that stands for one run of a compiled program: results that it has made become results of this node; what it saved
     is checked by torch when backward reads it."""
@@ -9,17 +12,18 @@ class Compiled(torch.autograd.Function):
     @staticmethod
     def forward(ctx, results, saved, backward, *inputs):
         ctx.set_materialize_grads(False)
-        ctx.keeps = bool(saved)
-        if saved:
-            ctx.save_for_backward(*saved)
+        ctx.keeps = saved is None or bool(saved)
+        ctx.reads = saved is not None
+        if ctx.keeps:
+            ctx.save_for_backward(*(saved or (_nothing,)))
         ctx.run = backward
         return results
 
     @staticmethod
     def backward(ctx, *cotangents):
-        # Where nothing was saved nothing is freed: eager lets such a node be used again.
+        # Where nothing was saved nothing is freed: eager lets such a node be used again. `saved` is None where eager would save what ours does not read.
         saved = ctx.saved_tensors if ctx.keeps else ()
-        return (None, None, None, *ctx.run(saved, cotangents))
+        return (None, None, None, *ctx.run(saved if ctx.reads else (), cotangents))
 
 
 def join(results, saved, backward, *inputs):
@@ -118,6 +122,55 @@ class Vjp:
         if result.requires_grad:
             gradients = torch.autograd.grad(result, leaves, cotangent, create_graph=create_graph, allow_unused=True)
         return tuple(torch.zeros_like(leaf) if gradient is None else gradient for gradient, leaf in zip(gradients, leaves))
+
+
+def _saved(result):
+    """The storages of what autograd has saved between a tensor and its leaves, by their identity: their bytes."""
+    open_nodes, seen, found = [result.grad_fn], set(), {}
+    while open_nodes:
+        node = open_nodes.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        for name in dir(node):
+            if name.startswith("_saved_"):
+                for tensor in _tensors(getattr(node, name), []):
+                    storage = tensor.untyped_storage()
+                    found[storage._cdata] = storage.nbytes()
+        open_nodes += [following for following, _ in node.next_functions]
+    return found
+
+
+@torch.enable_grad()
+def saved_of(function, operands, derived, args, kwargs):
+    """What torch saves of a call on meta tensors: of each operand whether its derivative reads (r)ead it, reads a (c)opy, or does not depend on it (u);
+    of each result whether it is saved (r)."""
+    for k in derived:
+        operands[k].requires_grad_()
+    results = _tensors(function(*args, **kwargs), [])
+    if getattr(function, "__name__", "") in _on_another_path:
+        return "r" * len(operands), "r" * len(results)
+    saved = {}
+    for result in results:
+        saved.update(_saved(result))
+    own = [operand.untyped_storage()._cdata for operand in operands]
+    more = sum(size for storage, size in saved.items() if storage not in own)
+    of_operands = ""
+    for operand, storage in zip(operands, own):
+        size = operand.nbytes
+        if storage in saved or not operand.is_floating_point():
+            of_operands += "r"
+        elif more == 0:
+            of_operands += "u"
+        elif size <= more:
+            of_operands, more = of_operands + "c", more - size
+        else:
+            of_operands += "r"  # a copy would take memory that torch does not need
+    return of_operands, "".join("r" if result.untyped_storage()._cdata in saved else "n" for result in results)
+
+
+# What torch does with these on the CPU it does not do with meta tensors: it saves what it is given and what it returns.
+_on_another_path = {"scaled_dot_product_attention", "lstm", "gru", "rnn_tanh", "rnn_relu"}
 
 
 def _convolution(cotangent, derived, input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):

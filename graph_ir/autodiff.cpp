@@ -96,10 +96,11 @@ std::vector<ValueId> add_gradients(Graph& graph, std::span<const ValueId> wanted
       if (rule == nullptr || is_complex(graph.type(result).dtype)) throw NoDerivative(node.op, node.location);
       Derivation derivation(graph, node.op, operands, result, kept, attrs, found->second, asked, node.location);
       rule(derivation);
-      BackwardStep step{result, {}, {}};
+      BackwardStep step{result, {}, false, {}};
       for (std::size_t n = before; n < graph.nodes.size(); ++n)
         for (ValueId read : graph.nodes[n].operands)
-          if (read.index < forward_values && !fixed[read.index]) step.reads.push_back(read);
+          if (read.index < forward_values && !fixed[read.index]) step.read.push_back(read);
+      step.reads = !step.read.empty();
       for (std::size_t operand = 0; operand < operands.size(); ++operand)
         if (asked[operand] && derivation.given[operand].valid()) {
           accumulate(operands[operand], derivation.given[operand], node.location);

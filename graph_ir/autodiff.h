@@ -50,7 +50,8 @@ struct NoDerivative : std::runtime_error {
 struct BackwardStep {
   ValueId result;
   std::vector<ValueId> into;   // those that get a cotangent from it
-  std::vector<ValueId> reads;  // values of the forward graph that its derivative needs, which eager saves
+  bool reads;                  // its derivative needs values of the forward graph, which eager saves, or eager saves others
+  std::vector<ValueId> read;   // those values of the forward graph
 };
 
 /// Adds to the graph the nodes that compute the gradients of `wanted`, from a cotangent for each value in `of`. Wanted values
@@ -75,9 +76,8 @@ Joint differentiate(const Graph& graph, std::span<const ValueId> wanted, std::sp
 /// The forward values that backward nodes read.
 std::vector<ValueId> values_read_backward(const Joint& joint);
 
-/// Index maps that both libraries give views for; of the others they make new arrays.
-bool may_be_view(Op op);
-/// These, and casts: an operation computes in a dtype of its own what eager saves as it was given.
+/// Index maps that both libraries give views for (of the others they make new arrays), and casts: an operation computes in a dtype of
+/// its own what eager saves as it was given.
 bool stands_for_operand(Op op);
 
 /// Copies the user has made, which a graph of values does not show: what is done to the original afterwards does not change them.
@@ -85,6 +85,10 @@ struct Copies {
   std::set<ValueId> maps;   // results of index maps and casts in memory of their own: not what eager would save its source for
   std::set<ValueId> twice;  // contents of several arrays
 };
+
+/// What a library saves of an operation, by its result, where the rule here does not read it: values that may not be written before backward. With or
+/// without any, a backward frees the operation.
+using AlsoSaved = std::map<ValueId, std::vector<ValueId>>;
 
 /// Which forward values to save so that everything in `needed` can be computed again from them, in the fewest bytes:
 /// a minimum cut between what forward computes and what backward reads. Pointwise operations and index maps may be

@@ -88,7 +88,7 @@ DerivativeParts parts_of(const Joint& joint, std::span<const ValueId> wanted, st
   // What several parts need and reads nothing, back to sources.
   std::map<ValueId, std::vector<ValueId>> shared;  // with the sources it leads to
   for (auto step = joint.steps.rbegin(); step != joint.steps.rend(); ++step) {
-    if (!step->reads.empty() || is_end(step->result) || sets.size(leads_to[step->result.index]) == 1) continue;
+    if (step->reads || is_end(step->result) || sets.size(leads_to[step->result.index]) == 1) continue;
     if (!std::all_of(step->into.begin(), step->into.end(), [&](ValueId value) { return is_end(value) || shared.count(value); })) continue;
     std::vector<ValueId>& sources = shared[step->result];
     for (ValueId value : step->into) {

@@ -118,9 +118,7 @@ double bytes(const Graph& graph, ValueId value) {
 
 }  // namespace
 
-bool may_be_view(Op op) { return op == Op::broadcast || op == Op::reshape || op == Op::transpose || op == Op::slice; }
-
-bool stands_for_operand(Op op) { return may_be_view(op) || op == Op::cast; }
+bool stands_for_operand(Op op) { return op == Op::broadcast || op == Op::reshape || op == Op::transpose || op == Op::slice || op == Op::cast; }
 
 std::vector<ValueId> choose_saved(const Graph& graph, const std::vector<ValueId>& needed, const std::vector<ValueId>& fixed,
                                   const std::set<ValueId>& copied_maps, const std::set<ValueId>& kept) {

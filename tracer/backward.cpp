@@ -196,12 +196,16 @@ std::vector<ValueId> TracerImpl::pass_back(const Tracer::Backward& call, const s
     }
     break_graph(BreakReason::NoDerivativeRule, std::string(name(missing.op)));
   }
+  for (const BackwardStep& step : steps)
+    if (const auto known = also_saved.find(step.result); known != also_saved.end())
+      for (ValueId value : known->second)
+        if (overwritten_.count(value)) break_graph(BreakReason::Gradient, "a backward through a tensor that was written in place since");
   refuse_overwritten(first);
   for (ValueId& gradient : found)
     if (gradient.valid()) gradient = stopped(gradient);
   if (!call.retain)
     for (const BackwardStep& step : steps)
-      if (!step.reads.empty()) freed_.insert(step.result);
+      if (step.reads || also_saved.count(step.result)) freed_.insert(step.result);
   ran_backward = true;
   return found;
 }

@@ -112,52 +112,81 @@ Ref<> copy_with_layout(PyObject* tensor, const Type& type, const std::optional<S
   return data && Ref<>::steal(PyObject_CallMethod(copy.get(), "copy_", "O", data.get())) ? copy : Ref<>();
 }
 
-/// Whether an operation before an in-place one has a derivative that reads what that one replaced.
-bool reads_overwritten(const Joint& joint, const Derivative::Overwritten& overwritten) {
+/// Whether an operation before an in-place one has a derivative that reads, or in eager saves, what that one replaced.
+bool reads_overwritten(const Joint& joint, const Derivative::Overwritten& overwritten, const AlsoSaved& also_saved) {
   if (overwritten.empty()) return false;
   std::map<ValueId, std::size_t> node_of;
   for (std::size_t n = 0; n < joint.forward_nodes; ++n)
     for (ValueId result : joint.graph.nodes[n].results) node_of[result] = n;
-  for (const BackwardStep& step : joint.steps)
-    for (ValueId read : step.reads)
-      if (const auto gone = overwritten.find(read); gone != overwritten.end() && node_of[step.result] < gone->second) return true;
-  return false;
+  return std::any_of(joint.steps.begin(), joint.steps.end(), [&](const BackwardStep& step) {
+    const auto gone = [&](ValueId read) {
+      const auto known = overwritten.find(read);
+      return known != overwritten.end() && node_of[step.result] < known->second;
+    };
+    const auto also = also_saved.find(step.result);
+    return std::any_of(step.read.begin(), step.read.end(), gone) ||
+           (also != also_saved.end() && std::any_of(also->second.begin(), also->second.end(), gone));
+  });
 }
 
 }  // namespace
 
-std::shared_ptr<Derivative> Derivative::of(const Graph& graph, const std::vector<int>& wanted, const Copies& copies, const Overwritten& overwritten) {
-  std::vector<ValueId> wanted_values, of;
-  for (int input : wanted) wanted_values.push_back(graph.inputs[std::size_t(input)].value);
+std::vector<ValueId> Derivative::variables() const {
+  std::vector<ValueId> values;
+  for (int input : wanted_) values.push_back(graph_.inputs[std::size_t(input)].value);
+  for (const GradientView& view : views_)
+    if (view.value.valid()) values.push_back(view.value);
+  return values;
+}
+
+std::optional<Strides> Derivative::strides_of(End::Kind kind, int index) const {
+  switch (kind) {
+    case End::Input: return forward_.inputs[std::size_t(index)].strides;
+    case End::Output: return forward_.outputs[std::size_t(index)].strides;
+    case End::View: return views_[std::size_t(index)].made.strides;
+    default: return std::nullopt;
+  }
+}
+
+std::shared_ptr<Derivative> Derivative::of(const Graph& graph, const std::vector<int>& wanted, const Copies& copies, const AlsoSaved& also_saved,
+                                           std::vector<GradientView> views, const Overwritten& overwritten) {
+  auto result = std::make_shared<Derivative>();
+  result->graph_ = graph;
+  result->wanted_ = wanted;
+  result->views_ = std::move(views);
+  const std::vector<ValueId> wanted_values = result->variables();
+  std::vector<ValueId> of;
   const std::vector<bool> needs = gradient_flow(graph, wanted_values);
   for (const Output& output : graph.outputs)
     if (needs[output.value.index] && std::find(of.begin(), of.end(), output.value) == of.end()) of.push_back(output.value);
   if (of.empty()) return nullptr;
-  const Joint joint = differentiate(graph, wanted_values, of);
+  Joint joint = differentiate(graph, wanted_values, of, true);
+  for (BackwardStep& step : joint.steps) step.reads = step.reads || also_saved.count(step.result);
   std::vector<ValueId> visible;
   std::map<std::uint32_t, Saved> place;
-  for (std::size_t i = 0; i < graph.outputs.size(); ++i) place[graph.outputs[i].value.index] = {false, int(i)};
-  for (std::size_t i = 0; i < graph.inputs.size(); ++i) place[graph.inputs[i].value.index] = {true, int(i)};
+  for (std::size_t i = 0; i < graph.outputs.size(); ++i) place[graph.outputs[i].value.index] = {End::Output, int(i)};
+  for (std::size_t i = 0; i < graph.inputs.size(); ++i) place[graph.inputs[i].value.index] = {End::Input, int(i)};
+  for (std::size_t i = 0; i < result->views_.size(); ++i)
+    if (ValueId value = result->views_[i].value; value.valid()) place[value.index] = {End::View, int(i)};
   // Which of several arrays is read does not show: what is saved is in memory that nobody else sees.
   for (ValueId value : copies.twice) place.erase(value.index);
   for (auto& [value, where] : place) visible.push_back({value});
-  auto result = std::make_shared<Derivative>();
-  result->graph_ = graph;
-  result->forward_ = graph;
-  result->wanted_ = wanted;
-  result->reads_overwritten_ = reads_overwritten(joint, overwritten);
-  if (!result->split(parts_of(joint, wanted_values, of), joint, visible, place, copies, needs)) {
+  result->reads_overwritten_ = reads_overwritten(joint, overwritten, also_saved);
+  if (!result->split(parts_of(joint, wanted_values, of), joint, visible, place, copies, also_saved, needs)) {
+    // One node for all: a view of its results can't lie before it.
+    for (std::size_t i = wanted.size(); i < wanted_values.size(); ++i) result->exact_ = result->exact_ && !joint.gradients[i].valid();
+    if (!result->exact_) return result;
     DerivativeParts whole;
     whole.all.push_back({of, {}});
     for (std::size_t i = 0; i < wanted_values.size(); ++i)
       if (joint.gradients[i].valid()) whole.all[0].sources.push_back(wanted_values[i]);
-    FJ_CHECK(result->split(whole, joint, visible, place, copies, needs), "one node needs no other");
+    FJ_CHECK(result->split(whole, joint, visible, place, copies, also_saved, needs), "one node needs no other");
   }
   return result;
 }
 
 bool Derivative::split(const DerivativeParts& parts, const Joint& joint, const std::vector<ValueId>& visible,
-                       const std::map<std::uint32_t, Saved>& place, const Copies& copies, const std::vector<bool>& needs) {
+                       const std::map<std::uint32_t, Saved>& place, const Copies& copies, const AlsoSaved& also_saved, const std::vector<bool>& needs) {
   forward_ = graph_;
   saved_.clear();
   nodes_.clear();
@@ -169,8 +198,35 @@ bool Derivative::split(const DerivativeParts& parts, const Joint& joint, const s
   for (const DerivativePart& part : parts.all) {
     const bool whole = parts.all.size() == 1;
     const Joint own = whole ? Joint{} : differentiate(graph_, part.sources, part.results, true);
-    saved.push_back(choose_saved(graph_, values_read_backward(whole ? joint : own), visible, copies.maps, together));
+    // It begins with its sources: what they are computed from would lead a second derivative past them.
+    Graph after = graph_;
+    std::erase_if(after.nodes, [&](const fj::Node& node) {
+      return std::any_of(node.results.begin(), node.results.end(), [&](ValueId value) { return std::find(part.sources.begin(), part.sources.end(), value) != part.sources.end(); });
+    });
+    saved.push_back(choose_saved(after, values_read_backward(whole ? joint : own), visible, copies.maps, together));
     together.insert(saved.back().begin(), saved.back().end());
+  }
+  // What only torch's own formula reads is saved where the user can see it.
+  auto seen = [&](ValueId value) {
+    while (!place.count(value.index)) {
+      const auto node = std::find_if(graph_.nodes.begin(), graph_.nodes.end(), [&](const fj::Node& node) { return node.results[0] == value; });
+      if (node == graph_.nodes.end() || !stands_for_operand(node->op) || copies.maps.count(value)) return ValueId{};
+      value = node->operands[0];
+    }
+    return value;
+  };
+  std::vector<bool> frees(parts.all.size(), false);
+  for (const BackwardStep& step : joint.steps) {
+    const auto known = also_saved.find(step.result);
+    const auto part = parts.of.find(step.result);
+    if (known == also_saved.end() || (part == parts.of.end() && !parts.of.empty())) continue;
+    const std::size_t n = part == parts.of.end() ? 0 : std::size_t(part->second);
+    frees[n] = true;
+    for (ValueId value : known->second)
+      if (const ValueId there = seen(value); there.valid() && std::find(saved[n].begin(), saved[n].end(), there) == saved[n].end()) {
+        saved[n].push_back(there);
+        together.insert(there);
+      }
   }
   saved_values_.assign(together.begin(), together.end());
   for (ValueId value : saved_values_) {
@@ -178,13 +234,15 @@ bool Derivative::split(const DerivativeParts& parts, const Joint& joint, const s
     if (known != place.end()) {
       saved_.push_back(known->second);
     } else {
-      saved_.push_back({false, int(forward_.outputs.size())});
+      saved_.push_back({End::Output, int(forward_.outputs.size())});
       forward_.outputs.push_back({value, std::nullopt});
     }
-    for (const Write& write : graph_.writes)
-      if (saved_.back().input && write.input == saved_.back().index) reads_written_ = true;
+    const auto [kind, index] = saved_.back();
+    const int input = kind == End::Input ? index : kind == End::View && views_[std::size_t(index)].input ? views_[std::size_t(index)].owner : -1;
+    for (const Write& write : graph_.writes) reads_written_ = reads_written_ || write.input == input;
   }
   make_nodes(parts, saved, needs);
+  for (std::size_t n = 0; n < nodes_.size(); ++n) nodes_[n].frees = frees[n];
   return sort_nodes();
 }
 
@@ -205,8 +263,7 @@ void Derivative::make_nodes(const DerivativeParts& parts, const std::vector<std:
     for (ValueId value : saved[n]) {
       const auto s = std::size_t(std::lower_bound(saved_values_.begin(), saved_values_.end(), value) - saved_values_.begin());
       nodes_[n].saved.push_back(int(s));
-      const bool returned = std::size_t(saved_[s].index) < graph_.outputs.size();
-      if (saved_[s].input || !needs[value.index] || (returned ? ends.count(value) > 0 : false)) continue;
+      if (saved_[s].kind != End::Output || !needs[value.index] || (returned(saved_[s]) && ends.count(value))) continue;
       auto is_known = [&](const End& end) { return end.value == value && end.index == saved_[s].index; };
       if (std::any_of(nodes_.begin(), nodes_.end(), [&](const Node& node) { return std::any_of(node.results.begin(), node.results.end(), is_known); })) continue;
       const auto part = parts.of.find(value);
@@ -219,6 +276,8 @@ void Derivative::make_nodes(const DerivativeParts& parts, const std::vector<std:
 
   std::map<ValueId, End> given;
   for (int input : wanted_) given.emplace(graph_.inputs[std::size_t(input)].value, End{End::Input, input, graph_.inputs[std::size_t(input)].value});
+  for (std::size_t i = 0; i < views_.size(); ++i)
+    if (views_[i].value.valid()) given.emplace(views_[i].value, End{End::View, int(i), views_[i].value});
   auto source = [&](ValueId value) { return given.count(value) ? given.at(value) : ends.at(value); };
   for (std::size_t n = 0; n < nodes_.size(); ++n) {
     std::set<ValueId> sources(parts.all[n].sources.begin(), parts.all[n].sources.end());
@@ -249,32 +308,47 @@ bool Derivative::sort_nodes() {
     for (const End& end : nodes_[n].results) maker[{end.kind, end.index}] = n;
   std::vector<std::set<std::size_t>> users(count);
   std::vector<std::size_t> missing(count, 0);
-  auto needs = [&](std::size_t n, int kind, int index) {
+  auto needs = [&](std::size_t n, End::Kind kind, int index) {
+    if (kind == End::View) {
+      const GradientView& view = views_[std::size_t(index)];
+      kind = view.input ? End::Input : End::Output;
+      index = view.owner;
+    }
     const auto made = maker.find({kind, index});
     if (made != maker.end() && made->second != n && users[made->second].insert(n).second) ++missing[n];
   };
   for (std::size_t n = 0; n < count; ++n) {
     for (const End& end : nodes_[n].sources) needs(n, end.kind, end.index);
     for (int s : nodes_[n].saved)
-      if (!saved_[std::size_t(s)].input) needs(n, End::Output, saved_[std::size_t(s)].index);
+      needs(n, saved_[std::size_t(s)].kind, saved_[std::size_t(s)].index);
   }
-  auto last = [&](std::size_t n) {
+  auto last = [](const Node& node) {
     ValueId value{0};
-    for (const End& end : nodes_[n].results) value = std::max(value, end.value);
+    for (const End& end : node.results) value = std::max(value, end.value);
     return value;
   };
   std::set<std::pair<ValueId, std::size_t>> ready;
   for (std::size_t n = 0; n < count; ++n)
-    if (missing[n] == 0) ready.insert({last(n), n});
+    if (missing[n] == 0) ready.insert({last(nodes_[n]), n});
   std::vector<Node> sorted;
   while (!ready.empty()) {
     const std::size_t n = ready.begin()->second;
     ready.erase(ready.begin());
     sorted.push_back(std::move(nodes_[n]));
     for (std::size_t user : users[n])
-      if (--missing[user] == 0) ready.insert({last(user), user});
+      if (--missing[user] == 0) ready.insert({last(nodes_[user]), user});
   }
   nodes_ = std::move(sorted);
+  for (std::size_t v = 0; v < views_.size(); ++v) {
+    bool made = views_[v].input;
+    for (Node& node : nodes_) {
+      if (made && last(node).index >= views_[v].made_after) {
+        node.views.push_back(int(v));
+        break;
+      }
+      for (const End& end : node.results) made = made || (end.kind == End::Output && end.index == views_[v].owner);
+    }
+  }
   return nodes_.size() == count;
 }
 
@@ -296,7 +370,7 @@ const Derivative::Backward& Derivative::compiled(int number, const std::string& 
   made.graph = backward_graph(joint, saved);
   for (std::size_t i = 0; i < saved.size(); ++i) {
     const Saved& from = saved_[std::size_t(node.saved[i])];
-    made.graph.inputs[i].strides = from.input ? forward_.inputs[std::size_t(from.index)].strides : forward_.outputs[std::size_t(from.index)].strides;
+    made.graph.inputs[i].strides = strides_of(from.kind, from.index);
   }
   std::size_t next = saved.size();
   for (char layout : layouts) {
@@ -309,10 +383,7 @@ const Derivative::Backward& Derivative::compiled(int number, const std::string& 
     made.gradients.push_back(reached ? int(output) : -1);
     if (!reached) continue;
     const End& end = node.sources[i];
-    const std::optional<Strides> strides = end.kind == End::Input    ? graph_.inputs[std::size_t(end.index)].strides
-                                           : end.kind == End::Output ? forward_.outputs[std::size_t(end.index)].strides
-                                                                     : std::nullopt;
-    made.graph.outputs[output++].strides = dense_layout(graph_.type(end.value).shape, strides);
+    made.graph.outputs[output++].strides = dense_layout(graph_.type(end.value).shape, strides_of(end.kind, end.index));
   }
   std::vector<int> differentiated;
   for (std::size_t i = 0; i < requiring.size(); ++i)
@@ -335,12 +406,23 @@ bool Derivative::link(std::span<const ArrayRef> inputs, std::span<ArrayRef> outp
   PyObject* join = join_function();
   if (join == nullptr) return false;
   std::vector<Ref<>> empties(static_cast<std::size_t>(empties_));
-  auto tensor = [&](const End& end) {
-    if (end.kind == End::Empty) return empties[std::size_t(end.index)].get();
-    return static_cast<PyObject*>((end.kind == End::Input ? inputs[std::size_t(end.index)] : outputs[std::size_t(end.index)]).object);
+  // The tensor at an end; a view is made when it is first asked for. Null: a Python error is set.
+  const std::function<PyObject*(End::Kind, int)> tensor = [&](End::Kind kind, int index) -> PyObject* {
+    if (kind == End::Empty) return empties[std::size_t(index)].get();
+    if (kind != End::View) return static_cast<PyObject*>((kind == End::Input ? inputs : outputs)[std::size_t(index)].object);
+    ArrayRef& made = outputs[forward_.outputs.size() + std::size_t(index)];
+    if (made.object != nullptr) return static_cast<PyObject*>(made.object);
+    const GradientView& view = views_[std::size_t(index)];
+    PyObject* viewed = view.viewed >= 0 ? tensor(End::View, view.viewed) : tensor(view.input ? End::Input : End::Output, view.owner);
+    Ref<> object = viewed ? torch_view(viewed, view.made.view, view.made.strides, symbols) : Ref<>();
+    if (!object) return nullptr;
+    made = {data_pointer(object.get()), object.get()};
+    return object.release();
   };
   for (std::size_t n = 0; n < nodes_.size(); ++n) {
     const Node& node = nodes_[n];
+    for (int view : node.views)
+      if (tensor(End::View, view) == nullptr) return false;
     Ref<> results = Ref<>::steal(PyTuple_New(Py_ssize_t(node.results.size()))), saved = Ref<>::steal(PyTuple_New(Py_ssize_t(node.saved.size())));
     Ref<> closure = backward_closure(std::const_pointer_cast<Derivative>(shared_from_this()), int(n), symbols);
     if (!results || !saved || !closure) return false;
@@ -353,15 +435,19 @@ bool Derivative::link(std::span<const ArrayRef> inputs, std::span<ArrayRef> outp
         empties[std::size_t(end.index)] = allocate(Library::Torch, type.dtype, shape, std::vector<std::int64_t>(shape.size(), 0));
         if (!empties[std::size_t(end.index)]) return false;
       }
-      PyTuple_SET_ITEM(results.get(), Py_ssize_t(i), Py_NewRef(tensor(end)));
+      PyTuple_SET_ITEM(results.get(), Py_ssize_t(i), Py_NewRef(tensor(end.kind, end.index)));
     }
     for (std::size_t i = 0; i < node.saved.size(); ++i) {
       const Saved& from = saved_[std::size_t(node.saved[i])];
-      const ArrayRef& array = from.input ? inputs[std::size_t(from.index)] : outputs[std::size_t(from.index)];
-      PyTuple_SET_ITEM(saved.get(), Py_ssize_t(i), Py_NewRef(static_cast<PyObject*>(array.object)));
+      PyObject* object = tensor(from.kind, from.index);
+      if (object == nullptr) return false;
+      PyTuple_SET_ITEM(saved.get(), Py_ssize_t(i), Py_NewRef(object));
     }
-    std::vector<PyObject*> arguments{nullptr, results.get(), saved.get(), closure.get()};
-    for (const End& end : node.sources) arguments.push_back(tensor(end));
+    std::vector<PyObject*> arguments{nullptr, results.get(), node.frees && node.saved.empty() ? Py_None : saved.get(), closure.get()};
+    for (const End& end : node.sources) {
+      arguments.push_back(tensor(end.kind, end.index));
+      if (arguments.back() == nullptr) return false;
+    }
     Ref<> joined = Ref<>::steal(PyObject_Vectorcall(join, arguments.data() + 1, (arguments.size() - 1) | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr));
     if (!joined) return false;
     FJ_CHECK(PyTuple_Check(joined.get()) && std::size_t(PyTuple_GET_SIZE(joined.get())) == node.results.size(), "a result for each output");
@@ -377,6 +463,8 @@ bool Derivative::link(std::span<const ArrayRef> inputs, std::span<ArrayRef> outp
       Py_DECREF(old);
     }
   }
+  for (std::size_t i = 0; i < views_.size(); ++i)
+    if (tensor(End::View, int(i)) == nullptr) return false;
   return true;
 }
 

@@ -18,6 +18,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -28,17 +29,32 @@
 #include "runtime/host.h"
 #include "runtime/program.h"
 #include "tracer/extern_table.h"
+#include "tracer/recipe.h"
 
 namespace fj {
 
 struct DerivativeParts;
+
+/// A view among the results, of memory that the program returns or is given: what is computed from it has its path through it.
+struct GradientView {
+  RecipeStep made;        // from its owner, or from the view `viewed`
+  bool input;             // the owner is an input of the graph, else an output
+  int owner;
+  std::uint32_t made_after;  // so many values of the graph
+  int viewed = -1;        // of the views, before this one
+  ValueId value = {};     // what it shows; invalid: nothing reads it
+};
 
 class Derivative : public std::enable_shared_from_this<Derivative> {
  public:
   /// Values that in-place operations have replaced: the number of nodes before that operation.
   using Overwritten = std::map<ValueId, std::size_t>;
   /// `wanted`: the inputs that require a gradient. Null if no output needs one; throws NoDerivative.
-  static std::shared_ptr<Derivative> of(const Graph& graph, const std::vector<int>& wanted, const Copies& copies = {}, const Overwritten& overwritten = {});
+  static std::shared_ptr<Derivative> of(const Graph& graph, const std::vector<int>& wanted, const Copies& copies = {},
+                                        const AlsoSaved& also_saved = {}, std::vector<GradientView> views = {}, const Overwritten& overwritten = {});
+  /// False: the graph of derivatives can't be eager's.
+  bool is_exact() const { return exact_; }
+  std::size_t view_count() const { return views_.size(); }
   /// Backward reads what was written in place since: eager refuses such a backward.
   bool reads_written() const { return reads_written_ || reads_overwritten_; }
   /// Backward needs this input of the graph again.
@@ -51,21 +67,22 @@ class Derivative : public std::enable_shared_from_this<Derivative> {
   /// The library calls of both programs.
   void call_with(std::shared_ptr<const ExternTable> externs) { externs_ = std::move(externs); }
 
-  /// After forward has run: gives the outputs that need a gradient their grad_fn. False: a Python error is set.
+  /// After forward has run: gives the outputs that need a gradient their grad_fn, and makes the views, which come behind them. False: a
+  /// Python error is set.
   bool link(std::span<const ArrayRef> inputs, std::span<ArrayRef> outputs, std::span<const std::int64_t> symbols) const;
   /// A tuple with one entry per source of the node, None where no gradient reaches it. Null: a Python error is set.
   Ref<> backward(int node, PyObject* saved, PyObject* cotangents, const std::vector<std::int64_t>& symbols);
 
  private:
-  struct Saved {
-    bool input;  // else an output of `forward_`
-    int index;
-  };
   /// A value that a node begins or ends with, and the tensor that stands for it.
   struct End {
-    enum Kind : std::uint8_t { Input, Output, Empty } kind;  // of `forward_`; Empty: made to link nodes
+    enum Kind : std::uint8_t { Input, Output, View, Empty } kind;  // of `forward_`; of `views_`; Empty: made to link nodes
     int index;
     ValueId value;
+  };
+  struct Saved {
+    End::Kind kind;
+    int index;
   };
   struct Backward {
     Graph graph;                          // optimised
@@ -78,22 +95,29 @@ class Derivative : public std::enable_shared_from_this<Derivative> {
     std::vector<End> sources;
     std::vector<End> results;
     std::vector<int> saved;               // of `saved_`
+    std::vector<int> views;               // that the user made before
+    bool frees = false;                   // backward can run once, though it may read nothing
   };
   /// False if nodes need each other.
   bool split(const DerivativeParts& parts, const Joint& joint, const std::vector<ValueId>& visible, const std::map<std::uint32_t, Saved>& place,
-             const Copies& copies, const std::vector<bool>& needs);
+             const Copies& copies, const AlsoSaved& also_saved, const std::vector<bool>& needs);
   void make_nodes(const DerivativeParts& parts, const std::vector<std::vector<ValueId>>& saved, const std::vector<bool>& needs);
   bool sort_nodes();
+  std::vector<ValueId> variables() const;  // what derivatives are taken by
+  bool returned(const Saved& saved) const { return saved.kind == End::Output && std::size_t(saved.index) < graph_.outputs.size(); }
+  std::optional<Strides> strides_of(End::Kind kind, int index) const;
   const Backward& compiled(int node, const std::string& layouts, const std::vector<bool>& requiring);
 
   Graph graph_, forward_;                 // as captured
   std::vector<int> wanted_;
+  std::vector<GradientView> views_;
   std::vector<ValueId> saved_values_;
   std::vector<Saved> saved_;
   std::vector<Node> nodes_;               // each after those it needs
   int empties_ = 0;
   bool reads_written_ = false;      // an input that the program writes
   bool reads_overwritten_ = false;  // an array of the program's own
+  bool exact_ = true;
   Compile compile_;
   std::shared_ptr<const ExternTable> externs_;
   std::map<std::tuple<int, std::string, std::vector<bool>>, Backward> backwards_;

@@ -63,6 +63,8 @@ class ExitBuilder {
   void keep_apart_from_dicts(SourceRef space);
   static bool held_in_the_end(const Value& owner, const V& argument);
   void fill_dict(int target, const DictValue& dict);
+  void order_views();
+  std::vector<GradientView> views_to_link() const;
   void derive();
   [[noreturn]] void cannot(const V& value) { throw CannotRebuildValue{value->born, describe(value)}; }
 
@@ -108,6 +110,12 @@ class ExitBuilder {
   std::map<Value*, int> registers_;
   std::map<FakeStorage*, int> owners_, owner_outputs_;  // registers, and indices of outputs
   std::map<const DetachedTensor*, int> detached_;
+  struct BuiltView {
+    const ArrayValue* array;
+    int target;
+  };
+  std::vector<BuiltView> gradient_views_;  // views that torch has a gradient of; those of views behind these
+  std::set<FakeStorage*> freed_;           // whose owner has no gradient any more
   std::set<int*> moved_versions_;
   int depth_ = 0;              // of containers in containers, while one is built
   std::vector<V> tracked_;
@@ -447,6 +455,7 @@ int ExitBuilder::storage_owner(FakeStorage& storage, const std::shared_ptr<FakeS
       made.object = module ? Ref<>::steal(PyObject_GetAttrString(module.get(), "freed")) : Ref<>();
       FJ_CHECK(made.object, "framejit._autograd.freed");
       target = made.target;
+      freed_.insert(&storage);
     }
   }
   owners_[&storage] = target;
@@ -494,7 +503,13 @@ int ExitBuilder::build_array(const V& value) {
     target = detached_tensor(*array.detached, array.dtype, target);
     owner = array.detached->itself == &array;
   }
-  if (!owner && !((crosses || returns) && array.view.empty())) target = view(target, array.offset);
+  if (!owner && !((crosses || returns) && array.view.empty())) {
+    target = view(target, array.offset);
+    if (!crosses && !returns && t_.requires_gradient(array)) {
+      segment_->recipe.steps.back().view = array.view;
+      gradient_views_.push_back({&array, target});
+    }
+  }
   if (array.stops_gradient && !array.detached && !crosses) {
     RecipeStep& made = step(RecipeOp::Call, {target});
     made.object = Ref<>::steal(PyObject_GetAttrString(torch_module(), "Tensor"));
@@ -704,11 +719,53 @@ bool looks_at_frame(const Frame& frame, Exit::Kind kind) {
 
 }  // namespace
 
+/// A view of a view that is a result too is made of that one, which is then made first.
+void ExitBuilder::order_views() {
+  auto place = [&](int target) { return std::find_if(steps_.begin(), steps_.end(), [&](const RecipeStep& step) { return step.target == target; }); };
+  std::map<const ArrayValue*, std::size_t> built;
+  std::stable_sort(gradient_views_.begin(), gradient_views_.end(), [](const BuiltView& a, const BuiltView& b) {
+    return std::pair(a.array->made_after, a.array->view.size()) < std::pair(b.array->made_after, b.array->view.size());
+  });
+  for (const BuiltView& view : gradient_views_) {
+    const ArrayValue* viewed = TracerImpl::viewed_now(*view.array);
+    while (viewed && !built.count(viewed)) viewed = TracerImpl::viewed_now(*viewed);
+    built.emplace(view.array, built.size());
+    if (!viewed) continue;
+    const int first = gradient_views_[built.at(viewed)].target;
+    RecipeStep& made = *place(view.target);
+    made.args = {first};
+    made.view.erase(made.view.begin(), made.view.begin() + std::ptrdiff_t(viewed->view.size()));
+  }
+  for (const BuiltView& view : gradient_views_)
+    for (auto here = place(view.target), before = place(here->args[0]); before > here && before != steps_.end(); before = place(here->args[0]))
+      std::rotate(here, before, before + 1);  // `here` is now what was behind it
+}
+
+/// Those that the derivative makes: of what the program returns or is given.
+std::vector<GradientView> ExitBuilder::views_to_link() const {
+  std::vector<GradientView> views;
+  std::map<int, int> numbers;  // by register
+  for (const BuiltView& built : gradient_views_) {
+    FakeStorage& storage = *built.array->storage;
+    const bool input = storage.input_array != nullptr;
+    if (input ? storage.input < 0 : freed_.count(&storage) > 0) continue;
+    const RecipeStep& step = *std::find_if(segment_->recipe.steps.begin(), segment_->recipe.steps.end(),
+                                           [&](const RecipeStep& step) { return step.target == built.target; });
+    GradientView view{step, input, input ? storage.input : owner_outputs_.at(&storage), built.array->made_after};
+    if (auto known = numbers.find(step.args[0]); known != numbers.end()) view.viewed = known->second;
+    if (built.array->contents.valid() && built.array->contents_version == storage.version) view.value = built.array->contents;
+    numbers.emplace(built.target, int(views.size()));
+    views.push_back(std::move(view));
+  }
+  return views;
+}
+
 /// The derivative of the graph, which is as captured still; the program returns what it saves behind its results.
 void ExitBuilder::derive() {
   if (t_.inputs_requiring_gradient.empty()) return;
+  const std::vector<GradientView> views = views_to_link();
   try {
-    segment_->derivative = Derivative::of(*t_.graph, t_.inputs_requiring_gradient, t_.copies, t_.overwritten());
+    segment_->derivative = Derivative::of(*t_.graph, t_.inputs_requiring_gradient, t_.copies, t_.also_saved, views, t_.overwritten());
   } catch (const NoDerivative&) {
     segment_->eager_gradient = true;
   }
@@ -716,7 +773,7 @@ void ExitBuilder::derive() {
   // autograd saves tensors, and a float that varies is none.
   const bool saves_float = std::any_of(t_.float_inputs_.begin(), t_.float_inputs_.end(),
                                        [&](const auto& known) { return segment_->derivative->saves_input(known.second); });
-  if (saves_float || segment_->derivative->reads_written()) {
+  if (saves_float || segment_->derivative->reads_written() || !segment_->derivative->is_exact()) {
     segment_->derivative = nullptr;
     segment_->eager_gradient = true;
     return;
@@ -724,6 +781,14 @@ void ExitBuilder::derive() {
   segment_->derivative->call_with(t_.externs);
   segment_->graph = std::make_shared<Graph>(segment_->derivative->forward());
   segment_->output_library.resize(segment_->graph->outputs.size(), Library::Torch);
+  for (RecipeStep& step : segment_->recipe.steps)
+    for (std::size_t i = 0; i < views.size(); ++i)
+      if (step.target == views[i].made.target && step.op == RecipeOp::View) {
+        step = RecipeStep{};
+        step.op = RecipeOp::Output;
+        step.target = views[i].made.target;
+        step.index = std::int64_t(segment_->graph->outputs.size() + i);
+      }
 }
 
 std::unique_ptr<Segment> ExitBuilder::finish(const Frame& frame, const V* result, Exit::Kind kind) {
@@ -764,6 +829,7 @@ std::unique_ptr<Segment> ExitBuilder::finish(const Frame& frame, const V* result
     t_.graph->outputs.push_back({followed.condition, std::nullopt});
     segment_->output_library.push_back(Library::Numpy);
   }
+  order_views();
   recipe.steps = std::move(steps_);
   for (RecipeStep& effect : effects_) recipe.steps.push_back(std::move(effect));
   segment_->inputs = t_.graph_inputs;

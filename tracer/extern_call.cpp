@@ -521,7 +521,18 @@ void ExternBuilder::add_derivative(std::size_t result, ValueId value) {
   attrs.set("derived", derived);
   attrs.set("operand_strides", operand_strides_);
   attrs.set("again", handles);
-  t_.graph->composites.push_back({CompositeRule::Extern, operands_, value, {}, std::move(attrs)});
+  std::vector<ValueId> read = operands_;  // by the derivative
+  if (call_.mutated.empty()) {
+    std::vector<std::int64_t> hints;
+    for (const Symbol& symbol : t_.graph->symbols) hints.push_back(symbol.hint);
+    const ExternSaved& saved = saved_by(call_, operand_arrays(hints), hints, derived);
+    for (std::size_t i = 0; i < saved.operands.size(); ++i) {
+      if (saved.operands[i] == ExternSaved::Copied) t_.copies.maps.insert(read[i] = t_.same_again(operands_[i]));
+      if (saved.operands[i] == ExternSaved::Unread) read[i] = full(t_.tracer, operands[i].dtype, Scalar(0.0), operands[i].shape);
+    }
+    if (result < saved.results.size() && saved.results[result]) t_.also_saved[value].push_back(value);
+  }
+  t_.graph->composites.push_back({CompositeRule::Extern, operands_, value, read == operands_ ? std::vector<ValueId>{} : read, std::move(attrs)});
 }
 
 /// Functions that draw random numbers for dropout only, and have none.

@@ -19,6 +19,7 @@ constexpr int kMaximumCorrections = 3;
 
 struct Memory {
   std::unordered_map<std::string, Prediction> by_signature;
+  std::unordered_map<std::string, ExternSaved> saved;
   std::unordered_map<std::string, int> wrong_at;  // by place
   std::vector<Ref<>> alive;                       // objects whose addresses are part of signatures
 };
@@ -186,43 +187,53 @@ class WarningsAreErrors {
   bool torch_always_ = false;
 };
 
+/// A call with meta tensors in the place of its operands. Throws the reason as a string.
+struct MetaCall {
+  std::vector<Ref<>> operands;
+  Ref<> positional, keywords;
+
+  MetaCall(const ExternCall& call, std::span<const ExternArray> arrays, std::span<const std::int64_t> symbols) {
+    // torch's autocast of the CPU passes meta tensors by.
+    const std::optional<DType> narrow = extern_effects(call.name).autocast ? torch_autocast_dtype() : std::nullopt;
+    for (ExternArray array : arrays) {
+      if (narrow && array.dtype == DType::F32) array.dtype = *narrow;
+      operands.push_back(meta_tensor(array));
+      if (!operands.back()) throw take_error();
+    }
+    positional = Ref<>::steal(PyTuple_New(Py_ssize_t(call.positional.size())));
+    for (std::size_t i = 0; i < call.positional.size(); ++i) {
+      Ref<> made = extern_argument(call.positional[i], operands, symbols);
+      if (!made) throw take_error();
+      PyTuple_SET_ITEM(positional.get(), Py_ssize_t(i), made.release());
+    }
+    keywords = Ref<>::steal(PyDict_New());
+    for (auto& [name, argument] : call.keywords) {
+      const std::string text = text_of(name.get());
+      // Nothing is drawn from a generator; one of the CPU would be refused.
+      if (text == "generator" || (text == "device" && arrays.empty())) continue;
+      Ref<> made = extern_argument(argument, operands, symbols);
+      if (!made || PyDict_SetItem(keywords.get(), name.get(), made.get()) < 0) throw take_error();
+    }
+    if (arrays.empty()) {
+      Ref<> device = Ref<>::steal(PyUnicode_FromString("meta"));
+      PyDict_SetItemString(keywords.get(), "device", device.get());
+    }
+  }
+};
+
 Prediction run_on_meta(const ExternCall& call, std::span<const ExternArray> operands, std::span<const std::int64_t> symbols) {
   Prediction prediction;
   try {
     // Tensors of inference mode have no version counters, which tell what was written.
     const InferenceMode left(torch_modes() & torch_mode_bits::kInference, false);
-    std::vector<Ref<>> metas;
-    // torch's autocast of the CPU passes meta tensors by.
-    const std::optional<DType> narrow = extern_effects(call.name).autocast ? torch_autocast_dtype() : std::nullopt;
-    for (ExternArray operand : operands) {
-      if (narrow && operand.dtype == DType::F32) operand.dtype = *narrow;
-      metas.push_back(meta_tensor(operand));
-      if (!metas.back()) throw take_error();
-    }
-    Ref<> arguments = Ref<>::steal(PyTuple_New(Py_ssize_t(call.positional.size())));
-    for (std::size_t i = 0; i < call.positional.size(); ++i) {
-      Ref<> made = extern_argument(call.positional[i], metas, symbols);
-      if (!made) throw take_error();
-      PyTuple_SET_ITEM(arguments.get(), Py_ssize_t(i), made.release());
-    }
-    Ref<> names = Ref<>::steal(PyDict_New());
-    for (auto& [name, argument] : call.keywords) {
-      const std::string text = text_of(name.get());
-      // Nothing is drawn from a generator; one of the CPU would be refused.
-      if (text == "generator" || (text == "device" && operands.empty())) continue;
-      Ref<> made = extern_argument(argument, metas, symbols);
-      if (!made || PyDict_SetItem(names.get(), name.get(), made.get()) < 0) throw take_error();
-    }
-    if (operands.empty()) {
-      Ref<> device = Ref<>::steal(PyUnicode_FromString("meta"));
-      PyDict_SetItemString(names.get(), "device", device.get());
-    }
+    const MetaCall meta(call, operands, symbols);
+    const std::vector<Ref<>>& metas = meta.operands;
     std::vector<std::int64_t> versions;
     for (const Ref<>& tensor : metas) versions.push_back(attribute_number(tensor.get(), "_version"));
     Ref<> returned;
     {
       const WarningsAreErrors guard;
-      returned = Ref<>::steal(PyObject_Call(call.callable.get(), arguments.get(), names.get()));
+      returned = Ref<>::steal(PyObject_Call(call.callable.get(), meta.positional.get(), meta.keywords.get()));
     }
     if (!returned) throw take_error();
     for (std::size_t i = 0; i < metas.size(); ++i) {
@@ -238,6 +249,32 @@ Prediction run_on_meta(const ExternCall& call, std::span<const ExternArray> oper
     prediction.refusal = why.empty() ? "no reason given" : why;
   }
   return prediction;
+}
+
+/// By framejit._autograd.saved_of. Empty where that fails.
+ExternSaved ask_saved(const ExternCall& call, std::span<const ExternArray> operands, std::span<const std::int64_t> symbols,
+                      std::span<const std::int64_t> derived) {
+  ExternSaved saved;
+  try {
+    const InferenceMode left(torch_modes() & torch_mode_bits::kInference, false);
+    const MetaCall meta(call, operands, symbols);
+    Ref<> tensors = Ref<>::steal(PyTuple_New(Py_ssize_t(meta.operands.size()))), wanted = Ref<>::steal(PyTuple_New(Py_ssize_t(derived.size())));
+    for (std::size_t i = 0; i < meta.operands.size(); ++i) PyTuple_SET_ITEM(tensors.get(), Py_ssize_t(i), Py_NewRef(meta.operands[i].get()));
+    for (std::size_t i = 0; i < derived.size(); ++i) PyTuple_SET_ITEM(wanted.get(), Py_ssize_t(i), PyLong_FromLongLong(derived[i]));
+    Ref<> module = Ref<>::steal(PyImport_ImportModule("framejit._autograd")), found;
+    if (module) {
+      const WarningsAreErrors guard;
+      found = Ref<>::steal(PyObject_CallMethod(module.get(), "saved_of", "OOOOO", call.callable.get(), tensors.get(), wanted.get(),
+                                               meta.positional.get(), meta.keywords.get()));
+    }
+    const char *of_operands = nullptr, *of_results = nullptr;
+    if (!found || !PyArg_ParseTuple(found.get(), "ss", &of_operands, &of_results)) throw take_error();
+    for (; *of_operands; ++of_operands) saved.operands.push_back(*of_operands == 'r' ? ExternSaved::Read : *of_operands == 'c' ? ExternSaved::Copied : ExternSaved::Unread);
+    for (; *of_results; ++of_results) saved.results.push_back(*of_results == 'r');
+  } catch (const std::string&) {
+    PyErr_Clear();
+  }
+  return saved;
 }
 
 bool same(const ExternArray& a, const ExternArray& b) {
@@ -303,11 +340,23 @@ const Prediction& predict(const ExternCall& call, std::span<const ExternArray> o
   if (auto found = known.by_signature.find(text); found != known.by_signature.end()) return found->second;
   if (known.by_signature.size() >= kMaximumPredictions) {
     known.by_signature.clear();
+    known.saved.clear();
     known.alive.clear();
   }
   known.alive.insert(known.alive.end(), alive.begin(), alive.end());
   Prediction made = call.library == Library::Numpy ? try_numpy(call, operands, symbols) : run_on_meta(call, operands, symbols);
   return known.by_signature.emplace(std::move(text), std::move(made)).first->second;
+}
+
+const ExternSaved& saved_by(const ExternCall& call, std::span<const ExternArray> operands, std::span<const std::int64_t> symbols,
+                            std::span<const std::int64_t> derived) {
+  predict(call, operands, symbols);  // keeps alive what the signature names
+  std::vector<Ref<>> alive;
+  std::string text = signature(call, operands, symbols, alive);
+  for (std::int64_t operand : derived) text += "'" + std::to_string(operand);
+  auto [known, fresh] = memory().saved.try_emplace(std::move(text));
+  if (fresh) known->second = ask_saved(call, operands, symbols, derived);
+  return known->second;
 }
 
 bool observe(const ExternCall& call, std::span<const ExternArray> operands, std::span<const std::int64_t> symbols,

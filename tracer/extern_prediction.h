@@ -39,6 +39,21 @@ Ref<> extern_argument(const ExternArgument& argument, std::span<const Ref<>> ope
 /// next call. Clears every Python error.
 const Prediction& predict(const ExternCall& call, std::span<const ExternArray> operands, std::span<const std::int64_t> symbols);
 
+/// What torch saves of the call for its derivative.
+struct ExternSaved {
+  enum Operand : std::uint8_t {
+    Read,     // the derivative may read it
+    Copied,   // it reads what was computed of it: the tensor may be written meanwhile
+    Unread,   // it does not depend on the contents
+  };
+  std::vector<Operand> operands;  // empty: not known
+  std::vector<bool> results;
+};
+
+/// By torch's own graph of the call on meta tensors, of which those in `derived` require a gradient.
+const ExternSaved& saved_by(const ExternCall& call, std::span<const ExternArray> operands, std::span<const std::int64_t> symbols,
+                            std::span<const std::int64_t> derived);
+
 /// What `call` has returned. False: it can't be described, or differs from call to call.
 bool observe(const ExternCall& call, std::span<const ExternArray> operands, std::span<const std::int64_t> symbols,
              std::span<const Ref<>> arrays, PyObject* returned);

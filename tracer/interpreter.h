@@ -442,6 +442,8 @@ class TracerImpl {
 
   // ---- arrays (variables/arrays.cpp)
   ValueId read(const ArrayValue& array);
+  /// The view it was made of, if no write has come between: torch makes the history of all views anew after one, from their base.
+  static const ArrayValue* viewed_now(const ArrayValue& view);
   void write(ArrayValue& array, ValueId value);
   void ensure_input(FakeStorage& storage);
   /// `always`: an input though it has not changed yet.
@@ -460,6 +462,7 @@ class TracerImpl {
   /// An array has got memory with these contents.
   void note_memory(ValueId contents);
   Copies copies;
+  AlsoSaved also_saved;
   std::vector<int> inputs_requiring_gradient;             // of the graph
   std::vector<std::shared_ptr<FakeStorage>> input_storages;
   std::vector<SourceRef> graph_inputs;                    // in order
@@ -612,7 +615,6 @@ class TracerImpl {
   };
   std::vector<AskedSize> asked_sizes_;  // questions about sizes that depend on data which are followed
   std::set<ValueId> in_memory_;      // contents of some array
-  std::set<ValueId> shown_;          // contents of some view
   std::unordered_map<SourceRef, SymbolId> string_lengths_;
   std::vector<Ref<>> kept_;
   std::unordered_map<std::uint32_t, DenseArray> evaluated_;  // values a followed condition is made of, as in this call

@@ -20,17 +20,6 @@ std::vector<std::int64_t> evaluate(const Dims& dims, std::span<const std::int64_
   return values;
 }
 
-/// Whether a view of a row-major tensor shows all of it, row-major.
-bool is_whole_view(PyObject* base, const std::vector<std::int64_t>& shape, const std::vector<std::int64_t>& strides) {
-  ArrayView view;
-  if (array_library(base) != Library::Torch || !read_torch(base, view) || !view.requires_grad) return false;
-  std::int64_t count = 1, shown = 1;
-  bool whole = true;
-  for (int i = view.rank; i-- > 0; count *= view.shape[i]) whole = whole && view.strides[i] == count;
-  for (std::size_t i = shape.size(); i-- > 0; shown *= shape[i]) whole = whole && strides[i] == shown;
-  return whole && count == shown && count != 0;
-}
-
 }  // namespace
 
 PyTypeObject* builtin_base(PyTypeObject* type) {
@@ -168,14 +157,9 @@ Ref<> RecipeRun::make_function(const RecipeStep& step) {
 }
 
 Ref<> RecipeRun::make_view(const RecipeStep& step) {
+  if (!step.view.empty()) return torch_view(argument(step, 0), step.view, step.strides, symbols_);
   auto shape = evaluate(step.shape, symbols_), strides = evaluate(step.strides, symbols_);
   const std::int64_t offset = step.expression.evaluate(symbols_);
-  // The derivative of a plain view is a view; that of strides is a copy.
-  if (segment_.derivative && offset == 0 && is_whole_view(argument(step, 0), shape, strides)) {
-    auto sizes = Ref<>::steal(PyTuple_New(Py_ssize_t(shape.size())));
-    for (std::size_t i = 0; sizes && i < shape.size(); ++i) PyTuple_SET_ITEM(sizes.get(), Py_ssize_t(i), PyLong_FromLongLong(shape[i]));
-    return sizes ? Ref<>::steal(PyObject_CallMethod(argument(step, 0), "view", "(O)", sizes.get())) : Ref<>();
-  }
   Ref<> view = view_of(argument(step, 0), step.dtype, shape, strides, offset);
   if (view && step.index && !Ref<>::steal(PyObject_CallMethod(view.get(), "setflags", "i", 0))) return {};
   return view;

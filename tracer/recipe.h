@@ -11,6 +11,7 @@
 #include "guards/source.h"
 #include "runtime/base/sym_dim.h"
 #include "tracer/frontends/arrays/arrays.h"
+#include "tracer/view_step.h"
 
 namespace fj {
 
@@ -64,6 +65,7 @@ struct RecipeStep {
   std::int64_t index = 0;
   SymDim expression;               // Int; View's offset
   Dims shape, strides;             // View
+  std::vector<ViewStep> view;      // View of a tensor, if a gradient flows through it: from args[0]
   DType dtype = DType::F32;
   bool late = false;               // made of a size that the program counts
 };

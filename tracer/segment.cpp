@@ -156,7 +156,8 @@ SegmentStatus Segment::run(const FrameValues& values, const GuardBindings& bindi
     if (!run->drops_quietly(held.inputs.first(held.held))) return eager(update, "an object whose end runs Python code would be let go of");
   }
 
-  Buffer<ArrayRef, 8> output_buffer(graph ? graph->outputs.size() : 0);
+  // Behind the program's outputs, views of them that a gradient flows through.
+  Buffer<ArrayRef, 8> output_buffer(graph ? graph->outputs.size() + (derivative ? derivative->view_count() : 0) : 0);
   std::fill(output_buffer.span().begin(), output_buffer.span().end(), ArrayRef{});
   OwnedOutputs owned{output_buffer.span()};
   bool wrote = false;
@@ -174,7 +175,7 @@ SegmentStatus Segment::run(const FrameValues& values, const GuardBindings& bindi
     call.host = &host;
     call.inputs = input_buffer.span();
     call.symbols = symbols.span();
-    call.outputs = output_buffer.span();
+    call.outputs = output_buffer.span().first(graph->outputs.size());
     call.trapped = collects ? collects & numpy_trapped_conditions() : 0;
     if (std::uint32_t status = program->run(call); status != kOk) {
       const SegmentStatus failed = eager(update, call.error.empty() ? reason_text(status, host.failure()) : call.error);

@@ -141,6 +141,11 @@ std::shared_ptr<ArrayValue> Tracer::new_view(const std::shared_ptr<ArrayValue>& 
   array->view = base->view;
   array->view.push_back(std::move(step));
   array->is_view = true;
+  array->made_after = std::uint32_t(impl_->graph->value_count());
+  if (base->is_view && base->library == Library::Torch && impl_->requires_gradient(*base)) {
+    array->viewed = base;
+    array->made_at = base->storage->version;
+  }
   array->detached = base->detached;
   array->torch_version = base->torch_version;
   array->requires_grad = base->requires_grad;
@@ -164,6 +169,10 @@ void Tracer::note_torch() { impl_->note_torch(); }
 
 void Tracer::composite(CompositeRule rule, std::vector<ValueId> operands, ValueId result, std::vector<ValueId> kept, Attrs attrs) {
   impl_->graph->composites.push_back({rule, std::move(operands), result, std::move(kept), std::move(attrs)});
+}
+void Tracer::also_saves(ValueId result, std::vector<ValueId> values) {
+  std::vector<ValueId>& known = impl_->also_saved[result];
+  known.insert(known.end(), values.begin(), values.end());
 }
 bool Tracer::requires_gradient(const ArrayValue& array) { return impl_->requires_gradient(array); }
 bool Tracer::requires_gradient(ValueId value) { return impl_->requires_gradient(value); }

@@ -114,6 +114,8 @@ class Tracer {
   V extern_call(const V& callable, const std::vector<V>& positional, const std::vector<std::pair<std::string, V>>& keywords);
   /// A function of a library whose derivative is a rule of its own. The result is the last node's.
   void composite(CompositeRule rule, std::vector<ValueId> operands, ValueId result, std::vector<ValueId> kept = {}, Attrs attrs = {});
+  /// torch saves these of the operation that has made `result`, whether or not the rule here reads them.
+  void also_saves(ValueId result, std::vector<ValueId> values);
   /// The trace relies on torch's modes.
   void note_torch();
   /// Whether a gradient would flow back through the array (or value).

@@ -19,6 +19,7 @@
 #include "graph_ir/graph.h"
 #include "guards/source.h"
 #include "tracer/frontends/arrays/arrays.h"
+#include "tracer/view_step.h"
 
 namespace fj {
 
@@ -114,15 +115,6 @@ struct FakeStorage {
   bool inference = false;       // of a tensor made in torch's inference mode
 };
 
-/// One step from a storage's owner to a view, in graph operations that can be run in both directions.
-struct ViewStep {
-  Op op;                        // slice, transpose, reshape, broadcast; extern_call: the library's own view function
-  Attrs attrs;
-  Dims shape_before, shape_after;
-  std::vector<Type> types = {};  // of an extern_call: its results, of which the view is number `result`
-  int result = 0;
-};
-
 /// What `detach()` of a tensor made: views of it have it as their base, and it has none itself.
 struct DetachedTensor {
   const class ArrayValue* itself;
@@ -142,6 +134,11 @@ class ArrayValue final : public Value {
   std::shared_ptr<FakeStorage> storage;
   std::vector<ViewStep> view;   // from the storage owner to this; empty: the owner itself
   bool is_view = false;
+  /// torch: the view that this was made of, by the last of its steps, when the storage had the version `made_at`: a gradient passes there
+  /// while the version is that. Null: made of the owner, or no gradient.
+  std::shared_ptr<const ArrayValue> viewed;
+  int made_at = 0;
+  std::uint32_t made_after = 0;  // torch: a view that needs a gradient was made when the graph had so many values
   std::shared_ptr<const DetachedTensor> detached;  // torch: that this is, or is a view of
   bool numpy_scalar = false;    // np.float64 and friends: immutable, rank 0
   bool wrapped_number = false;  // torch: a 0-d tensor made from a Python number promotes weakly

@@ -60,7 +60,8 @@ ValueId spread_sum(Derivation& d, ValueId x, const Integers& axes) {
 void Stop(Derivation&) {}
 
 /// One result of a library call, by the library's own derivative: a call that takes the cotangent and the operands. handle: its number;
-/// derived: the operands it gives gradients of; operand_strides; again: if it has derivatives, the handle of each of its results'.
+/// derived: the operands it gives gradients of; operand_strides; again: if it has derivatives, the handle of each of its results'. Kept: what
+/// stands for the operands in that call, if it is not they.
 void Extern(Derivation& d) {
   const Integers derived = d.attrs.get<Integers>("derived");
   for (std::size_t i = 0; i < d.operands.size(); ++i)
@@ -69,7 +70,8 @@ void Extern(Derivation& d) {
   Layouts layouts{std::nullopt};
   for (const auto& layout : d.attrs.get<Layouts>("operand_strides")) layouts.push_back(layout);
   std::vector<ValueId> operands{d.cotangent};
-  operands.insert(operands.end(), d.operands.begin(), d.operands.end());
+  const std::vector<ValueId>& given = d.kept.empty() ? d.operands : d.kept;
+  operands.insert(operands.end(), given.begin(), given.end());
   std::vector<Type> types;
   for (std::int64_t operand : derived) types.push_back(d.type(d.operands[std::size_t(operand)]));
   Attrs attrs;

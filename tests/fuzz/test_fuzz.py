@@ -18,7 +18,6 @@ BLOCK = 15
 KNOWN = {
     ("numpy", 35): "whether a sum of nan and infinities of both signs reports 'invalid' depends on the order of additions",
     ("numpy", 143): "as numpy 35",
-    ("torch", 124): "a second backward through z * 2, whose number torch has freed, is an error in eager only",
 }
 
 

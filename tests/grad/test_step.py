@@ -27,8 +27,10 @@ OPTIMISERS = {
     "adam maximize": lambda p: torch.optim.Adam(p, lr=0.01, maximize=True),
     "adamw": lambda p: torch.optim.AdamW(p, lr=0.01),
     "adamw foreach": lambda p: torch.optim.AdamW(p, lr=0.01, foreach=True),
+    "adam amsgrad foreach": lambda p: torch.optim.Adam(p, lr=0.01, amsgrad=True, weight_decay=0.1, foreach=True),
+    "sgd nesterov foreach": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True, maximize=True, foreach=True),
 }
-CAPTURED = [name for name in OPTIMISERS if "foreach" not in name]
+CAPTURED = list(OPTIMISERS)
 
 
 def network(dtype=torch.float32):
@@ -112,7 +114,8 @@ def test_optimisers_step_to_the_last_bit(optimiser, dtype):
 FIFTY = [(64,), (10,), (3, 7), (1,), (), (100, 20), (0,), (16, 4, 4), (33,), (8, 128)] * 5
 
 
-@pytest.mark.parametrize("optimiser, most", [("sgd", 2), ("sgd nesterov", 4), ("adam", 6), ("adam decay", 6), ("adamw", 8)])
+@pytest.mark.parametrize("optimiser, most", [("sgd", 2), ("sgd nesterov", 4), ("adam", 6), ("adam decay", 6), ("adamw", 8), ("adam amsgrad", 6),
+                                             ("sgd nesterov foreach", 4), ("adam amsgrad foreach", 6)])
 def test_fifty_parameters_take_a_step_in_few_kernels(optimiser, most):
     def parameters():
         generator = torch.Generator().manual_seed(3)

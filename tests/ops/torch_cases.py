@@ -93,4 +93,6 @@ WRITES = [
     "F.leaky_relu(y,0.1,True)", "torch.relu_(y)", "y[0]=1", "y[:,1:3]=0.5", "y[...,0]+=2", "y[x>0]=0",
     "y[0,1]=y[1,0]*2", "y[:]=x.sum()", "y[:,0]=torch.tensor([1,2,3,4,5])", "y.transpose(0,1).add_(1)",
     "y[:,::2].zero_()", "y+=1", "y*=x", "y-=1", "y/=2", "y**=2", "y//=2", "y%=3", "y&=y", "y|=(x>0)", "y+=1.5",
+    "torch.add(x,1,out=y)", "torch.maximum(y,x.flip(0),out=y)", "torch.mul(x,y,out=y)", "torch.exp(x,out=y)", "torch.sum(x,1,out=y[:,0])",
+    "torch.neg(y[:,1:],out=y[:,:-1])", "torch.add(x,1,out=y[0])", "torch.sub(x,1,out=y.transpose(1,2).contiguous().transpose(1,2))",
 ]

@@ -130,8 +130,10 @@ Handler find_handler(PyObject* callable) {
 
 V run_handler(Tracer& tracer, Handler handler, const Arguments& arguments) {
   const std::size_t first = tracer.graph().nodes.size();
+  if (V written = torch_into(tracer, handler, arguments)) return written;
   V result = handler(tracer, arguments);
   if (!torch_gradient_known(handler)) require_no_gradient(tracer, first);
+  torch_note_saved(tracer, handler, arguments, result);
   return result;
 }
 

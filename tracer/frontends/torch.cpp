@@ -6,6 +6,7 @@
 
 #include <opcode.h>
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 #include <unordered_map>
@@ -28,6 +29,7 @@ std::span<const HandlerRow> torch_rows() {
   {"torch." #name, Row<function, op>}, {"torch.Tensor." #name, Row<function, op>},           \
       {"torch.Tensor." #name "_", InPlace<Row<function, op>>}, {"torch." #name "_", InPlace<Row<function, op>>},
 #define FJ_TORCH_EXTERN(path)
+#define FJ_TORCH_FOREACH(name) {"torch._foreach_" #name, torch_foreach_##name}, {"torch._foreach_" #name "_", torch_foreach_write_##name},
 #include "tracer/frontends/torch.def"
 #undef FJ_TORCH
 #undef FJ_TORCH_BOTH
@@ -35,6 +37,7 @@ std::span<const HandlerRow> torch_rows() {
 #undef FJ_TORCH_ALL
 #undef FJ_TORCH_UNARY
 #undef FJ_TORCH_EXTERN
+#undef FJ_TORCH_FOREACH
   };
   return rows;
 }
@@ -43,12 +46,106 @@ bool torch_gradient_known(Handler handler) {
   static const auto* known = [] {
     auto* result = new std::unordered_set<Handler>;
     for (const HandlerRow& row : numpy_rows()) result->insert(row.handler);
+    // These call methods, each of which is asked.
+    for (const HandlerRow& row : torch_rows())
+      if (std::string_view(row.name).substr(0, 15) == "torch._foreach_") result->insert(row.handler);
 #define FJ_GRADIENT(handler) result->insert({handler, InPlace<handler>, WithTuple<handler>});
 #define FJ_GRADIENT_ROW(function, op) result->insert({Row<function, Op::op>, InPlace<Row<function, Op::op>>});
+#define FJ_SAVES(handler, saved)
+#define FJ_SAVES_ROW(function, op, saved)
 #include "tracer/frontends/gradients.def"
     return result;
   }();
   return known->count(handler) != 0;
+}
+
+namespace {
+
+/// A word of a row of FJ_SAVES in gradients.def.
+struct SavedPart {
+  enum Kind : std::uint8_t { Argument, Result, By } kind;
+  std::size_t place = 0;
+  std::string name;
+  enum When : std::uint8_t { Always, IsTensor, NeedsGradient } when = Always;
+  std::size_t other = 0;  // the argument that this depends on
+};
+
+std::vector<SavedPart> parse_saved(std::string_view text) {
+  std::vector<SavedPart> parts;
+  while (!text.empty()) {
+    const std::string_view word = text.substr(0, text.find(' '));
+    text.remove_prefix(std::min(text.size(), word.size() + 1));
+    const std::size_t end = std::min(word.find_first_of("@?"), word.size());
+    SavedPart part{word.substr(0, end) == "result" ? SavedPart::Result : word.substr(0, end) == "by" ? SavedPart::By : SavedPart::Argument};
+    if (part.kind == SavedPart::Argument) {
+      part.place = std::size_t(word[0] - '0');
+      part.name = word.substr(2, end - 2);
+    }
+    if (end < word.size()) {
+      part.when = word[end] == '@' ? SavedPart::IsTensor : SavedPart::NeedsGradient;
+      part.other = std::size_t(word[end + 1] - '0');
+    }
+    parts.push_back(std::move(part));
+  }
+  return parts;
+}
+
+Array torch_argument(const Arguments& arguments, std::size_t place, const std::string& name) {
+  V found = place < arguments.positional.size() ? arguments.positional[place] : nullptr;
+  for (const auto& [keyword, value] : arguments.keywords)
+    if (keyword == name && !name.empty()) found = value;
+  Array array = found ? array_of(found) : nullptr;
+  return array && array->library == Library::Torch ? array : nullptr;
+}
+
+}  // namespace
+
+void torch_note_saved(Tracer& tracer, Handler handler, const Arguments& arguments, const V& result) {
+  static const auto* known = [] {
+    auto* rows = new std::unordered_map<Handler, std::vector<SavedPart>>;
+#define FJ_GRADIENT(handler)
+#define FJ_GRADIENT_ROW(function, op)
+#define FJ_SAVES(handler, saved) rows->emplace(handler, parse_saved(saved));
+#define FJ_SAVES_ROW(function, op, saved) rows->emplace(Row<function, Op::op>, parse_saved(saved));
+#include "tracer/frontends/gradients.def"
+    return rows;
+  }();
+  const auto row = known->find(handler);
+  if (row == known->end()) return;
+  const Array made = array_of(result);
+  if (!made || !tracer.requires_gradient(*made)) return;
+  tracer.read(*made);
+  const ValueId contents = made->storage->contents;  // what was computed, if a view of that is returned
+  auto holds = [&](const SavedPart& part) {
+    const Array other = part.when == SavedPart::Always ? nullptr : torch_argument(arguments, part.other, "");
+    return part.when == SavedPart::Always || (other && (part.when == SavedPart::IsTensor || tracer.requires_gradient(*other)));
+  };
+  std::vector<ValueId> saved;
+  bool any = true;  // of `by`
+  for (const SavedPart& part : row->second)
+    if (part.kind == SavedPart::By) any = false;
+  for (const SavedPart& part : row->second) {
+    if (!holds(part)) continue;
+    any = any || part.kind == SavedPart::By;
+    if (part.kind == SavedPart::Result) saved.push_back(contents);
+    if (const Array argument = part.kind == SavedPart::Argument ? torch_argument(arguments, part.place, part.name) : nullptr) saved.push_back(tracer.read(*argument));
+  }
+  if (any) tracer.also_saves(contents, std::move(saved));
+}
+
+V torch_into(Tracer& tracer, Handler handler, const Arguments& arguments) {
+  const auto given = std::find_if(arguments.keywords.begin(), arguments.keywords.end(), [](const auto& keyword) { return keyword.first == "out"; });
+  const Array out = given == arguments.keywords.end() ? nullptr : array_of(given->second);
+  if (!out || out->library != Library::Torch) return nullptr;
+  Arguments others = arguments;
+  others.keywords.erase(others.keywords.begin() + (given - arguments.keywords.begin()));
+  for (const V& operand : others.positional) refuse_overlap(out, operand);
+  for (const auto& [name, operand] : others.keywords) refuse_overlap(out, operand);
+  const V result = run_handler(tracer, handler, others);
+  const Array made = array_of(result);
+  // Another shape is resized to, and a gradient is refused.
+  if (!made || made->is_view || made->dtype != out->dtype || !(made->shape == out->shape) || tracer.requires_gradient(*made)) unsupported("out=");
+  return torch_write(tracer, given->second, result);
 }
 
 // ---- operators
@@ -62,11 +159,11 @@ V forward(Tracer& tracer, int op, const V& a, const V& b) {
   switch (op) {
     case NB_ADD: return torch_add(tracer, of(a, b));
     case NB_SUBTRACT: return torch_sub(tracer, of(a, b));
-    case NB_MULTIPLY: return torch_mul(tracer, of(a, b));
-    case NB_TRUE_DIVIDE: return torch_true_divide(tracer, of(a, b));
+    case NB_MULTIPLY: return run_handler(tracer, torch_mul, of(a, b));
+    case NB_TRUE_DIVIDE: return run_handler(tracer, torch_true_divide, of(a, b));
     case NB_FLOOR_DIVIDE: return torch_floor_divide(tracer, of(a, b));
     case NB_REMAINDER: return torch_remainder(tracer, of(a, b));
-    case NB_POWER: return torch_pow(tracer, of(a, b));
+    case NB_POWER: return run_handler(tracer, torch_pow, of(a, b));
     case NB_MATRIX_MULTIPLY: return torch_matmul(tracer, of(a, b));
     case NB_AND: return torch_bitwise(tracer, Op::bit_and, of(a, b));
     case NB_OR: return torch_bitwise(tracer, Op::bit_or, of(a, b));
@@ -87,8 +184,8 @@ V reflected(Tracer& tracer, int op, const V& number, const V& tensor) {
     case NB_XOR: return forward(tracer, op, tensor, number);
     case NB_SUBTRACT: return torch_rsub(tracer, of(tensor, number));
     // Tensor.__rtruediv__ is reciprocal() * other: two roundings.
-    case NB_TRUE_DIVIDE: return torch_mul(tracer, of(torch_reciprocal(tracer, {{tensor}, {}}), number));
-    case NB_POWER: return torch_pow(tracer, of(number, tensor));
+    case NB_TRUE_DIVIDE: return run_handler(tracer, torch_mul, of(torch_reciprocal(tracer, {{tensor}, {}}), number));
+    case NB_POWER: return run_handler(tracer, torch_pow, of(number, tensor));
     default: unsupported("this operator between a number and a tensor");
   }
 }
@@ -155,7 +252,9 @@ V torch_get_item(Tracer& tracer, const Array& array, const V& key) {
     for (const auto& item : index.items)
       if (item.kind == Index::Item::Kind::IntegerArray && array_of(item.array)->shape.empty())
         unsupported("a tensor indexed by a 0-d tensor");
-    return index_gather(tracer, array, index);
+    V result = index_gather(tracer, array, index);
+    if (const Array made = array_of(result); tracer.requires_gradient(*made)) tracer.also_saves(tracer.read(*made), {});
+    return result;
   }
   return index_view(tracer, array, index);
 }
@@ -248,6 +347,7 @@ const std::unordered_set<PyObject*>& extern_functions() {
 #define FJ_TORCH_ALL(name, handler)
 #define FJ_TORCH_UNARY(name, function, op)
 #define FJ_TORCH_EXTERN(path) path,
+#define FJ_TORCH_FOREACH(name)
 #include "tracer/frontends/torch.def"
 #undef FJ_TORCH
 #undef FJ_TORCH_BOTH
@@ -255,6 +355,7 @@ const std::unordered_set<PyObject*>& extern_functions() {
 #undef FJ_TORCH_ALL
 #undef FJ_TORCH_UNARY
 #undef FJ_TORCH_EXTERN
+#undef FJ_TORCH_FOREACH
          })
       // Kept alive for ever, so that an address can't come to mean another callable.
       if (Ref<> function = torch_object(std::string_view(path).substr(std::strlen("torch.")))) result->insert(function.release());

@@ -100,6 +100,8 @@ void refuse_overlap(const Array& target, const V& operand);
 
 template <auto function, Op op>
 V Row(Tracer& tracer, const Arguments& arguments) { return function(tracer, op, arguments); }
+/// The method of that name on each tensor of a list.
+V torch_foreach(Tracer& tracer, std::string_view name, const Arguments& arguments);
 template <Handler handler>
 V InPlace(Tracer& tracer, const Arguments& arguments) { return torch_in_place(tracer, handler, arguments); }
 template <Handler handler>
@@ -111,6 +113,9 @@ V WithTuple(Tracer& tracer, const Arguments& arguments) { return torch_with_tupl
 #define FJ_TORCH_ALL(name, handler) V handler(Tracer& tracer, const Arguments& arguments);
 #define FJ_TORCH_UNARY(name, function, op)
 #define FJ_TORCH_EXTERN(path)
+#define FJ_TORCH_FOREACH(name)                                                                                              \
+  inline V torch_foreach_##name(Tracer& tracer, const Arguments& arguments) { return torch_foreach(tracer, #name, arguments); } \
+  inline V torch_foreach_write_##name(Tracer& tracer, const Arguments& arguments) { return torch_foreach(tracer, #name "_", arguments); }
 #include "tracer/frontends/torch.def"
 #undef FJ_TORCH
 #undef FJ_TORCH_BOTH
@@ -118,5 +123,6 @@ V WithTuple(Tracer& tracer, const Arguments& arguments) { return torch_with_tupl
 #undef FJ_TORCH_ALL
 #undef FJ_TORCH_UNARY
 #undef FJ_TORCH_EXTERN
+#undef FJ_TORCH_FOREACH
 
 }  // namespace fj

@@ -215,7 +215,7 @@ bool TracerImpl::requires_gradient(const ArrayValue& array) {
   return array.storage->contents.valid() && flow.needs(array.storage->contents);
 }
 
-ValueId TracerImpl::apart(ValueId value) { return in_memory_.count(value) || shown_.count(value) ? same_again(value) : value; }
+ValueId TracerImpl::apart(ValueId value) { return in_memory_.count(value) ? same_again(value) : value; }
 
 ValueId TracerImpl::same_again(ValueId value) {
   // The passes take it away.
@@ -251,13 +251,31 @@ ValueId TracerImpl::read(const ArrayValue& array) {
   if (!batches.empty()) check_example(storage.contents);
   if (storage.inference && !modes.inference && inference_read_at < 0) inference_read_at = step;
   if (array.contents.valid() && array.contents_version == storage.version) return array.contents;
-  ValueId value = storage.contents;
-  for (const ViewStep& view : array.view) value = show(*graph, view, value, location());
-  if (array.stops_gradient && requires_gradient(value)) value = stopped(value);
-  if (!array.view.empty()) shown_.insert(value);
-  array.contents = value;
-  array.contents_version = storage.version;
-  return value;
+  auto is_known = [&](const ArrayValue& known) { return known.contents.valid() && known.contents_version == storage.version; };
+  // A view of a view is computed from that one, as its gradient passes there.
+  std::vector<const ArrayValue*> views{&array};
+  while (const ArrayValue* viewed = viewed_now(*views.back())) {
+    views.push_back(viewed);
+    if (is_known(*viewed)) break;
+  }
+  const ArrayValue* before = nullptr;
+  for (; !views.empty(); views.pop_back()) {
+    const ArrayValue& view = *views.back();
+    if (!is_known(view)) {
+      ValueId value = before ? before->contents : storage.contents;
+      for (std::size_t i = before ? before->view.size() : 0; i < view.view.size(); ++i) value = show(*graph, view.view[i], value, location());
+      if (view.stops_gradient && requires_gradient(value)) value = stopped(value);
+      else if (view.is_view && requires_gradient(value)) in_memory_.insert(value);  // of a copy there may be a gradient of its own
+      view.contents = value;
+      view.contents_version = storage.version;
+    }
+    before = &view;
+  }
+  return array.contents;
+}
+
+const ArrayValue* TracerImpl::viewed_now(const ArrayValue& view) {
+  return view.viewed && !view.stops_gradient && view.made_at == view.storage->version ? view.viewed.get() : nullptr;
 }
 
 namespace {

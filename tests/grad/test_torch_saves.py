@@ -1,0 +1,109 @@
+"""What torch saves for a derivative decides which backward is an error: a second one, or one after a saved tensor was written in place.
+
+Every case of the torch front end is asked for both, of each argument and of the result; eager's answer is the definition.
+"""
+import math
+import pathlib
+import sys
+
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "ops"))
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+import torch.nn.functional as F  # noqa: E402
+
+import framejit  # noqa: E402
+from compare import tensors  # noqa: E402
+from test_torch_rows import CASES  # noqa: E402
+
+OF_TWO = [
+    "x * y", "x / y", "x + y", "x - y", "torch.where(y > 0, x, y)", "torch.maximum(x, y)", "torch.minimum(x, y)", "torch.fmax(x, y)", "torch.pow(x, y)",
+    "torch.atan2(x, y)", "torch.hypot(x, y)", "torch.copysign(x, y)", "torch.fmod(x, y)", "x @ y.mT", "F.mse_loss(x, y)",
+    "F.l1_loss(x, y)", "F.smooth_l1_loss(x, y)", "F.huber_loss(x, y)", "torch.lerp(x, y, 0.3)", "torch.addcmul(x, x, y)", "torch.addcdiv(x, x, y)",
+    "x.masked_select(y > 0.5)", "x.masked_fill(y > 0.5, 0)", "torch.cat([x, y])", "torch.stack([x, y])", "F.binary_cross_entropy(x, y)",
+    "F.binary_cross_entropy_with_logits(x, y)", "F.kl_div(x, y, reduction='sum')", "F.cosine_similarity(x, y)", "F.linear(x, y[0, 0])",
+    "torch.outer(x[0, 0, 0], y[0, 0, 0])", "F.layer_norm(x, (5,), y[0, 0, 0], y[0, 0, 1])", "F.rms_norm(x, (5,), y[0, 0, 0])", "torch.clamp(x, y, y + 1)",
+    "torch.bmm(x[0], y[0].mT)", "torch.dot(x.flatten(), y.flatten())", "torch.mv(x[0, 0], y[0, 0, 0])", "torch.addmm(x[0, 0, :, :3], x[0, 0], y[0, 0].mT)",
+    "torch.einsum('abcd,abcd->ab', x, y)", "F.scaled_dot_product_attention(x, y, y)", "F.conv1d(x[0], y[0])", "x ** y", "y * 2 + x / 3", "2 ** x * y",
+    "torch.addmm(x[0, 0, :, :3], y[0, 0], torch.ones(5, 3))", "F.linear(y[0], x[0, 0], torch.ones(3))", "F.linear(torch.ones(2, 5), x[0, 0], y[0, 0, :, 0])", "F.prelu(x, y[0, :, 0, 0])", "torch.cdist(x, y)", "torch.cross(x[..., :3], y[..., :3], dim=-1)",
+]
+# The rule for remainder() reads its operands, though the derivative is the cotangent.
+MORE_ERRORS = {"x%3", "x%2.5", "torch.remainder(x,2)", "torch.remainder(x, x.roll(1, -1))"}
+
+
+def leaf(seed):
+    return torch.rand(2, 4, 3, 5, generator=torch.Generator().manual_seed(seed), dtype=torch.float32) * 0.9 + 0.05
+
+
+def outcome(function, leaves, written, times):
+    """What `times` backwards say, after the tensor `written` (an argument, or "result") was written."""
+    try:
+        results = [result for result in tensors(function(*leaves)) if result.requires_grad]
+    except Exception as error:
+        return type(error).__name__
+    if not results:
+        return "no gradient"
+    result = results[0]
+    try:
+        with torch.no_grad():
+            if written is not None:
+                (result if written == "result" else leaves[written]).mul_(1)
+        for _ in range(times):
+            result.backward(torch.ones_like(result))
+    except RuntimeError as error:
+        text = str(error)
+        return "a second time" if "a second time" in text else "modified" if "modified by an inplace" in text else text
+    return "fine"
+
+
+def same_errors(case, names, graded):
+    namespace = {"torch": torch, "F": F, "math": math}
+    exec(f"def f({names}):\n    return {case}", namespace)
+    framejit.reset()
+    function = namespace["f"]
+    compiled = framejit.compile(function)
+    for written, times in [(None, 2), *((k, 1) for k in range(len(graded))), ("result", 1)]:
+        made = [[leaf(k).requires_grad_(wanted) for k, wanted in enumerate(graded)] for _ in range(2)]
+        expected = outcome(function, made[0], written, times)
+        assert outcome(compiled, made[1], written, times) == expected, f"{times} backward, {written} written"
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("case", [case for case in CASES if case not in MORE_ERRORS])
+def test_errors_of_a_backward_are_eager_s(case):
+    same_errors(case, "x", [True])
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("graded", [(True, False), (False, True), (True, True)], ids=["x", "y", "both"])
+@pytest.mark.parametrize("case", OF_TWO)
+def test_errors_of_a_backward_of_two_are_eager_s(case, graded):
+    same_errors(case, "x, y", graded)
+
+
+def test_a_tensor_that_torch_does_not_save_may_be_written():
+    # The derivative of the call is computed from what the tensor was.
+    def f(x):
+        return F.cross_entropy(x, torch.tensor([0, 2, 1]))
+
+    gradients = []
+    for function in (f, framejit.compile(f)):
+        x = torch.arange(12.0).reshape(3, 4).requires_grad_()
+        loss = function(x)
+        with torch.no_grad():
+            x.zero_()
+        loss.backward()
+        gradients.append(x.grad)
+    assert torch.allclose(*gradients)
+
+
+def test_a_backward_in_compiled_code_frees_what_eager_s_does():
+    def f(x):
+        loss = F.leaky_relu(x * 2).sum()
+        loss.backward()
+        return loss
+
+    for function in (f, framejit.compile(f)):
+        with pytest.raises(RuntimeError, match="a second time"):
+            function(leaf(0).requires_grad_()).backward()
