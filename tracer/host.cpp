@@ -271,9 +271,11 @@ bool SegmentHost::call_extern(std::int64_t handle, std::span<const ArrayRef> ope
   }
   // Functions of NumPy that warn, warn of nothing to compute with; inside of C code no one can tell.
   if (call.library == Library::Numpy && !call.random)
-    for (const Ref<>& array : arrays)
-      if (PyObject_Size(array.get()) == 0) return fail(call.name + " of no elements");
-  PyErr_Clear();  // of an array of rank 0
+    for (const Ref<>& array : arrays) {
+      ArrayView view;
+      if (!guard_program::read_any_array(array.get(), view)) return fail(call.name + ": an operand can't be read");
+      if (std::find(view.shape, view.shape + view.rank, 0) != view.shape + view.rank) return fail(call.name + " of no elements");
+    }
   const GradMode mode(call.grad);
   const InferenceMode inference(call.inference, true);
   const Autocast autocast(call);

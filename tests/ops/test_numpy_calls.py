@@ -125,6 +125,18 @@ def test_what_warns_or_raises_does_so_as_in_eager(line, samples):
         compare(Outcome(compiled, [x.copy()], {}), Outcome(space["f"], [x.copy()], {}))
 
 
+def test_sizes_that_come_to_nothing_are_numpys():
+    def f(x):
+        y = x + 1
+        return np.nanmax(x, axis=0, initial=0.0), np.median(x, axis=1), y
+
+    framejit.reset()
+    compiled = framejit.compile(f)
+    for columns in [4, 5, 6, 0, 3]:
+        x = np.ones((3, columns))
+        compare(Outcome(compiled, [x], {}), Outcome(f, [x], {}))
+
+
 def test_no_warning_leaves_the_tracer():
     def f(x, b):
         return np.nanmean(x, axis=0), np.mean(x, where=b), np.cov(x)
