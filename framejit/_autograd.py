@@ -145,11 +145,11 @@ def _saved(result):
 def saved_of(function, operands, derived, args, kwargs):
     """What torch saves of a call on meta tensors: of each operand whether its derivative reads (r)ead it, reads a (c)opy, or does not depend on it (u);
     of each result whether it is saved (r)."""
+    if (name := getattr(function, "__name__", "")) in _on_another_path:
+        return "r" * len(operands), _on_another_path[name]
     for k in derived:
         operands[k].requires_grad_()
     results = _tensors(function(*args, **kwargs), [])
-    if getattr(function, "__name__", "") in _on_another_path:
-        return "r" * len(operands), "r" * len(results)
     saved = {}
     for result in results:
         saved.update(_saved(result))
@@ -169,8 +169,8 @@ def saved_of(function, operands, derived, args, kwargs):
     return of_operands, "".join("r" if result.untyped_storage()._cdata in saved else "n" for result in results)
 
 
-# What torch does with these on the CPU it does not do with meta tensors: it saves what it is given and what it returns.
-_on_another_path = {"scaled_dot_product_attention", "lstm", "gru", "rnn_tanh", "rnn_relu"}
+# What torch does with these on the CPU it does not do with meta tensors. Which results it saves there.
+_on_another_path = {"scaled_dot_product_attention": "r", "lstm": "rnn", "gru": "", "rnn_tanh": "", "rnn_relu": ""}
 
 
 def _convolution(cotangent, derived, input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):

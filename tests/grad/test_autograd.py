@@ -611,3 +611,18 @@ def test_second_derivatives_of_several_results():
         return [*first, *(g for pair in second for g in pair if g is not None)]
 
     both(two_losses, check)
+
+
+@pytest.mark.parametrize("leaf", ["dense", "transposed", "expanded", "gaps"])
+def test_gradients_of_leaves_lie_as_eager_s(leaf):
+    base = torch.randn(3, 8, dtype=torch.float64)
+    layout = {"dense": base[:, :4].contiguous(), "transposed": base[:, :4].t().contiguous().t(), "expanded": base[0, :4].expand(3, 4), "gaps": base[:, ::2]}[leaf]
+    for function in (lambda x: x.sum(), lambda x: x.mean(0), lambda x: x.t() * 2, lambda x: x.expand(2, *x.shape) * 1, lambda x: x[:1].sum(), lambda x: x.t().softmax(-1),
+                     lambda x: x @ torch.ones(4, 5, dtype=x.dtype), lambda x: x.permute(1, 0).sum(0), lambda x: torch.stack([x, x]).sum(), lambda x: x.max()):
+        strides = []
+        for f in (function, framejit.compile(function)):
+            x = layout.detach().requires_grad_()
+            result = f(x)
+            result.backward(torch.ones_like(result))
+            strides.append(x.grad.stride())
+        assert strides[0] == strides[1]
