@@ -60,6 +60,38 @@ int weight_of_updates(const Kernel& kernel) {
   return total;
 }
 
+bool initialises(const std::vector<Statement>& body) {
+  return std::any_of(body.begin(), body.end(), [](const Statement& statement) {
+    return statement.kind == StatementKind::Initialise || initialises(statement.body);
+  });
+}
+
+void mark_values(const std::vector<Statement>& body, std::vector<bool>& marked) {
+  for (const Statement& statement : body) {
+    if (statement.value.valid()) marked[statement.value.index] = true;
+    mark_values(statement.body, marked);
+  }
+}
+
+/// By expression: whether each lane has a value of its own, or stores one. What is the same for a whole row is computed once, of one number.
+std::vector<bool> in_lanes(const Kernel& kernel) {
+  const std::vector<Statement>* body = kernel.vector_is_parallel() ? &kernel.body : vector_body(kernel, kernel.body);
+  // Reductions of the lanes' own: each lane is a row.
+  const bool rows = !body || initialises(*body);
+  std::vector<bool> result(kernel.expressions.size());
+  for (std::size_t i = 0; i < result.size(); ++i) {  // operands come before users
+    const Expr& expr = kernel.expressions[i];
+    bool own = expr.address.coefficient(kernel.vector_var).has_value();
+    if (expr.kind == ExprKind::Accumulator) own = rows || kernel.accumulators[expr.accumulator].scan.valid();
+    for (loop::ExprId arg : expr.args) own = own || result[arg.index];
+    if (expr.predicate.valid()) own = own || result[expr.predicate.index];
+    for (const auto& [dynamic, coefficient] : expr.address.dynamic) own = own || result[dynamic.index];
+    result[i] = own;
+  }
+  if (body) mark_values(*body, result);
+  return result;
+}
+
 }  // namespace
 
 bool contains_vector_loop(const Kernel& kernel, const std::vector<Statement>& body) {
@@ -76,8 +108,11 @@ Shape choose_shape(const Kernel& kernel, const Machine& machine) {
   std::size_t widest = 1;
   bool floats = false;
   int total = 0;
-  for (const Expr& expr : kernel.expressions) {
+  const std::vector<bool> lanes_own = in_lanes(kernel);
+  for (std::size_t i = 0; i < kernel.expressions.size(); ++i) {
+    const Expr& expr = kernel.expressions[i];
     total += expression_cost(expr);
+    if (!lanes_own[i]) continue;
     const bool half = is_half(expr.dtype);
     if (expr.kind == ExprKind::Load || expr.kind == ExprKind::Pointwise) {
       // Addresses and conditions of concatenations are I64 too, but they don't decide.

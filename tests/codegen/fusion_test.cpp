@@ -66,6 +66,21 @@ graph @f(%x: f32[50, 70]) {
   EXPECT_NE(loops.find("for i1 < 70 vector"), std::string::npos) << loops.substr(0, 1000);
 }
 
+TEST(Fusion, what_is_read_once_a_row_does_not_narrow_the_lanes) {
+  const Graph graph = parse(R"(
+graph @f(%x: f32[50, 70], %i: i64[50, 1], %s: f64[50]) {
+  %0 = take_along %x, %i {axis = 1} : f32[50, 1]
+  %1 = reshape %0 {shape = [50]} : f32[50]
+  %2 = cast %s {to = f32} : f32[50]
+  %3 = mul %1, %2 : f32[50]
+  %4 = broadcast %3 {dims = [0], shape = [50, 70]} : f32[50, 70]
+  %5 = sub %x, %4 : f32[50, 70]
+  return %5
+})");
+  const std::string code = compile_llvm(graph, {.cpu = "x86-64-v3", .dump_ir = true})->text();
+  EXPECT_NE(code.find("<8 x float>"), std::string::npos);
+}
+
 TEST(Fusion, a_full_reduction_is_split) {
   same_as_reference(R"(
 graph @f(%x: f32[300, 401]) {
