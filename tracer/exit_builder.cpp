@@ -484,16 +484,16 @@ int ExitBuilder::build_array(const V& value) {
   // How torch remembers where a view was made is not ours to set.
   if (array.viewed_in_inference) cannot(value);
   if (array.numpy_scalar) return output_of(t_.read(array), Library::Numpy, contiguous_strides(array.shape), true);
-  const auto view = [&](int owner, const SymDim& offset) {
+  const auto view = [&](int owner, const SymDim& offset) -> RecipeStep& {
     RecipeStep& made = step(RecipeOp::View, {owner});
     made.dtype = array.dtype;
     made.shape = array.shape;
     made.strides = array.strides;
     made.expression = offset;
     made.index = array.shown_read_only;
-    return made.target;
+    return made;
   };
-  if (array.crossed) return view(build(array.crossed), array.offset - array.crossed->offset);
+  if (array.crossed) return view(build(array.crossed), array.offset - array.crossed->offset).target;
   int target = storage_owner(storage, array.storage);
   bool owner = array.view.empty() && !array.is_view;
   const bool crosses = array.library != storage.library;
@@ -504,9 +504,10 @@ int ExitBuilder::build_array(const V& value) {
     owner = array.detached->itself == &array;
   }
   if (!owner && !((crosses || returns) && array.view.empty())) {
-    target = view(target, array.offset);
+    RecipeStep& made = view(target, array.offset);
+    target = made.target;
     if (!crosses && !returns && t_.requires_gradient(array)) {
-      segment_->recipe.steps.back().view = array.view;
+      made.view = array.view;
       gradient_views_.push_back({&array, target});
     }
   }
