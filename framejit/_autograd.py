@@ -32,6 +32,10 @@ def join(results, saved, backward, *inputs):
     if not any(result._is_view() for result in results):
         return Compiled.apply(results, saved, backward, *inputs)
     owners = tuple(result.data if result._is_view() else result for result in results)
+    if saved:
+        # What is saved of them is the node's result too: a second derivative goes through it.
+        owner_of = {id(result): owner for result, owner in zip(results, owners)}
+        saved = tuple(owner_of.get(id(tensor), tensor) for tensor in saved)
     made = Compiled.apply(owners, saved, backward, *inputs)
     return tuple(new.view(new.shape) if result._is_view() else new for new, result in zip(made, results))
 

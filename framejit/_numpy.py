@@ -93,9 +93,13 @@ _delete = getattr(np.delete, "_implementation", None)
 _insert = getattr(np.insert, "_implementation", None)
 
 
+def _of_a_row(axis):
+    return axis is None or type(axis) is int and axis in (0, -1)
+
+
 def delete(arr, obj, axis=None):
     """np.delete of one element of a row."""
-    if not isinstance(arr, np.ndarray) or arr.ndim != 1 or type(obj) is not int or not -len(arr) <= obj < len(arr) or axis not in (None, 0, -1):
+    if not isinstance(arr, np.ndarray) or arr.ndim != 1 or type(obj) is not int or not -len(arr) <= obj < len(arr) or not _of_a_row(axis):
         return _delete(arr, obj, axis)
     obj = obj % len(arr)
     return np.concatenate((arr[:obj], arr[obj + 1:]))
@@ -103,7 +107,7 @@ def delete(arr, obj, axis=None):
 
 def insert(arr, obj, values, axis=None):
     """np.insert of one element, or of several at one place, into a row."""
-    if not isinstance(arr, np.ndarray) or arr.ndim != 1 or type(obj) is not int or not -len(arr) <= obj <= len(arr) or axis not in (None, 0, -1):
+    if not isinstance(arr, np.ndarray) or arr.ndim != 1 or type(obj) is not int or not -len(arr) <= obj <= len(arr) or not _of_a_row(axis):
         return _insert(arr, obj, values, axis)
     values = np.array(values, ndmin=1, dtype=arr.dtype)
     if values.ndim != 1:

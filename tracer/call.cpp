@@ -166,7 +166,7 @@ V TracerImpl::call_object(const V& callable, PyObject* object, std::vector<V> po
   if (Handler handler = find_handler(object)) {
     if (!guard_value(value) && value.source) add_guard(GuardKind::Identity, value.source, object);
     try {
-      return run_handler(tracer, handler, {positional, keywords});
+      return run_handler(tracer, handler, {positional, keywords}, object);
     } catch (const BreakGraph& refused) {
       if ((refused.reason != BreakReason::UnsupportedOperation && refused.reason != BreakReason::Gradient) || !goes_on_without_row(object))
         throw;

@@ -85,7 +85,7 @@ Strides ExternBuilder::layout_given(const ArrayValue& array) const {
   if (!numpy_ || is_dense(array, t_)) return array.strides;
   std::vector<std::int64_t> strides;
   for (const SymDim& stride : array.strides) strides.push_back(std::abs(t_.hint(stride)));
-  if (std::find(strides.begin(), strides.end(), 0) != strides.end()) return row_major(array.shape);
+  if (std::find(strides.begin(), strides.end(), 0) != strides.end()) give_up("`" + call_.name + "` of an array that shows elements more than once");
   std::vector<std::size_t> order(strides.size());
   for (std::size_t d = 0; d < order.size(); ++d) order[d] = d;
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return strides[a] != strides[b] ? strides[a] < strides[b] : a > b; });

@@ -107,3 +107,17 @@ def test_a_backward_in_compiled_code_frees_what_eager_s_does():
     for function in (f, framejit.compile(f)):
         with pytest.raises(RuntimeError, match="a second time"):
             function(leaf(0).requires_grad_()).backward()
+
+
+@pytest.mark.parametrize("function", [lambda x: F.avg_pool1d(x, 2, 2), lambda x: torch.tensordot(x, x, 1)], ids=["avg_pool1d", "tensordot"])
+def test_a_saved_result_that_torch_gives_as_a_view_leads_a_second_derivative(function):
+    def f(x):
+        p = function(x)
+        return p * p
+
+    seconds = []
+    for g in (f, framejit.compile(f)):
+        x = (torch.arange(16.0, dtype=torch.float64).reshape(4, 4) + 0.1).requires_grad_()
+        (first,) = torch.autograd.grad(g(x).sum(), x, create_graph=True)
+        seconds.append(torch.autograd.grad(first.square().sum(), x)[0])
+    torch.testing.assert_close(*seconds)

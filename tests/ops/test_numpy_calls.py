@@ -286,3 +286,28 @@ def test_branches_on_constants_are_no_breaks():
         return x
 
     same_as_eager(f, np.ones(3), breaks=())
+
+
+def test_a_diagonal_is_read_only_and_numbers_have_their_place():
+    def f(x):
+        d = x.diagonal()
+        return d, x + 1
+
+    compiled = framejit.compile(f)
+    assert not compiled(np.ones((3, 3)))[0].flags.writeable
+    for function in (lambda x: np.array(300, dtype=np.int8) + x, lambda x: np.array([1, -1], dtype=np.uint8) + x, lambda x: np.insert(x.astype(np.int8), 1, 300)):
+        with pytest.raises(OverflowError):
+            framejit.compile(function)(np.ones(2))
+    with pytest.raises(TypeError):
+        framejit.compile(lambda x: np.delete(x, 1, axis=0.0))(np.ones(3))
+
+
+@pytest.mark.filterwarnings("ignore:invalid value encountered in cast")
+@pytest.mark.parametrize("number", [np.nan, np.inf, 1e10, -1e30])
+def test_constants_without_a_place_among_integers(number):
+    def f(x):
+        return np.full(1, number).astype("i4"), x + 1
+
+    compiled = framejit.compile(f)
+    for _ in range(3):
+        assert compiled(np.ones(2))[0].tolist() == f(np.ones(2))[0].tolist()

@@ -291,3 +291,14 @@ def test_numpys_booleans_are_floats_to_torch():
         same_as_eager(function, t, np.True_, compiles=False)
     with pytest.raises(NotImplementedError, match="Float"):
         framejit.compile(lambda t, b: (t > 1) ^ b)(t, np.True_)
+
+
+@pytest.mark.parametrize("source, error", [
+    ("x.add(1, out=y)", TypeError), ("x.add_(1, out=y)", TypeError), ("torch.relu(x, out=y)", TypeError), ("torch.clone(x, out=y)", TypeError),
+    ("F.softmax(x, 0, out=y)", TypeError), ("torch._foreach_add([], 1)", RuntimeError), ("torch._foreach_mul_([x], torch.ones(3))", RuntimeError),
+    ("torch._foreach_maximum_([x.int()], [x.double()])", RuntimeError), ("torch.sum(x, dim=np._NoValue)", TypeError),
+])
+def test_what_torch_does_not_take_is_refused(source, error):
+    function = eval(f"lambda x, y: {source}", {"torch": torch, "F": F, "np": np})
+    with pytest.raises(error):
+        framejit.compile(function)(torch.arange(3.0), torch.zeros(3))

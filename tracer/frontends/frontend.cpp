@@ -128,9 +128,9 @@ Handler find_handler(PyObject* callable) {
   return bound == known.by_bound_name.end() ? nullptr : bound->second;
 }
 
-V run_handler(Tracer& tracer, Handler handler, const Arguments& arguments) {
+V run_handler(Tracer& tracer, Handler handler, const Arguments& arguments, PyObject* callable) {
   const std::size_t first = tracer.graph().nodes.size();
-  if (V written = torch_into(tracer, handler, arguments)) return written;
+  if (V written = callable ? torch_into(tracer, handler, arguments, callable) : nullptr) return written;
   V result = handler(tracer, arguments);
   if (!torch_gradient_known(handler)) require_no_gradient(tracer, first);
   torch_note_saved(tracer, handler, arguments, result);

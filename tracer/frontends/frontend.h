@@ -35,8 +35,8 @@ std::string torch_operator_name(PyObject* callable);
 bool goes_on_without_row(PyObject* callable);
 
 /// Runs a handler. Where a gradient would flow through what it has added, its derivative must be known to be the library's:
-/// gradients.def lists the handlers of which that is so; else the graph breaks there.
-V run_handler(Tracer& tracer, Handler handler, const Arguments& arguments);
+/// gradients.def lists the handlers of which that is so; else the graph breaks there. `callable`: what was called, if it is an object.
+V run_handler(Tracer& tracer, Handler handler, const Arguments& arguments, PyObject* callable = nullptr);
 
 /// Operators and attributes of arrays, by the libraries' own dispatch rules.
 V array_binary(Tracer& tracer, int nb_op, const V& a, const V& b);       // either is an Array

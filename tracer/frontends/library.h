@@ -46,8 +46,8 @@ V torch_syntax(Tracer& tracer, const char* name, const std::vector<V>& operands)
 /// Handlers of NumPy: true.
 bool torch_gradient_known(Handler handler);
 bool torch_operator_gradient_known(int nb_op);
-/// A function of torch with `out`, a tensor of the result's dtype and shape: null if it has none.
-V torch_into(Tracer& tracer, Handler handler, const Arguments& arguments);
+/// A function of torch with `out`, a tensor of the result's dtype and shape: null if it has none or is not one of those listed there.
+V torch_into(Tracer& tracer, Handler handler, const Arguments& arguments, PyObject* callable);
 /// Notes what torch saves of the call besides: a row of gradients.def.
 void torch_note_saved(Tracer& tracer, Handler handler, const Arguments& arguments, const V& result);
 /// A function of the module builtins on a tensor, as an extern node.

@@ -72,6 +72,16 @@ Array ordered_copy(Tracer& tracer, const Array& x, DType dtype, const std::strin
 }
 
 /// np.asarray of what is not an ndarray yet; null if it is one.
+/// Python's numbers must have a place in the dtype asked for.
+void require_range(Tracer& tracer, const V& value, DType dtype) {
+  if (array_of(value)) return;
+  if (is_sequence(value)) {
+    for (const V& item : tracer.sequence_items(value)) require_range(tracer, item, dtype);
+  } else if (Operand operand = numpy_operand(tracer, value); !operand.array && operand.weak == Operand::Weak::Int) {
+    operand_value(tracer, operand, dtype);
+  }
+}
+
 Array convert(Tracer& tracer, const V& value) {
   Array array = array_of(value);
   if (!array) {
@@ -268,6 +278,7 @@ V numpy_asarray(Tracer& tracer, const Arguments& arguments) {
   Array x = converted ? converted : array_of(given);
   const std::optional<DType> dtype = numpy_dtype_argument(tracer, p["dtype"]);
   if (!dtype || *dtype == x->dtype) return converted ? V(converted) : given;
+  require_range(tracer, given, *dtype);
   return ordered_copy(tracer, x, *dtype, "K");
 }
 
@@ -278,6 +289,7 @@ V numpy_array_call(Tracer& tracer, const Arguments& arguments) {
   Array converted = convert(tracer, given);
   Array x = converted ? converted : array_of(given);
   const DType dtype = numpy_dtype_argument(tracer, p["dtype"]).value_or(x->dtype);
+  require_range(tracer, given, dtype);
   if (!p.absent("copy") && !p.flag("copy", true)) p.refuse("the argument 'copy'");
   const std::string order = p.text("order", "K");
   // copy=None: only if it is another array than the one given.

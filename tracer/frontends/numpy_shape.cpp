@@ -232,6 +232,7 @@ V numpy_diagonal(Tracer& tracer, const Arguments& arguments) {
   if (!columns.is_constant()) unsupported("the diagonal of a matrix whose size varies");
   Array view = view_slice(tracer, row, 0, start, size, columns.value() + 1);
   view->writeable = false;
+  view->shown_read_only = true;
   return view;
 }
 

@@ -19,8 +19,9 @@ void each_name(std::string_view names, Visit visit) {
   }
 }
 
-/// What stands for an argument that is not given, where NumPy's Python code hands it on.
-bool is_no_value(const V& value) {
+/// What stands for an argument that is not given, where NumPy's Python code hands it on: to few parameters.
+bool is_no_value(std::string_view name, const V& value) {
+  if (name != "keepdims" && name != "initial" && name != "where") return false;
   auto* object = as<ObjectValue>(value);
   return object && std::string_view(Py_TYPE(object->object.get())->tp_name) == "_NoValueType";
 }
@@ -52,7 +53,7 @@ Parameters::Parameters(Tracer& tracer, std::string function, const Arguments& ar
     if (!found) refuse("the argument '" + name + "'");
   }
   for (auto& [name, value] : bound_)
-    if (is_no_value(value)) value = nullptr;
+    if (is_no_value(name, value)) value = nullptr;
 }
 
 V Parameters::operator[](std::string_view name) const {

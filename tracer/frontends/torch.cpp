@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -133,7 +134,11 @@ void torch_note_saved(Tracer& tracer, Handler handler, const Arguments& argument
   if (any) tracer.also_saves(contents, std::move(saved));
 }
 
-V torch_into(Tracer& tracer, Handler handler, const Arguments& arguments) {
+V torch_into(Tracer& tracer, Handler handler, const Arguments& arguments, PyObject* callable) {
+  // No schema says which of torch's functions take it in Python; methods don't.
+  static const std::set<std::string_view> kTaking = {"abs", "add", "addcdiv", "addcmul", "clamp", "cos", "div", "exp", "log", "matmul", "maximum", "mean",
+                                                     "minimum", "mul", "neg", "pow", "sigmoid", "sin", "sqrt", "sub", "sum", "tanh"};
+  if (!PyCFunction_Check(callable) || !kTaking.count(reinterpret_cast<PyCFunctionObject*>(callable)->m_ml->ml_name)) return nullptr;
   const auto given = std::find_if(arguments.keywords.begin(), arguments.keywords.end(), [](const auto& keyword) { return keyword.first == "out"; });
   const Array out = given == arguments.keywords.end() ? nullptr : array_of(given->second);
   if (!out || out->library != Library::Torch) return nullptr;

@@ -20,6 +20,9 @@ V torch_foreach(Tracer& tracer, std::string_view name, const Arguments& argument
   if (self >= arguments.positional.size() || !is_sequence(arguments.positional[self])) unsupported("this form of a function on lists");
   if (self == 1 && function != "pow") unsupported("this form of a function on lists");
   const std::vector<V> tensors = tracer.sequence_items(arguments.positional[self]);
+  if (tensors.empty()) unsupported("an empty list of tensors");
+  for (std::size_t i = 0; i < arguments.positional.size(); ++i)
+    if (const Array tensor = i == self ? nullptr : array_of(arguments.positional[i]); tensor && !tensor->shape.empty()) unsupported("a tensor of several elements for a list");
   auto each = [&](const V& argument) -> std::optional<std::vector<V>> {
     if (array_of(argument) || !is_sequence(argument)) return std::nullopt;
     std::vector<V> items = tracer.sequence_items(argument);
@@ -46,6 +49,8 @@ V torch_foreach(Tracer& tracer, std::string_view name, const Arguments& argument
     } else if (in_place && (function == "maximum" || function == "minimum")) {
       // These have no method that writes.
       V made = tracer.call(tracer.get_attribute(tensors[k], function), std::move(positional), std::move(keywords));
+      if (const Array result = array_of(made); !result || result->dtype != array_of(tensors[k])->dtype || result->shape != array_of(tensors[k])->shape)
+        unsupported("a result of another dtype or shape");
       tracer.call(tracer.get_attribute(tensors[k], "copy_"), {made});
     } else {
       results.push_back(tracer.call(tracer.get_attribute(tensors[k], name), std::move(positional), std::move(keywords)));
@@ -56,6 +61,7 @@ V torch_foreach(Tracer& tracer, std::string_view name, const Arguments& argument
 
 /// {(device, dtype): (the lists, the indices)}. Of several dtypes the order of the groups is that of a hash table in C++.
 V torch_group_tensors(Tracer& tracer, const Arguments& arguments) {
+  if (!arguments.keywords.empty()) unsupported("arguments by name");
   Parameters p(tracer, "_group_tensors_by_device_and_dtype", arguments, "tensorlistlist, with_indices");
   std::vector<V> lists;
   std::optional<DType> dtype;

@@ -99,10 +99,10 @@ ValueId reduced(Tracer& tracer, const Parameters& p, const Classes& c, ValueId l
   const std::string reduction = p.text("reduction", "mean");
   // Of other ranks a loss for each row is a view.
   const std::size_t rank = c.rows.size() + 1;
+  // A sum begins with 0.0, which shows where it has one element: -0.0. Of one row torch gives the sum whatever is asked for.
+  if (c.rows.empty()) loss = with_constant(tracer, Op::add, loss, 0);
   if (reduction == "none" && (rank <= 2 || rank == 4)) return loss;
   if (reduction != "mean" && reduction != "sum") p.refuse("this reduction");
-  // A sum begins with 0.0, which shows where it has one element: -0.0.
-  if (c.rows.empty()) loss = with_constant(tracer, Op::add, loss, 0);
   const ValueId total = reduce(tracer, Op::reduce_sum, loss, all_axes(int(c.rows.size())), false);
   return reduction == "mean" ? averaged(tracer, c, total) : total;
 }
