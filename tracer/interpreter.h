@@ -629,7 +629,8 @@ class TracerImpl {
   std::vector<V> initial_stack_;     // what is left of it in its place
   int comparisons_ = 0;              // of each other's parts, that are under way
   PyObject* interned(PyObject* name);
-  std::optional<V> assigned_class_variable(PyTypeObject* type, PyObject* name);
+  PyTypeObject* assigned_owner(PyTypeObject* type, PyObject* name);  // the class whose attribute it is, where the trace assigned it
+  void guard_class_lookup(PyTypeObject* type, PyTypeObject* owner, PyObject* name);
   std::map<std::pair<const PyTypeObject*, PyObject*>, V> class_variables_;  // by class and interned name
   std::map<std::pair<const void*, PyObject*>, V> written_names_;  // (object or globals, interned name); null: deleted
   void note_class(PyTypeObject* type, PyObject* name);

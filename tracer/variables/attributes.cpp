@@ -102,7 +102,7 @@ void TracerImpl::guard_type_version(PyTypeObject* type) { note_class(type, nullp
 void TracerImpl::guard_bases(PyTypeObject* type) { note_class(type, GuardSet::bases_name()); }
 
 PyObject* TracerImpl::class_attribute(PyTypeObject* type, PyObject* name) {
-  if (assigned_classes() && assigned_class_variable(type, name)) refuse_assigned_class(type);
+  if (assigned_classes() && assigned_owner(type, name)) refuse_assigned_class(type);
   note_class(type, name);
   return fj_type_lookup(type, name);
 }
