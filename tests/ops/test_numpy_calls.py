@@ -146,6 +146,22 @@ def test_no_warning_leaves_the_tracer():
         framejit.compile(f)(np.ones((3, 4)), np.ones((3, 4), bool))
 
 
+def test_compiling_a_call_lets_nothing_warn_again():
+    def f(x):
+        return np.sort(x) + np.median(x)
+
+    def g():
+        warnings.warn("once")
+
+    def count(function):
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("default")
+            g(), function(np.ones((3, 4))), g(), function(np.ones((2, 4))), g()
+        return len(seen)
+
+    assert count(f) == count(framejit.compile(f)) == 1
+
+
 def test_a_condition_where_nothing_is_computed_is_none():
     def f(x, y):
         return np.divide(x, y, out=np.zeros_like(x), where=y != 0)
