@@ -191,6 +191,8 @@ class TracerImpl {
   V call_warnings_function(PyObject* callable, const std::vector<V>& positional, const Keywords& keywords);
   /// Inside of such a `with`: code that may warn can't be part of the trace.
   bool filters_warnings() const { return !warning_contexts_.empty(); }
+  /// `warnings.filters` in such a `with`: what is there is not what the program set.
+  void refuse_warning_filters(PyObject* module, PyObject* name, bool written);
   int warnings_changed_at = 0;
   std::vector<std::pair<Ref<>, V>> context_values;        // what context variables were set to; null: as outside
   int context_changed_at = 0;
@@ -579,8 +581,9 @@ class TracerImpl {
     std::size_t filters;             // as many were there before
     std::uint32_t conditions;
   };
-  WarningFilter read_filter(const V& action, const V& category, std::initializer_list<V> conditions, const V& append);
+  WarningFilter read_filter(const V& action, const V& category, std::initializer_list<V> patterns, const V& line, const V& append);
   void add_filter(const WarningFilter& filter);
+  PyObject* warned_category(const V& message, const V& category, const V& level);
   V warn(const std::vector<V>& positional, const Keywords& keywords);
   std::vector<WarningFilter> warning_filters_;  // the uppermost last
   std::vector<WarningContext> warning_contexts_;

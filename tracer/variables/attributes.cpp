@@ -319,6 +319,7 @@ V TracerImpl::object_attribute(const V& owner, ObjectValue& value, PyObject* nam
 
   if (PyModule_Check(object)) {
     guard_value(value);
+    if (filters_warnings()) refuse_warning_filters(object, name, false);
     V space = known_dict(instance_dict(object), sources->make(SourceKind::InstanceDict, value.source));
     if (V found = space ? dict_find(*as<DictValue>(space), name) : nullptr) return found;
     if (auto written = written_global(instance_dict(object), name)) {
