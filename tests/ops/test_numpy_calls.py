@@ -302,3 +302,18 @@ def test_branches_on_constants_are_no_breaks():
         return x
 
     same_as_eager(f, np.ones(3), breaks=())
+
+
+@pytest.mark.parametrize("dtype", ["i1", "u1", "i2", "i4", "u4", "i8", "u8"])
+@pytest.mark.parametrize("number", ["np.nan", "np.inf", "-np.inf", "1e30", "-1e30", "300.5", "-1.5", "2.0**31", "2.0**63", "complex(np.nan, 1)"])
+def test_branches_on_numbers_that_an_integer_does_not_hold_are_as_in_eager(number, dtype):
+    space = {"np": np}
+    exec(f"def f(x):\n    y = np.full(1, {number}).astype('{dtype}')\n    if y[0] == 0:\n        return x + 1\n    return x + 2 if y[0] < 0 else x + 3", space)
+    same_as_eager(space["f"], np.ones(3), fallback=True, compiles=False)
+
+
+@pytest.mark.parametrize("line", ["np.full(1, np.nan).astype('i4')", "np.full((3, 300), -np.inf).astype('i8')[:, 1:]", "np.full(1, np.nan).astype('u1').sum()"])
+def test_constants_that_an_integer_does_not_hold_are_as_in_eager(line):
+    space = {"np": np}
+    exec(f"def f(x):\n    y = {line}\n    return x + 1, y", space)
+    same_as_eager(space["f"], np.ones(3), calls=3, fallback=True)

@@ -9,6 +9,7 @@
 
 #include "graph_ir/evaluate.h"
 #include "runtime/base/error.h"
+#include "tracer/constant_conditions.h"
 
 namespace fj {
 
@@ -76,6 +77,8 @@ ValueId full(Tracer& tracer, DType dtype, Scalar value, const Dims& shape) {
 
 ValueId cast(Tracer& tracer, ValueId x, DType to) {
   if (dtype_of(tracer, x) == to) return x;
+  // What an optimiser makes of such a constant is no promise of the machine's.
+  if (is_out_of_range(tracer.graph(), x, to)) unsupported("a constant that " + std::string(name(to)) + " does not hold");
   Attrs attrs;
   attrs.set("to", to);
   return emit(tracer, Op::cast, {x}, std::move(attrs));
