@@ -72,9 +72,14 @@ def stand_in(dtype, shape, strides, writeable):
 
 
 def tried(function, arguments, keywords):
-    with np.errstate(all="ignore"), warnings.catch_warnings():
-        warnings.simplefilter("error")
-        return function(*arguments, **keywords)
+    """What the function returns; a warning raises. Not by catch_warnings(): with it every warning that was given once is given again."""
+    outside = warnings.filters
+    warnings.filters = [("error", None, Warning, None, 0)]
+    try:
+        with np.errstate(all="ignore"):
+            return function(*arguments, **keywords)
+    finally:
+        warnings.filters = outside
 
 
 _unique = getattr(np.unique, "_implementation", None)

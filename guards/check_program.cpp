@@ -161,7 +161,7 @@ class Builder {
   /// The item whose presence `guard` asks for.
   static bool is_item(const Source& item, const Guard& guard) {
     const bool in_dict = item.kind == SourceKind::DictItem && item.base == guard.source;
-    const bool of_instance = item.kind == SourceKind::Attribute && guard.source->kind == SourceKind::InstanceDict &&
+    const bool of_instance = (item.kind == SourceKind::Attribute || item.kind == SourceKind::ClassVariable) && guard.source->kind == SourceKind::InstanceDict &&
                              item.base == guard.source->base;
     return (in_dict || of_instance) && same_key(item.key.get(), guard.object.get());
   }
@@ -531,19 +531,14 @@ inline __attribute__((always_inline)) bool Program::decide(const Step& step, con
       return (values[step.value] = step.remembered) != nullptr;
     }
     case Kind::FetchAttribute: {
-      PyObject* owner = values[step.base];
-      if (!PyType_Check(owner)) {
-        if (PyObject* dict = fj_instance_dict(owner)) {
-          std::uint64_t version = fj_dict_version(dict);
-          if (version == 0 || version != step.version) {
-            step.remembered = lookup(dict, step.object);
-            step.version = version;
-          }
-          if (step.remembered) return values[step.value] = step.remembered, true;
-        }
+      PyObject* dict = fj_instance_dict(values[step.base]);
+      if (!dict) return false;
+      std::uint64_t version = fj_dict_version(dict);
+      if (version == 0 || version != step.version) {
+        step.remembered = lookup(dict, step.object);
+        step.version = version;
       }
-      PyTypeObject* type = PyType_Check(owner) ? reinterpret_cast<PyTypeObject*>(owner) : Py_TYPE(owner);
-      return (values[step.value] = fj_type_lookup(type, step.object)) != nullptr;
+      return (values[step.value] = step.remembered) != nullptr;
     }
     case Kind::FetchOther: {
       Ref<> owned;

@@ -168,17 +168,12 @@ void Memo::item(PyObject* sequence, PyObject* const* items, std::int64_t index) 
 
 bool Memo::attribute(PyObject* owner, PyObject* name, std::int32_t target) {
   type_of(owner);
-  if (PyType_Check(owner)) return class_unchanged(reinterpret_cast<PyTypeObject*>(owner));
-  if (PyObject* dict = fj_instance_dict(owner)) {
-    PyObject* const* place = fj_instance_dict_word(owner);
-    if (!place || *place != dict) return false;
-    PyObject* found = lookup(dict, name);
-    if (!found && !class_unchanged(Py_TYPE(owner))) return false;
-    pointer(place, dict);
-    fact(dict, {found ? Fact::Kind::Value : Fact::Kind::Lacks, name, found, 0, target, false});
-    return true;
-  }
-  return class_unchanged(Py_TYPE(owner));
+  PyObject* dict = fj_instance_dict(owner);
+  PyObject* const* place = fj_instance_dict_word(owner);
+  if (!dict || !place || *place != dict) return false;
+  pointer(place, dict);
+  fact(dict, {Fact::Kind::Value, name, lookup(dict, name), 0, target, false});
+  return true;
 }
 
 bool Memo::fetch(const Step& step, const FrameValues& frame, const GuardBindings& bindings) {

@@ -30,12 +30,6 @@ PyObject* tuple_item(PyObject* tuple, std::int64_t index) {
   return PyTuple_GET_ITEM(tuple, index);
 }
 
-PyObject* attribute(PyObject* owner, PyObject* name) {
-  if (PyType_Check(owner)) return fj_type_lookup(reinterpret_cast<PyTypeObject*>(owner), name);
-  if (PyObject* found = dict_item(fj_instance_dict(owner), name)) return found;
-  return fj_type_lookup(Py_TYPE(owner), name);
-}
-
 /// The sequence a list or tuple iterator runs over, through its __reduce__: (iter, (sequence,), position).
 Ref<> iterated(PyObject* iterator) {
   static PyObject* reduce = PyUnicode_InternFromString("__reduce__");
@@ -185,13 +179,13 @@ PyObject* fetch_step(const Source& source, PyObject* base, const FrameValues& va
       return owned.get();
     case SourceKind::TupleItem: return tuple_item(base, source.index);
     case SourceKind::InstanceDict: return fj_instance_dict(base);
-    case SourceKind::Attribute: return attribute(base, source.key.get());
+    case SourceKind::Attribute: return dict_item(fj_instance_dict(base), source.key.get());
     case SourceKind::SlotMember:
       owned = Ref<>::steal(PyObject_GenericGetAttr(base, source.key.get()));
       if (!owned) PyErr_Clear();
       return owned.get();
     case SourceKind::ClassVariable:
-      return PyType_Check(base) ? fj_type_lookup(reinterpret_cast<PyTypeObject*>(base), source.key.get()) : nullptr;
+      return PyType_Check(base) ? dict_item(fj_instance_dict(base), source.key.get()) : nullptr;
     case SourceKind::Type: return reinterpret_cast<PyObject*>(Py_TYPE(base));
     case SourceKind::Cell: return PyCell_Check(base) ? PyCell_GET(base) : nullptr;
     case SourceKind::ClosureCell: return function ? tuple_item(function->func_closure, source.index) : nullptr;

@@ -1,5 +1,6 @@
 #include "tracer/constant_conditions.h"
 
+#include <cmath>
 #include <map>
 #include <variant>
 
@@ -21,6 +22,22 @@ bool is_exact(Op op) {
   }
 }
 
+/// Whether a conversion to `to` is of a number that it holds: of others the machine's instructions make different ones.
+bool can_hold(DType to, const Scalar& number) {
+  auto* pair = std::get_if<std::pair<double, double>>(&number);
+  auto* real = pair ? &pair->first : std::get_if<double>(&number);
+  if (!real) return true;
+  const int bits = int(8 * size_in_bytes(to)) - is_signed_integer(to);
+  const double value = std::trunc(*real), limit = std::ldexp(1.0, bits);
+  return value < limit && value >= (is_signed_integer(to) ? -limit : 0.0);  // no NaN is
+}
+
+bool can_hold_all(DType to, const DenseArray& numbers) {
+  for (std::int64_t i = 0; is_integer(to) && i < numbers.element_count(); ++i)
+    if (!can_hold(to, numbers.scalar(i))) return false;
+  return true;
+}
+
 class Evaluation {
  public:
   explicit Evaluation(const Graph& graph) : graph_(graph) {
@@ -38,8 +55,19 @@ class Evaluation {
       if (!operands.back()) return nullptr;
     }
     DenseArray result;
+    if (found->second->op == Op::cast && !can_hold_all(graph_.type(value).dtype, *operands[0])) return nullptr;
     if (evaluate(graph_, *found->second, operands, {}, result) != kOk) return nullptr;
     return &values_.emplace(value.index, std::move(result)).first->second;
+  }
+
+  /// What the value is a view of, an expansion of one number for example.
+  ValueId viewed(ValueId value) const {
+    for (auto found = definition_.find(value.index); found != definition_.end(); found = definition_.find(value.index)) {
+      const Node& node = *found->second;
+      if (row(node.op).lowering != Lowering::IndexMap || node.operands.size() != 1) break;
+      value = node.operands[0];
+    }
+    return value;
   }
 
  private:
@@ -75,6 +103,14 @@ std::optional<T> only_element(const Graph& graph, ValueId value) {
 }  // namespace
 
 std::optional<std::int64_t> constant_integer(const Graph& graph, ValueId value) { return only_element<std::int64_t>(graph, value); }
+
+bool is_out_of_range(const Graph& graph, ValueId value, DType to) {
+  const DType from = graph.type(value).dtype;
+  if (!is_integer(to) || !(is_float(from) || is_complex(from))) return false;
+  Evaluation evaluation(graph);
+  const DenseArray* found = evaluation.of(evaluation.viewed(value));
+  return found && !can_hold_all(to, *found);
+}
 
 std::optional<bool> constant_condition(const Graph& graph, ValueId value) {
   return only_element<bool>(graph, value);

@@ -13,4 +13,7 @@ std::optional<bool> constant_condition(const Graph& graph, ValueId value);
 /// The one element of an array of integers; nothing: as above.
 std::optional<std::int64_t> constant_integer(const Graph& graph, ValueId value);
 
+/// Whether numbers among these, computed of constants alone, are none of the integers of `to`.
+bool is_out_of_range(const Graph& graph, ValueId value, DType to);
+
 }  // namespace fj

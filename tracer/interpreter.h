@@ -191,6 +191,8 @@ class TracerImpl {
   V call_warnings_function(PyObject* callable, const std::vector<V>& positional, const Keywords& keywords);
   /// Inside of such a `with`: code that may warn can't be part of the trace.
   bool filters_warnings() const { return !warning_contexts_.empty(); }
+  /// `warnings.filters` in such a `with`: what is there is not what the program set.
+  void refuse_warning_filters(PyObject* module, PyObject* name, bool written);
   int warnings_changed_at = 0;
   std::vector<std::pair<Ref<>, V>> context_values;        // what context variables were set to; null: as outside
   int context_changed_at = 0;
@@ -579,8 +581,9 @@ class TracerImpl {
     std::size_t filters;             // as many were there before
     std::uint32_t conditions;
   };
-  WarningFilter read_filter(const V& action, const V& category, std::initializer_list<V> conditions, const V& append);
+  WarningFilter read_filter(const V& action, const V& category, std::initializer_list<V> patterns, const V& line, const V& append);
   void add_filter(const WarningFilter& filter);
+  PyObject* warned_category(const V& message, const V& category, const V& level);
   V warn(const std::vector<V>& positional, const Keywords& keywords);
   std::vector<WarningFilter> warning_filters_;  // the uppermost last
   std::vector<WarningContext> warning_contexts_;
@@ -629,7 +632,8 @@ class TracerImpl {
   std::vector<V> initial_stack_;     // what is left of it in its place
   int comparisons_ = 0;              // of each other's parts, that are under way
   PyObject* interned(PyObject* name);
-  std::optional<V> assigned_class_variable(PyTypeObject* type, PyObject* name);
+  PyTypeObject* assigned_owner(PyTypeObject* type, PyObject* name);  // the class whose attribute it is, where the trace assigned it
+  void guard_class_lookup(PyTypeObject* type, PyTypeObject* owner, PyObject* name);
   std::map<std::pair<const PyTypeObject*, PyObject*>, V> class_variables_;  // by class and interned name
   std::map<std::pair<const void*, PyObject*>, V> written_names_;  // (object or globals, interned name); null: deleted
   void note_class(PyTypeObject* type, PyObject* name);

@@ -34,7 +34,9 @@ std::vector<V> arguments_of(const char* function, std::initializer_list<const ch
   for (auto& [key, value] : keywords) {
     auto at = std::find_if(names.begin(), names.end(), [&](const char* name) { return key == name; });
     if (at == names.end()) give_up(std::string(function) + "() with the argument '" + key + "'");
-    found[std::size_t(at - names.begin())] = value;
+    V& place = found[std::size_t(at - names.begin())];
+    if (place) give_up(std::string(function) + "() with the argument '" + key + "' given twice");
+    place = value;
   }
   return found;
 }
@@ -48,12 +50,32 @@ bool is_action(const std::string& action) {
   return std::any_of(std::begin(kActions), std::end(kActions), [&](const char* known) { return action == known; });
 }
 
+bool is_line(PyObject* number) {
+  int overflow = 0;
+  return number && PyLong_CheckExact(number) && PyLong_AsLongAndOverflow(number, &overflow) >= 0 && !overflow;
+}
+
+/// What filterwarnings takes for a message or a module.
+bool is_pattern(PyObject* text) {
+  if (!text || !PyUnicode_CheckExact(text)) return false;
+  Ref<> compile = imported("re", "compile"), tried = imported("framejit._numpy", "tried");  // warnings are errors here
+  Ref<> compiled = compile && tried ? Ref<>::steal(PyObject_CallFunction(tried.get(), "O(O){}", compile.get(), text)) : Ref<>();
+  PyErr_Clear();
+  return bool(compiled);
+}
+
+/// The functions of the module that Python code defines.
+bool is_code_of_warnings(PyObject* callable) {
+  PyObject* known = of_warnings("simplefilter");
+  return known && PyFunction_Check(known) && PyFunction_Check(callable) && PyFunction_GET_GLOBALS(known) == PyFunction_GET_GLOBALS(callable);
+}
+
 }  // namespace
 
 bool is_warning_context(PyTypeObject* type) { return !std::strcmp(type->tp_name, "catch_warnings") && reinterpret_cast<PyObject*>(type) == of_warnings("catch_warnings"); }
 
 /// The filter that simplefilter(action, category, lineno, append) or filterwarnings(action, message, category, module, lineno, append) adds.
-TracerImpl::WarningFilter TracerImpl::read_filter(const V& action, const V& category, std::initializer_list<V> conditions, const V& append) {
+TracerImpl::WarningFilter TracerImpl::read_filter(const V& action, const V& category, std::initializer_list<V> patterns, const V& line, const V& append) {
   WarningFilter filter;
   PyObject* how = action ? constant_object(action) : nullptr;
   if (!how || !PyUnicode_CheckExact(how) || !is_action(text_of(how))) give_up("a filter of an unknown action");
@@ -61,7 +83,12 @@ TracerImpl::WarningFilter TracerImpl::read_filter(const V& action, const V& cate
   PyObject* of = category ? constant_object(category) : PyExc_Warning;
   if (!is_category(of)) give_up("a filter of an unknown category");
   filter.category = Ref<>::borrow(of);
-  for (const V& condition : conditions) filter.conditional = filter.conditional || (condition && truth(condition));
+  for (const V& pattern : patterns) {
+    if (pattern && !is_pattern(constant_object(pattern))) give_up("a filter of an unknown pattern");
+    filter.conditional = filter.conditional || (pattern && truth(pattern));
+  }
+  if (line && !is_line(constant_object(line))) give_up("a filter of an unknown line");
+  filter.conditional = filter.conditional || (line && truth(line));
   if (append && truth(append)) give_up("a filter below the others");
   return filter;
 }
@@ -75,7 +102,7 @@ V TracerImpl::make_warning_context(PyTypeObject* type, const std::vector<V>& pos
   for (const char* name : {"__init__", "__enter__", "__exit__"}) class_attribute(type, Ref<>::steal(PyUnicode_InternFromString(name)).get());
   auto context = std::make_shared<InstanceValue>();
   context->type = Ref<PyTypeObject>::borrow(type);
-  if (given[2] && !is_none(given[2])) warning_plans_.emplace_back(context.get(), read_filter(given[2], given[3], {given[4]}, given[5]));
+  if (given[2] && !is_none(given[2])) warning_plans_.emplace_back(context.get(), read_filter(given[2], given[3], {}, given[4], given[5]));
   warning_values_.push_back(context);
   return context;
 }
@@ -104,6 +131,13 @@ void TracerImpl::leave_warning_context(const InstanceValue& context) {
   effects.push_back({Effect::Kind::Call, tracer.integer(std::int64_t(std::exchange(warning_changes_, 0))), {}, {}, changed, {}});
 }
 
+void TracerImpl::refuse_warning_filters(PyObject* module, PyObject* name, bool written) {
+  Ref<> warnings = Ref<>::steal(PyImport_ImportModule("warnings"));
+  PyErr_Clear();
+  const std::string text = text_of(name);
+  if (warnings.get() == module && (written || text == "filters" || text == "__dict__")) give_up("`" + source_text() + "`");
+}
+
 void TracerImpl::add_filter(const WarningFilter& filter) {
   warning_filters_.push_back(filter);
   if (filter.action != "ignore" || filter.conditional || !PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(PyExc_RuntimeWarning), reinterpret_cast<PyTypeObject*>(filter.category.get()))) {
@@ -123,6 +157,7 @@ V TracerImpl::call_warnings_function(PyObject* callable, const std::vector<V>& p
   const bool simple = callable == of_warnings("simplefilter");
   if (!simple && callable != of_warnings("filterwarnings")) {
     if (callable == of_warnings("resetwarnings")) give_up("all filters are taken away");
+    if (is_code_of_warnings(callable)) give_up("`" + source_text() + "`");
     return nullptr;
   }
   collected_conditions();
@@ -130,27 +165,34 @@ V TracerImpl::call_warnings_function(PyObject* callable, const std::vector<V>& p
   ++warning_changes_;
   if (simple) {
     const std::vector<V> given = arguments_of("simplefilter", {"action", "category", "lineno", "append"}, positional, keywords);
-    add_filter(read_filter(given[0], given[1], {given[2]}, given[3]));
+    add_filter(read_filter(given[0], given[1], {}, given[2], given[3]));
   } else {
     const std::vector<V> given = arguments_of("filterwarnings", {"action", "message", "category", "module", "lineno", "append"}, positional, keywords);
-    add_filter(read_filter(given[0], given[2], {given[1], given[3], given[4]}, given[5]));
+    add_filter(read_filter(given[0], given[2], {given[1], given[3]}, given[4], given[5]));
   }
   return none;
 }
 
-V TracerImpl::warn(const std::vector<V>& positional, const Keywords& keywords) {
-  V category = positional.size() > 1 ? positional[1] : nullptr, message = positional.empty() ? nullptr : positional[0];
-  for (auto& [key, value] : keywords) {
-    if (key == "category") category = value;
-    if (key == "message") message = value;
+/// The category that warnings.warn gives its message; null: it raises, or runs code that isn't known here.
+PyObject* TracerImpl::warned_category(const V& message, const V& category, const V& level) {
+  PyObject* depth = level ? constant_object(level) : nullptr;
+  if (!message || (level && !(depth && PyLong_CheckExact(depth) && PyLong_AsLong(depth) != -1))) return PyErr_Clear(), nullptr;
+  if (type_of(message) != &PyUnicode_Type) {
+    // A warning as the message is its own category.
+    auto* instance = as<InstanceValue>(message);
+    static PyObject* const str_name = PyUnicode_InternFromString("__str__");
+    const bool plain = instance && is_category(reinterpret_cast<PyObject*>(instance->type.get())) &&
+                       class_attribute(instance->type.get(), str_name) == fj_type_lookup(reinterpret_cast<PyTypeObject*>(PyExc_BaseException), str_name);
+    return plain ? reinterpret_cast<PyObject*>(instance->type.get()) : nullptr;
   }
   PyObject* of = category && !is_none(category) ? constant_object(category) : PyExc_UserWarning;
-  // A warning as the message is its own category.
-  if (auto* instance = message ? as<InstanceValue>(message) : nullptr)
-    if (is_category(reinterpret_cast<PyObject*>(instance->type.get()))) of = reinterpret_cast<PyObject*>(instance->type.get());
-  auto object = message ? as<ObjectValue>(message) : nullptr;
-  if (object && !PyUnicode_CheckExact(object->object.get())) of = nullptr;
-  for (std::size_t i = warning_filters_.size(); of && is_category(of) && i-- > 0;) {
+  return is_category(of) ? of : nullptr;
+}
+
+V TracerImpl::warn(const std::vector<V>& positional, const Keywords& keywords) {
+  const std::vector<V> given = arguments_of("warn", {"message", "category", "stacklevel", "source"}, positional, keywords);
+  PyObject* of = warned_category(given[0], given[1], given[2]);
+  for (std::size_t i = warning_filters_.size(); of && i-- > 0;) {
     const WarningFilter& filter = warning_filters_[i];
     if (!PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(of), reinterpret_cast<PyTypeObject*>(filter.category.get()))) continue;
     if (filter.conditional || filter.action != "ignore") break;

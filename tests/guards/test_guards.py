@@ -59,7 +59,9 @@ def test_sources_fetch_what_their_text_says():
     cases = [
         (x, item, "L.x", item),
         (key("Attribute", "weight"), item, "L.x.weight", 3),
-        (key("Attribute", "kind"), item, "L.x.kind", "class attribute"),
+        (key("Attribute", "kind"), item, "L.x.kind", ...),  # of the class
+        (key("ClassVariable", "kind"), Plain, "L.x.kind", "class attribute"),
+        (key("ClassVariable", "kind"), type("Derived", (Plain,), {}), "L.x.kind", ...),
         (guards.make("InstanceDict", x), item, "L.x.__dict__", item.__dict__),
         (guards.make("Type", x), item, "type(L.x)", Plain),
         (key("DictItem", "k"), {"k": 5}, "L.x['k']", 5),
@@ -276,20 +278,29 @@ def test_stores_of_hot_code_are_seen():
         assert (guards.holds((counter,)) is not None) == (value == 7)
 
 
-def test_class_attribute_behind_an_instance_is_seen_to_change():
-    class Child(Plain):
-        pass
-
-    child = Child()
+def test_an_attribute_is_the_objects_own():
+    child = Plain()
+    child.kind = "class attribute"
     guards = native.Guards()
     guards.add("Equals", guards.make("Attribute", guards.slot(0, "c"), key="kind"), object="class attribute")
     assert guards.holds((child,)) is not None
+    del child.kind  # the class has an equal one
+    assert guards.holds((child,)) is None
     child.kind = "own"
     assert guards.holds((child,)) is None
-    del child.kind
-    assert guards.holds((child,)) is not None
-    Child.kind = "of the child"
-    assert guards.holds((child,)) is None
+
+
+def test_a_class_variable_is_the_classs_own():
+    class Child(Plain):
+        kind = "class attribute"
+
+    guards = native.Guards()
+    guards.add("Equals", guards.make("ClassVariable", guards.make("Constant", key=Child), key="kind"), object="class attribute")
+    assert guards.holds(()) is not None
+    del Child.kind  # the base has an equal one
+    assert guards.holds(()) is None
+    Child.kind = "class attribute"
+    assert guards.holds(()) is not None
 
 
 def test_type_version_without_names_fails_at_any_change():

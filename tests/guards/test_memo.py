@@ -54,7 +54,6 @@ def guarded(root, function):
         guards.add("Equals", attribute(source, "number"), object=object.number)
         guards.add("Equals", attribute(source, "name"), object=object.name)
         guards.add("LacksKey", get(source, "InstanceDict"), object="shared")
-        guards.add("Equals", attribute(source, "shared"), object=object.shared)
         guards.add("Array", attribute(source, "weight"), type=np.ndarray, dtype="f64", shape=(3,))
 
     guards.add("TypeIs", self_, object=Root)

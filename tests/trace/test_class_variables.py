@@ -158,6 +158,40 @@ def test_new_names_lists_and_arrays():
     check(make)
 
 
+SUBCLASS, OWN = "class A: n = 0\nclass B(A): pass\na = B()", "class A: n = 0\nclass B(A): n = 50\na = B()"
+READS_DERIVED, READS_INSTANCE = "A.n += 1; return x * B.n", "A.n += 1; return x * a.n"
+
+
+@pytest.mark.parametrize("classes, body, changes", [
+    (SUBCLASS, READS_DERIVED, {3: "B.n = 100", 5: "del B.n"}),
+    (SUBCLASS, READS_INSTANCE, {3: "B.n = 100", 5: "del B.n"}),
+    (SUBCLASS, READS_INSTANCE, {2: "a.n = 99", 4: "del a.n", 5: "B.n = 7"}),
+    (SUBCLASS, READS_INSTANCE, {1: "a.n = 10", 2: "a.n = 11", 3: "a.n = 12", 4: "del a.n"}),
+    (SUBCLASS, "A.n += 1; a.n = a.n + 1; return x * a.n", {3: "del a.n", 5: "del a.n"}),
+    (SUBCLASS, "A.m = A.n; A.n += 1; return x * A.n, hasattr(B, 'm'), getattr(B, 'm', 5), B.m", {3: "B.m = 77", 5: "del B.m"}),
+    (OWN, READS_DERIVED, {1: "B.n = 51", 2: "B.n = 52", 4: "del B.n"}),
+    (OWN, "B.n += 1; return x * B.n, hasattr(A, 'n')", {3: "del B.n", 5: "del B.n"}),
+    (OWN, "B.n += 1; return x * a.n", {3: "del B.n", 4: "A.n = 9", 5: "del B.n"}),
+    (SUBCLASS + "\nclass C(B): pass", "B.n = C.n + 1; A.n = C.n + 1; C.n = A.n + B.n; return x * C.n", {3: "del C.n", 4: "del B.n"}),
+    (SUBCLASS + "\nclass C(A): n = 3\nclass D(B, C): pass", "B.n = D.n + 1; A.n = D.n + 1; return x * D.n", {3: "del C.n", 4: "C.n = 90; del B.n", 5: "D.n = 2"}),
+    (SUBCLASS + "\nclass A2: n = 7", READS_DERIVED, {3: "B.__bases__ = (A2,)"}),
+    ("class A: n = 0\nclass B(A): pass\na = A()", READS_INSTANCE, {3: "a = B()", 4: "B.n = 55"}),
+])
+def test_whose_an_attribute_is_may_change_outside(classes, body, changes):
+    def make():
+        space, calls = {}, []
+        exec(f"{classes}\ndef f(x):\n    {body}", space)
+
+        def look():
+            calls.append(1)
+            exec(changes.get(len(calls), ""), space)
+            return [vars(space[name]).get("n", "none") for name in "ABa"]
+
+        return space["f"], look
+
+    check(make, calls=7)
+
+
 def test_an_assignment_is_undone_by_nothing_when_the_call_raises():
     def make():
         class Counter:

@@ -126,6 +126,40 @@ def test_a_warning_that_is_ignored_is_nothing():
     same_as_eager(f, X, breaks=())
 
 
+@pytest.mark.parametrize("call", [
+    "warnings.warn()", "warnings.warn('m', foo=1)", "warnings.warn('m', stacklevel='2')", "warnings.warn('m', stacklevel=1 << 70)",
+    "warnings.warn('m', UserWarning, 1, None, 5, 6, 7)", "warnings.warn('m', message='n')", "warnings.warn('m', int)", "warnings.warn('m', 3)",
+    "warnings.warn(Message())", "warnings.warn(Careful('m'))", "warnings.warn(3)", "warnings.warn('m', category=None)", "warnings.warn('m', source=x)",
+    "warnings.filterwarnings('ignore', '(')", "warnings.filterwarnings('ignore', module='[')", "warnings.filterwarnings('ignore', lineno='1')",
+    "warnings.filterwarnings('ignore', lineno=-1)", "warnings.filterwarnings('ignore', 3)", "warnings.simplefilter('ignore', lineno=None)",
+    "warnings.simplefilter('ignore', action='ignore')", "warnings.filterwarnings('ignore', b'm')",
+])
+def test_arguments_are_looked_at_where_warnings_are_ignored(call):
+    class Message:
+        def __str__(self):
+            raise KeyError("text")
+
+    class Careful(UserWarning):
+        def __str__(self):
+            raise KeyError("text")
+
+    space = {"warnings": warnings, "Message": Message, "Careful": Careful}
+    exec(f"def f(x):\n    with warnings.catch_warnings():\n        warnings.simplefilter('ignore')\n        y = x * 2\n        {call}\n    return y", space)
+    same_as_eager(space["f"], X, fallback=True, compiles=False)
+
+
+@pytest.mark.parametrize("look", [
+    "len(warnings.filters)", "len(getattr(warnings, 'filters'))", "len(vars(warnings)['filters'])", "len(warnings.__dict__['filters'])",
+    "warnings.filters[0][0]", "warnings._add_filter('error', None, UserWarning, None, 0, append=False)", "setattr(warnings, 'filters', [])",
+    "setattr(warnings, 'showwarning', None)",
+])
+def test_filters_that_are_looked_at_are_the_blocks_own(look):
+    space = {"warnings": warnings}
+    exec("def f(x):\n    with warnings.catch_warnings():\n        warnings.simplefilter('ignore')\n        warnings.simplefilter('ignore', KeyError if x is None else UserWarning)\n"
+         f"        y = x * 2\n        seen = {look}\n    return y, seen, len(warnings.filters), warnings.showwarning", space)
+    same_as_eager(space["f"], X, fallback=True, compiles=False)
+
+
 def test_a_warning_of_another_category_is_given():
     def f(x):
         y = x * 2

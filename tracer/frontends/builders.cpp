@@ -5,12 +5,11 @@
 #include "tracer/frontends/builders.h"
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 
 #include "graph_ir/evaluate.h"
-#include "graph_ir/ops.h"
 #include "runtime/base/error.h"
+#include "tracer/constant_conditions.h"
 
 namespace fj {
 
@@ -76,33 +75,10 @@ ValueId full(Tracer& tracer, DType dtype, Scalar value, const Dims& shape) {
   return broadcast_to(tracer, constant(tracer, dtype, std::move(value)), shape);
 }
 
-namespace {
-
-/// A float constant, also repeated, that has no place in the integers: what it becomes is the processor's, and a compiler may take any number.
-void require_place(Tracer& tracer, ValueId x, DType to) {
-  const Graph& graph = tracer.graph();
-  for (auto node = graph.nodes.rbegin(); node != graph.nodes.rend(); ++node) {
-    if (node->results[0] != x) continue;
-    if (row(node->op).lowering == Lowering::IndexMap && node->operands.size() == 1) {
-      x = node->operands[0];
-      continue;
-    }
-    const Attr* value = node->op == Op::constant ? node->attrs.find("value") : nullptr;
-    const auto* scalar = value ? std::get_if<Scalar>(value) : nullptr;
-    const auto* number = scalar ? std::get_if<double>(scalar) : nullptr;
-    if (!number) return;
-    const int bits = int(size_in_bytes(to)) * 8 - is_signed_integer(to);
-    if (!(*number < std::ldexp(1.0, bits) && *number >= (is_signed_integer(to) ? -std::ldexp(1.0, bits) : 0.0)))
-      unsupported("a float constant without a place among the integers it is cast to");
-    return;
-  }
-}
-
-}  // namespace
-
 ValueId cast(Tracer& tracer, ValueId x, DType to) {
   if (dtype_of(tracer, x) == to) return x;
-  if (is_integer(to) && is_float(dtype_of(tracer, x))) require_place(tracer, x, to);
+  // What an optimiser makes of such a constant is no promise of the machine's.
+  if (is_out_of_range(tracer.graph(), x, to)) unsupported("a constant that " + std::string(name(to)) + " does not hold");
   Attrs attrs;
   attrs.set("to", to);
   return emit(tracer, Op::cast, {x}, std::move(attrs));

@@ -42,6 +42,7 @@ void TracerImpl::set_attribute(const V& owner, PyObject* name, const V& value) {
   static PyObject* const gradient_name = intern("grad");
   if (owner->kind == ValueKind::Array && PyUnicode_Compare(name, gradient_name) == 0) return set_gradient_field(owner, gradient_name, value);
   auto* object = as<ObjectValue>(owner);
+  if (object && filters_warnings()) refuse_warning_filters(object->object.get(), name, true);
   if (object && PyModule_CheckExact(object->object.get())) return store_in_module(*object, name, value);
   if (object && PyType_Check(object->object.get()))
     return set_class_variable(owner, reinterpret_cast<PyTypeObject*>(object->object.get()), name, value);

@@ -102,7 +102,7 @@ void TracerImpl::guard_type_version(PyTypeObject* type) { note_class(type, nullp
 void TracerImpl::guard_bases(PyTypeObject* type) { note_class(type, GuardSet::bases_name()); }
 
 PyObject* TracerImpl::class_attribute(PyTypeObject* type, PyObject* name) {
-  if (assigned_classes() && assigned_class_variable(type, name)) refuse_assigned_class(type);
+  if (assigned_classes() && assigned_owner(type, name)) refuse_assigned_class(type);
   note_class(type, name);
   return fj_type_lookup(type, name);
 }
@@ -319,6 +319,7 @@ V TracerImpl::object_attribute(const V& owner, ObjectValue& value, PyObject* nam
 
   if (PyModule_Check(object)) {
     guard_value(value);
+    if (filters_warnings()) refuse_warning_filters(object, name, false);
     V space = known_dict(instance_dict(object), sources->make(SourceKind::InstanceDict, value.source));
     if (V found = space ? dict_find(*as<DictValue>(space), name) : nullptr) return found;
     if (auto written = written_global(instance_dict(object), name)) {

@@ -49,31 +49,54 @@ PyObject* own_member(PyTypeObject* type, PyObject* name) {
   return found.get();  // the class keeps it alive
 }
 
+/// The first class that has it.
+PyTypeObject* owner_of(PyTypeObject* type, PyObject* name) {
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(type->tp_mro); ++i)
+    if (auto* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(type->tp_mro, i)); own_member(base, name)) return base;
+  return nullptr;
+}
+
 }  // namespace
 
-std::optional<V> TracerImpl::assigned_class_variable(PyTypeObject* type, PyObject* name) {
-  if (class_variables_.empty() || !type->tp_mro) return std::nullopt;
+/// The name is `owner`'s, the first of the bases of `type` that has it: the classes before have none of their own.
+void TracerImpl::guard_class_lookup(PyTypeObject* type, PyTypeObject* owner, PyObject* name) {
+  guard_bases(type);
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(type->tp_mro); ++i) {
+    PyObject* base = PyTuple_GET_ITEM(type->tp_mro, i);
+    const bool is_owner = base == reinterpret_cast<PyObject*>(owner);
+    const bool changes = (reinterpret_cast<PyTypeObject*>(base)->tp_flags & Py_TPFLAGS_HEAPTYPE) && !made_class_at(base);
+    const bool written = class_variables_.count({reinterpret_cast<PyTypeObject*>(base), name});
+    if (changes && !written)
+      add_guard(is_owner ? GuardKind::HasKey : GuardKind::LacksKey, sources->make(SourceKind::InstanceDict, sources->constant(base)), name);
+    if (is_owner) return;
+  }
+}
+
+PyTypeObject* TracerImpl::assigned_owner(PyTypeObject* type, PyObject* name) {
+  if (class_variables_.empty() || !type->tp_mro) return nullptr;
   PyObject* key = interned(name);
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(type->tp_mro); ++i) {
     auto* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(type->tp_mro, i));
-    if (auto known = class_variables_.find({base, key}); known != class_variables_.end()) return known->second;
-    if (own_member(base, name)) return std::nullopt;
+    if (class_variables_.count({base, key})) return base;
+    if (own_member(base, name)) return nullptr;
   }
-  return std::nullopt;
+  return nullptr;
 }
 
 V TracerImpl::class_variable(PyTypeObject* type, PyObject* name) {
   if (!(type->tp_flags & Py_TPFLAGS_HEAPTYPE)) return nullptr;
-  if (auto written = assigned_class_variable(type, name)) {
-    guard_bases(type);
-    return *written;
-  }
   PyObject* key = interned(name);
+  if (PyTypeObject* owner = assigned_owner(type, name)) {
+    guard_class_lookup(type, owner, key);
+    return class_variables_.at({owner, key});
+  }
   PyObject* found = is_assigned(type, key) ? fj_type_lookup(type, name) : nullptr;
   if (!found || is_descriptor(found) || !(is_plain(found) || array_library(found) || PyList_CheckExact(found) || PyTuple_CheckExact(found) || PyDict_CheckExact(found)))
     return nullptr;
-  guard_bases(type);
-  V value = wrap(found, sources->make(SourceKind::ClassVariable, sources->constant(reinterpret_cast<PyObject*>(type)), 0, key));
+  PyTypeObject* owner = owner_of(type, name);
+  if (!owner || !(owner->tp_flags & Py_TPFLAGS_HEAPTYPE) || made_class_at(reinterpret_cast<PyObject*>(owner))) return nullptr;
+  guard_class_lookup(type, owner, key);
+  V value = wrap(found, sources->make(SourceKind::ClassVariable, sources->constant(reinterpret_cast<PyObject*>(owner)), 0, key));
   type_of(value);  // no descriptor, whatever becomes of it
   return value;
 }
