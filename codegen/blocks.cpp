@@ -129,6 +129,8 @@ class Chain {
     }
     const std::int64_t block = std::max(std::min(kBlockBytes / row_bytes, rows_ / kManyBlocks), has_product_ ? kFewestRows : kFewRows);
     result.rows_per_block = std::max((block / together) * together, together);
+    // So few rows are as large as a cache: a block gains nothing there, and each thread keeps one.
+    if (result.rows_per_block * row_bytes > 4 * kBlockBytes) return std::nullopt;
     return result.rows_per_block < rows_ ? std::optional(result) : std::nullopt;
   }
 

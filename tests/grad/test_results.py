@@ -374,8 +374,6 @@ def test_a_copy_of_a_view_is_not_the_view(view, copy):
         v = view(w * 2)
         return v * 2, copy(v)
 
-    if view(torch.zeros(3, 4)).is_contiguous() and copy(torch.zeros(1)) is None:
-        return
     found = []
     for function in (f, framejit.compile(f)):
         w, seen = leaf(3, 4), []

@@ -304,7 +304,6 @@ def test_branches_on_constants_are_no_breaks():
     same_as_eager(f, np.ones(3), breaks=())
 
 
-<<<<<<< HEAD
 def test_a_diagonal_is_read_only_and_numbers_have_their_place():
     def f(x):
         d = x.diagonal()
@@ -328,7 +327,8 @@ def test_constants_without_a_place_among_integers(number):
     compiled = framejit.compile(f)
     for _ in range(3):
         assert compiled(np.ones(2))[0].tolist() == f(np.ones(2))[0].tolist()
-=======
+
+
 @pytest.mark.parametrize("dtype", ["i1", "u1", "i2", "i4", "u4", "i8", "u8"])
 @pytest.mark.parametrize("number", ["np.nan", "np.inf", "-np.inf", "1e30", "-1e30", "300.5", "-1.5", "2.0**31", "2.0**63", "complex(np.nan, 1)"])
 def test_branches_on_numbers_that_an_integer_does_not_hold_are_as_in_eager(number, dtype):
@@ -342,4 +342,3 @@ def test_constants_that_an_integer_does_not_hold_are_as_in_eager(line):
     space = {"np": np}
     exec(f"def f(x):\n    y = {line}\n    return x + 1, y", space)
     same_as_eager(space["f"], np.ones(3), calls=3, fallback=True)
->>>>>>> w-tracer

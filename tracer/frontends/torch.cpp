@@ -169,7 +169,7 @@ V forward(Tracer& tracer, int op, const V& a, const V& b) {
     case NB_FLOOR_DIVIDE: return torch_floor_divide(tracer, of(a, b));
     case NB_REMAINDER: return torch_remainder(tracer, of(a, b));
     case NB_POWER: return run_handler(tracer, torch_pow, of(a, b));
-    case NB_MATRIX_MULTIPLY: return torch_matmul(tracer, of(a, b));
+    case NB_MATRIX_MULTIPLY: return run_handler(tracer, torch_matmul, of(a, b));
     case NB_AND: return torch_bitwise(tracer, Op::bit_and, of(a, b));
     case NB_OR: return torch_bitwise(tracer, Op::bit_or, of(a, b));
     case NB_XOR: return torch_bitwise(tracer, Op::bit_xor, of(a, b));
