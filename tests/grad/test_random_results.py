@@ -70,7 +70,7 @@ def observe(function, shape):
 
 def same(actual, expected):
     if isinstance(expected, torch.Tensor):
-        scale = 1 + float(expected.abs().max()) if expected.numel() else 1.0
+        scale = 1 + float(expected.nan_to_num().abs().max()) if expected.numel() else 1.0
         return isinstance(actual, torch.Tensor) and actual.shape == expected.shape and torch.allclose(actual, expected, rtol=1e-8, atol=1e-9 * scale, equal_nan=True)
     if isinstance(expected, (tuple, list)):
         return type(actual) is type(expected) and len(actual) == len(expected) and all(map(same, actual, expected))
