@@ -1,12 +1,14 @@
 // Values in registers: types, constants, memory forms, half types, casts, calls into the C library.
 #include "codegen/llvm/operations.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include <llvm/IR/InlineAsm.h>
 #include <llvm/IR/Intrinsics.h>
 #include <llvm/IR/MDBuilder.h>
 #include <llvm/IR/Module.h>
+#include <llvm/IR/PatternMatch.h>
 
 #include "codegen/llvm/library.h"
 #include "runtime/base/error.h"
@@ -205,7 +207,7 @@ Val Operations::cast(DType from, DType to, Val value) {
   // Float to integer as x86's cvtt instructions do it: out of range gives the lowest value of the width converted to, which
   // is 32 bits for the narrow types (then cut), 64 for u32.
   if (to == DType::U64) {
-    if (llvm::isa<llvm::Constant>(x)) x = fence(x);
+    x = hidden(x);
     Value* limit = number(from, 9223372036854775808.0);
     Value* large = b.CreateFCmpOGE(x, limit);
     Value* shifted = b.CreateSelect(large, b.CreateFSub(x, limit), x);
@@ -214,10 +216,35 @@ Val Operations::cast(DType from, DType to, Val value) {
   }
   const bool sixty_four = to == DType::I64 || to == DType::U32;
   // What is out of range is poison to the optimiser: it must neither know the number nor choose when to convert it.
-  if (llvm::isa<llvm::Constant>(x)) x = fence(x);
+  x = hidden(x);
   Value* converted = b.CreateFPToSI(x, wide(sixty_four ? b.getInt64Ty() : b.getInt32Ty()));
   if (conditions) converted = fence(converted);
   return {b.CreateZExtOrTrunc(converted, type)};
+}
+
+namespace {
+
+/// Whether an optimiser may come to know that the number has no place among integers: a constant that has none is near. Of `x * inf` it
+/// knows the class, through any intrinsic.
+bool may_be_known(Value* x, int depth) {
+  const llvm::APFloat* constant;
+  if (llvm::PatternMatch::match(x, llvm::PatternMatch::m_APFloat(constant))) return !constant->isFinite() || std::fabs(constant->convertToDouble()) >= std::ldexp(1.0, 31);
+  if (llvm::isa<llvm::Constant>(x)) return true;
+  auto* instruction = llvm::dyn_cast<llvm::Instruction>(x);
+  if (!instruction || depth == 0 || llvm::isa<llvm::LoadInst>(instruction)) return false;
+  return std::any_of(instruction->op_begin(), instruction->op_end(),
+                     [&](const llvm::Use& use) { return use->getType()->isFPOrFPVectorTy() && may_be_known(use.get(), depth - 1); });
+}
+
+}  // namespace
+
+Value* Operations::hidden(Value* value) {
+  if (!may_be_known(value, 4)) return value;
+  llvm::Function* function = b.GetInsertBlock()->getParent();
+  llvm::IRBuilder<> entry(&function->getEntryBlock(), function->getEntryBlock().begin());
+  Value* place = entry.CreateAlloca(value->getType());
+  b.CreateStore(value, place, /*isVolatile=*/true);
+  return b.CreateLoad(value->getType(), place, /*isVolatile=*/true);
 }
 
 Value* Operations::compare(llvm::CmpInst::Predicate predicate, Value* x, Value* y) {

@@ -77,6 +77,8 @@ class Operations {
 
  private:
   llvm::Value* fence(llvm::Value* value);
+  /// The value, of which an optimiser knows nothing.
+  llvm::Value* hidden(llvm::Value* value);
   llvm::Value* half_to_float(llvm::Value* bits16);
   llvm::Value* float_to_half(llvm::Value* value);
   /// Arithmetic gives torch's one NaN; what is only copied keeps its bits.

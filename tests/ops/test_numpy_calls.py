@@ -342,3 +342,15 @@ def test_constants_that_an_integer_does_not_hold_are_as_in_eager(line):
     space = {"np": np}
     exec(f"def f(x):\n    y = {line}\n    return x + 1, y", space)
     same_as_eager(space["f"], np.ones(3), calls=3, fallback=True)
+
+
+@pytest.mark.filterwarnings("ignore:invalid value encountered")
+@pytest.mark.parametrize("dtype", ["i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8"])
+def test_what_an_optimiser_knows_to_have_no_place_among_integers(dtype):
+    def f(x):
+        return (x * np.inf).astype(dtype), (x * np.nan).astype(dtype)
+
+    compiled = framejit.compile(f)
+    for _ in range(3):
+        for ours, eager in zip(compiled(np.ones(3)), f(np.ones(3))):
+            assert ours.tolist() == eager.tolist()
