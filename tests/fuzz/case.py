@@ -125,6 +125,14 @@ def backward(value, tensors):
 
 
 def seen(function, namespace):
+    """What a call left behind, and the name of the error it raised. torch refuses to tell of some views whose base was written."""
+    try:
+        return _seen(function, namespace)
+    except RuntimeError as error:
+        return [("unreadable", (str(error),))], None
+
+
+def _seen(function, namespace):
     called = call_observed(function, namespace["ARGS"])
     tensors = backward(called.result, [])
     if tensors:
