@@ -146,6 +146,7 @@ def test_cross_entropy_is_one_graph_and_so_is_its_derivative(lib):
     np.testing.assert_allclose(np.asarray(gradient), probabilities / 5, atol=1e-12)
 
 
+@needs_torch
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("target", [[0, 1, 7], [0, -1, 2], [-100, 1, 2**40]])
 def test_a_class_that_there_is_none_of_is_eager_s_error(target, smoothing):
@@ -161,6 +162,7 @@ def test_a_class_that_there_is_none_of_is_eager_s_error(target, smoothing):
     assert str(ours.value) == str(eager.value)
 
 
+@needs_torch
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
 def test_losses_of_classes_are_one_graph_and_a_pass_over_the_rows(reduction):
     def f(x, target):
@@ -178,6 +180,7 @@ def test_losses_of_classes_are_one_graph_and_a_pass_over_the_rows(reduction):
         whole(f, x[:rows].reshape(rows, 10, 2, 5), torch.zeros(rows, 2, 5, dtype=torch.int64), compiles=reduction != "none")
 
 
+@needs_torch
 @pytest.mark.parametrize("options", [{}, {"ignore_index": 1, "label_smoothing": 0.2}, {"reduction": "none"}])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_losses_of_classes_whose_numbers_vary(weighted, options):
