@@ -86,10 +86,6 @@ class Evaluation {
   int patience_ = 100;
 };
 
-}  // namespace
-
-namespace {
-
 template <class T>
 std::optional<T> only_element(const Graph& graph, ValueId value) {
   Evaluation evaluation(graph);

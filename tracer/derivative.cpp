@@ -121,7 +121,7 @@ bool reads_overwritten(const Joint& joint, const Derivative::Overwritten& overwr
   return std::any_of(joint.steps.begin(), joint.steps.end(), [&](const BackwardStep& step) {
     const auto gone = [&](ValueId read) {
       const auto known = overwritten.find(read);
-      return known != overwritten.end() && node_of[step.result] < known->second;
+      return known != overwritten.end() && node_of.at(step.result) < known->second;
     };
     const auto also = also_saved.find(step.result);
     return std::any_of(step.read.begin(), step.read.end(), gone) ||

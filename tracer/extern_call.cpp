@@ -167,14 +167,7 @@ std::vector<ExternArray> ExternBuilder::operand_arrays(std::span<const std::int6
 bool is_dense(const ArrayValue& array, TracerImpl& t) {
   std::vector<std::pair<std::int64_t, std::int64_t>> axes;
   for (int i = 0; i < array.rank(); ++i) axes.emplace_back(t.hint(array.strides[i]), t.hint(array.shape[i]));
-  std::sort(axes.begin(), axes.end());
-  std::int64_t expected = 1;
-  for (auto [stride, size] : axes) {
-    if (size == 1) continue;
-    if (stride != expected) return false;
-    expected *= size;
-  }
-  return true;
+  return fj::is_dense(std::move(axes));
 }
 
 void ExternBuilder::find_mutated(const Prediction& prediction) {

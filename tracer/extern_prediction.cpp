@@ -286,6 +286,17 @@ bool same(const ExternArray& a, const ExternArray& b) {
 
 }  // namespace
 
+bool is_dense(std::vector<std::pair<std::int64_t, std::int64_t>> axes) {
+  std::sort(axes.begin(), axes.end());
+  std::int64_t expected = 1;
+  for (auto [stride, size] : axes) {
+    if (size == 1) continue;
+    if (stride != expected) return false;
+    expected *= size;
+  }
+  return true;
+}
+
 bool describe_tensor(PyObject* tensor, ExternArray& array) {
   // torch.strided only; sparse tensors have no strides.
   Ref<> layout = Ref<>::steal(PyObject_GetAttrString(tensor, "layout"));

@@ -61,6 +61,9 @@ bool observe(const ExternCall& call, std::span<const ExternArray> operands, std:
 /// True if the sizes of the call at this place were predicted wrongly too often to try again with symbols.
 bool is_unpredictable(const ExternCall& call);
 
+/// Whether each element has a place of its own and there are no gaps. Of each axis its stride and its size.
+bool is_dense(std::vector<std::pair<std::int64_t, std::int64_t>> axes);
+
 /// dtype, sizes and strides of a real or meta tensor; false: not one we can describe.
 bool describe_tensor(PyObject* tensor, ExternArray& array);
 

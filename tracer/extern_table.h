@@ -91,6 +91,7 @@ class ExternTable {
   /// The handle to put into the node.
   std::int64_t add(ExternCall call) {
     random_ = random_ || call.random;
+    if (call.library == Library::Torch) operand_library = Library::Torch;  // NumPy has no bfloat16, and makes no array with gaps
     calls_.push_back(std::move(call));
     return std::int64_t(calls_.size()) - 1;
   }

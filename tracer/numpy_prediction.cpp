@@ -43,14 +43,7 @@ bool has_flag(PyObject* array, const char* name) {
 bool is_dense(const ArrayInfo& info) {
   std::vector<std::pair<std::int64_t, std::int64_t>> axes;
   for (std::size_t i = 0; i < info.shape.size(); ++i) axes.emplace_back(info.strides[i], info.shape[i]);
-  std::sort(axes.begin(), axes.end());
-  std::int64_t expected = 1;
-  for (auto [stride, size] : axes) {
-    if (size == 1) continue;
-    if (stride != expected) return false;
-    expected *= size;
-  }
-  return true;
+  return fj::is_dense(std::move(axes));
 }
 
 struct Reader {

@@ -1,6 +1,7 @@
 """Library functions that run as one node of the graph: random, mutating, returning views or tuples, with sizes that vary."""
 import copy
 
+import numpy as np
 import pytest
 
 import framejit
@@ -304,3 +305,23 @@ def test_alpha_of_halves():
         t = torch.randn(35, generator=torch.Generator().manual_seed(0)).to(dtype)
         for f in (lambda t: torch.add(t, t, alpha=300.7), lambda t: torch.sub(t, t.flip(0), alpha=0.1)):
             assert torch.equal(framejit.compile(f)(t), f(t))
+
+
+def test_operands_of_torchs_calls_are_tensors_where_numpys_calls_are_too():
+    """The array a program makes for an operand may be of a dtype, or lie, as no array of NumPy's does."""
+    def f(y, x):
+        n = y.numpy() + 1
+        return np.cbrt(n), torch.lgamma(x * 2), torch.heaviside(torch.from_numpy(n.real.copy()), x.select(1, 0).double())
+
+    y = torch.randn(3, dtype=torch.float64)
+    for x in (torch.arange(9.0).reshape(3, 3).to(torch.bfloat16), torch.arange(9.0).reshape(3, 3).t()):
+        agree(f, y, x)
+
+
+@pytest.mark.parametrize("fill", [lambda i, z: i.fill_(z.sum()), lambda i, z: i.masked_fill_(i > 0, z.sum()), lambda i, z: i.__setitem__(i > 0, z.sum())],
+                         ids=["fill_", "masked_fill_", "mask"])
+def test_integers_filled_by_what_requires_a_gradient_require_one(fill):
+    for function in (fill, framejit.compile(fill)):
+        i = torch.ones(3, dtype=torch.int64)
+        function(i, torch.ones(3, requires_grad=True))
+        assert i.requires_grad and i.tolist() == [3, 3, 3]

@@ -37,6 +37,8 @@ DType promote_types(DType a, DType b);
 DType torch_result_type(std::span<const TorchOperand> operands);
 /// torch's canCast: what in-place operations may narrow to.
 bool torch_can_cast(DType from, DType to);
+/// A value with a gradient that fills integers: torch makes these require one.
+void refuse_gradient_into(Tracer& tracer, DType target, const TorchOperand& value);
 /// Functions of real numbers compute integers in the default dtype.
 inline DType float_dtype(DType dtype) { return is_float(dtype) ? dtype : torch_default_dtype(); }
 /// torch.float32, torch.long...; nullopt for None and not given.

@@ -256,6 +256,11 @@ V torch_pointwise(Tracer& tracer, Op op, const TorchOperands& operands) {
   return torch_elementwise(tracer, pointwise(tracer, op, std::move(values)), operands);
 }
 
+void refuse_gradient_into(Tracer& tracer, DType target, const TorchOperand& value) {
+  if (value.array && !is_float(target) && !is_complex(target) && tracer.requires_gradient(*value.array))
+    break_graph(BreakReason::Gradient, "a value that requires a gradient fills integers");
+}
+
 V torch_write(Tracer& tracer, const V& target, const V& result) {
   Array array = torch_tensor(tracer, target), from = torch_tensor(tracer, result);
   if (!torch_can_cast(from->dtype, array->dtype)) refuse("the result can't be cast to the dtype of the tensor written");

@@ -513,6 +513,7 @@ V torch_masked_fill(Tracer& tracer, const Arguments& arguments) {
                value = torch_operand(tracer, p.required("value"));
   if (!x.array || !mask.array || mask.dtype != DType::Bool) refuse("masked_fill() on a mask that is not a bool tensor");
   if (value.array && !value.array->shape.empty()) refuse("masked_fill() with a value that is not a scalar");
+  refuse_gradient_into(tracer, x.dtype, value);
   if (!torch_can_cast(value.dtype, x.dtype)) unsupported("masked_fill() with a value of another kind");
   ValueId result = pointwise(tracer, Op::where, {tracer.read(*mask.array), torch_value(tracer, value, x.dtype), tracer.read(*x.array)});
   return torch_fresh(tracer, result);
@@ -584,6 +585,7 @@ V torch_fill_(Tracer& tracer, const Arguments& arguments) {
   Array target = torch_tensor(tracer, p.required("input"));
   TorchOperand value = torch_operand(tracer, p.required("value"));
   if (value.array && !value.array->shape.empty()) refuse("fill_() with a value that is not a scalar");
+  refuse_gradient_into(tracer, target->dtype, value);
   if (!value.array && value.dtype == DType::F64 && !is_float(target->dtype)) unsupported("fill_() of integers with a float");
   tracer.write(*target, broadcast_to(tracer, torch_value(tracer, value, target->dtype), target->shape));
   return p["input"];
