@@ -318,8 +318,9 @@ def test_operands_of_torchs_calls_are_tensors_where_numpys_calls_are_too():
         agree(f, y, x)
 
 
-@pytest.mark.parametrize("fill", [lambda i, z: i.fill_(z.sum()), lambda i, z: i.masked_fill_(i > 0, z.sum()), lambda i, z: i.__setitem__(i > 0, z.sum())],
-                         ids=["fill_", "masked_fill_", "mask"])
+@pytest.mark.parametrize("fill", [lambda i, z: i.fill_(z.sum()), lambda i, z: i.masked_fill_(i > 0, z.sum()), lambda i, z: i.__setitem__(i > 0, z.sum()),
+                                  lambda i, z: i.__setitem__(..., z.sum()), lambda i, z: i[None].__setitem__(slice(None), z.sum())],
+                         ids=["fill_", "masked_fill_", "mask", "all", "view"])
 def test_integers_filled_by_what_requires_a_gradient_require_one(fill):
     for function in (fill, framejit.compile(fill)):
         i = torch.ones(3, dtype=torch.int64)

@@ -279,7 +279,9 @@ void torch_set_item(Tracer& tracer, const Array& array, const V& key, const V& v
   TorchOperand operand = torch_operand(tracer, value);
   if (!operand.array && operand.dtype == DType::F64 && !is_float(array->dtype)) unsupported("writing a float into integers");
   const bool by_integers = index.has(Index::Item::Kind::IntegerArray), by_arrays = by_integers || index.has(Index::Item::Kind::Mask);
-  if (by_arrays) refuse_gradient_into(tracer, array->dtype, operand);
+  // One number fills what is shown; anything else is copied there.
+  const bool fills = operand.array && operand.array->shape.empty() && !is_float(array->dtype);
+  if (fills && (by_arrays || !index_view(tracer, array, index)->shape.empty())) refuse_gradient_into(tracer, array->dtype, operand);
   // One element goes through a mask in any dtype.
   if (by_arrays && given && given->library == Library::Torch && given->dtype != array->dtype && (by_integers || !(product(given->shape) == SymDim(1))))
     refuse("index_put of another dtype");
