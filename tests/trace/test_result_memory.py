@@ -336,6 +336,5 @@ def test_strides_of_axes_of_one_element(lib):
         return x + 1, x.strides if isinstance(x, np.ndarray) else x.stride()
 
     compiled = framejit.compile(f)
-    for x in (np.ones((1, 3)), np.ones((6, 3))[::6]):
-        x = lib.array(x) if x.flags.c_contiguous and x.strides[0] == 24 else lib.array(np.ones((6, 3)))[::6]
+    for x in (lib.array(np.ones((1, 3))), lib.array(np.ones((6, 3)))[::6]):
         assert compiled(x)[1] == f(x)[1]
