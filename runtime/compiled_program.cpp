@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstddef>
 #include <cstring>
 #include <type_traits>
@@ -560,7 +561,7 @@ class CompiledProgram : public Program {
           break;
         case StepKind::Matmul: {
           const Conditions collected(parts_.float_conditions);
-          multiply(step.matmul, symbols, pointers);
+          status |= multiply(step.matmul, symbols, pointers);
           status |= collected.raised();
           break;
         }
@@ -675,7 +676,7 @@ class CompiledProgram : public Program {
         const ProgramStep& step = blocks.steps[s];
         if (step.kind == StepKind::Matmul) {
           const OneThreadProducts alone;
-          program.multiply(step.matmul, symbols, here.data(), first, last);
+          status |= program.multiply(step.matmul, symbols, here.data(), first, last);
           continue;
         }
         const ProgramKernel& kernel = program.parts_.kernels[step.kernel];
@@ -695,13 +696,24 @@ class CompiledProgram : public Program {
   }
 
   template <class T>
-  static void multiply_as(std::int64_t m, std::int64_t n, std::int64_t k, const char* a, MatrixLayout a_layout, const char* b,
-                          MatrixLayout b_layout, char* c, std::int64_t c_stride) {
-    gemm(m, n, k, reinterpret_cast<const T*>(a), a_layout, reinterpret_cast<const T*>(b), b_layout, reinterpret_cast<T*>(c), c_stride);
+  static bool holds_nan(std::int64_t m, std::int64_t n, const T* c, std::int64_t c_stride) {
+    for (std::int64_t i = 0; i < m; ++i)
+      for (std::int64_t j = 0; j < n; ++j)
+        if (std::isnan(c[i * c_stride + j])) return true;
+    return false;
   }
 
-  /// Rows [first, last) of all matrices of the batch, counted through; last = -1: all.
-  void multiply(const ProgramMatmul& plan, std::span<const std::int64_t> symbols, char** pointers, std::int64_t first = 0, std::int64_t last = -1) const {
+  /// What the product raises besides what the processor collects: of a NaN the host tells, as of other sums (docs/numerics.md).
+  template <class T>
+  static std::uint32_t multiply_as(std::int64_t m, std::int64_t n, std::int64_t k, const char* a, MatrixLayout a_layout, const char* b,
+                                   MatrixLayout b_layout, char* c, std::int64_t c_stride, bool conditions) {
+    auto* result = reinterpret_cast<T*>(c);
+    gemm(m, n, k, reinterpret_cast<const T*>(a), a_layout, reinterpret_cast<const T*>(b), b_layout, result, c_stride);
+    return conditions && holds_nan(m, n, result, c_stride) ? kFloatInvalid : 0u;
+  }
+
+  /// Rows [first, last) of all matrices of the batch, counted through; last = -1: all. Returns what was raised.
+  std::uint32_t multiply(const ProgramMatmul& plan, std::span<const std::int64_t> symbols, char** pointers, std::int64_t first = 0, std::int64_t last = -1) const {
     const std::size_t batch_rank = plan.batch.size();
     Scratch<std::int64_t, 64> numbers(4 * batch_rank);
     std::int64_t batch = 1;
@@ -713,12 +725,13 @@ class CompiledProgram : public Program {
       batch *= numbers[4 * d];
     }
     const std::int64_t m = plan.m.evaluate(symbols), n = plan.n.evaluate(symbols), k = plan.k.evaluate(symbols);
-    if (batch == 0 || m == 0 || n == 0) return;
+    if (batch == 0 || m == 0 || n == 0) return 0;
     const MatrixLayout a_layout{plan.a_strides[batch_rank].evaluate(symbols), plan.a_strides[batch_rank + 1].evaluate(symbols)};
     const MatrixLayout b_layout{plan.b_strides[batch_rank].evaluate(symbols), plan.b_strides[batch_rank + 1].evaluate(symbols)};
     const std::int64_t c_stride = plan.c_strides[batch_rank].evaluate(symbols);
     const auto size = std::int64_t(size_in_bytes(plan.dtype));
     if (last < 0) last = batch * m;
+    std::uint32_t status = 0;
     for (std::int64_t item = first / m; item * m < last; ++item) {
       const std::int64_t from = std::max(first - item * m, std::int64_t(0)), to = std::min(last - item * m, m);
       std::int64_t rest = item, a = from * a_layout.row_stride, b = 0, c = from * c_stride;
@@ -730,8 +743,10 @@ class CompiledProgram : public Program {
         c += at * numbers[4 * d + 3];
       }
       auto* run = plan.dtype == DType::F32 ? multiply_as<float> : multiply_as<double>;
-      run(to - from, n, k, pointers[plan.a] + a * size, a_layout, pointers[plan.b] + b * size, b_layout, pointers[plan.c] + c * size, c_stride);
+      status |= run(to - from, n, k, pointers[plan.a] + a * size, a_layout, pointers[plan.b] + b * size, b_layout, pointers[plan.c] + c * size,
+                    c_stride, parts_.float_conditions);
     }
+    return status;
   }
 
   bool call_extern(const ProgramExtern& plan, Call& call, std::span<const std::int64_t> symbols, ArrayRef* arrays, char** pointers) const {

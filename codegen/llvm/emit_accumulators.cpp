@@ -217,6 +217,14 @@ void Emitter::update(const Statement& statement) {
 
 Val Emitter::read_accumulator(int number) {
   const AccumulatorInfo& info = kernel_.accumulators[number];
+  const Val result = combined(number);
+  // Whether adding NaN and infinities of both signs is an invalid operation depends on what comes first: NumPy tells, in its own order.
+  if (!info.scan.valid() && (info.reduction == Reduction::Sum || info.reduction == Reduction::Product)) ops_.raise_if_nan(result);
+  return result;
+}
+
+Val Emitter::combined(int number) {
+  const AccumulatorInfo& info = kernel_.accumulators[number];
   AccumulatorState& state = accumulator_states_[number];
   if (state.scans_lanes && lanes_ > 1) return {state.running};
   if (!state.over_lanes) {

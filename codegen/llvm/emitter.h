@@ -187,6 +187,8 @@ class Emitter {
   void update(const Statement& statement);
   void scan_lanes(const AccumulatorInfo& info, AccumulatorState& state, Value* value);
   Val read_accumulator(int number);
+  /// The slots of an accumulator as one number a result.
+  Val combined(int number);
 
   /// Lanes [from, from + width) of a vector.
   Value* part(Value* vector, int from, int width);

@@ -283,6 +283,13 @@ void Operations::report(Value* condition, std::uint32_t bits) {
   b.CreateStore(b.CreateOr(b.CreateLoad(b.getInt32Ty(), status), word), status);
 }
 
+void Operations::raise_if_nan(const Val& value) {
+  if (!conditions) return;
+  for (Value* part : {value.real, value.imaginary})  // a signalling comparison, of which only the condition counts
+    if (part && part->getType()->isFPOrFPVectorTy())
+      b.CreateConstrainedFPCmp(llvm::Intrinsic::experimental_constrained_fcmps, llvm::CmpInst::FCMP_OLT, part, part, "", llvm::fp::ebStrict);
+}
+
 Value* Operations::where_any(Value* condition, Value* usual, const std::function<Value*()>& otherwise) {
   Value* any = condition->getType()->isVectorTy() ? b.CreateOrReduce(condition) : condition;
   llvm::BasicBlock* first = b.GetInsertBlock();

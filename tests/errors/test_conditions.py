@@ -107,6 +107,29 @@ def test_ordinary_numbers_raise_nothing_although_all_is_computed():
     assert framejit.cache_info()["eager_replays"] == 0
 
 
+SUMS = {
+    "sum": lambda x: x.sum(),
+    "sum of columns": lambda x: np.stack([x] * 3, 1).sum(0),
+    "mean": lambda x: x.mean(),
+    "product": lambda x: x.prod(),
+    "in float32": lambda x: x.astype("f4").sum(),
+    "complex": lambda x: (x * (1 + 0j)).sum(),
+    "dot": lambda x: x @ np.ones_like(x),
+    "matrix": lambda x: np.stack([x] * 5) @ np.ones((len(x), 40)),
+}
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_whether_a_sum_that_comes_to_nan_was_invalid_is_told_by_its_first_terms(name):
+    """inf - inf is invalid, NaN + inf - inf is not: the order of additions decides."""
+    compiled = framejit.compile(SUMS[name])
+    for special in ([np.nan, np.inf, -np.inf], [np.inf, -np.inf, np.nan], [np.inf, np.nan, -np.inf], [np.inf, 0.0, np.nan], [np.nan] * 3):
+        for length in (3, 8, 40):
+            for roll in range(0, length, 3):
+                x = np.roll(np.concatenate([special, np.ones(length - 3)]), roll)
+                compare(Outcome(compiled, (x,), {}), Outcome(SUMS[name], (x,), {}))
+
+
 @pytest.mark.parametrize("function", [lambda x: x // -1, lambda x: np.divmod(x, x * 0 - 1), lambda x: (np.floor_divide(x, -1), x + 1)[1], lambda x: x % -1])
 @pytest.mark.parametrize("dtype", ["int8", "int32", "int64"])
 def test_the_lowest_integer_divided_by_minus_one_overflows(function, dtype):

@@ -33,7 +33,8 @@ class Elements:
     def __init__(self, values, dtype):
         self.values, self.dtype = values, dtype
 
-    def differs(self, other, dtype=None):
+    def differs(self, other, dtype=None, signed_zeros=True):
+        """`dtype`: whose tolerance counts, where not its own. Without `signed_zeros`, 0.0 and -0.0 are equal."""
         if self.dtype != other.dtype or self.values.shape != other.values.shape:
             return True
         a, e = self.values, other.values
@@ -47,7 +48,7 @@ class Elements:
             scale = float(np.max(np.abs(e[np.isfinite(e)]), initial=1.0))
             if not np.allclose(a, e, rtol=relative * 10, atol=absolute * scale, equal_nan=True):
                 return True
-            if e.dtype.kind == "f":
+            if e.dtype.kind == "f" and signed_zeros:
                 zero = (a == 0) & (e == 0)
                 return not np.array_equal(np.signbit(a[zero]), np.signbit(e[zero]))
         return False
@@ -265,15 +266,24 @@ def observe(result, error, arguments, namespace, stdout, warnings):
     return walk.records
 
 
-def difference(ours, eager):
+def coarser(path, dtype, met):
+    """The dtype whose rounding decides: gradients pass through halves, and float64 is made of what was float32."""
+    if dtype not in TOLERANCE:
+        return dtype
+    half = next((half for half in ("bfloat16", "float16") if half in met), None)
+    if half and path.endswith(".grad"):
+        return half
+    single = {"float64": "float32", "complex128": "complex64"}.get(dtype)
+    return single if single and met & {"float32", "complex64"} else dtype
+
+
+def difference(ours, eager, signed_zeros=True):
     """The first difference of two observations as (path, text), or None."""
-    # Gradients are rounded where they pass through halves.
-    met = {str(fact) for _, facts in eager for fact in facts}
-    half = next((dtype for dtype in ("bfloat16", "float16") if "torch." + dtype in met), None)
+    met = {fact.dtype for _, facts in eager for fact in facts if isinstance(fact, Elements)}
     for (path, a), (expected_path, e) in zip(ours, eager):
         if path != expected_path:
             return path, f"{path}: {a}, where eager has {expected_path}: {e}"
-        if len(a) != len(e) or any(x.differs(y, half if path.endswith(".grad") and x.dtype in TOLERANCE else None) if isinstance(x, Elements) and isinstance(y, Elements) else x != y for x, y in zip(a, e)):
+        if len(a) != len(e) or any(x.differs(y, coarser(path, x.dtype, met), signed_zeros) if isinstance(x, Elements) and isinstance(y, Elements) else x != y for x, y in zip(a, e)):
             return path, f"{path}: {a}, eager gives {e}"
     if len(ours) != len(eager):
         longer = ours if len(ours) > len(eager) else eager

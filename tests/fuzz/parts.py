@@ -121,7 +121,7 @@ n 1 {a}[np.array([1, 0]), None, {ix}]
 n 1 {a}[np.ix_([0, -1], [1, 0])]
 n 1 {a}[{a}.argmax()]
 n 1 {a}[np.argsort({a}[..., 0], kind="stable")]
-n 1 np.take({a}, np.array([[0, 2], [-1, 0]]), axis={ax}, mode="wrap")
+n 1 np.take({a}, np.array([[0, 2], [-1, 0]]), mode="wrap")
 n 1 np.take_along_axis({a}, np.argmax({a}, axis=0)[None], 0)
 t 2 {a}[lib.tensor([0, -1, 0])]
 t 2 {a}[..., lib.tensor([0, -1])]
@@ -564,7 +564,6 @@ n 1 np.add({a}, {n}, out={a}[...])
 n 1 np.add({a}, 1, out={a}[{ix}])
 n 1 np.subtract({a}, {e}, where={m}, out={a})
 n 1 np.multiply({a}[::-1], {a}, out={a})
-n 1 np.cumsum({a}, axis=0, out={a})
 n 1 np.negative({a}, {a})
 n 1 np.floor_divide({a}, 2, out={a}, casting="unsafe")
 n 1 np.copyto({a}[{ix}], {n})

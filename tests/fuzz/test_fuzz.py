@@ -15,10 +15,7 @@ BLOCK = 15
 
 # Programs whose difference is known: {(library, seed): what differs}. Each is named in the summary, and must differ: an entry goes
 # with the change that mends it.
-KNOWN = {
-    ("numpy", 35): "whether a sum of nan and infinities of both signs reports 'invalid' depends on the order of additions",
-    ("numpy", 143): "as numpy 35",
-}
+KNOWN = {}
 
 
 @both_libraries

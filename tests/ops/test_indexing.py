@@ -328,6 +328,15 @@ def test_a_read_by_index_arrays_of_any_layout_lies_as_in_numpy():
             assert compiled(x, i).strides == function(x, i).strides
 
 
+def test_dimensions_without_a_key_lie_as_in_an_array_made_like_them():
+    base = np.arange(2.0 * 3 * 4 * 5).reshape(2, 3, 4, 5)
+    keys = np.array([0, 1, 1]), np.array([[0], [1]])
+    for x in (base, base.T, base.transpose(1, 3, 0, 2), base[:, ::-1], base[..., ::-1].transpose(0, 2, 1, 3), np.broadcast_to(base[:1], base.shape),
+              base.transpose(3, 0, 2, 1)[::-2]):
+        for i in keys:
+            same_as_eager(lambda x, i: (x[i], x[:, i], x[:, :, i]), x, i)
+
+
 @pytest.mark.parametrize("index, values", [((np.array([1, 1]),), [[2.0, 3.0]]), ((np.array(1),), [2.0])])
 def test_add_at_takes_no_values_of_more_dimensions(index, values):
     def f(x, values):
