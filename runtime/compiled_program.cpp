@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstring>
+#include <limits>
 #include <type_traits>
 #include <utility>
 
@@ -696,20 +697,22 @@ class CompiledProgram : public Program {
   }
 
   template <class T>
-  static bool holds_nan(std::int64_t m, std::int64_t n, const T* c, std::int64_t c_stride) {
-    for (std::int64_t i = 0; i < m; ++i)
-      for (std::int64_t j = 0; j < n; ++j)
-        if (std::isnan(c[i * c_stride + j])) return true;
-    return false;
+  static bool is_finite(std::int64_t m, std::int64_t n, const T* c, std::int64_t c_stride) {
+    for (std::int64_t i = 0; i < m; ++i) {
+      unsigned beyond = 0;  // vectorised
+      for (std::int64_t j = 0; j < n; ++j) beyond |= unsigned(!(std::fabs(c[i * c_stride + j]) <= std::numeric_limits<T>::max()));
+      if (beyond) return false;
+    }
+    return true;
   }
 
-  /// What the product raises besides what the processor collects: of a NaN the host tells, as of other sums (docs/numerics.md).
+  /// What the product raises besides what the processor collects: of a NaN or an infinity the host tells (docs/numerics.md).
   template <class T>
   static std::uint32_t multiply_as(std::int64_t m, std::int64_t n, std::int64_t k, const char* a, MatrixLayout a_layout, const char* b,
                                    MatrixLayout b_layout, char* c, std::int64_t c_stride, bool conditions) {
     auto* result = reinterpret_cast<T*>(c);
     gemm(m, n, k, reinterpret_cast<const T*>(a), a_layout, reinterpret_cast<const T*>(b), b_layout, result, c_stride);
-    return conditions && holds_nan(m, n, result, c_stride) ? kFloatInvalid : 0u;
+    return conditions && !is_finite(m, n, result, c_stride) ? kFloatInvalid : 0u;
   }
 
   /// Rows [first, last) of all matrices of the batch, counted through; last = -1: all. Returns what was raised.

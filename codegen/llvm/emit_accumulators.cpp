@@ -219,7 +219,8 @@ Val Emitter::read_accumulator(int number) {
   const AccumulatorInfo& info = kernel_.accumulators[number];
   const Val result = combined(number);
   // Whether adding NaN and infinities of both signs is an invalid operation depends on what comes first: NumPy tells, in its own order.
-  if (!info.scan.valid() && (info.reduction == Reduction::Sum || info.reduction == Reduction::Product)) ops_.raise_if_nan(result);
+  // BLAS multiplies infinities by the zeros it pads with.
+  if (!info.scan.valid() && (info.reduction == Reduction::Sum || info.reduction == Reduction::Product)) ops_.raise_if_nan(result, info.contracts);
   return result;
 }
 

@@ -247,10 +247,21 @@ Value* Operations::hidden(Value* value) {
   return b.CreateLoad(value->getType(), place, /*isVolatile=*/true);
 }
 
+Val Operations::opaque(const Val& constant) {
+  llvm::Function* function = b.GetInsertBlock()->getParent();
+  llvm::IRBuilder<> entry(&function->getEntryBlock(), function->getEntryBlock().begin());
+  auto given = [&](Value* part) -> Value* {
+    if (!part) return nullptr;
+    Value* place = entry.CreateAlloca(part->getType());
+    entry.CreateStore(part, place, /*isVolatile=*/true);
+    return entry.CreateLoad(part->getType(), place, /*isVolatile=*/true);
+  };
+  return {given(constant.real), given(constant.imaginary)};
+}
+
 Value* Operations::compare(llvm::CmpInst::Predicate predicate, Value* x, Value* y) {
-  const bool quiet_anyway = predicate == llvm::CmpInst::FCMP_OEQ || predicate == llvm::CmpInst::FCMP_UNE ||
-                            predicate == llvm::CmpInst::FCMP_UNO || predicate == llvm::CmpInst::FCMP_ORD;
-  if (!conditions || quiet_anyway) return b.CreateFCmp(predicate, x, y);
+  if (!conditions) return b.CreateFCmp(predicate, x, y);
+  // No plain one of equality either: where the sign or the class of a result is known it is decided, and the result not computed.
   return b.CreateConstrainedFPCmp(llvm::Intrinsic::experimental_constrained_fcmp, predicate, x, y, "", llvm::fp::ebStrict);
 }
 
@@ -283,11 +294,15 @@ void Operations::report(Value* condition, std::uint32_t bits) {
   b.CreateStore(b.CreateOr(b.CreateLoad(b.getInt32Ty(), status), word), status);
 }
 
-void Operations::raise_if_nan(const Val& value) {
+void Operations::raise_if_nan(const Val& value, bool or_infinite) {
   if (!conditions) return;
-  for (Value* part : {value.real, value.imaginary})  // a signalling comparison, of which only the condition counts
-    if (part && part->getType()->isFPOrFPVectorTy())
-      b.CreateConstrainedFPCmp(llvm::Intrinsic::experimental_constrained_fcmps, llvm::CmpInst::FCMP_OLT, part, part, "", llvm::fp::ebStrict);
+  for (Value* part : {value.real, value.imaginary}) {
+    if (!part || !part->getType()->isFPOrFPVectorTy()) continue;
+    // inf - inf is invalid, and so is a signalling comparison of NaN; only the condition counts.
+    if (or_infinite)
+      part = b.CreateConstrainedFPBinOp(llvm::Intrinsic::experimental_constrained_fsub, part, part, nullptr, "", nullptr, std::nullopt, llvm::fp::ebStrict);
+    b.CreateConstrainedFPCmp(llvm::Intrinsic::experimental_constrained_fcmps, llvm::CmpInst::FCMP_OLT, part, part, "", llvm::fp::ebStrict);
+  }
 }
 
 Value* Operations::where_any(Value* condition, Value* usual, const std::function<Value*()>& otherwise) {

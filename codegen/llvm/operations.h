@@ -59,14 +59,14 @@ class Operations {
   llvm::Value* call(llvm::Intrinsic::ID id, llvm::ArrayRef<llvm::Value*> args);
   llvm::Value* select(llvm::Value* condition, llvm::Value* a, llvm::Value* b_value) { return b.CreateSelect(condition, a, b_value); }
   /// Of floats. Quiet if conditions are collected: comparing NaN is no invalid operation (the processor's
-  /// ordered comparisons, and its minimum and maximum, say it is).
+  /// ordered comparisons, and its minimum and maximum, say it is). What is compared is computed.
   llvm::Value* compare(llvm::CmpInst::Predicate predicate, llvm::Value* a, llvm::Value* b_value);
   /// The value, and nothing can be concluded from how it was made if conditions are collected: what raises them is executed,
   /// for all lanes, and not at compile time. Costs vectors no instruction.
   Val executed(const Val& value);
   void report(llvm::Value* condition, std::uint32_t bits);
-  /// Raises 'invalid' for a NaN if conditions are collected, whether or not the work so far was an invalid operation.
-  void raise_if_nan(const Val& value);
+  /// Raises 'invalid' for a NaN, or also an infinity, if conditions are collected, whether or not the work so far was an invalid operation.
+  void raise_if_nan(const Val& value, bool or_infinite);
 
   /// `usual`, but where `condition` holds in a lane that counts what `otherwise` computes (for all lanes), behind a
   /// branch that is rarely taken.
@@ -79,8 +79,10 @@ class Operations {
 
  private:
   llvm::Value* fence(llvm::Value* value);
-  /// The value, of which an optimiser knows nothing.
+  /// The value, of which an optimiser knows nothing where a constant is near that has no place among integers.
   llvm::Value* hidden(llvm::Value* value);
+  /// A constant, as if a caller had given it.
+  Val opaque(const Val& constant);
   llvm::Value* half_to_float(llvm::Value* bits16);
   llvm::Value* float_to_half(llvm::Value* value);
   /// Arithmetic gives torch's one NaN; what is only copied keeps its bits.

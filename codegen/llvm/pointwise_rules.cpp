@@ -5,9 +5,11 @@
 #include <vector>
 
 #include <llvm/IR/Intrinsics.h>
+#include <llvm/IR/PatternMatch.h>
 
 #include "codegen/llvm/operations.h"
 #include "codegen/llvm/vector_math.h"
+#include "graph_ir/rules/conditions.h"
 #include "runtime/base/error.h"
 #include "runtime/program.h"
 
@@ -410,14 +412,27 @@ Val where(Operations& ops, DType, DType, Args args) {
   return ops.executed(value);
 }
 
+/// Whether a constant is a floating-point zero, infinity or NaN.
+bool is_special(const Val& constant) {
+  auto special = [](Value* part) {
+    const llvm::APFloat* number;
+    return part && llvm::PatternMatch::match(part, llvm::PatternMatch::m_APFloatAllowPoison(number)) && (number->isZero() || !number->isFinite());
+  };
+  return special(constant.real) || special(constant.imaginary);
+}
+
 }  // namespace
 
 Val Operations::apply(Op op, DType result, DType operand, std::span<const Val> args) {
-  // Constants that are still operands raise something: `simplify` folds the others.
-  std::vector<Val> fenced;
-  if (conditions && std::all_of(args.begin(), args.end(), [](const Val& arg) { return llvm::isa<llvm::Constant>(arg.real); })) {
-    for (const Val& arg : args) fenced.push_back(executed(arg));
-    args = fenced;
+  // Of what is made with zeros, infinities and NaN the class is known (x / 0 is no number), and then what raises is not executed.
+  // Constants that are all the operands raise something: `simplify` folds the others.
+  std::vector<Val> given(args.begin(), args.end());
+  if (conditions && !is_quiet(op)) {
+    auto is_constant = [](const Val& arg) { return llvm::isa<llvm::Constant>(arg.real); };
+    const bool all = std::all_of(args.begin(), args.end(), is_constant);
+    for (Val& arg : given)
+      if (is_constant(arg) && (all || is_special(arg))) arg = opaque(arg);
+    args = given;
   }
   switch (op) {
 #define FJ_POINTWISE(name, cost, rule, cuda) \

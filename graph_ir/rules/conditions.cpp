@@ -17,6 +17,8 @@ bool cast_may_raise(DType from, DType to) {
   return part_size(to) <= part_size(from) && from != to;
 }
 
+}  // namespace
+
 bool is_quiet(Op op) {
   switch (op) {
     case Op::neg: case Op::abs: case Op::sign: case Op::floor: case Op::ceil: case Op::round: case Op::trunc:
@@ -28,8 +30,6 @@ bool is_quiet(Op op) {
       return false;
   }
 }
-
-}  // namespace
 
 bool may_raise_condition(const Graph& graph, const Node& node) {
   switch (row(node.op).lowering) {

@@ -8,6 +8,9 @@
 
 namespace fj {
 
+/// Whether it only looks at signs, order and kind, whatever the dtype.
+bool is_quiet(Op op);
+
 bool may_raise_condition(const Graph& graph, const Node& node);
 
 }  // namespace fj

@@ -47,6 +47,12 @@ PROGRAMS = {
     "power_of_zero": lambda x, y: np.power(x - y, 0),
     "clipped": lambda x, y: np.clip(x + x, 0, 1),
     "truth": lambda x, y: ((x - y).astype(bool), np.any(x - y)),
+    # Of a quotient by zero, a product with infinity and a root the class is known.
+    "quotient_by_zero_compared": lambda x, y: (x / 0 != 0, x / 0 == 1, (x / 0 > 5) | (x * np.inf == 0), x / 0 != x / 0),
+    "quotient_by_zero_is_finite": lambda x, y: (np.isfinite(x.sum() / 0), np.isfinite(x / 0), np.isinf(x / 0), np.signbit(x / 0)),
+    "root_compared": lambda x, y: (np.sqrt(x - 2) != -1, np.sqrt(x - 2) >= 0),
+    "square_compared": lambda x, y: (x * x != -1, x * x >= 0, (x * x).astype(bool)),
+    "bool_by_zero_compared": lambda x, y: (x > 1) / 0 != 0,
     "maximum_is_known": lambda x, y: np.maximum(x - y, np.inf),
 }
 
@@ -105,6 +111,28 @@ def test_ordinary_numbers_raise_nothing_although_all_is_computed():
         x = np.linspace(1, 2, n)
         compare(Outcome(compiled, (x, x + 1), {}), Outcome(f, (x, x + 1), {}))
     assert framejit.cache_info()["eager_replays"] == 0
+
+
+PRODUCTS = {
+    "matrices": lambda x, y: x.reshape(3, -1) @ y.reshape(-1, 3), "vector": lambda x, y: x @ y.reshape(-1, 3)[:1].repeat(len(x), 0),
+    "dot": lambda x, y: np.dot(x, y), "by a number": lambda x, y: (np.dot(x, y[0]), np.dot(y[1], x.reshape(3, -1).T), np.inner(x, y[0])),
+    "by one element": lambda x, y: (np.dot(x[:, None], y[:1]), np.dot(x[:, None], y[None, :1]), np.dot(y[:1], x[None]), np.inner(x[:, None], y[:1])),
+    "of single elements": lambda x, y: (np.dot(x[:1], y[:1]), np.dot(x[:1], y[0]), np.dot(x[0], y[0]), np.dot(x.reshape(3, -1, 1), y[0])),
+}
+
+
+@pytest.mark.parametrize("mode", ["warn", "ignore"])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int32"])
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_products_of_special_numbers_are_blas(name, dtype, mode):
+    """Where a factor is a single 0 it doesn't look at the others; -0.0 added to 0.0 is 0.0; padding makes inf * 0."""
+    compiled = framejit.compile(PRODUCTS[name])
+    special = [0, 1, -2] if dtype == "int32" else [-0.0, 0.0, 2.0, np.inf, np.nan]
+    for a in special:
+        for b in special:
+            x, y = np.full(6, a, dtype), np.full(6, b, dtype)
+            with np.errstate(all=mode):
+                compare(Outcome(compiled, (x, y), {}), Outcome(PRODUCTS[name], (x, y), {}))
 
 
 SUMS = {

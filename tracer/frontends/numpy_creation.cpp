@@ -255,7 +255,9 @@ V numpy_astype(Tracer& tracer, const Arguments& arguments) {
 V numpy_conj_method(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "numpy.ndarray.conj", arguments, "a");
   V given = p.required("a");
-  if (is_complex(array_of(given)->dtype)) unsupported("conj() of complex numbers");
+  const Array x = array_of(given);
+  if (!x) unsupported("conj() of an array that the graph can't hold");
+  if (is_complex(x->dtype)) unsupported("conj() of complex numbers");
   return given;  // itself, no copy
 }
 
@@ -263,6 +265,7 @@ V numpy_fill(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "numpy.ndarray.fill", arguments, "a, value");
   V target = p.required("a");
   Array x = array_of(target);
+  if (!x) unsupported("fill() of an array that the graph can't hold");
   if (!x->writeable) refuse("assignment destination is read-only");
   Operand value = numpy_operand(tracer, p.required("value"));
   if (value.rank() != 0) refuse("fill with an array");

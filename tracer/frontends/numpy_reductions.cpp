@@ -217,6 +217,39 @@ Factors factors(Tracer& tracer, const V& first, const V& second) {
   return {operands[0].array, operands[1].array, operand_value(tracer, operands[0], dtype), operand_value(tracer, operands[1], dtype)};
 }
 
+/// np.dot and np.inner where an operand has a single element; `inner` is the axis of b that is summed over. Null: neither has.
+V scaled(Tracer& tracer, const Factors& f, const V& left, const V& right, std::size_t inner) {
+  auto has_rank = [](const Array& x) { return x && !x->shape.empty(); };
+  auto single = [&](const Array& x) {
+    return !x || std::all_of(x->shape.begin(), x->shape.end(), [&](const SymDim& size) { return tracer.decide(size, Py_EQ, 1); });
+  };
+  const bool both_arrays = has_rank(f.a) && has_rank(f.b);
+  if (both_arrays && (!tracer.decide(f.a->shape.back(), Py_EQ, 1) || !tracer.decide(f.b->shape[inner], Py_EQ, 1))) return nullptr;
+  const DType dtype = dtype_of(tracer, f.left);
+  const bool by_blas = is_float(dtype) && !is_half(dtype) && std::max(f.a ? f.a->rank() : 0, f.b ? f.b->rank() : 0) <= 2;
+  const bool single_right = single(f.b);
+  if (both_arrays ? !by_blas || !(single_right || single(f.a)) : !by_blas || (single_right && single(f.a))) {
+    if (both_arrays) return nullptr;
+    // Python's numbers are arrays of the default dtypes here, not weak.
+    return numpy_ufunc(tracer, "multiply", {numpy_array(tracer, left), numpy_array(tracer, right)});
+  }
+  Dims shape = has_rank(f.a) ? f.a->shape : f.b->shape;
+  if (both_arrays) {
+    shape.pop_back();
+    for (std::size_t axis = 0; axis < f.b->shape.size(); ++axis)
+      if (axis != inner) shape.push_back(f.b->shape[axis]);
+  }
+  const ValueId x = reshape(tracer, single_right ? f.left : f.right, shape);
+  const ValueId number = broadcast_to(tracer, reshape(tracer, single_right ? f.right : f.left, {}), shape);
+  ValueId product = pointwise(tracer, Op::mul, {x, number});
+  if (both_arrays && single_right && single(f.a)) return numpy_result(tracer, fresh(tracer, product));
+  // BLAS's axpy onto zeros: no -0.0, and where the number is 0 it doesn't look at the array. (A derivative asks what is beside 0.)
+  const ValueId zero = broadcast_to(tracer, constant(tracer, dtype, 0), shape);
+  product = pointwise(tracer, Op::add, {product, zero});
+  if (!tracer.requires_gradient(product)) product = pointwise(tracer, Op::where, {pointwise(tracer, Op::eq, {number, zero}), zero, product});
+  return numpy_result(tracer, fresh(tracer, product));
+}
+
 }  // namespace
 
 V numpy_sum(Tracer& t, const Arguments& a) { return sum_or_prod(t, a, "numpy.sum", Op::reduce_sum, false); }
@@ -317,20 +350,17 @@ V numpy_dot(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "numpy.dot", arguments, "a, b, out");
   p.unsupported("out");
   Factors f = factors(tracer, p.required("a"), p.required("b"));
-  const int left = f.a ? f.a->rank() : 0, right = f.b ? f.b->rank() : 0;
-  // Its Python numbers are arrays of the default dtypes, not weak.
-  if (left == 0 || right == 0) return numpy_ufunc(tracer, "multiply", {numpy_array(tracer, p["a"]), numpy_array(tracer, p["b"])});
-  if (right > 2 || (right == 2 && left > 2)) p.refuse("arrays of more than two dimensions");
+  if (V result = scaled(tracer, f, p["a"], p["b"], 0)) return result;
+  if (f.b->rank() > 2 || (f.b->rank() == 2 && f.a->rank() > 2)) p.refuse("arrays of more than two dimensions");
   return numpy_result(tracer, fresh(tracer, matmul(tracer, f.left, f.right)));
 }
 
 V numpy_inner(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "numpy.inner", arguments, "a, b");
   Factors f = factors(tracer, p.required("a"), p.required("b"));
-  const int left = f.a ? f.a->rank() : 0, right = f.b ? f.b->rank() : 0;
-  if (left == 0 || right == 0) return numpy_ufunc(tracer, "multiply", {numpy_array(tracer, p["a"]), numpy_array(tracer, p["b"])});
-  if (left > 2 || right > 2) p.refuse("arrays of more than two dimensions");
-  const ValueId transposed = right == 2 ? transpose(tracer, f.right, {1, 0}) : f.right;
+  if (V result = scaled(tracer, f, p["a"], p["b"], f.b && f.b->rank() ? std::size_t(f.b->rank() - 1) : 0)) return result;
+  if (f.a->rank() > 2 || f.b->rank() > 2) p.refuse("arrays of more than two dimensions");
+  const ValueId transposed = f.b->rank() == 2 ? transpose(tracer, f.right, {1, 0}) : f.right;
   return numpy_result(tracer, fresh(tracer, matmul(tracer, f.left, transposed)));
 }
 
