@@ -83,15 +83,43 @@ def tried(function, arguments, keywords):
 
 
 _unique = getattr(np.unique, "_implementation", None)
+_bincount = getattr(np.bincount, "_implementation", np.bincount)
 
 
 def unique(ar, return_index=False, return_inverse=False, return_counts=False, axis=None, *, equal_nan=True, sorted=True):
-    """np.unique in code that can be traced. Not of floats: which of two zeros its hash table keeps is not known."""
-    values = np.asanyarray(ar)
-    if return_index or return_inverse or return_counts or axis is not None or not sorted or values.dtype.kind not in "iub":
+    """np.unique in code that can be traced."""
+    if axis is not None:
         return _unique(ar, return_index, return_inverse, return_counts, axis, equal_nan=equal_nan, sorted=sorted)
-    values = np.sort(values, axis=None)
-    return values[np.concatenate((np.ones(1, bool), values[1:] != values[:-1]))]
+    values, mask, inverse, *rows = padded_unique(np.asanyarray(ar), return_index, return_inverse, return_counts, equal_nan, sorted)
+    found = [row[mask] for row in (values, *rows)]
+    if return_inverse:
+        found.insert(1 + return_index, inverse)
+    return tuple(found) if len(found) > 1 else found[0]
+
+
+def padded_unique(ar, return_index, return_inverse, return_counts, equal_nan, sorted):
+    """What np.unique finds as rows of as many elements as there are: the values, a mask of what counts, the inverse or None, and
+    the indices and counts if asked for."""
+    options = {"equal_nan": equal_nan} if sorted else {"equal_nan": equal_nan, "sorted": False}
+    found = _unique(ar, return_index, return_inverse, return_counts, **options)
+    found = list(found) if isinstance(found, tuple) else [found]
+    inverse = found.pop(1 + return_index) if return_inverse else None
+    rows = [np.concatenate((part, np.zeros(ar.size - len(part), part.dtype))) for part in found]
+    return rows[0], np.arange(ar.size) < len(found[0]), inverse, *rows[1:]
+
+
+def bincount(x, weights=None, minlength=0):
+    """np.bincount in code that can be traced: where the caller says how many bins there are."""
+    if type(minlength) is not int or minlength <= 0:
+        return _bincount(x, weights, minlength)
+    return fixed_bincount(x, weights, minlength)
+
+
+def fixed_bincount(x, weights, minlength):
+    found = np.bincount(x, weights, minlength)
+    if len(found) != minlength:
+        raise WouldWarn("a number beyond the bins")
+    return found
 
 
 _delete = getattr(np.delete, "_implementation", None)
@@ -123,5 +151,5 @@ def insert(arr, obj, values, axis=None):
 
 def traced_instead():
     """What is traced in the place of a function of NumPy whose own code leads into C."""
-    known = {np.unique: (unique, _unique), np.delete: (delete, _delete), np.insert: (insert, _insert)}
+    known = {np.unique: (unique, _unique), np.bincount: (bincount, _bincount), np.delete: (delete, _delete), np.insert: (insert, _insert)}
     return {function: ours for function, (ours, theirs) in known.items() if theirs is not None}

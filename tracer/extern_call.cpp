@@ -239,7 +239,9 @@ void ExternBuilder::write_numpy(const ExternArgument& argument) {
 class Fit {
  public:
   using Predict = std::function<const Prediction&(std::span<const std::int64_t>)>;
-  Fit(TracerImpl& t, std::vector<SymbolId> symbols, Predict predict) : t_(t), predict_(std::move(predict)) {
+  /// `counts`: how many elements the operands have.
+  Fit(TracerImpl& t, std::vector<SymbolId> symbols, std::vector<SymDim> counts, Predict predict)
+      : t_(t), predict_(std::move(predict)), counts_(std::move(counts)) {
     for (const Symbol& symbol : t_.graph->symbols) hints_.push_back(symbol.hint);
     for (SymbolId symbol : symbols) {
       if (taken_.count(symbol.index)) continue;
@@ -258,6 +260,8 @@ class Fit {
   /// `pick`: the number of a prediction that is wanted.
   SymDim expression(const std::function<std::int64_t(const Prediction&)>& pick) {
     const std::int64_t now = pick(predict_(hints_));
+    for (const SymDim& count : counts_)
+      if (is_always(count, pick)) return count;
     SymDim result = now;
     for (const Group& group : groups_) {
       std::vector<std::int64_t> values;
@@ -308,6 +312,14 @@ class Fit {
     return true;
   }
 
+  bool is_always(const SymDim& size, const std::function<std::int64_t(const Prediction&)>& pick) {
+    if (pick(predict_(hints_)) != size.evaluate(hints_)) return false;
+    for (const Group& group : groups_)
+      for (const auto& symbols : group.samples)
+        if (pick(predict_(symbols)) != size.evaluate(symbols)) return false;
+    return true;
+  }
+
   /// What moving the group adds to `now`.
   SymDim variation(const Group& group, std::int64_t now, const std::vector<std::int64_t>& values) {
     const SymbolId symbol = group.symbols[0];
@@ -344,6 +356,7 @@ class Fit {
 
   TracerImpl& t_;
   Predict predict_;
+  std::vector<SymDim> counts_;
   std::vector<std::int64_t> hints_;
   std::vector<Group> groups_;
   std::set<std::uint32_t> taken_;
@@ -382,7 +395,10 @@ std::vector<ExternResult> ExternBuilder::results_of(const Prediction& now) {
     for (const SymDim& size : value->shape) collect(size);
   for (const ExternArgument& argument : call_.positional) collect_argument(argument);
   for (auto& [name, argument] : call_.keywords) collect_argument(argument);
-  Fit fit(t_, {moving.begin(), moving.end()}, [this](std::span<const std::int64_t> symbols) -> const Prediction& { return predicted(symbols); });
+  std::vector<SymDim> counts;
+  for (const auto& value : operand_values_)
+    if (value->shape.size() > 1) counts.push_back(product(value->shape));
+  Fit fit(t_, {moving.begin(), moving.end()}, std::move(counts), [this](std::span<const std::int64_t> symbols) -> const Prediction& { return predicted(symbols); });
   for (std::size_t r = 0; r < arrays.size(); ++r) {
     const ExternArray& array = arrays[r];
     ExternResult result;

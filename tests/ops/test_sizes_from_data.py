@@ -304,3 +304,33 @@ def test_nan_to_num_of_no_tensor_raises_torch_s_error():
         with pytest.raises(TypeError) as ours:
             framejit.compile(lambda x: torch.nan_to_num(x))(given)
         assert str(ours.value) == str(eager.value)
+
+
+UNIQUE = ["torch.unique(x)", "x.unique(return_counts=True)", "torch.unique(x, return_inverse=True)", "torch.unique(x, True, True, True)",
+          "torch.unique(x, sorted=False)", "x.unique_consecutive() * 2", "torch.unique_consecutive(x, return_inverse=True, return_counts=True)",
+          "torch.unique(x).sum() + len(x.unique())"]
+
+
+@needs_torch
+@pytest.mark.parametrize("dtype", ["float32", "int64", "bool", "bfloat16"])
+@pytest.mark.parametrize("text", UNIQUE)
+def test_unique(text, dtype):
+    framejit.reset()
+    f = eval(f"lambda x: ({text}, x + 1)", {"torch": torch})
+    compiled = framejit.compile(f, fullgraph=True)
+    numbers = np.random.default_rng(0)
+    for shape in ((12,), (12,), (3, 4), (4, 5), (0,), (1,)):
+        x = torch.from_numpy(numbers.integers(0, 4, shape)).to(getattr(torch, dtype))
+        for given in (x, x.t() if x.dim() == 2 else x.flip(0)):
+            assert_same(compiled(given), f(given))
+    if dtype == "float32":
+        special = torch.tensor([float("nan"), 1.0, float("nan"), float("inf"), 1.0])
+        assert_same(compiled(special), f(special))
+    assert framejit.cache_info()["internal_errors"] == 0
+
+
+@needs_torch
+def test_unique_of_a_tensor_that_requires_a_gradient_is_eagers():
+    f = lambda x: torch.unique(x * 2)
+    found = framejit.compile(f)(torch.tensor([1.0, 1.0, 2.0], requires_grad=True))
+    assert found.tolist() == [2.0, 4.0] and type(found.grad_fn).__name__ == "Unique2Backward0"

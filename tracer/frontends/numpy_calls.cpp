@@ -41,7 +41,8 @@ Table& table() {
     auto* made = new Table;
     Ref<> helpers = Ref<>::steal(PyImport_ImportModule("framejit._numpy"));
     for (const Row& row : kRows) {
-      Ref<> found = walk(numpy_module(), row.path.substr(row.path.find('.') + 1));
+      const bool is_ours = row.path.starts_with("framejit.");
+      Ref<> found = walk(is_ours ? helpers.get() : numpy_module(), row.path.substr(row.path.find('.') + 1));
       Ref<> function = found && helpers ? Ref<>::steal(PyObject_CallMethod(helpers.get(), "without_warnings", "O", found.get())) : Ref<>();
       PyErr_Clear();
       if (function) made->emplace(found.release(), NumpyCall{function, row.writes});

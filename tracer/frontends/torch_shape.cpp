@@ -684,6 +684,41 @@ V torch_masked_select(Tracer& tracer, const Arguments& arguments) {
   return torch_fresh(tracer, emit(tracer, Op::gather, std::move(operands), std::move(attrs)));
 }
 
+namespace {
+
+/// What a function of framejit._torch found, and the row of it that its mask leaves; `flags` go to the function.
+V found_in(Tracer& tracer, Parameters& p, const char* function, std::vector<V> flags) {
+  Array x = torch_tensor(tracer, p.required("input"));
+  if (!p.absent("dim")) unsupported(std::string(function) + "() along a dimension");
+  if (tracer.requires_gradient(*x)) unsupported(std::string(function) + "() of a tensor that requires a gradient");
+  Ref<> module = Ref<>::steal(PyImport_ImportModule("framejit._torch"));
+  Ref<> helper = module ? Ref<>::steal(PyObject_GetAttrString(module.get(), function)) : Ref<>();
+  PyErr_Clear();
+  if (!helper) unsupported(std::string(function) + "() without framejit._torch");
+  const bool inverse = p.flag("return_inverse", false), counts = p.flag("return_counts", false);
+  flags.insert(flags.begin(), x);
+  flags.push_back(tracer.boolean(inverse));
+  flags.push_back(tracer.boolean(counts));
+  std::vector<V> found = tracer.sequence_items(tracer.extern_call(tracer.constant(std::move(helper)), flags, {}));
+  const V mask = found[1];
+  found.erase(found.begin() + 1);
+  found.front() = torch_masked_select(tracer, {{found.front(), mask}, {}});
+  if (counts) found.back() = torch_masked_select(tracer, {{found.back(), mask}, {}});
+  return found.size() == 1 ? found.front() : tuple_of(tracer, std::move(found));
+}
+
+}  // namespace
+
+V torch_unique(Tracer& tracer, const Arguments& arguments) {
+  Parameters p(tracer, "unique", arguments, "input, sorted, return_inverse, return_counts, dim");
+  return found_in(tracer, p, "unique", {tracer.boolean(p.flag("sorted", true))});
+}
+
+V torch_unique_consecutive(Tracer& tracer, const Arguments& arguments) {
+  Parameters p(tracer, "unique_consecutive", arguments, "input, return_inverse, return_counts, dim");
+  return found_in(tracer, p, "unique_consecutive", {});
+}
+
 V torch_meshgrid(Tracer& tracer, const Arguments& arguments) {
   V indexing;
   for (const auto& [name, value] : arguments.keywords)
