@@ -159,12 +159,13 @@ def saved_of(function, operands, derived, args, kwargs):
         saved.update(_saved(result))
     own = [operand.untyped_storage()._cdata for operand in operands]
     more = sum(size for storage, size in saved.items() if storage not in own)
+    depends = more > 0  # what torch made and saved may depend on every operand
     of_operands = ""
     for operand, storage in zip(operands, own):
         size = operand.nbytes
         if storage in saved or not operand.is_floating_point():
             of_operands += "r"
-        elif more == 0:
+        elif not depends:
             of_operands += "u"
         elif size <= more:
             of_operands, more = of_operands + "c", more - size

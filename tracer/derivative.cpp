@@ -532,6 +532,8 @@ Ref<> Derivative::backward(int number, PyObject* saved, PyObject* cotangents, co
   call.symbols = symbols;
   call.outputs = outputs;
   if (const std::uint32_t status = backward.program->run(call); status != kOk) {
+    // Nobody runs a backward again in another way: the library's error is the user's.
+    if (!PyErr_Occurred() && host.raised()) PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(host.raised())), host.raised());
     if (!PyErr_Occurred()) PyErr_Format(PyExc_RuntimeError, "framejit: backward failed (%s)", host.failure().c_str());
     return {};
   }

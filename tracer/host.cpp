@@ -313,7 +313,14 @@ bool SegmentHost::call_extern(std::int64_t handle, std::span<const ArrayRef> ope
   const ConditionsRaise conditions(call);
   auto returned = Ref<>::steal(PyObject_Vectorcall(call.callable.get(), passed.data() + 1,
                                                    call.positional.size() | PY_VECTORCALL_ARGUMENTS_OFFSET, names.get()));
-  if (!returned) return fail(call.name + " raised " + take_error());
+  if (!returned) {
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    PyErr_NormalizeException(&type, &value, &traceback);
+    raised_ = Ref<>::borrow(value);
+    PyErr_Restore(type, value, traceback);
+    return fail(call.name + " raised " + take_error());
+  }
 
   auto mispredict = [&](const std::string& why) {
     if (call.library == Library::Numpy && call.random) return fail(call.name + ": " + why);  // sizes were given, not predicted

@@ -35,6 +35,8 @@ class SegmentHost final : public Host {
   const std::vector<Ref<>>& held() const { return held_; }
   /// Why the last call failed, in the user's words; "" if none has.
   const std::string& failure() const { return failure_; }
+  /// What the library raised in that call; null if it was something else.
+  PyObject* raised() const { return raised_.get(); }
   /// The failure was a wrong prediction, which has been corrected: traced again, the piece can run.
   bool mispredicted() const { return mispredicted_; }
 
@@ -46,6 +48,7 @@ class SegmentHost final : public Host {
   const std::vector<bool>* inference_outputs_;
   std::vector<Ref<>> held_;
   std::string failure_;
+  Ref<> raised_;
   bool mispredicted_ = false;
 };
 

@@ -158,3 +158,28 @@ def test_a_failing_back_end_is_reported_by_name():
 
     with pytest.raises(framejit.BackendError, match="no such instruction"):
         framejit.compile(double, backend=broken)(np.ones(3))
+
+
+REFUSED = ["x.sum(0, 0)", "torch.prod(x, 1, 1)", "x.argmax(0, (0, 1))", "torch.all(x, 0, 0)", "torch.amax(x, -1, (-1,))", "x.max(1, 0)", "torch.std(x, -1, -1)",
+           "torch.unique(x, 0)", "x.unique_consecutive(1)", "x.clone().copy_(x, x)", "x.to(x, x)", "torch.nn.functional.threshold(x, 1)", "torch.rms_norm(x, 3)"]
+
+
+@needs_torch
+@pytest.mark.parametrize("text", REFUSED)
+def test_arguments_that_torch_refuses_are_refused(text):
+    f = eval(f"lambda x: {text}", {"torch": torch})
+    x = torch.arange(6.0).reshape(2, 3)
+    for call in (f, framejit.compile(f)):
+        with pytest.raises(TypeError):
+            call(x)
+
+
+@needs_torch
+def test_bools_have_no_derivative_as_exponents():
+    f = lambda x: torch.pow(x, x > 1)
+    errors = []
+    for call in (f, framejit.compile(f)):
+        with pytest.raises(RuntimeError) as raised:
+            call(torch.arange(3.0, requires_grad=True)).sum().backward()
+        errors.append(str(raised.value))
+    assert errors[0] == errors[1]

@@ -187,3 +187,35 @@ def test_batch_norm_in_training_and_pooling_are_loops_of_ours():
         torch.testing.assert_close(ours.grad, wanted.grad)
     info = framejit.cache_info()
     assert (info["graphs"], info["breaks"], info["eager_replays"], info["internal_errors"]) == (1, 0, 0, 0)
+
+
+LOSSES = ["l1_loss", "smooth_l1_loss", "huber_loss", "mse_loss", "soft_margin_loss"]
+
+
+@pytest.mark.parametrize("needs", [(True, True), (True, False), (False, True)])
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_derivative_that_reads_what_was_made_of_two_operands_has_both(name, needs):
+    """torch saves their difference alone: the derivative here is of the function called again, with both."""
+    loss = getattr(torch._C._nn, name)
+    x, y = torch.tensor([0.5, 0.0, -2.0, 0.01]), torch.tensor([-0.4, 0.1, 0.1, 0.0])
+    gradients = []
+    for f in (lambda x, y: loss(x, y, 1), framejit.compile(lambda x, y: loss(x, y, 1))):
+        given = [tensor.clone().requires_grad_(needed) for tensor, needed in zip((x, y), needs)]
+        f(*given).backward()
+        gradients.append([tensor.grad for tensor in given])
+    for ours, eager in zip(*reversed(gradients)):
+        assert (ours is None) == (eager is None) and (eager is None or torch.equal(ours, eager))
+
+
+def test_an_error_of_a_derivative_is_the_library_s_own():
+    def f(x, y):
+        return F.huber_loss(x, y)
+
+    errors = []
+    for function in (f, framejit.compile(f)):
+        x = torch.zeros(3, requires_grad=True)
+        loss = function(x, torch.zeros(3, dtype=torch.float16))
+        with pytest.raises(RuntimeError) as raised:
+            loss.backward()
+        errors.append(str(raised.value))
+    assert errors[0] == errors[1] == "Found dtype Half but expected Float"

@@ -75,7 +75,12 @@ bool Parameters::absent(std::string_view name) const {
 
 bool Parameters::flag(std::string_view name, bool otherwise) const {
   V value = (*this)[name];
-  return value ? tracer_.truth(value) : otherwise;
+  if (!value) return otherwise;
+  if (!function_.starts_with("numpy.")) {
+    PyObject* constant = tracer_.constant_object(value);
+    if (!constant || !(PyBool_Check(constant) || constant == Py_None)) fj::refuse(function_ + "() with a '" + std::string(name) + "' that is no bool");
+  }
+  return tracer_.truth(value);
 }
 
 std::int64_t Parameters::integer(std::string_view name, std::int64_t otherwise) const {

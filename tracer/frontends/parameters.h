@@ -26,6 +26,7 @@ class Parameters {
   V required(std::string_view name) const;
   /// True if it was not given or is None.
   bool absent(std::string_view name) const;
+  /// torch takes bools alone, NumPy whatever is true or false.
   bool flag(std::string_view name, bool otherwise) const;
   std::int64_t integer(std::string_view name, std::int64_t otherwise) const;
   double number(std::string_view name, double otherwise) const;  // int or float constant

@@ -142,6 +142,7 @@ V torch_tanhshrink(Tracer& tracer, const Arguments& arguments) {
 
 V torch_f_threshold(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "threshold", arguments, "input, threshold, value, inplace");
+  p.required("threshold"), p.required("value");
   const double limit = torch_number(tracer, p, "threshold", 0), value = torch_number(tracer, p, "value", 0);
   return activation(tracer, p, [&](ValueId x) {
     return emit(tracer, Op::where, {with_constant(tracer, Op::le, x, limit), constant_like(tracer, x, value), x});

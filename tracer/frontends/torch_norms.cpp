@@ -153,7 +153,9 @@ V torch_f_batch_norm(Tracer& tracer, const Arguments& arguments) {
 V torch_f_rms_norm(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "rms_norm", arguments, "input, normalized_shape, weight, eps");
   Array x = torch_tensor(tracer, p.required("input"));
-  const Dims shape = dims_argument(tracer, p.required("normalized_shape"));
+  const V given = p.required("normalized_shape");
+  if (PyObject* constant = tracer.constant_object(given); constant && PyLong_Check(constant)) p.refuse("a shape that is no tuple");
+  const Dims shape = dims_argument(tracer, given);
   if (!is_float(x->dtype) || shape.empty() || shape.size() > x->shape.size()) refuse("rms_norm() of this tensor");
   if (!same_shape(tracer, shape, Dims(x->shape.end() - std::ptrdiff_t(shape.size()), x->shape.end()))) refuse("rms_norm() over another shape");
   ValueId weight{};

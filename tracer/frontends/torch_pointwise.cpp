@@ -323,6 +323,8 @@ V torch_pow(Tracer& tracer, const Arguments& arguments) {
   };
   if (operands[1].array || !number_is(tracer, operands[1], number)) {
     if (!is_float(dtype)) unsupported("pow of integers with an exponent tensor");
+    if (operands[1].array && operands[1].array->dtype == DType::Bool && operands[0].array && tracer.requires_gradient(*operands[0].array))
+      unsupported("pow with bools as exponents, which torch has no derivative for");
     for (const TorchOperand& operand : operands) leave_f16(operand);
     V result = widened(tracer, Op::pow, operands);
     // A number to the power of a tensor is row-major whatever the tensor's layout.
@@ -575,6 +577,7 @@ V torch_copy_(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "copy_", arguments, "input, src, non_blocking");
   Array target = torch_tensor(tracer, p.required("input")), source = torch_tensor(tracer, p.required("src"));
   refuse_overlap(target, source);
+  p.flag("non_blocking", false);
   ValueId value = torch_cast(tracer, tracer.read(*source), target->dtype);
   tracer.write(*target, broadcast_to(tracer, value, target->shape));
   return p["input"];

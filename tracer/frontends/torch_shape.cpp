@@ -364,11 +364,18 @@ V torch_contiguous(Tracer& tracer, const Arguments& arguments) {
   return is_contiguous(tracer, x->shape, x->strides) ? p["input"] : V(copy_contiguous(tracer, x));
 }
 
+namespace {
+void require_plain_copy(Tracer& tracer, const Parameters& p) {
+  if (!is_preserve_or_absent(tracer, p["memory_format"])) p.refuse("a memory format");
+  p.flag("non_blocking", false);
+}
+}  // namespace
+
 V torch_to(Tracer& tracer, const Arguments& arguments) {
   // to(dtype, ...), to(device, dtype, ...), to(other, ...)
   if (arguments.positional.size() < 2) {
     Parameters p(tracer, "to", arguments, "input, *, device, dtype, non_blocking, copy, memory_format, other");
-    if (!is_preserve_or_absent(tracer, p["memory_format"])) p.refuse("a memory format");
+    require_plain_copy(tracer, p);
     require_cpu(tracer, p["device"]);
     std::optional<DType> dtype = torch_dtype_argument(tracer, p["dtype"]);
     if (p["other"]) dtype = torch_tensor(tracer, p["other"])->dtype;
@@ -377,17 +384,17 @@ V torch_to(Tracer& tracer, const Arguments& arguments) {
   const V& second = arguments.positional[1];
   if (array_of(second)) {
     Parameters p(tracer, "to", arguments, "input, other, non_blocking, copy, *, memory_format");
-    if (!is_preserve_or_absent(tracer, p["memory_format"])) p.refuse("a memory format");
+    require_plain_copy(tracer, p);
     return to_dtype(tracer, p.required("input"), torch_tensor(tracer, second)->dtype, p.flag("copy", false));
   }
   PyObject* object = tracer.constant_object(second);
   if (object && (PyType_Check(object) || dtype_from_object(object)) && !PyUnicode_Check(object)) {
     Parameters p(tracer, "to", arguments, "input, dtype, non_blocking, copy, *, memory_format");
-    if (!is_preserve_or_absent(tracer, p["memory_format"])) p.refuse("a memory format");
+    require_plain_copy(tracer, p);
     return to_dtype(tracer, p.required("input"), torch_dtype_argument(tracer, p["dtype"]), p.flag("copy", false));
   }
   Parameters p(tracer, "to", arguments, "input, device, dtype, non_blocking, copy, *, memory_format");
-  if (!is_preserve_or_absent(tracer, p["memory_format"])) p.refuse("a memory format");
+  require_plain_copy(tracer, p);
   require_cpu(tracer, p["device"]);
   return to_dtype(tracer, p.required("input"), torch_dtype_argument(tracer, p["dtype"]), p.flag("copy", false));
 }
