@@ -2,41 +2,25 @@
 import torch
 
 
-_nothing = torch.empty(0)
+nothing = (torch.empty(0),)
 
 
-class Compiled(torch.autograd.Function):
-    """The node that stands for one run of a compiled program: results that it has made become results of this node; what it saved
-    is checked by torch when backward reads it."""
-
-    @staticmethod
-    def forward(ctx, results, saved, backward, *inputs):
-        ctx.set_materialize_grads(False)
-        ctx.keeps = saved is None or bool(saved)
-        ctx.reads = saved is not None
-        if ctx.keeps:
-            ctx.save_for_backward(*(saved or (_nothing,)))
-        ctx.run = backward
-        return results
-
-    @staticmethod
-    def backward(ctx, *cotangents):
-        # Where nothing was saved nothing is freed: eager lets such a node be used again. `saved` is None where eager would save what ours does not read.
-        saved = ctx.saved_tensors if ctx.keeps else ()
-        return (None, None, None, *ctx.run(saved if ctx.reads else (), cotangents))
+def node_maker(forward, backward):
+    """What makes a node of torch's graph with these two: apply(*sources, run), without the layer of torch's own that looks for transforms of
+    functions, since under one nothing compiled runs (tracer/autograd_node.cpp)."""
+    kind = type("Compiled", (torch.autograd.Function,), {"forward": staticmethod(forward), "backward": staticmethod(backward)})
+    return super(torch.autograd.Function, kind).apply
 
 
-def join(results, saved, backward, *inputs):
-    """The results as those of a node. Where a function of torch gave a view of a tensor it had made, so is ours: of the memory under
-    another name, since torch lets nobody write into views that a node of Python's returns."""
-    if not any(result._is_view() for result in results):
-        return Compiled.apply(results, saved, backward, *inputs)
-    owners = tuple(result.data if result._is_view() else result for result in results)
-    if saved:
-        # What is saved of them is the node's result too: a second derivative goes through it.
-        owner_of = {id(result): owner for result, owner in zip(results, owners)}
-        saved = tuple(owner_of.get(id(tensor), tensor) for tensor in saved)
-    made = Compiled.apply(owners, saved, backward, *inputs)
+def owners(results, saved):
+    """Where a function of torch gave a view of a tensor it had made, so is our result: of the memory under another name, since torch lets
+    nobody write into views that a node of Python's returns. These names, and what is saved with them: a second derivative goes through it."""
+    made = tuple(result.data if result._is_view() else result for result in results)
+    owner_of = {id(result): owner for result, owner in zip(results, made)}
+    return made, tuple(owner_of.get(id(tensor), tensor) for tensor in saved)
+
+
+def views(made, results):
     return tuple(new.view(new.shape) if result._is_view() else new for new, result in zip(made, results))
 
 

@@ -70,8 +70,8 @@ class Derivative : public std::enable_shared_from_this<Derivative> {
   /// After forward has run: gives the outputs that need a gradient their grad_fn, and makes the views, which come behind them. False: a
   /// Python error is set.
   bool link(std::span<const ArrayRef> inputs, std::span<ArrayRef> outputs, std::span<const std::int64_t> symbols) const;
-  /// A tuple with one entry per source of the node, None where no gradient reaches it. Null: a Python error is set.
-  Ref<> backward(int node, PyObject* saved, PyObject* cotangents, const std::vector<std::int64_t>& symbols);
+  /// As RunBackward of tracer/autograd_node.h.
+  Ref<> backward(int node, std::span<PyObject* const> saved, std::span<PyObject* const> cotangents, const std::vector<std::int64_t>& symbols);
 
  private:
   /// A value that a node begins or ends with, and the tensor that stands for it.

@@ -1,0 +1,137 @@
+// forward() and backward() are what torch calls, with the node as first argument. The run they are about is a capsule: forward's last
+// argument, then an attribute of the node. What is rare is left to framejit/_autograd.py.
+#include "tracer/autograd_node.h"
+
+#include <exception>
+#include <memory>
+
+namespace fj {
+namespace {
+
+struct Run {
+  Ref<> results, to_save;  // tuples, until forward has handed them over; to_save is null where nothing is to be freed
+  bool reads;              // what was saved
+  bool frees;
+  RunBackward backward;
+};
+constexpr const char* kRun = "framejit.run";
+
+struct Names {
+  PyObject* materialize_grads = PyUnicode_InternFromString("materialize_grads");
+  PyObject* to_save = PyUnicode_InternFromString("to_save");
+  PyObject* saved_tensors = PyUnicode_InternFromString("saved_tensors");
+  PyObject* run = PyUnicode_InternFromString("run");
+  PyObject* is_view = PyUnicode_InternFromString("_is_view");
+};
+const Names& names() {
+  static const Names interned;
+  return interned;
+}
+
+PyObject* forward(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
+  PyObject* capsule = arguments[count - 1];
+  Run* run = count >= 2 ? static_cast<Run*>(PyCapsule_GetPointer(capsule, kRun)) : nullptr;
+  if (run == nullptr || !run->results) {
+    if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "forward(node, *sources, run), once for each run");
+    return nullptr;
+  }
+  // Cotangents that are absent stay None: a program is compiled for those there are.
+  PyObject* node = arguments[0];
+  if (PyObject_SetAttr(node, names().materialize_grads, Py_False) < 0 || PyObject_SetAttr(node, names().run, capsule) < 0) return nullptr;
+  if (run->frees && PyObject_SetAttr(node, names().to_save, run->to_save.get()) < 0) return nullptr;
+  run->to_save = {};
+  return run->results.release();
+}
+
+PyObject* backward(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
+  if (count < 1) {
+    PyErr_SetString(PyExc_TypeError, "backward(node, *cotangents)");
+    return nullptr;
+  }
+  const Ref<> capsule = Ref<>::steal(PyObject_GetAttr(arguments[0], names().run));
+  const Run* run = capsule ? static_cast<Run*>(PyCapsule_GetPointer(capsule.get(), kRun)) : nullptr;
+  if (run == nullptr) return nullptr;
+  Ref<> saved;
+  if (run->frees) {
+    saved = Ref<>::steal(PyObject_GetAttr(arguments[0], names().saved_tensors));  // raises eager's errors
+    if (!saved) return nullptr;
+  }
+  try {
+    std::span<PyObject* const> tensors;
+    if (run->reads) tensors = {&PyTuple_GET_ITEM(saved.get(), 0), std::size_t(PyTuple_GET_SIZE(saved.get()))};
+    return run->backward(tensors, {arguments + 1, std::size_t(count - 1)}).release();
+  } catch (const std::exception& error) {
+    PyErr_SetString(PyExc_RuntimeError, error.what());
+    return nullptr;
+  }
+}
+
+template <PyObject* (*function)(PyObject*, PyObject* const*, Py_ssize_t)>
+PyObject* method(const char* name) {
+  static PyMethodDef definition = {name, reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function)), METH_FASTCALL, nullptr};
+  return PyCFunction_New(&definition, nullptr);
+}
+
+/// Of framejit._autograd, which imports torch.
+struct Torch {
+  Ref<> apply;    // makes a node
+  Ref<> nothing;  // a tuple of one tensor: what is freed of a node that saves nothing
+  Ref<> owners, views;
+};
+
+/// Null: a Python error is set.
+const Torch* torch_part() {
+  static Torch* made = nullptr;
+  if (made != nullptr) return made;
+  const Ref<> module = Ref<>::steal(PyImport_ImportModule("framejit._autograd"));
+  if (!module) return nullptr;
+  const Ref<> forward_function = Ref<>::steal(method<forward>("forward")), backward_function = Ref<>::steal(method<backward>("backward"));
+  if (!forward_function || !backward_function) return nullptr;
+  auto part = std::make_unique<Torch>();
+  part->apply = Ref<>::steal(PyObject_CallMethod(module.get(), "node_maker", "OO", forward_function.get(), backward_function.get()));
+  part->nothing = part->apply ? Ref<>::steal(PyObject_GetAttrString(module.get(), "nothing")) : Ref<>();
+  part->owners = part->nothing ? Ref<>::steal(PyObject_GetAttrString(module.get(), "owners")) : Ref<>();
+  part->views = part->owners ? Ref<>::steal(PyObject_GetAttrString(module.get(), "views")) : Ref<>();
+  if (part->views && made == nullptr) made = part.release();  // importing lets other threads in
+  return made;
+}
+
+/// Whether one is; -1: a Python error is set.
+int any_view(PyObject* tensors) {
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tensors); ++i) {
+    const Ref<> answer = Ref<>::steal(PyObject_CallMethodNoArgs(PyTuple_GET_ITEM(tensors, i), names().is_view));
+    if (!answer) return -1;
+    if (answer.get() == Py_True) return 1;
+  }
+  return 0;
+}
+
+}  // namespace
+
+Ref<> make_autograd_node(Ref<> results, Ref<> saved, bool frees, std::span<PyObject* const> sources, RunBackward backward) {
+  const Torch* torch = torch_part();
+  const int views = torch ? any_view(results.get()) : -1;
+  if (views < 0) return {};
+  Ref<> shown;
+  if (views == 1) {
+    shown = results;
+    const Ref<> owners = Ref<>::steal(PyObject_CallFunctionObjArgs(torch->owners.get(), results.get(), saved.get(), nullptr));
+    if (!owners) return {};
+    results = Ref<>::borrow(PyTuple_GetItem(owners.get(), 0));
+    saved = Ref<>::borrow(PyTuple_GetItem(owners.get(), 1));
+  }
+  const bool reads = PyTuple_GET_SIZE(saved.get()) != 0;
+  auto run = std::make_unique<Run>(Run{std::move(results), reads ? std::move(saved) : torch->nothing, reads, reads || frees, std::move(backward)});
+  Ref<> capsule = Ref<>::steal(PyCapsule_New(run.get(), kRun, [](PyObject* self) { delete static_cast<Run*>(PyCapsule_GetPointer(self, kRun)); }));
+  if (!capsule) return {};
+  run.release();
+  const Ref<> arguments = Ref<>::steal(PyTuple_New(Py_ssize_t(sources.size()) + 1));
+  if (!arguments) return {};
+  for (std::size_t i = 0; i < sources.size(); ++i) PyTuple_SET_ITEM(arguments.get(), Py_ssize_t(i), Py_NewRef(sources[i]));
+  PyTuple_SET_ITEM(arguments.get(), Py_ssize_t(sources.size()), capsule.release());
+  Ref<> made = Ref<>::steal(PyObject_Call(torch->apply.get(), arguments.get(), nullptr));
+  if (!made || views == 0) return made;
+  return Ref<>::steal(PyObject_CallFunctionObjArgs(torch->views.get(), made.get(), shown.get(), nullptr));
+}
+
+}  // namespace fj
