@@ -6,7 +6,7 @@ nothing = (torch.empty(0),)
 
 
 def node_maker(forward, backward):
-    """What makes a node of torch's graph with these two: apply(*sources, run), without the layer of torch's own that looks for transforms of
+    """What makes a node of torch's graph with these two: apply(*sources), without the layer of torch's own that looks for transforms of
     functions, since under one nothing compiled runs (tracer/autograd_node.cpp)."""
     kind = type("Compiled", (torch.autograd.Function,), {"forward": staticmethod(forward), "backward": staticmethod(backward)})
     return super(torch.autograd.Function, kind).apply
@@ -22,6 +22,36 @@ def owners(results, saved):
 
 def views(made, results):
     return tuple(new.view(new.shape) if result._is_view() else new for new, result in zip(made, results))
+
+
+def backward_of_plain(backward, node, *cotangents):
+    """backward(node, ...) of cotangents that are batches in disguise: those of is_grads_batched=True and torch.func.vmap. Once for each example,
+    under what is outside the innermost of them."""
+    batches = torch._C._functorch
+    given = [cotangent for cotangent in cotangents if cotangent is not None]
+    level = max((batches.maybe_get_level(cotangent) for cotangent in given if batches.is_batchedtensor(cotangent)), default=None)
+    legacy = level is None
+    if legacy:
+        torch._C._vmapmode_increment_nesting()
+        level = torch._C._vmapmode_decrement_nesting()
+        if level == 0:
+            raise RuntimeError(f"framejit can't derive by cotangents of type {', '.join(type(cotangent).__name__ for cotangent in given)}")
+        torch._C._vmapmode_decrement_nesting()
+    try:
+        # One example where it is not of this batch.
+        whole = [torch._remove_batch_dim(cotangent, level, 1, 0) if legacy else batches._remove_batch_dim(cotangent, level, 1, 0) for cotangent in given]
+        sizes = {len(cotangent) for cotangent in whole}
+        count = max(sizes) if 0 not in sizes else 0
+        examples = [cotangent.expand(count, *cotangent.shape[1:]) if count else cotangent.new_zeros((1, *cotangent.shape[1:])) for cotangent in whole]
+        made = []
+        for number in range(max(count, 1)):
+            own = iter(examples)
+            made.append(backward(node, *(None if cotangent is None else next(own)[number] for cotangent in cotangents)))
+        gradients = [None if several[0] is None else torch.stack(several)[:count] for several in zip(*made)]
+        return tuple(None if gradient is None else (torch if legacy else batches)._add_batch_dim(gradient, 0, level) for gradient in gradients)
+    finally:
+        if legacy:
+            torch._C._vmapmode_increment_nesting()
 
 
 class Freed(torch.autograd.Function):

@@ -1,9 +1,14 @@
-// forward() and backward() are what torch calls, with the node as first argument. The run they are about is a capsule: forward's last
-// argument, then an attribute of the node. What is rare is left to framejit/_autograd.py.
+// forward() and backward() are what torch calls, with the node as first argument. The run they are about is a capsule, an attribute of the
+// node; forward finds it beside its arguments, which torch looks at one by one. What is rare is left to framejit/_autograd.py.
 #include "tracer/autograd_node.h"
 
 #include <exception>
 #include <memory>
+#include <utility>
+#include <vector>
+
+#include "guards/check_program.h"
+#include "tracer/frontends/arrays/arrays.h"
 
 namespace fj {
 namespace {
@@ -28,14 +33,22 @@ const Names& names() {
   return interned;
 }
 
+/// The capsule for the node that this thread is making. Python code may run while torch prepares it, and make nodes of its own.
+thread_local PyObject* pending = nullptr;
+struct Pending {
+  explicit Pending(PyObject* capsule) : before(std::exchange(pending, capsule)) {}
+  ~Pending() { pending = before; }
+  PyObject* before;
+};
+
 PyObject* forward(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
-  PyObject* capsule = arguments[count - 1];
-  Run* run = count >= 2 ? static_cast<Run*>(PyCapsule_GetPointer(capsule, kRun)) : nullptr;
-  if (run == nullptr || !run->results) {
-    if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "forward(node, *sources, run), once for each run");
+  PyObject* capsule = std::exchange(pending, nullptr);
+  if (capsule == nullptr || count < 1) {
+    PyErr_SetString(PyExc_TypeError, "only framejit makes such nodes");
     return nullptr;
   }
   // Cotangents that are absent stay None: a program is compiled for those there are.
+  auto* run = static_cast<Run*>(PyCapsule_GetPointer(capsule, kRun));
   PyObject* node = arguments[0];
   if (PyObject_SetAttr(node, names().materialize_grads, Py_False) < 0 || PyObject_SetAttr(node, names().run, capsule) < 0) return nullptr;
   if (run->frees && PyObject_SetAttr(node, names().to_save, run->to_save.get()) < 0) return nullptr;
@@ -43,11 +56,15 @@ PyObject* forward(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
   return run->results.release();
 }
 
+PyObject* backward_of_others(PyObject* const* arguments, Py_ssize_t count);
+
 PyObject* backward(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
   if (count < 1) {
     PyErr_SetString(PyExc_TypeError, "backward(node, *cotangents)");
     return nullptr;
   }
+  for (Py_ssize_t i = 1; i < count; ++i)
+    if (ArrayView view; arguments[i] != Py_None && !guard_program::read_any_array(arguments[i], view)) return backward_of_others(arguments, count);
   const Ref<> capsule = Ref<>::steal(PyObject_GetAttr(arguments[0], names().run));
   const Run* run = capsule ? static_cast<Run*>(PyCapsule_GetPointer(capsule.get(), kRun)) : nullptr;
   if (run == nullptr) return nullptr;
@@ -77,6 +94,7 @@ struct Torch {
   Ref<> apply;    // makes a node
   Ref<> nothing;  // a tuple of one tensor: what is freed of a node that saves nothing
   Ref<> owners, views;
+  Ref<> plain;    // backward of cotangents that are no plain tensors
 };
 
 /// Null: a Python error is set.
@@ -92,8 +110,18 @@ const Torch* torch_part() {
   part->nothing = part->apply ? Ref<>::steal(PyObject_GetAttrString(module.get(), "nothing")) : Ref<>();
   part->owners = part->nothing ? Ref<>::steal(PyObject_GetAttrString(module.get(), "owners")) : Ref<>();
   part->views = part->owners ? Ref<>::steal(PyObject_GetAttrString(module.get(), "views")) : Ref<>();
-  if (part->views && made == nullptr) made = part.release();  // importing lets other threads in
+  part->plain = part->views ? Ref<>::steal(PyObject_GetAttrString(module.get(), "backward_of_plain")) : Ref<>();
+  if (part->plain && made == nullptr) made = part.release();  // importing lets other threads in
   return made;
+}
+
+PyObject* backward_of_others(PyObject* const* arguments, Py_ssize_t count) {
+  const Torch* torch = torch_part();
+  const Ref<> own = torch ? Ref<>::steal(method<backward>("backward")) : Ref<>();
+  if (!own) return nullptr;
+  std::vector<PyObject*> all{own.get()};
+  all.insert(all.end(), arguments, arguments + count);
+  return PyObject_Vectorcall(torch->plain.get(), all.data(), all.size(), nullptr);
 }
 
 /// Whether one is; -1: a Python error is set.
@@ -122,13 +150,13 @@ Ref<> make_autograd_node(Ref<> results, Ref<> saved, bool frees, std::span<PyObj
   }
   const bool reads = PyTuple_GET_SIZE(saved.get()) != 0;
   auto run = std::make_unique<Run>(Run{std::move(results), reads ? std::move(saved) : torch->nothing, reads, reads || frees, std::move(backward)});
-  Ref<> capsule = Ref<>::steal(PyCapsule_New(run.get(), kRun, [](PyObject* self) { delete static_cast<Run*>(PyCapsule_GetPointer(self, kRun)); }));
+  const Ref<> capsule = Ref<>::steal(PyCapsule_New(run.get(), kRun, [](PyObject* self) { delete static_cast<Run*>(PyCapsule_GetPointer(self, kRun)); }));
   if (!capsule) return {};
   run.release();
-  const Ref<> arguments = Ref<>::steal(PyTuple_New(Py_ssize_t(sources.size()) + 1));
+  const Ref<> arguments = Ref<>::steal(PyTuple_New(Py_ssize_t(sources.size())));
   if (!arguments) return {};
   for (std::size_t i = 0; i < sources.size(); ++i) PyTuple_SET_ITEM(arguments.get(), Py_ssize_t(i), Py_NewRef(sources[i]));
-  PyTuple_SET_ITEM(arguments.get(), Py_ssize_t(sources.size()), capsule.release());
+  const Pending now(capsule.get());
   Ref<> made = Ref<>::steal(PyObject_Call(torch->apply.get(), arguments.get(), nullptr));
   if (!made || views == 0) return made;
   return Ref<>::steal(PyObject_CallFunctionObjArgs(torch->views.get(), made.get(), shown.get(), nullptr));

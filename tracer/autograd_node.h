@@ -11,7 +11,7 @@
 
 namespace fj {
 
-/// The gradients by the sources, None where none reaches it, and one None more. Null: a Python error is set.
+/// The gradients by the sources, None where none reaches it. Null: a Python error is set.
 using RunBackward = std::function<Ref<>(std::span<PyObject* const> saved, std::span<PyObject* const> cotangents)>;
 
 /// The results as a tuple of those of a node that begins with `sources`. Null: a Python error is set.

@@ -453,9 +453,9 @@ Ref<> Derivative::backward(int number, std::span<PyObject* const> saved, std::sp
     if (std::none_of(requiring.begin(), requiring.end(), [](bool required) { return required; })) requiring.clear();
   }
   const bool nothing = std::all_of(layouts.begin(), layouts.end(), [](char layout) { return Layout(layout) == Layout::Absent; });
-  Ref<> result = Ref<>::steal(PyTuple_New(Py_ssize_t(node.sources.size()) + 1));
+  Ref<> result = Ref<>::steal(PyTuple_New(Py_ssize_t(node.sources.size())));
   if (!result) return {};
-  for (std::size_t i = 0; i <= node.sources.size(); ++i) PyTuple_SET_ITEM(result.get(), Py_ssize_t(i), Py_NewRef(Py_None));
+  for (std::size_t i = 0; i < node.sources.size(); ++i) PyTuple_SET_ITEM(result.get(), Py_ssize_t(i), Py_NewRef(Py_None));
   if (nothing) return result;
 
   const Backward& backward = compiled(number, layouts, requiring);
