@@ -20,7 +20,7 @@ try:
 except ImportError:
     torch = None
 
-ROUNDS, CALLS = 40, 100
+ROUNDS, CALLS = 200, 20
 
 
 def increment(x):
