@@ -187,7 +187,8 @@ def main():
     about = machine.description()
     print(f"{about['processor']}, {about['cores']} cores; " + ", ".join(f"{k} {v}" for k, v in about["versions"].items()))
     systems = options.systems.split(",")
-    print("\n| model | system | step, median | step, least | over eager | first step | first, processor | memory, first step | later steps | saved | off eager's loss |")
+    print("\n| model | system | step, median | step, least | over eager | first step | first, processor | memory, first step | later steps | saved "
+          "| off eager's loss |")
     print("|" + "---|" * 11)
     for name in options.models or MODELS:
         results = in_turn(name, systems, options.rounds, clock)
@@ -196,7 +197,8 @@ def main():
             off = max(abs(a - b) for a, b in zip(losses, results[systems[0]][1])) / max(losses)
             wall, processor, first, later, saved = in_a_process(name, system)
             print(f"| {name} | {system} | {milliseconds(statistics.median(times))} | {milliseconds(min(times))} | {eager / min(times):.2f} | "
-                  f"{milliseconds(wall)} | {milliseconds(processor)} | {first / 2**20:.0f} MiB | {later / 2**20:.0f} MiB | {saved / 2**20:.2f} MiB | {off:.1e}{'' if off < TOLERANCE else ': WRONG'} |", flush=True)
+                  f"{milliseconds(wall)} | {milliseconds(processor)} | {first / 2**20:.0f} MiB | {later / 2**20:.0f} MiB | "
+                  f"{saved / 2**20:.2f} MiB | {off:.1e}{'' if off < TOLERANCE else ': WRONG'} |", flush=True)
 
 
 if __name__ == "__main__":

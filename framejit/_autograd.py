@@ -39,10 +39,11 @@ def backward_of_plain(backward, node, *cotangents):
         torch._C._vmapmode_decrement_nesting()
     try:
         # One example where it is not of this batch.
-        whole = [torch._remove_batch_dim(cotangent, level, 1, 0) if legacy else batches._remove_batch_dim(cotangent, level, 1, 0) for cotangent in given]
+        whole = [(torch if legacy else batches)._remove_batch_dim(cotangent, level, 1, 0) for cotangent in given]
         sizes = {len(cotangent) for cotangent in whole}
         count = max(sizes) if 0 not in sizes else 0
-        examples = [cotangent.expand(count, *cotangent.shape[1:]) if count else cotangent.new_zeros((1, *cotangent.shape[1:])) for cotangent in whole]
+        examples = [cotangent.expand(count, *cotangent.shape[1:]) if count else cotangent.new_zeros((1, *cotangent.shape[1:]))
+                    for cotangent in whole]
         made = []
         for number in range(max(count, 1)):
             own = iter(examples)

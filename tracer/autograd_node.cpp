@@ -14,7 +14,7 @@ namespace fj {
 namespace {
 
 struct Run {
-  Ref<> results, to_save;  // tuples, until forward has handed them over; to_save is null where nothing is to be freed
+  Ref<> results, to_save;  // tuples, until forward has handed them over; torch frees no node that has saved nothing, so it saves something
   bool reads;              // what was saved
   bool frees;
   RunBackward backward;
@@ -150,7 +150,8 @@ Ref<> make_autograd_node(Ref<> results, Ref<> saved, bool frees, std::span<PyObj
   }
   const bool reads = PyTuple_GET_SIZE(saved.get()) != 0;
   auto run = std::make_unique<Run>(Run{std::move(results), reads ? std::move(saved) : torch->nothing, reads, reads || frees, std::move(backward)});
-  const Ref<> capsule = Ref<>::steal(PyCapsule_New(run.get(), kRun, [](PyObject* self) { delete static_cast<Run*>(PyCapsule_GetPointer(self, kRun)); }));
+  const PyCapsule_Destructor end = [](PyObject* self) { delete static_cast<Run*>(PyCapsule_GetPointer(self, kRun)); };
+  const Ref<> capsule = Ref<>::steal(PyCapsule_New(run.get(), kRun, end));
   if (!capsule) return {};
   run.release();
   const Ref<> arguments = Ref<>::steal(PyTuple_New(Py_ssize_t(sources.size())));

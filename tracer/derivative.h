@@ -2,7 +2,7 @@
 ///
 /// Made while tracing from the graph as captured, when an output needs a gradient. It says what the forward program returns
 /// besides its results (the values saved for backward), joins a run's results to torch's autograd graph as one node
-/// (framejit/_autograd.py), and runs backward, whose program is compiled at the first backward(), once for each set of
+/// (tracer/autograd_node.h), and runs backward, whose program is compiled at the first backward(), once for each set of
 /// results that have cotangents and each of three layouts these come in. Backward with create_graph=True is a program with a
 /// derivative of its own: the values that were saved are results of the forward node too, so that it can be differentiated.
 ///

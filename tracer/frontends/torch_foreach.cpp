@@ -109,7 +109,8 @@ V torch_group_tensors(Tracer& tracer, const Arguments& arguments) {
       for (Py_ssize_t i = 0; i < PyList_GET_SIZE(places) && !list.empty(); ++i) part.push_back(list.at(PyLong_AsSize_t(PyList_GET_ITEM(places, i))));
       parts.push_back(tracer.list(std::move(part)));
     }
-    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(places) && with_indices; ++i) indices.push_back(tracer.integer(PyLong_AsLongLong(PyList_GET_ITEM(places, i))));
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(places) && with_indices; ++i)
+      indices.push_back(tracer.integer(PyLong_AsLongLong(PyList_GET_ITEM(places, i))));
     result->items.emplace_back(Ref<>::borrow(key), tracer.tuple({tracer.list(std::move(parts)), tracer.list(std::move(indices))}));
   }
   return result;
