@@ -4,7 +4,8 @@
 
 The time of a step is measured step by step in turn, in one process. The first step and the memory are those of fresh processes
 with empty caches: the first step with what compiling takes, the memory as the growth of the process's peak, beyond parameters and
-data, in the first step and in ten later ones. Every system's losses are compared with eager's.
+data, in the first step and in ten later ones. "saved" is what autograd keeps between forward and backward, but for parameters, buffers and
+data. Every system's losses are compared with eager's.
 """
 import argparse
 import copy
@@ -55,18 +56,24 @@ def encoder(torch):
 MODELS = {"mlp": mlp, "convolution": convolution, "encoder": encoder}
 
 
+def compiled(model, system):
+    if system == "framejit torch":
+        import framejit
+
+        return framejit.compile(model)
+    if system == "torch.compile":
+        import torch
+
+        return torch.compile(model)
+    return model
+
+
 def stepper(model, x, y, system):
     """A function that makes one step and returns the loss."""
     import torch
 
     own = copy.deepcopy(model)
-    network = own
-    if system == "framejit torch":
-        import framejit
-
-        network = framejit.compile(own)
-    elif system == "torch.compile":
-        network = torch.compile(own)
+    network = compiled(own, system)
     optimizer = torch.optim.Adam(own.parameters(), lr=1e-4)
 
     def step():
@@ -77,6 +84,25 @@ def stepper(model, x, y, system):
         return loss.item()
 
     return step
+
+
+def saved_bytes(loss, known):
+    """What the nodes between a loss and its leaves have saved, in storages that are not those of `known` tensors."""
+    import torch
+
+    apart = {tensor.untyped_storage()._cdata for tensor in known}
+    open_nodes, seen, found = [loss.grad_fn], set(), {}
+    while open_nodes:
+        node = open_nodes.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        tensors = list(getattr(node, "saved_tensors", ()))
+        for saved in (getattr(node, name) for name in dir(node) if name.startswith("_saved_")):
+            tensors += [item for item in (saved if isinstance(saved, (tuple, list)) else [saved]) if isinstance(item, torch.Tensor)]
+        found.update({tensor.untyped_storage()._cdata: tensor.untyped_storage().nbytes() for tensor in tensors})
+        open_nodes += [following for following, _ in node.next_functions]
+    return sum(size for storage, size in found.items() if storage not in apart)
 
 
 def made(name):
@@ -105,7 +131,7 @@ def in_turn(name, systems, rounds, clock):
 
 
 def alone(name, system):
-    """Prints, in a process of its own: seconds of the first step (wall, processor) and bytes of memory that it and later ones need."""
+    """Prints, in a process of its own: seconds of the first step (wall, processor), bytes of memory that it and later ones need, bytes saved."""
     import resource
 
     import torch
@@ -126,7 +152,10 @@ def alone(name, system):
     wall, processor = time.perf_counter() - wall, one_core.clock() - processor
     step()
     later = peak_of(lambda: [step() for _ in range(10)])
-    print(wall, processor, first - before, later - before)
+    network = compiled(model, system)
+    for _ in range(3):
+        loss = torch.nn.functional.cross_entropy(network(x), y)
+    print(wall, processor, first - before, later - before, saved_bytes(loss, [*model.parameters(), *model.buffers(), x, y]))
 
 
 def in_a_process(name, system):
@@ -135,7 +164,7 @@ def in_a_process(name, system):
         done = subprocess.run([sys.executable, os.path.abspath(__file__), "--alone", name, system], env=environment, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError((done.stderr.strip().splitlines() or ["no message"])[-1])
-    return [float(word) for word in done.stdout.split()[-4:]]
+    return [float(word) for word in done.stdout.split()[-5:]]
 
 
 def milliseconds(seconds):
@@ -158,16 +187,18 @@ def main():
     about = machine.description()
     print(f"{about['processor']}, {about['cores']} cores; " + ", ".join(f"{k} {v}" for k, v in about["versions"].items()))
     systems = options.systems.split(",")
-    print("\n| model | system | step, median | step, least | over eager | first step | first, processor | memory, first step | later steps | off eager's loss |")
-    print("|" + "---|" * 10)
+    print("\n| model | system | step, median | step, least | over eager | first step | first, processor | memory, first step | later steps | saved "
+          "| off eager's loss |")
+    print("|" + "---|" * 11)
     for name in options.models or MODELS:
         results = in_turn(name, systems, options.rounds, clock)
         eager = min(results["torch"][0]) if "torch" in results else float("nan")
         for system, (times, losses) in results.items():
             off = max(abs(a - b) for a, b in zip(losses, results[systems[0]][1])) / max(losses)
-            wall, processor, first, later = in_a_process(name, system)
+            wall, processor, first, later, saved = in_a_process(name, system)
             print(f"| {name} | {system} | {milliseconds(statistics.median(times))} | {milliseconds(min(times))} | {eager / min(times):.2f} | "
-                  f"{milliseconds(wall)} | {milliseconds(processor)} | {first / 2**20:.0f} MiB | {later / 2**20:.0f} MiB | {off:.1e}{'' if off < TOLERANCE else ': WRONG'} |", flush=True)
+                  f"{milliseconds(wall)} | {milliseconds(processor)} | {first / 2**20:.0f} MiB | {later / 2**20:.0f} MiB | "
+                  f"{saved / 2**20:.2f} MiB | {off:.1e}{'' if off < TOLERANCE else ': WRONG'} |", flush=True)
 
 
 if __name__ == "__main__":

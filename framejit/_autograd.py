@@ -2,42 +2,57 @@
 import torch
 
 
-_nothing = torch.empty(0)
+nothing = (torch.empty(0),)
 
 
-class Compiled(torch.autograd.Function):
-    """The node that stands for one run of a compiled program: results that it has made become results of this node; what it saved
-    is checked by torch when backward reads it."""
-
-    @staticmethod
-    def forward(ctx, results, saved, backward, *inputs):
-        ctx.set_materialize_grads(False)
-        ctx.keeps = saved is None or bool(saved)
-        ctx.reads = saved is not None
-        if ctx.keeps:
-            ctx.save_for_backward(*(saved or (_nothing,)))
-        ctx.run = backward
-        return results
-
-    @staticmethod
-    def backward(ctx, *cotangents):
-        # Where nothing was saved nothing is freed: eager lets such a node be used again. `saved` is None where eager would save what ours does not read.
-        saved = ctx.saved_tensors if ctx.keeps else ()
-        return (None, None, None, *ctx.run(saved if ctx.reads else (), cotangents))
+def node_maker(forward, backward):
+    """What makes a node of torch's graph with these two: apply(*sources), without the layer of torch's own that looks for transforms of
+    functions, since under one nothing compiled runs (tracer/autograd_node.cpp)."""
+    kind = type("Compiled", (torch.autograd.Function,), {"forward": staticmethod(forward), "backward": staticmethod(backward)})
+    return super(torch.autograd.Function, kind).apply
 
 
-def join(results, saved, backward, *inputs):
-    """The results as those of a node. Where a function of torch gave a view of a tensor it had made, so is ours: of the memory under
-    another name, since torch lets nobody write into views that a node of Python's returns."""
-    if not any(result._is_view() for result in results):
-        return Compiled.apply(results, saved, backward, *inputs)
-    owners = tuple(result.data if result._is_view() else result for result in results)
-    if saved:
-        # What is saved of them is the node's result too: a second derivative goes through it.
-        owner_of = {id(result): owner for result, owner in zip(results, owners)}
-        saved = tuple(owner_of.get(id(tensor), tensor) for tensor in saved)
-    made = Compiled.apply(owners, saved, backward, *inputs)
+def owners(results, saved):
+    """Where a function of torch gave a view of a tensor it had made, so is our result: of the memory under another name, since torch lets
+    nobody write into views that a node of Python's returns. These names, and what is saved with them: a second derivative goes through it."""
+    made = tuple(result.data if result._is_view() else result for result in results)
+    owner_of = {id(result): owner for result, owner in zip(results, made)}
+    return made, tuple(owner_of.get(id(tensor), tensor) for tensor in saved)
+
+
+def views(made, results):
     return tuple(new.view(new.shape) if result._is_view() else new for new, result in zip(made, results))
+
+
+def backward_of_plain(backward, node, *cotangents):
+    """backward(node, ...) of cotangents that are batches in disguise: those of is_grads_batched=True and torch.func.vmap. Once for each example,
+    under what is outside the innermost of them."""
+    batches = torch._C._functorch
+    given = [cotangent for cotangent in cotangents if cotangent is not None]
+    level = max((batches.maybe_get_level(cotangent) for cotangent in given if batches.is_batchedtensor(cotangent)), default=None)
+    legacy = level is None
+    if legacy:
+        torch._C._vmapmode_increment_nesting()
+        level = torch._C._vmapmode_decrement_nesting()
+        if level == 0:
+            raise RuntimeError(f"framejit can't derive by cotangents of type {', '.join(type(cotangent).__name__ for cotangent in given)}")
+        torch._C._vmapmode_decrement_nesting()
+    try:
+        # One example where it is not of this batch.
+        whole = [(torch if legacy else batches)._remove_batch_dim(cotangent, level, 1, 0) for cotangent in given]
+        sizes = {len(cotangent) for cotangent in whole}
+        count = max(sizes) if 0 not in sizes else 0
+        examples = [cotangent.expand(count, *cotangent.shape[1:]) if count else cotangent.new_zeros((1, *cotangent.shape[1:]))
+                    for cotangent in whole]
+        made = []
+        for number in range(max(count, 1)):
+            own = iter(examples)
+            made.append(backward(node, *(None if cotangent is None else next(own)[number] for cotangent in cotangents)))
+        gradients = [None if several[0] is None else torch.stack(several)[:count] for several in zip(*made)]
+        return tuple(None if gradient is None else (torch if legacy else batches)._add_batch_dim(gradient, 0, level) for gradient in gradients)
+    finally:
+        if legacy:
+            torch._C._vmapmode_increment_nesting()
 
 
 class Freed(torch.autograd.Function):

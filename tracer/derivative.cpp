@@ -9,6 +9,7 @@
 #include "graph_ir/pipeline.h"
 #include "guards/check_program.h"
 #include "runtime/base/error.h"
+#include "tracer/autograd_node.h"
 #include "tracer/frontends/arrays/arrays.h"
 #include "tracer/host.h"
 
@@ -30,50 +31,6 @@ std::optional<Strides> dense_layout(const Dims& shape, const std::optional<Strid
     expected *= shape[axis].value();
   }
   return strides;
-}
-
-/// What the closure of a backward node holds on to.
-struct Run {
-  std::shared_ptr<Derivative> derivative;
-  int node;
-  std::vector<std::int64_t> symbols;
-};
-constexpr const char* kRun = "framejit.backward";
-
-PyObject* call_backward(PyObject* capsule, PyObject* const* arguments, Py_ssize_t count) {
-  auto* run = static_cast<Run*>(PyCapsule_GetPointer(capsule, kRun));
-  if (run == nullptr) return nullptr;
-  if (count != 2 || !PyTuple_Check(arguments[0]) || !PyTuple_Check(arguments[1])) {
-    PyErr_SetString(PyExc_TypeError, "backward(saved, cotangents)");
-    return nullptr;
-  }
-  try {
-    return run->derivative->backward(run->node, arguments[0], arguments[1], run->symbols).release();
-  } catch (const std::exception& error) {
-    PyErr_SetString(PyExc_RuntimeError, error.what());
-    return nullptr;
-  }
-}
-
-PyMethodDef backward_method = {"backward", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(call_backward)), METH_FASTCALL,
-                               "backward(saved, cotangents) -> one gradient or None per input"};
-
-Ref<> backward_closure(std::shared_ptr<Derivative> derivative, int node, std::span<const std::int64_t> symbols) {
-  auto run = std::make_unique<Run>(Run{std::move(derivative), node, {symbols.begin(), symbols.end()}});
-  Ref<> capsule = Ref<>::steal(PyCapsule_New(run.get(), kRun, [](PyObject* self) { delete static_cast<Run*>(PyCapsule_GetPointer(self, kRun)); }));
-  if (!capsule) return {};
-  run.release();
-  return Ref<>::steal(PyCFunction_New(&backward_method, capsule.get()));
-}
-
-/// framejit._autograd.join, imported when the first gradient is needed: it imports torch.
-PyObject* join_function() {
-  static PyObject* function = nullptr;
-  if (function == nullptr) {
-    Ref<> module = Ref<>::steal(PyImport_ImportModule("framejit._autograd"));
-    if (module) function = PyObject_GetAttrString(module.get(), "join");
-  }
-  return function;
 }
 
 enum class Layout : char { Absent = 'n', Contiguous = 'c', Repeated = 's', Other = 'o' };
@@ -403,8 +360,6 @@ const Derivative::Backward& Derivative::compiled(int number, const std::string& 
 }
 
 bool Derivative::link(std::span<const ArrayRef> inputs, std::span<ArrayRef> outputs, std::span<const std::int64_t> symbols) const {
-  PyObject* join = join_function();
-  if (join == nullptr) return false;
   std::vector<Ref<>> empties(static_cast<std::size_t>(empties_));
   // The tensor at an end; a view is made when it is first asked for. Null: a Python error is set.
   const std::function<PyObject*(End::Kind, int)> tensor = [&](End::Kind kind, int index) -> PyObject* {
@@ -424,8 +379,7 @@ bool Derivative::link(std::span<const ArrayRef> inputs, std::span<ArrayRef> outp
     for (int view : node.views)
       if (tensor(End::View, view) == nullptr) return false;
     Ref<> results = Ref<>::steal(PyTuple_New(Py_ssize_t(node.results.size()))), saved = Ref<>::steal(PyTuple_New(Py_ssize_t(node.saved.size())));
-    Ref<> closure = backward_closure(std::const_pointer_cast<Derivative>(shared_from_this()), int(n), symbols);
-    if (!results || !saved || !closure) return false;
+    if (!results || !saved) return false;
     for (std::size_t i = 0; i < node.results.size(); ++i) {
       const End& end = node.results[i];
       if (end.kind == End::Empty) {
@@ -443,12 +397,16 @@ bool Derivative::link(std::span<const ArrayRef> inputs, std::span<ArrayRef> outp
       if (object == nullptr) return false;
       PyTuple_SET_ITEM(saved.get(), Py_ssize_t(i), Py_NewRef(object));
     }
-    std::vector<PyObject*> arguments{nullptr, results.get(), node.frees && node.saved.empty() ? Py_None : saved.get(), closure.get()};
+    std::vector<PyObject*> sources;
     for (const End& end : node.sources) {
-      arguments.push_back(tensor(end.kind, end.index));
-      if (arguments.back() == nullptr) return false;
+      sources.push_back(tensor(end.kind, end.index));
+      if (sources.back() == nullptr) return false;
     }
-    Ref<> joined = Ref<>::steal(PyObject_Vectorcall(join, arguments.data() + 1, (arguments.size() - 1) | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr));
+    RunBackward run = [self = std::const_pointer_cast<Derivative>(shared_from_this()), n, sizes = std::vector(symbols.begin(), symbols.end())](
+                          std::span<PyObject* const> read, std::span<PyObject* const> cotangents) {
+      return self->backward(int(n), read, cotangents, sizes);
+    };
+    const Ref<> joined = make_autograd_node(std::move(results), std::move(saved), node.frees, sources, std::move(run));
     if (!joined) return false;
     FJ_CHECK(PyTuple_Check(joined.get()) && std::size_t(PyTuple_GET_SIZE(joined.get())) == node.results.size(), "a result for each output");
     for (std::size_t i = 0; i < node.results.size(); ++i) {
@@ -468,15 +426,14 @@ bool Derivative::link(std::span<const ArrayRef> inputs, std::span<ArrayRef> outp
   return true;
 }
 
-Ref<> Derivative::backward(int number, PyObject* saved, PyObject* cotangents, const std::vector<std::int64_t>& given_symbols) {
+Ref<> Derivative::backward(int number, std::span<PyObject* const> saved, std::span<PyObject* const> cotangents,
+                           const std::vector<std::int64_t>& given_symbols) {
   const Node& node = nodes_[std::size_t(number)];
-  FJ_CHECK(std::size_t(PyTuple_GET_SIZE(saved)) == node.saved.size() && std::size_t(PyTuple_GET_SIZE(cotangents)) == node.results.size(),
-           "backward of another program");
+  FJ_CHECK(saved.size() == node.saved.size() && cotangents.size() == node.results.size(), "backward of another program");
   std::string layouts;
   std::vector<Ref<>> objects;
-  for (std::size_t i = 0; i < node.saved.size(); ++i) objects.push_back(Ref<>::borrow(PyTuple_GET_ITEM(saved, Py_ssize_t(i))));
-  for (std::size_t i = 0; i < node.results.size(); ++i) {
-    PyObject* cotangent = PyTuple_GET_ITEM(cotangents, Py_ssize_t(i));
+  for (PyObject* tensor : saved) objects.push_back(Ref<>::borrow(tensor));
+  for (PyObject* cotangent : cotangents) {
     Layout layout = cotangent == Py_None ? Layout::Absent : layout_of(cotangent);
     Ref<> object = Ref<>::borrow(cotangent);
     if (layout == Layout::Other) {

@@ -2,7 +2,7 @@
 ///
 /// Made while tracing from the graph as captured, when an output needs a gradient. It says what the forward program returns
 /// besides its results (the values saved for backward), joins a run's results to torch's autograd graph as one node
-/// (framejit/_autograd.py), and runs backward, whose program is compiled at the first backward(), once for each set of
+/// (tracer/autograd_node.h), and runs backward, whose program is compiled at the first backward(), once for each set of
 /// results that have cotangents and each of three layouts these come in. Backward with create_graph=True is a program with a
 /// derivative of its own: the values that were saved are results of the forward node too, so that it can be differentiated.
 ///
@@ -70,8 +70,8 @@ class Derivative : public std::enable_shared_from_this<Derivative> {
   /// After forward has run: gives the outputs that need a gradient their grad_fn, and makes the views, which come behind them. False: a
   /// Python error is set.
   bool link(std::span<const ArrayRef> inputs, std::span<ArrayRef> outputs, std::span<const std::int64_t> symbols) const;
-  /// A tuple with one entry per source of the node, None where no gradient reaches it. Null: a Python error is set.
-  Ref<> backward(int node, PyObject* saved, PyObject* cotangents, const std::vector<std::int64_t>& symbols);
+  /// As RunBackward of tracer/autograd_node.h.
+  Ref<> backward(int node, std::span<PyObject* const> saved, std::span<PyObject* const> cotangents, const std::vector<std::int64_t>& symbols);
 
  private:
   /// A value that a node begins or ends with, and the tensor that stands for it.

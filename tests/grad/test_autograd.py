@@ -626,3 +626,144 @@ def test_gradients_of_leaves_lie_as_eager_s(leaf):
             result.backward(torch.ones_like(result))
             strides.append(x.grad.stride())
         assert strides[0] == strides[1]
+
+
+# ---- cotangents that are batches
+
+
+def exponential_and_sum(x):
+    return (x * x).exp() + x.sum()
+
+
+@pytest.mark.parametrize("create_graph", [False, True])
+def test_a_batch_of_cotangents_gives_a_gradient_for_each(create_graph):
+    def check(f):
+        x = leaf(3)
+        gradient, = torch.autograd.grad(f(x), x, torch.eye(3, dtype=x.dtype), is_grads_batched=True, create_graph=create_graph)
+        return [gradient, gradient.requires_grad, *(torch.autograd.grad(gradient.sin().sum(), x) if create_graph else ())]
+
+    assert not both(exponential_and_sum, check).fallbacks
+
+
+def test_an_empty_batch_of_cotangents_gives_an_empty_gradient():
+    def check(f):
+        x = leaf(3)
+        y = f(x)
+        return torch.vmap(lambda v: torch.autograd.grad(y, x, v)[0])(torch.empty(0, 3, dtype=x.dtype)),
+
+    both(exponential_and_sum, check)
+
+
+def test_a_batch_of_cotangents_frees_what_was_saved():
+    def check(f):
+        x = leaf(3)
+        y = f(x)
+        torch.autograd.grad(y, x, torch.eye(3, dtype=x.dtype), is_grads_batched=True)
+        with pytest.raises(RuntimeError, match="second time") as raised:
+            torch.autograd.grad(y, x, torch.eye(3, dtype=x.dtype), is_grads_batched=True)
+        return [type(raised.value).__name__]
+
+    both(exponential_and_sum, check)
+
+
+def test_of_several_results_some_may_have_a_batch_of_cotangents():
+    def two(x):
+        y = x.exp()
+        return y * y.sum(), y + x, y.sin()
+
+    def check(f):
+        x, v = leaf(3), leaf(4, 3, seed=1).detach()
+        first, second, _ = f(x)
+        return torch.vmap(lambda v: torch.autograd.grad([first, second], x, [v, torch.ones_like(x)])[0])(v),
+
+    both(two, check)
+
+
+@pytest.mark.parametrize("vectorize", [False, True])
+def test_jacobians_and_hessians_of_torch_take_a_compiled_function(vectorize):
+    both(exponential_and_sum, lambda f: [torch.autograd.functional.jacobian(f, leaf(3), vectorize=vectorize),
+                                         torch.autograd.functional.hessian(lambda x: f(x).sum(), leaf(3), vectorize=vectorize)])
+
+
+def test_batches_within_batches():
+    def check(f):
+        x, v = leaf(3), leaf(2, 4, 3, seed=1).detach()
+        y = f(x)
+        pullback = lambda v: torch.autograd.grad(y, x, v, retain_graph=True)[0]  # noqa: E731
+        return [torch.vmap(torch.vmap(pullback))(v), torch.vmap(torch.vmap(pullback), in_dims=1)(v)]
+
+    both(exponential_and_sum, check)
+
+
+def test_legacy_batches_within_batches():
+    from torch._vmap_internals import _vmap
+
+    def check(f):
+        x, v = leaf(3), leaf(2, 4, 3, seed=1).detach()
+        y = f(x)
+        pullback = lambda v: torch.autograd.grad(y, x, v, retain_graph=True)[0]  # noqa: E731
+        return [_vmap(_vmap(pullback))(v), pullback(v[0, 0])]
+
+    both(exponential_and_sum, check)
+
+
+def test_under_a_transform_of_functions_a_compiled_function_is_derived_by_it():
+    w = leaf(3, seed=2)
+
+    def check(f):
+        x = leaf(3).detach()
+        through = torch.func.grad(f)(x)
+        beside = torch.func.vjp(lambda y: f(x) * y, x)[1](torch.ones_like(x))[0]  # x and w are not the transform's
+        return [f(x), through.detach(), beside.detach(), through.requires_grad, beside.requires_grad, *torch.autograd.grad(beside.sum(), w)]
+
+    both(lambda x: (x * w).sin().sum(), check)
+
+
+# ---- what a node holds
+
+
+def test_a_result_lets_go_of_what_its_node_saved():
+    def f(x):
+        y = x.exp()
+        return y * y.sin(), y
+
+    framejit.reset()
+    compiled = framejit.compile(f)
+    for _ in range(3):
+        x = leaf(3)
+        results = compiled(x)
+        seen = [weakref.ref(x), *map(weakref.ref, results)]
+        gc.disable()
+        try:
+            del x, results
+            assert [one() for one in seen] == [None] * 3
+        finally:
+            gc.enable()
+
+
+def test_nodes_may_be_made_while_one_is_being_made():
+    """By a finaliser that runs between."""
+    inner = framejit.compile(lambda x: x.exp() * 2)
+    outer = framejit.compile(lambda x, y: x * y)
+    x, y, made = leaf(3), leaf(3, seed=1), []
+    inner(x), outer(x, y)
+
+    class Last:
+        def __del__(self):
+            made.append(inner(x))
+
+    before = gc.get_threshold()
+    try:
+        gc.set_threshold(1)
+        for _ in range(200):
+            last = Last()
+            last.itself = last
+            del last
+            made.append(outer(x, y))
+    finally:
+        gc.set_threshold(*before)
+    assert len(made) > 300
+    for result in made:
+        x.grad = None
+        result.sum().backward()
+        assert_close(x.grad, y.detach() if torch.equal(result, x * y) else 2 * x.detach().exp(), "gradient")

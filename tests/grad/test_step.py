@@ -581,3 +581,80 @@ def test_the_number_of_a_loss_leaves_the_graph_at_its_end():
     expected = f(model, x)
     assert compiled(model, x) == pytest.approx(expected, rel=1e-6) and type(compiled(model, x)[0]) is float
     assert breaks_of(compiled, model, x) == []
+
+
+# ---- lists of tensors of several dtypes
+
+
+def of_several_dtypes():
+    generator = torch.Generator().manual_seed(3)
+    return [torch.nn.Parameter(torch.randn(shape, generator=generator, dtype=dtype))
+            for shape, dtype in (((3,), torch.float32), ((2, 2), torch.float64), ((4,), torch.float32), ((), torch.float64), ((5,), torch.float32))]
+
+
+@pytest.mark.parametrize("optimiser", ["sgd foreach", "adamw foreach", "adam amsgrad foreach", "sgd nesterov foreach"])
+def test_parameters_of_several_dtypes_take_a_step_as_a_list(optimiser):
+    eager, compiled = (torch.nn.ParameterList(of_several_dtypes()) for _ in range(2))
+    eager, compiled = ((model, OPTIMISERS[optimiser](model.parameters())) for model in (eager, compiled))
+
+    @framejit.compile
+    def step():
+        compiled[1].step()
+
+    for seed in range(4):
+        for model, _ in (eager, compiled):
+            gradients(model, seed)
+        eager[1].step()
+        step()
+        same_training(eager, compiled, exact="nearly" if "adam" in optimiser else True)
+    gradients(compiled[0], 9)
+    assert breaks_of(step) == []
+
+
+def test_gradients_are_set_to_zero_as_a_list():
+    eager, compiled = (torch.nn.ParameterList(of_several_dtypes()) for _ in range(2))
+    eager, compiled = ((model, OPTIMISERS["sgd foreach"](model.parameters())) for model in (eager, compiled))
+
+    @framejit.compile
+    def step():
+        compiled[1].zero_grad(set_to_none=False)
+
+    for seed in range(3):
+        for model, _ in (eager, compiled):
+            gradients(model, seed)
+        eager[1].zero_grad(set_to_none=False)
+        step()
+        same_training(eager, compiled)
+        assert all(p.grad.count_nonzero() == 0 for p in compiled[0].parameters())
+    gradients(compiled[0], 9)
+    assert breaks_of(step) == []
+
+
+def test_groups_of_dtypes_come_in_the_order_of_torch():
+    group = torch._C._group_tensors_by_device_and_dtype
+    names = ["float32", "float16", "float64", "int64", "float16", "bool", "float32", "int8", "bfloat16"]
+
+    def grouped(tensors):
+        groups = group([tensors, [None] * len(tensors), []], True)
+        return [(dtype, [tensor * 2 for tensor in lists[0]], lists[1], lists[2], indices) for (_, dtype), (lists, indices) in groups.items()]
+
+    compiled = framejit.compile(grouped)
+    for count in range(1, len(names) + 1):
+        tensors = [torch.full((2,), number).to(getattr(torch, name)) for number, name in enumerate(names[:count])]
+        same(grouped(tensors), compiled(tensors))
+    assert breaks_of(compiled, tensors) == []
+
+
+def test_a_list_is_copied_into_another():
+    def copied(targets, sources):
+        torch._foreach_copy_(targets, sources)
+        return targets[0] + 1
+
+    compiled = framejit.compile(copied)
+    for seed in range(3):
+        sources = [p.detach() * (seed + 1) for p in of_several_dtypes()]
+        eager, ours = ([torch.zeros_like(source, dtype=torch.float32) for source in sources] for _ in range(2))
+        same(copied(eager, sources), compiled(ours, sources))
+        same(eager, ours)
+        assert [tensor._version for tensor in eager] == [tensor._version for tensor in ours]
+    assert breaks_of(compiled, ours, sources) == []

@@ -59,38 +59,61 @@ V torch_foreach(Tracer& tracer, std::string_view name, const Arguments& argument
   return in_place ? arguments.positional[0] : tracer.tuple(std::move(results));
 }
 
-/// {(device, dtype): (the lists, the indices)}. Of several dtypes the order of the groups is that of a hash table in C++.
+V torch_foreach_zero(Tracer& tracer, const Arguments& arguments) { return torch_foreach(tracer, "zero_", arguments); }
+V torch_foreach_copy(Tracer& tracer, const Arguments& arguments) { return torch_foreach(tracer, "copy_", arguments); }
+
+namespace {
+
+/// What torch's own function makes of empty tensors of these dtypes: of several, the order of the groups is that of a hash table in C++.
+Ref<> grouped_by_torch(const std::vector<DType>& dtypes) {
+  const std::int64_t none[] = {0}, one[] = {1};
+  Ref<> tensors = Ref<>::steal(PyList_New(0));
+  for (DType dtype : dtypes) {
+    const Ref<> tensor = allocate(Library::Torch, dtype, none, one);
+    if (!tensor || PyList_Append(tensors.get(), tensor.get()) < 0) return {};
+  }
+  const Ref<> core = Ref<>::steal(PyObject_GetAttrString(torch_module(), "_C"));
+  return core ? Ref<>::steal(PyObject_CallMethod(core.get(), "_group_tensors_by_device_and_dtype", "[O]O", tensors.get(), Py_True)) : Ref<>();
+}
+
+}  // namespace
+
+/// {(device, dtype): (the lists, the indices)}
 V torch_group_tensors(Tracer& tracer, const Arguments& arguments) {
   if (!arguments.keywords.empty()) unsupported("arguments by name");
   Parameters p(tracer, "_group_tensors_by_device_and_dtype", arguments, "tensorlistlist, with_indices");
-  std::vector<V> lists;
-  std::optional<DType> dtype;
-  std::size_t count = 0;
+  std::vector<std::vector<V>> lists;
   for (const V& list : tracer.sequence_items(p.required("tensorlistlist"))) {
-    const std::vector<V> items = tracer.sequence_items(list);
-    if (lists.empty()) {
-      count = items.size();
-      for (const V& item : items) {
-        const Array tensor = torch_tensor(tracer, item);
-        if (dtype && *dtype != tensor->dtype) unsupported("tensors of several dtypes in one list");
-        dtype = tensor->dtype;
-      }
-    }
-    for (const V& item : items)
+    lists.push_back(tracer.sequence_items(list));
+    for (const V& item : lists.back())
       if (!tracer.is_none(item)) torch_tensor(tracer, item);
-    lists.push_back(tracer.list(items));
+    if (!lists.back().empty() && lists.back().size() != lists[0].size()) unsupported("lists of different lengths");
   }
-  if (!dtype) unsupported("an empty list of tensors");
-  std::vector<V> indices;
-  if (p["with_indices"] && tracer.truth(p["with_indices"]))
-    for (std::size_t i = 0; i < count; ++i) indices.push_back(tracer.integer(std::int64_t(i)));
-  auto groups = std::make_shared<DictValue>();
-  Ref<> device = Ref<>::steal(PyObject_CallMethod(torch_module(), "device", "s", "cpu"));
-  const Ref<> type = dtype_object(Library::Torch, *dtype);
-  Ref<> key = device && type ? Ref<>::steal(PyTuple_Pack(2, device.get(), type.get())) : Ref<>();
-  FJ_CHECK(key, "a device and a dtype");
-  groups->items.emplace_back(std::move(key), tracer.tuple({tracer.list(std::move(lists)), tracer.list(std::move(indices))}));
-  return groups;
+  if (lists.empty() || lists[0].empty()) unsupported("an empty list of tensors");
+  std::vector<DType> dtypes;
+  for (const V& item : lists[0]) dtypes.push_back(torch_tensor(tracer, item)->dtype);
+  const bool with_indices = p["with_indices"] && tracer.truth(p["with_indices"]);
+  const Ref<> groups = grouped_by_torch(dtypes);
+  if (!groups || !PyDict_Check(groups.get())) {
+    PyErr_Clear();
+    unsupported("these tensors");
+  }
+  auto result = std::make_shared<DictValue>();
+  PyObject *key, *group;
+  for (Py_ssize_t position = 0; PyDict_Next(groups.get(), &position, &key, &group);) {
+    PyObject* places = PyTuple_GetItem(group, 1);
+    FJ_CHECK(places && PyList_Check(places), "the indices of a group");
+    std::vector<V> indices, parts;
+    for (const std::vector<V>& list : lists) {
+      std::vector<V> part;
+      for (Py_ssize_t i = 0; i < PyList_GET_SIZE(places) && !list.empty(); ++i) part.push_back(list.at(PyLong_AsSize_t(PyList_GET_ITEM(places, i))));
+      parts.push_back(tracer.list(std::move(part)));
+    }
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(places) && with_indices; ++i)
+      indices.push_back(tracer.integer(PyLong_AsLongLong(PyList_GET_ITEM(places, i))));
+    result->items.emplace_back(Ref<>::borrow(key), tracer.tuple({tracer.list(std::move(parts)), tracer.list(std::move(indices))}));
+  }
+  return result;
 }
 
 }  // namespace fj

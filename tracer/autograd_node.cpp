@@ -1,0 +1,166 @@
+// forward() and backward() are what torch calls, with the node as first argument. The run they are about is a capsule, an attribute of the
+// node; forward finds it beside its arguments, which torch looks at one by one. What is rare is left to framejit/_autograd.py.
+#include "tracer/autograd_node.h"
+
+#include <exception>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "guards/check_program.h"
+#include "tracer/frontends/arrays/arrays.h"
+
+namespace fj {
+namespace {
+
+struct Run {
+  Ref<> results, to_save;  // tuples, until forward has handed them over; torch frees no node that has saved nothing, so it saves something
+  bool reads;              // what was saved
+  bool frees;
+  RunBackward backward;
+};
+constexpr const char* kRun = "framejit.run";
+
+struct Names {
+  PyObject* materialize_grads = PyUnicode_InternFromString("materialize_grads");
+  PyObject* to_save = PyUnicode_InternFromString("to_save");
+  PyObject* saved_tensors = PyUnicode_InternFromString("saved_tensors");
+  PyObject* run = PyUnicode_InternFromString("run");
+  PyObject* is_view = PyUnicode_InternFromString("_is_view");
+};
+const Names& names() {
+  static const Names interned;
+  return interned;
+}
+
+/// The capsule for the node that this thread is making. Python code may run while torch prepares it, and make nodes of its own.
+thread_local PyObject* pending = nullptr;
+struct Pending {
+  explicit Pending(PyObject* capsule) : before(std::exchange(pending, capsule)) {}
+  ~Pending() { pending = before; }
+  PyObject* before;
+};
+
+PyObject* forward(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
+  PyObject* capsule = std::exchange(pending, nullptr);
+  if (capsule == nullptr || count < 1) {
+    PyErr_SetString(PyExc_TypeError, "only framejit makes such nodes");
+    return nullptr;
+  }
+  // Cotangents that are absent stay None: a program is compiled for those there are.
+  auto* run = static_cast<Run*>(PyCapsule_GetPointer(capsule, kRun));
+  PyObject* node = arguments[0];
+  if (PyObject_SetAttr(node, names().materialize_grads, Py_False) < 0 || PyObject_SetAttr(node, names().run, capsule) < 0) return nullptr;
+  if (run->frees && PyObject_SetAttr(node, names().to_save, run->to_save.get()) < 0) return nullptr;
+  run->to_save = {};
+  return run->results.release();
+}
+
+PyObject* backward_of_others(PyObject* const* arguments, Py_ssize_t count);
+
+PyObject* backward(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
+  if (count < 1) {
+    PyErr_SetString(PyExc_TypeError, "backward(node, *cotangents)");
+    return nullptr;
+  }
+  for (Py_ssize_t i = 1; i < count; ++i)
+    if (ArrayView view; arguments[i] != Py_None && !guard_program::read_any_array(arguments[i], view)) return backward_of_others(arguments, count);
+  const Ref<> capsule = Ref<>::steal(PyObject_GetAttr(arguments[0], names().run));
+  const Run* run = capsule ? static_cast<Run*>(PyCapsule_GetPointer(capsule.get(), kRun)) : nullptr;
+  if (run == nullptr) return nullptr;
+  Ref<> saved;
+  if (run->frees) {
+    saved = Ref<>::steal(PyObject_GetAttr(arguments[0], names().saved_tensors));  // raises eager's errors
+    if (!saved) return nullptr;
+  }
+  try {
+    std::span<PyObject* const> tensors;
+    if (run->reads) tensors = {&PyTuple_GET_ITEM(saved.get(), 0), std::size_t(PyTuple_GET_SIZE(saved.get()))};
+    return run->backward(tensors, {arguments + 1, std::size_t(count - 1)}).release();
+  } catch (const std::exception& error) {
+    PyErr_SetString(PyExc_RuntimeError, error.what());
+    return nullptr;
+  }
+}
+
+template <PyObject* (*function)(PyObject*, PyObject* const*, Py_ssize_t)>
+PyObject* method(const char* name) {
+  static PyMethodDef definition = {name, reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function)), METH_FASTCALL, nullptr};
+  return PyCFunction_New(&definition, nullptr);
+}
+
+/// Of framejit._autograd, which imports torch.
+struct Torch {
+  Ref<> apply;    // makes a node
+  Ref<> nothing;  // a tuple of one tensor: what is freed of a node that saves nothing
+  Ref<> owners, views;
+  Ref<> plain;    // backward of cotangents that are no plain tensors
+};
+
+/// Null: a Python error is set.
+const Torch* torch_part() {
+  static Torch* made = nullptr;
+  if (made != nullptr) return made;
+  const Ref<> module = Ref<>::steal(PyImport_ImportModule("framejit._autograd"));
+  if (!module) return nullptr;
+  const Ref<> forward_function = Ref<>::steal(method<forward>("forward")), backward_function = Ref<>::steal(method<backward>("backward"));
+  if (!forward_function || !backward_function) return nullptr;
+  auto part = std::make_unique<Torch>();
+  part->apply = Ref<>::steal(PyObject_CallMethod(module.get(), "node_maker", "OO", forward_function.get(), backward_function.get()));
+  part->nothing = part->apply ? Ref<>::steal(PyObject_GetAttrString(module.get(), "nothing")) : Ref<>();
+  part->owners = part->nothing ? Ref<>::steal(PyObject_GetAttrString(module.get(), "owners")) : Ref<>();
+  part->views = part->owners ? Ref<>::steal(PyObject_GetAttrString(module.get(), "views")) : Ref<>();
+  part->plain = part->views ? Ref<>::steal(PyObject_GetAttrString(module.get(), "backward_of_plain")) : Ref<>();
+  if (part->plain && made == nullptr) made = part.release();  // importing lets other threads in
+  return made;
+}
+
+PyObject* backward_of_others(PyObject* const* arguments, Py_ssize_t count) {
+  const Torch* torch = torch_part();
+  const Ref<> own = torch ? Ref<>::steal(method<backward>("backward")) : Ref<>();
+  if (!own) return nullptr;
+  std::vector<PyObject*> all{own.get()};
+  all.insert(all.end(), arguments, arguments + count);
+  return PyObject_Vectorcall(torch->plain.get(), all.data(), all.size(), nullptr);
+}
+
+/// Whether one is; -1: a Python error is set.
+int any_view(PyObject* tensors) {
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tensors); ++i) {
+    const Ref<> answer = Ref<>::steal(PyObject_CallMethodNoArgs(PyTuple_GET_ITEM(tensors, i), names().is_view));
+    if (!answer) return -1;
+    if (answer.get() == Py_True) return 1;
+  }
+  return 0;
+}
+
+}  // namespace
+
+Ref<> make_autograd_node(Ref<> results, Ref<> saved, bool frees, std::span<PyObject* const> sources, RunBackward backward) {
+  const Torch* torch = torch_part();
+  const int views = torch ? any_view(results.get()) : -1;
+  if (views < 0) return {};
+  Ref<> shown;
+  if (views == 1) {
+    shown = results;
+    const Ref<> owners = Ref<>::steal(PyObject_CallFunctionObjArgs(torch->owners.get(), results.get(), saved.get(), nullptr));
+    if (!owners) return {};
+    results = Ref<>::borrow(PyTuple_GetItem(owners.get(), 0));
+    saved = Ref<>::borrow(PyTuple_GetItem(owners.get(), 1));
+  }
+  const bool reads = PyTuple_GET_SIZE(saved.get()) != 0;
+  auto run = std::make_unique<Run>(Run{std::move(results), reads ? std::move(saved) : torch->nothing, reads, reads || frees, std::move(backward)});
+  const PyCapsule_Destructor end = [](PyObject* self) { delete static_cast<Run*>(PyCapsule_GetPointer(self, kRun)); };
+  const Ref<> capsule = Ref<>::steal(PyCapsule_New(run.get(), kRun, end));
+  if (!capsule) return {};
+  run.release();
+  const Ref<> arguments = Ref<>::steal(PyTuple_New(Py_ssize_t(sources.size())));
+  if (!arguments) return {};
+  for (std::size_t i = 0; i < sources.size(); ++i) PyTuple_SET_ITEM(arguments.get(), Py_ssize_t(i), Py_NewRef(sources[i]));
+  const Pending now(capsule.get());
+  Ref<> made = Ref<>::steal(PyObject_Call(torch->apply.get(), arguments.get(), nullptr));
+  if (!made || views == 0) return made;
+  return Ref<>::steal(PyObject_CallFunctionObjArgs(torch->views.get(), made.get(), shown.get(), nullptr));
+}
+
+}  // namespace fj
