@@ -15,9 +15,10 @@ std::function<std::uint64_t()>& given_clock() {
   return *clock;
 }
 
-std::string microseconds(std::uint64_t nanoseconds) {
+std::string duration(std::uint64_t nanoseconds) {
   char text[32];
-  std::snprintf(text, sizeof text, "%.3g µs", double(nanoseconds) * 1e-3);
+  const bool long_one = nanoseconds >= 1000000;
+  std::snprintf(text, sizeof text, "%.3g %s", double(nanoseconds) * (long_one ? 1e-6 : 1e-3), long_one ? "ms" : "µs");
   return text;
 }
 
@@ -53,7 +54,7 @@ Comparison::Verdict Comparison::took(Turn turn, std::uint64_t nanoseconds) {
 }
 
 std::string Comparison::text() const {
-  return "it is faster so: compiled " + microseconds(compiled_) + ", eagerly " + microseconds(eager_) + " (the least of " +
+  return "it is faster so: compiled " + duration(compiled_) + ", eagerly " + duration(eager_) + " (the least of " +
          std::to_string(kTimed) + " calls each); the option `retire` keeps it compiled if it is off";
 }
 

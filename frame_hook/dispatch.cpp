@@ -206,6 +206,23 @@ bool refuse_break(const Segment& segment, bool followed) {
 constexpr std::int64_t kComparedBytes = std::int64_t{64} << 20;
 constexpr std::size_t kComparedNodes = 32;
 
+/// Whether its results are the library's to the last bit (docs/numerics.md): a call that is run eagerly now and then must not be noticed.
+bool is_exact(const Graph& graph, const Node& node) {
+  const bool floats = std::any_of(node.results.begin(), node.results.end(), [&](ValueId result) {
+    return is_float(graph.type(result).dtype) || is_complex(graph.type(result).dtype);
+  });
+  if (!floats) return true;
+  switch (node.op) {
+    case Op::constant: case Op::iota: case Op::neg: case Op::abs: case Op::sqrt: case Op::floor: case Op::ceil: case Op::round: case Op::trunc:
+    case Op::add: case Op::sub: case Op::mul: case Op::div: case Op::copysign: case Op::where: case Op::cast:
+      return !is_complex(graph.type(node.results[0]).dtype);
+    case Op::broadcast: case Op::reshape: case Op::transpose: case Op::slice: case Op::pad: case Op::concat: case Op::slice_update: case Op::gather:
+    case Op::take_along: case Op::scatter: case Op::extern_call:
+      return true;
+    default: return false;
+  }
+}
+
 /// Whether CPython may be faster than the segment, and both do the same: it is the whole call, of which backward is no part; a function
 /// that asks whether it is compiled, or follows branches, has no other way to run. Sizes are constants: of two calls one may be tiny, one large.
 bool may_be_slower(const Segment& segment, const Options& options, bool own_backend) {
@@ -223,7 +240,7 @@ bool may_be_slower(const Segment& segment, const Options& options, bool own_back
   for (const Input& input : segment.graph->inputs)
     if (!fits(input.value)) return false;
   for (const Node& node : segment.graph->nodes)
-    if (!std::all_of(node.results.begin(), node.results.end(), fits)) return false;
+    if (!is_exact(*segment.graph, node) || !std::all_of(node.results.begin(), node.results.end(), fits)) return false;
   return true;
 }
 
