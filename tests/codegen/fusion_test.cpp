@@ -1,5 +1,6 @@
 // What becomes one kernel, and that it computes what the graph says.
 #include "graph_ir/parse.h"
+#include "runtime/thread_pool.h"
 #include "tests/codegen/harness.h"
 
 namespace fj::test {
@@ -366,8 +367,8 @@ graph @f(%x: i32[2, 40], %i: i64[90], %z: i32[2, 17]) {
 
 TEST(Fusion, columns_of_a_large_array_are_reduced_row_by_row) {
   const std::string sums = R"(
-graph @f(%a: f32[300, 1037]) {
-  %0 = mul %a, %a : f32[300, 1037]
+graph @f(%a: f32[900, 1037]) {
+  %0 = mul %a, %a : f32[900, 1037]
   %1 = reduce_sum %0 {axes = [0]} : f32[1037]
   %2 = reduce_max %a {axes = [0]} : f32[1037]
   %3 = add %1, %2 : f32[1037]
@@ -377,7 +378,11 @@ graph @f(%a: f32[300, 1037]) {
   const std::string code = compile_llvm(parse(sums), {.cpu = "x86-64-v4", .dump_ir = true})->text();
   EXPECT_NE(code.find("alloca [2112 x float]"), std::string::npos) << code;
   EXPECT_NE(code.find("phi <64 x float>"), std::string::npos) << code;
-  same_as_reference(sums, {sample(DType::F32, {300, 1037}, 1)}, {.ulps = 64, .scale = 1});
+  for (int threads : {1, 8}) {  // eight take parts of a row
+    set_thread_count(threads);
+    same_as_reference(sums, {sample(DType::F32, {900, 1037}, 1)}, {.ulps = 64, .scale = 1});
+  }
+  set_thread_count(0);
   // The mean is read by the second loop; bytes become 64-bit sums; a row is longer than what is reduced together.
   same_as_reference(R"(
 graph @f(%a: f64[200, 519]) {
