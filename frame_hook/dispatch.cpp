@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
+#include <optional>
 #include <set>
 #include <thread>
 #include <utility>
@@ -12,6 +13,7 @@
 #include "frame_hook/backends.h"
 #include "frame_hook/bind.h"
 #include "frame_hook/c_stack.h"
+#include "frame_hook/comparison.h"
 #include "frame_hook/executor.h"
 #include "graph_ir/print.h"
 #include "runtime/base/error.h"
@@ -200,6 +202,75 @@ bool refuse_break(const Segment& segment, bool followed) {
   return true;
 }
 
+/// An eager run needs room for each value of the graph; a compiled one may have none of them.
+constexpr std::int64_t kComparedBytes = std::int64_t{64} << 20;
+constexpr std::size_t kComparedNodes = 32;
+
+/// Whether its results are the library's to the last bit (docs/numerics.md): a call that is run eagerly now and then must not be noticed.
+bool is_exact(const Graph& graph, const Node& node) {
+  const bool floats = std::any_of(node.results.begin(), node.results.end(), [&](ValueId result) {
+    return is_float(graph.type(result).dtype) || is_complex(graph.type(result).dtype);
+  });
+  if (!floats) return true;
+  switch (node.op) {
+    case Op::constant: case Op::iota: case Op::neg: case Op::abs: case Op::sqrt: case Op::floor: case Op::ceil: case Op::round: case Op::trunc:
+    case Op::add: case Op::sub: case Op::mul: case Op::div: case Op::copysign: case Op::where: case Op::cast:
+      return !is_complex(graph.type(node.results[0]).dtype);
+    case Op::broadcast: case Op::reshape: case Op::transpose: case Op::slice: case Op::pad: case Op::concat: case Op::slice_update: case Op::gather:
+    case Op::take_along: case Op::scatter: case Op::extern_call:
+      return true;
+    default: return false;
+  }
+}
+
+/// Whether CPython may be faster than the segment, and both do the same: it is the whole call, of which backward is no part; a function
+/// that asks whether it is compiled, or follows branches, has no other way to run. Sizes are constants: of two calls one may be tiny, one large.
+bool may_be_slower(const Segment& segment, const Options& options, bool own_backend) {
+  if (!options.retire || options.follow || own_backend || options.backend == "reference" || !is_builtin_backend(options.backend)) return false;
+  if (!segment.covers_function || segment.derivative || segment.eager_gradient || segment.asked_compiling || !segment.conditions.empty()) return false;
+  if (!segment.program || segment.graph->nodes.size() > kComparedNodes) return false;
+  std::int64_t bytes = 0;
+  auto fits = [&](ValueId value) {
+    const Type& type = segment.graph->type(value);
+    std::int64_t elements = 1;
+    for (const SymDim& size : type.shape)
+      if (!size.is_constant() || __builtin_mul_overflow(elements, size.value(), &elements)) return false;
+    return elements <= kComparedBytes && (bytes += elements * std::int64_t(size_in_bytes(type.dtype))) <= kComparedBytes;
+  };
+  for (const Input& input : segment.graph->inputs)
+    if (!fits(input.value)) return false;
+  for (const Node& node : segment.graph->nodes)
+    if (!is_exact(*segment.graph, node) || !std::all_of(node.results.begin(), node.results.end(), fits)) return false;
+  return true;
+}
+
+/// One call of a segment that has a Comparison.
+class ComparedCall {
+ public:
+  ComparedCall(const FunctionState& state, std::shared_ptr<const Segment> segment)
+      : segment_(std::move(segment)), events_(state.events), name_(state.name), turn_(segment_->comparison->next()) {
+    if (turn_ != Comparison::Turn::Untimed) began_ = comparison_clock();
+  }
+  bool eagerly() const { return turn_ == Comparison::Turn::Eager; }
+
+  /// The call is done as it should be. Others may have decided meanwhile.
+  void finished() {
+    if (turn_ == Comparison::Turn::Untimed || !segment_->comparison || segment_->comparison->retired()) return;
+    switch (segment_->comparison->took(turn_, comparison_clock() - began_)) {
+      case Comparison::Verdict::Open: break;
+      case Comparison::Verdict::Keep: segment_->comparison.reset(); break;
+      case Comparison::Verdict::Retire: events_->retire(name_, segment_->comparison->text()); break;
+    }
+  }
+
+ private:
+  std::shared_ptr<const Segment> segment_;
+  std::shared_ptr<Events> events_;  // the call may drop the function's state
+  std::string name_;
+  Comparison::Turn turn_;
+  std::uint64_t began_ = 0;
+};
+
 /// Traces and compiles the piece that starts at `instruction`. Kept out of `drive`: its frame must stay small, recursion
 /// goes through it.
 [[gnu::noinline]] Compiled compile_segment(FunctionState& state, CodeCache& cache, PyThreadState* thread,
@@ -270,6 +341,7 @@ bool refuse_break(const Segment& segment, bool followed) {
     if (segment.graph && !segment.program && !segment.eager_gradient)
       segment.program = compile_graph(segment, values, options, callable, code_bytes);
     segment.bytes = bytes_of(segment, code_bytes);
+    if (may_be_slower(segment, options, callable != nullptr)) segment.comparison = std::make_unique<Comparison>();
     if (segment.derivative) segment.derivative->compile_with([options](const Graph& graph) { return compile_backward(graph, options); });
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
     record_segment(state, segment, seconds.count());
@@ -424,11 +496,22 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
         }
       }
       if (!segment || only_hands_over(*segment)) return leave(instruction);
+      std::optional<ComparedCall> compared;
+      if (segment->comparison && !begun) [[unlikely]] {
+        if (!segment->comparison->retired()) compared.emplace(state, segment);
+        if (!compared || compared->eagerly()) {
+          scratch.bindings().owned.clear();
+          PyObject* result = leave(instruction);
+          if (compared && result != nullptr) compared->finished();
+          return result;
+        }
+      }
 
       fj_frame_set_executing(frame, code.instrs[instruction].executing);
       fj_frame_link(thread, frame);
       scratch.update().settled = decisions.settled;
       const SegmentStatus status = run_segment(state, cache.options(), *segment, values, scratch.bindings(), scratch.update());
+      if (compared && status == SegmentStatus::Done) compared->finished();
       if (status == SegmentStatus::Done && segment->exit.kind != Exit::Kind::Return) update_frame(frame, scratch.update());
       fj_frame_unlink(thread, frame);
       if (status == SegmentStatus::Raised) return finish(nullptr);
@@ -482,9 +565,10 @@ PyObject* run_frame(PyThreadState* thread, FjFrame* frame, int throwflag) {
 
 enum class Frameless : std::uint8_t { Done, Eager, NoSegment };
 
-/// The whole call, if some segment covers the function and its guards hold; else nothing has happened.
+/// The whole call, if some segment covers the function and its guards hold; else nothing has happened. `compared`: the eager call is
+/// one of a comparison.
 Frameless call_without_frame(FunctionState& state, CodeCache& cache, PyFunctionObject* function, PyObject* const* args,
-                             Py_ssize_t count, PyObject* kwnames, PyObject*& result) {
+                             Py_ssize_t count, PyObject* kwnames, PyObject*& result, std::optional<ComparedCall>& compared) {
   BoundArguments bound;
   if (!bound.bind(function, args, count, kwnames)) return Frameless::NoSegment;
   const FrameValues values{function, bound.slots()};
@@ -497,11 +581,20 @@ Frameless call_without_frame(FunctionState& state, CodeCache& cache, PyFunctionO
     BindingsLease lease(*segment.guards);
     if (!segment.guards->holds(values, lease.bindings())) continue;
     if (i != 0) std::rotate(segments.begin(), segments.begin() + std::ptrdiff_t(i), segments.begin() + std::ptrdiff_t(i) + 1);
-    totals().hits++;
     CodeCache::note_use(segment);
+    if (segment.comparison) [[unlikely]] {
+      if (segment.comparison->retired()) return Frameless::Eager;
+      compared.emplace(state, segments.front());
+      if (compared->eagerly()) return Frameless::Eager;
+    }
+    totals().hits++;
     FrameUpdate update;
     update.settled = decisions.settled;
     const SegmentStatus status = run_segment(state, cache.options(), segment, values, lease.bindings(), update);
+    if (compared) {
+      if (status == SegmentStatus::Done) compared->finished();
+      compared.reset();
+    }
     if (status == SegmentStatus::OtherPath) {
       decisions.meet(std::move(update.decisions));
       if (PyErr_CheckSignals() != 0) return Frameless::Done;
@@ -556,11 +649,13 @@ PyObject* call_compiled(FunctionState& state, PyFunctionObject* function, PyObje
 
   PyObject* result = nullptr;
   if (found->place(0).covers) {
-    switch (call_without_frame(state, *found, function, args, PyVectorcall_NARGS(nargsf), kwnames, result)) {
+    std::optional<ComparedCall> compared;
+    switch (call_without_frame(state, *found, function, args, PyVectorcall_NARGS(nargsf), kwnames, result, compared)) {
       case Frameless::Done: return result;
       // The frame's way would find the same segment.
       case Frameless::Eager:
         result = PyObject_Vectorcall(callable, args, nargsf, kwnames);
+        if (compared && result != nullptr) compared->finished();
         fallback_reason.clear();
         return result;
       case Frameless::NoSegment: break;

@@ -186,12 +186,20 @@ void Events::recompile(RecompileEvent event) {
 
 void Events::fallback(const std::string& function, const std::string& reason, bool internal) {
   ++(internal ? totals().internal_errors : totals().eager_replays);
-  FallbackEvent event{function, reason, internal};
+  note({function, reason, internal});
+}
+
+void Events::retire(const std::string& function, const std::string& reason) {
+  ++totals().retired;
+  note({function, "from now on, because " + reason});
+}
+
+void Events::note(FallbackEvent event) {
   bool fresh = record(fallbacks_, event, [](const FallbackEvent& a, const FallbackEvent& b) {
     return a.internal == b.internal && a.reason == b.reason && a.function == b.function;
   });
   // A failure of ours is always said once: it is a bug the user did not ask for.
-  if (fresh && (internal || log_enabled(Artifact::fallbacks, function))) log(Artifact::fallbacks, event.text());
+  if (fresh && (event.internal || log_enabled(Artifact::fallbacks, event.function))) log(Artifact::fallbacks, event.text());
 }
 
 void Events::clear() {

@@ -77,7 +77,7 @@ struct FallbackEvent {
 /// Counts over the whole process, changed with the GIL held.
 struct Totals {
   std::uint64_t calls = 0, hits = 0, segments = 0, graphs = 0, kernels_launched = 0, recompiles = 0, internal_errors = 0,
-                eager_replays = 0, breaks = 0;
+                eager_replays = 0, breaks = 0, retired = 0;
 };
 Totals& totals();
 
@@ -94,6 +94,9 @@ class Events {
   /// A piece ran eagerly though it was compiled, or was not compiled, for `reason`.
   void fallback(const std::string& function, const std::string& reason, bool internal = false);
 
+  /// An entry runs eagerly from now on, for `reason`.
+  void retire(const std::string& function, const std::string& reason);
+
   const std::vector<GraphEvent>& graphs() const { return graphs_; }
   const std::vector<BreakEvent>& breaks() const { return breaks_; }
   const std::vector<RecompileEvent>& recompiles() const { return recompiles_; }
@@ -101,6 +104,8 @@ class Events {
   void clear();
 
  private:
+  void note(FallbackEvent event);
+
   std::vector<GraphEvent> graphs_;
   std::vector<BreakEvent> breaks_;
   std::vector<RecompileEvent> recompiles_;

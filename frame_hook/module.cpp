@@ -126,6 +126,7 @@ py::dict cache_info() {
   result["internal_errors"] = all.internal_errors;
   result["eager_replays"] = all.eager_replays;
   result["breaks"] = all.breaks;
+  result["retired"] = all.retired;
   const CompilerCounts& kernels = compiler_counts();
   result["kernels_compiled"] = kernels.quick + kernels.optimised;
   result["kernels_optimised"] = kernels.optimised.load();
@@ -203,6 +204,10 @@ PYBIND11_MODULE(_core, module) {
       sink(std::string(name(artifact)), text);
     });
   });
+  module.def("set_comparison_clock", [](py::object clock) {
+    if (clock.is_none()) return set_comparison_clock({});
+    set_comparison_clock([clock] { return clock().cast<std::uint64_t>(); });
+  }, "What times the calls that decide whether an entry is retired; None: the system's clock.");
   module.def("report", report);
   module.def("cache_info", cache_info);
   module.def("why_eager", &why_eager);

@@ -526,7 +526,8 @@ class CompiledProgram : public Program {
     if (plan.items <= 1) return plan;
     const double item = kernel.nanoseconds_per_element * double(std::max<std::int64_t>(kernel.elements_per_item.evaluate(symbols), 1));
     const double total = item * double(plan.items);
-    if (total < kParallelNanoseconds) return plan;
+    const int threads = parts_.threads > 0 ? std::min(parts_.threads, thread_count()) : thread_count();
+    if (total < kParallelNanoseconds || double(threads) <= kernel.unshared_speedup) return plan;
     // Enough chunks that a late thread costs little.
     const double chunk = std::max(kChunkNanoseconds, total / (8.0 * thread_count()));
     std::int64_t items = std::max<std::int64_t>(1, std::int64_t(chunk / item));

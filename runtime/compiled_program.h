@@ -48,6 +48,7 @@ struct ProgramKernel {
   SymDim elements_per_item;  // for the cost model
   double nanoseconds_per_element = 1;
   std::int64_t items_per_step = 1;  // chunks are multiples of this
+  double unshared_speedup = 1;      // fewer threads than this are slower than one with all items
   SymDim scratch_bytes;
   std::vector<int> reads, writes;   // buffers
 };

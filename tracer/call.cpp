@@ -198,7 +198,7 @@ V TracerImpl::call_without_row(const V& callable, PyObject* object, std::vector<
   }
   if (const std::string mark = marker(object); !mark.empty()) {
     guard_value(value);
-    if (mark == "is_compiling") return true_value;
+    if (mark == "is_compiling") return asked_compiling = true, true_value;
     if (mark == "graph_break") break_graph(BreakReason::UserRequest, source_text());
     if (V made = transform(mark, positional)) return made;
   }

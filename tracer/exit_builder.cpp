@@ -841,6 +841,7 @@ std::unique_ptr<Segment> ExitBuilder::finish(const Frame& frame, const V* result
   segment_->graph = t_.graph;
   derive();
   segment_->ran_backward = t_.ran_backward;
+  segment_->asked_compiling = t_.asked_compiling;
   segment_->externs = t_.externs;
   segment_->guards = std::move(t_.guards);
   for (RecipeStep& step : recipe.steps) step.late = t_.graph->is_late(step.expression);

@@ -511,6 +511,7 @@ class TracerImpl {
   /// Whether a backward through the value would meet what one in the trace has freed: eager raises there.
   bool is_freed(ValueId value);
   bool ran_backward = false;
+  bool asked_compiling = false;
 
   // ---- numbers that the program computes (variables/computed.cpp)
   V number(const ArrayValue& array);

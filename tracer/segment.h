@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "frame_hook/comparison.h"
 #include "frame_hook/cpython/cpython.h"
 #include "graph_ir/graph.h"
 #include "guards/guard_set.h"
@@ -83,7 +84,9 @@ class Segment {
   std::vector<Condition> conditions;               // in order; a segment is good for calls that decide them so
   int nodes = 0;
   std::size_t bytes = 0;                           // what it costs to keep, about; its machine code exactly
+  bool asked_compiling = false;                    // the user's code has asked whether it is compiled: eagerly it may do something else
   mutable std::uint64_t last_used = 0;             // a clock of hits
+  mutable std::unique_ptr<Comparison> comparison;  // with the same call in CPython; null: it is faster, or not to be compared
 
   /// Whether its first conditions are expected as `decisions` says.
   bool follows(const std::vector<bool>& decisions) const;

@@ -14,6 +14,8 @@ SourceTable& Tracer::sources() { return *impl_->sources; }
 Location Tracer::location() const { return impl_->location(); }
 std::string Tracer::function() const { return impl_->frames.empty() ? "" : text_of(impl_->frames.back()->co->co_qualname); }
 
+void Tracer::note_asked_compiling() { impl_->asked_compiling = true; }
+
 V Tracer::constant(Ref<> object) { return impl_->wrap_constant(impl_->keep(std::move(object)).get()); }
 V Tracer::none() { return impl_->none; }
 V Tracer::boolean(bool value) { return value ? impl_->true_value : impl_->false_value; }

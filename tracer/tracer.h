@@ -59,6 +59,7 @@ class Tracer {
   SourceTable& sources();
   Location location() const;                   // the user's line being traced
   std::string function() const;                // and the qualified name of its function
+  void note_asked_compiling();                 // the user's code does something else where it is compiled
 
   // ---- making values
   V constant(Ref<> object);                    // no guard needed

@@ -55,6 +55,7 @@ std::unique_ptr<Program> compile_llvm(const Graph& graph, const CompileOptions& 
         sources[source_of[k]].first_nanoseconds = std::max(sources[source_of[k]].first_nanoseconds, nanoseconds);
       }
       described.items_per_step = items_per_step(sources[source_of[k]].kernel, target.machine);
+      described.unshared_speedup = unshared_speedup(sources[source_of[k]].kernel, target.machine);
       parts.kernels.push_back(std::move(described));
     }
     timer.reset();

@@ -282,6 +282,7 @@ void Emitter::emit_vector_loop(VarId variable, Value* begin, Value* end, const s
         scope.index[variable.index] = index;
         scopes_.push_back(std::move(scope));
         copy_ = copy;
+        if (columns_begin_) enter_columns();
         if (masked) mask_ = active_lanes(index, end, step_lanes);
         emit_body(body);
         mask_ = nullptr;
@@ -322,10 +323,79 @@ Value* Emitter::active_lanes(Value* index, Value* end, int lanes) {
   return b.CreateICmpULT(llvm::ConstantVector::get(steps), b.CreateVectorSplat(unsigned(lanes), bound));
 }
 
+void Emitter::emit_columns_or_parts(Value* begin, Value* end) {
+  auto& context = module_.getContext();
+  // Parts of a row, as threads share them, are better off in registers.
+  Value* whole = size(kernel_.variables[kernel_.vector_var.index].extent);
+  Value* most = b.getInt64(std::uint64_t(shape_.columns));
+  whole = b.CreateSelect(b.CreateICmpSLT(whole, most), whole, most);
+  BasicBlock* preheader = BasicBlock::Create(context, "before_both", function_);
+  BasicBlock* choice = BasicBlock::Create(context, "choice", function_);
+  b.CreateBr(preheader);
+  b.SetInsertPoint(preheader);
+  b.CreateBr(choice);
+  b.SetInsertPoint(choice);
+  Scope both;
+  both.preheader = preheader;
+  scopes_.push_back(both);  // what is invariant is computed before either
+  BasicBlock* rows = BasicBlock::Create(context, "rows", function_);
+  BasicBlock* parts = BasicBlock::Create(context, "parts", function_);
+  b.CreateCondBr(b.CreateICmpSGE(b.CreateSub(end, begin), whole), rows, parts);
+  b.SetInsertPoint(rows);
+  emit_columns(begin, end);
+  b.CreateBr(exit_);
+  b.SetInsertPoint(parts);
+  accumulator_states_.assign(accumulator_states_.size(), {});
+  emit_vector_loop(kernel_.vector_var, begin, end, kernel_.body);
+  scopes_.pop_back();
+}
+
+void Emitter::emit_columns(Value* begin, Value* end) {
+  for (std::size_t a = 0; a < kernel_.accumulators.size(); ++a) {
+    llvm::IRBuilder<>::InsertPointGuard guard(b);
+    b.SetInsertPoint(entry_, entry_->begin());
+    // Vectors begin at multiples of their lanes; the last one may be masked, and is stored whole.
+    auto* memory = b.CreateAlloca(llvm::ArrayType::get(ops_.element(kernel_.accumulators[a].dtype), std::uint64_t(shape_.columns + shape_.lanes)));
+    memory->setAlignment(llvm::Align(2048));  // as the widest vectors are: 256 lanes of 8 bytes
+    accumulator_states_[a].columns = memory;
+  }
+  counted_loop(VarId{}, begin, end, shape_.columns, true, false, 0, [&](Value* first) {
+    Value* after = b.CreateAdd(first, b.getInt64(std::uint64_t(shape_.columns)));
+    after = b.CreateSelect(b.CreateICmpSLT(after, end), after, end);
+    columns_begin_ = first;
+    // Each statement is a loop over the columns of its own: what they have in common is in the accumulators.
+    for (std::size_t s = 0; s < kernel_.body.size();) {
+      const Statement& statement = kernel_.body[s];
+      if (statement.kind == StatementKind::Loop) {
+        Value* rows = size(kernel_.variables[statement.variable.index].extent);
+        counted_loop(statement.variable, b.getInt64(0), rows, 1, true, false, bit(statement.variable),
+                     [&](Value*) { emit_vector_loop(kernel_.vector_var, first, after, statement.body); });
+        ++s;
+        continue;
+      }
+      std::vector<Statement> together;  // stores may overwrite what the next ones are computed from
+      while (s < kernel_.body.size() && kernel_.body[s].kind != StatementKind::Loop) together.push_back(kernel_.body[s++]);
+      emit_vector_loop(kernel_.vector_var, first, after, together);
+    }
+    columns_begin_ = nullptr;
+  });
+}
+
+void Emitter::enter_columns() {
+  for (AccumulatorState& state : accumulator_states_) {
+    state.scope = int(scopes_.size()) - 1;
+    state.lanes_independent = lanes_ > 1;
+    state.slots = {b.CreateGEP(ops_.element(kernel_.accumulators[std::size_t(&state - accumulator_states_.data())].dtype), state.columns,
+                               b.CreateSub(index_of(kernel_.vector_var), columns_begin_))};
+  }
+}
+
 void Emitter::emit_items() {
   Value* begin = function_->getArg(2);
   Value* end = function_->getArg(3);
-  if (kernel_.vector_is_parallel()) {
+  if (shape_.columns > 0 && find_cuts(kernel_.vector_var).empty()) {
+    emit_columns_or_parts(begin, end);
+  } else if (kernel_.vector_is_parallel()) {
     emit_vector_loop(kernel_.vector_var, begin, end, kernel_.body);
   } else if (kernel_.parallel.empty()) {
     // A single item; [begin, end) is [0, 1) or empty.
@@ -363,5 +433,7 @@ int items_per_step(const Kernel& kernel, const Machine& machine) {
   const Shape shape = choose_shape(kernel, machine);
   return shape.lanes * shape.unroll;
 }
+
+double unshared_speedup(const Kernel& kernel, const Machine& machine) { return choose_shape(kernel, machine).columns > 0 ? 2.4 : 1; }
 
 }  // namespace fj

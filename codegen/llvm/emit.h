@@ -16,5 +16,7 @@ void emit_kernel(const loop::Kernel& kernel, const LoweredProgram& program, cons
 
 /// Work items that belong together when a launch is cut into chunks: whole vectors, whole cache lines.
 int items_per_step(const loop::Kernel& kernel, const Machine& machine);
+/// How much faster one thread is with the whole launch than with parts of it: rows are read from end to end. Measured on columns of 64 MiB.
+double unshared_speedup(const loop::Kernel& kernel, const Machine& machine);
 
 }  // namespace fj

@@ -109,6 +109,10 @@ Value* Emitter::new_slot(llvm::Type* type) {
 void Emitter::initialise(int number, const std::vector<Statement>& following) {
   const AccumulatorInfo& info = kernel_.accumulators[number];
   AccumulatorState& state = accumulator_states_[number];
+  if (columns_begin_) {
+    ops_.lanes = lanes_;
+    return store_slot(info, state.slots[0], identity(info));
+  }
   state = {};
   state.scope = int(scopes_.size()) - 1;
   const bool inside = inside_vector(state.scope);

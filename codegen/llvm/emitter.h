@@ -164,6 +164,7 @@ class Emitter {
     std::vector<Value*> indices;     // ArgMax, ArgMin
     DType index_dtype = DType::I64;  // of the indices
     Value *rest_slot = nullptr, *rest_index = nullptr;  // over_lanes: of elements taken one at a time
+    Value* columns = nullptr;        // Shape::columns of them in memory; the slot is a place in there
   };
 
   bool finds_index(const AccumulatorInfo& info) const;
@@ -223,6 +224,10 @@ class Emitter {
   /// Nobody can tell whether the value was computed.
   bool leaves_no_trace(ExprId id) const;
   Value* active_lanes(Value* index, Value* end, int lanes);
+  /// The items of a kernel with Shape::columns.
+  void emit_columns_or_parts(Value* begin, Value* end);
+  void emit_columns(Value* begin, Value* end);
+  void enter_columns();
   void emit_items();
 
   const Kernel& kernel_;
@@ -242,6 +247,7 @@ class Emitter {
   std::map<std::uint32_t, Value*> symbols_;
   std::map<int, Value*> buffers_;
   std::vector<llvm::MDNode*> alias_scopes_;
+  Value* columns_begin_ = nullptr;  // the first of the columns being reduced together
   Value* harmless_ = nullptr;
   Value* mask_ = nullptr;
   std::map<std::uint32_t, bool> known_;  // comparisons, in the piece of the vector loop being emitted

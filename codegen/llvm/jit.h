@@ -15,7 +15,7 @@
 namespace fj {
 
 /// Raised when passes or options below change, so that objects made before are not taken for what would be made now.
-constexpr int kPipelineVersion = 3;
+constexpr int kPipelineVersion = 4;
 
 /// An empty module for the target. It lives in `context`.
 std::unique_ptr<llvm::Module> make_module(llvm::LLVMContext& context, const Target& target);

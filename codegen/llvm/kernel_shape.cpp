@@ -92,6 +92,32 @@ std::vector<bool> in_lanes(const Kernel& kernel) {
   return result;
 }
 
+/// Whether every loop only updates reductions of columns that lie next to each other, of at least so many bytes of rows together that no cache
+/// near the core holds them.
+bool reduces_large_columns(const Kernel& kernel) {
+  constexpr std::int64_t kLargeBytes = 512 << 10, kWideRow = 2048;
+  if (!kernel.vector_is_parallel()) return false;
+  for (const loop::AccumulatorInfo& info : kernel.accumulators)
+    if (info.scan.valid() || info.contracts || info.dtype == DType::Bool || info.reduction == loop::Reduction::ArgMax || info.reduction == loop::Reduction::ArgMin) return false;
+  std::int64_t largest = 0;
+  for (const Statement& statement : kernel.body) {
+    if (statement.kind == StatementKind::Add || statement.kind == StatementKind::Put) return false;
+    if (statement.kind != StatementKind::Loop) continue;
+    const loop::Variable& rows = kernel.variables[statement.variable.index];
+    if (rows.chunk.valid() || !std::all_of(statement.body.begin(), statement.body.end(), [](const Statement& inner) { return inner.kind == StatementKind::Update; }))
+      return false;
+    for (const Expr& expr : kernel.expressions) {
+      const auto stride = expr.kind == ExprKind::Load ? expr.address.coefficient(statement.variable) : std::nullopt;
+      const auto lane = expr.kind == ExprKind::Load ? expr.address.coefficient(kernel.vector_var) : std::nullopt;
+      if (!stride || !lane || !(*lane == SymDim(1))) continue;
+      const std::int64_t row_bytes = stride->is_constant() ? stride->value() * std::int64_t(size_in_bytes(expr.dtype)) : kWideRow;
+      const std::int64_t count = rows.extent.is_constant() ? rows.extent.value() : kLargeBytes / kWideRow;
+      if (row_bytes >= kWideRow && count >= 8 && count <= INT64_MAX / row_bytes) largest = std::max(largest, row_bytes * count);
+    }
+  }
+  return largest >= kLargeBytes;
+}
+
 }  // namespace
 
 bool contains_vector_loop(const Kernel& kernel, const std::vector<Statement>& body) {
@@ -135,6 +161,13 @@ Shape choose_shape(const Kernel& kernel, const Machine& machine) {
     while (wide > 1 && (accumulators * wide > registers || weight_of_updates(kernel) * wide > 96 || (extent && *extent <= shape.lanes * wide / 2)))
       wide /= 2;
     shape.lanes *= wide;
+    constexpr int kColumnBytes = 16 << 10;  // of all accumulators: half a first cache
+    if (accumulators > 0 && reduces_large_columns(kernel)) {
+      std::size_t bytes = 0;
+      for (const loop::AccumulatorInfo& info : kernel.accumulators) bytes += size_in_bytes(info.dtype);
+      shape.columns = kColumnBytes / int(bytes) / shape.lanes * shape.lanes;
+      if (extent && *extent <= shape.lanes) shape.columns = 0;
+    }
   } else {
     shape.unroll = total <= 60 ? 4 : total <= 160 ? 2 : 1;
     while (shape.unroll > 1 && accumulators * shape.unroll > registers) shape.unroll /= 2;

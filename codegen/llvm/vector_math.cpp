@@ -59,24 +59,27 @@ struct Floats {
     Value* lower = select(less(x, low), low, x);
     return select(less(high, lower), high, lower);
   }
-  /// The nearest integer of a small number, as float and as int, by the addition's own rounding.
-  std::pair<Value*, Value*> nearest(Value* x) {
+  /// The nearest integer of a small product, by the addition's own rounding: as float, and as the last bits of an integer whose
+  /// first are of no use.
+  std::pair<Value*, Value*> nearest(Value* x, Value* factor) {
     Value* magic = c(12582912.0, 6755399441055744.0);  // 1.5 * 2^mantissa
-    Value* shifted = add(x, magic);
-    return {sub(shifted, magic), b.CreateSub(bits(shifted), bits(magic))};
+    Value* shifted = fma(x, factor, magic);
+    return {sub(shifted, magic), bits(shifted)};
   }
-  /// x * 2^n, rounded once where the result is denormal; n as float and as int, at most twice the exponent's range.
-  Value* scale(Value* x, Value* n, Value* integer) {
+  /// x * 2^n for n of `nearest`. Rounded once where the result is denormal, n being at most twice the exponent's range; or `normal`: it is none.
+  Value* scale(Value* x, Value* n, Value* integer, bool normal) {
     if (ops.machine().avx512 && ops.lanes == (single ? 16 : 8)) {
       Value* rounding = b.getInt32(4);  // the current mode
       return b.CreateIntrinsic(single ? llvm::Intrinsic::x86_avx512_mask_scalef_ps_512 : llvm::Intrinsic::x86_avx512_mask_scalef_pd_512, {},
                                {x, n, llvm::Constant::getNullValue(type), single ? b.getInt16(0xffff) : b.getInt8(0xff), rounding});
     }
+    // Shifted into the exponent, nothing is left of the bits in front of n, and of those of the half.
+    Value* exponent = b.CreateShl(integer, i(mantissa()));
+    auto power = [&](Value* e) { return floats(b.CreateAdd(e, i(std::int64_t(bias()) << mantissa()))); };
+    if (normal) return mul(x, power(exponent));
     // In two halves: 2^n itself may be out of range.
-    Value* half = b.CreateAShr(integer, i(1));
-    Value* rest = b.CreateSub(integer, half);
-    auto power = [&](Value* e) { return floats(b.CreateShl(b.CreateAdd(e, i(bias())), i(mantissa()))); };
-    return mul(mul(x, power(half)), power(rest));
+    Value* half = b.CreateShl(b.CreateLShr(integer, i(1)), i(mantissa()));
+    return mul(mul(x, power(half)), power(b.CreateSub(exponent, half)));
   }
 };
 
@@ -87,7 +90,7 @@ Value* sine(Operations& ops, Value* x, int quadrant) {
   Value* limit = f.c(8192.0, 1e6);
   Value* large = f.less(limit, f.abs(x));
   Value* bounded = f.select(large, f.c(0), x);
-  auto [n, integer] = f.nearest(f.mul(bounded, f.c(0.63661977236758134308)));
+  auto [n, integer] = f.nearest(bounded, f.c(0.63661977236758134308));
   Value* r = f.fma(n, f.c(-1.5703125, -1.57079625129699707031), bounded);
   r = f.fma(n, f.c(-4.837512969970703125e-4, -7.54978941586159635335e-8), r);
   r = f.fma(n, f.c(-7.54978995489188216e-8, -5.39030285815811905290e-15), r);
@@ -113,9 +116,9 @@ Value* sine(Operations& ops, Value* x, int quadrant) {
   });
 }
 
-/// exp and log of a double in (0, inf), for F32 functions computed in double: no special cases.
-Value* plain_exp(Floats& f, Value* x) {
-  auto [n, integer] = f.nearest(f.mul(x, f.c(1.44269504088896340736)));
+/// exp without special cases. `normal`: neither its result nor 2 to the integer next to x / ln 2 leaves the normal numbers.
+Value* plain_exp(Floats& f, Value* x, bool normal) {
+  auto [n, integer] = f.nearest(x, f.c(1.44269504088896340736));
   // The high part of ln 2 has few bits: n * high is exact without FMA too.
   Value* r = f.fma(n, f.c(-0.693359375, -6.93145751953125e-1), x);
   r = f.fma(n, f.c(2.12194440e-4, -1.42860682030941723212e-6), r);
@@ -131,7 +134,7 @@ Value* plain_exp(Floats& f, Value* x) {
     Value* quotient = f.div(p, f.sub(q, p));
     e = f.fma(quotient, f.c(2.0), f.c(1.0));
   }
-  return f.scale(e, n, integer);
+  return f.scale(e, n, integer, normal);
 }
 
 /// log x = log(1 + m) + e ln 2 with m in [sqrt(1/2) - 1, sqrt(2) - 1]; x positive, finite and normal.
@@ -180,10 +183,13 @@ Value* in_double(Operations& ops, Value* x, const Function& function) {
 Value* inline_exp(Operations& ops, Value* x) {
   Floats f(ops, x);
   // Beyond these the result is 0 or infinite anyway; the scaling still underflows and overflows there.
-  return plain_exp(f, f.clamp(x, f.c(-105.0, -747.0), f.c(90.0, 711.0)));
+  return plain_exp(f, f.clamp(x, f.c(-105.0, -747.0), f.c(90.0, 711.0)), false);
 }
 
-Value* inline_log(Operations& ops, Value* x) {
+namespace {
+
+/// log of whatever there is.
+Value* any_log(Operations& ops, Value* x) {
   Floats f(ops, x);
   // Other than positive and finite: 1, and the result is replaced below.
   Value* positive = f.less(f.c(0), x);
@@ -209,15 +215,26 @@ Value* inline_log(Operations& ops, Value* x) {
   return f.select(f.b.CreateFCmpOEQ(raised, f.c(0)), result, raised);
 }
 
+}  // namespace
+
+Value* inline_log(Operations& ops, Value* x) {
+  Floats f(ops, x);
+  // Positive, finite and normal, by one comparison of integers: signed ones, which is what instructions compare.
+  const std::int64_t least = std::int64_t{1} << f.mantissa(), infinity = std::int64_t(2 * f.bias() + 1) << f.mantissa();
+  const std::int64_t lowest = f.single ? INT32_MIN : INT64_MIN;
+  Value* ordinary = f.b.CreateICmpSLT(f.b.CreateAdd(f.bits(x), f.i(lowest - least)), f.i(lowest + (infinity - least)));
+  return ops.where_any(f.b.CreateNot(ordinary), plain_log(f, x, nullptr), [&] { return any_log(ops, x); });
+}
+
 Value* inline_sin(Operations& ops, Value* x) { return sine(ops, x, 0); }
 Value* inline_cos(Operations& ops, Value* x) { return sine(ops, x, 1); }
 
 Value* inline_tanh(Operations& ops, Value* x) {
   Floats f(ops, x);
   Value* magnitude = f.abs(x);
-  // |x| < 0.625: an odd function; else 1 - 2/(exp(2|x|) + 1).
-  Value* inner = f.copysign(f.select(f.less(f.c(1.0), magnitude), f.c(1.0), magnitude), x);
-  Value* square = f.mul(inner, inner);
+  // |x| < 0.625: an odd function; else 1 - 2/(exp(2|x|) + 1). Each overflows nowhere below the bound.
+  Value* bounded = f.select(f.less(f.c(22.0), magnitude), f.c(22.0), magnitude);
+  Value* square = f.mul(bounded, bounded);
   Value* p;
   if (f.single) {
     p = f.polynomial(square, {-5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1, -3.33332819422e-1});
@@ -227,9 +244,8 @@ Value* inline_tanh(Operations& ops, Value* x) {
         f.polynomial(square, {1.0, 1.12811678491632931402e2, 2.23548839060100448583e3, 4.84406305325125486048e3});
     p = f.div(numerator, denominator);
   }
-  Value* small = f.fma(f.mul(p, square), inner, inner);
-  Value* bounded = f.select(f.less(f.c(22.0), magnitude), f.c(22.0), magnitude);
-  Value* e = plain_exp(f, f.add(bounded, bounded));
+  Value* small = f.fma(f.mul(p, square), bounded, bounded);
+  Value* e = plain_exp(f, f.add(bounded, bounded), true);
   Value* large = f.sub(f.c(1.0), f.div(f.c(2.0), f.add(e, f.c(1.0))));
   return f.copysign(f.select(f.less(magnitude, f.c(0.625)), small, large), x);
 }
@@ -248,14 +264,10 @@ Value* inline_erf(Operations& ops, Value* x) {
   r = f.fma(r, t, f.c(-6.34846687e-1));
   r = f.fma(r, t, f.c(-1.28717512e-1));
   r = f.fma(r, t, f.b.CreateFNeg(t));
-  Value* large = f.copysign(f.sub(f.c(1.0), plain_exp(f, r)), x);
-  Value* inner = f.select(f.less(f.c(1.0), magnitude), f.c(1.0), magnitude);
-  Value* square = f.mul(inner, inner);
-  Value* q = f.polynomial(square, {-5.96761703e-4, 4.99119423e-3, -2.67681349e-2, 1.12819925e-1, -3.76125336e-1, 1.28379166e-1});
-  Value* near = f.copysign(inner, x);
-  Value* small = f.fma(q, near, near);
-  Value* result = f.select(f.less(f.c(0.921875), magnitude), large, small);
-  return f.select(f.b.CreateFCmpUNO(x, x), x, result);
+  Value* large = f.sub(f.c(1.0), plain_exp(f, r, true));
+  Value* q = f.polynomial(s, {-5.96761703e-4, 4.99119423e-3, -2.67681349e-2, 1.12819925e-1, -3.76125336e-1, 1.28379166e-1});
+  Value* small = f.fma(q, bounded, bounded);
+  return f.copysign(f.select(f.less(f.c(0.921875), magnitude), large, small), x);  // of NaN both are NaN
 }
 
 Value* inline_pow(Operations& ops, Value* x, Value* y) {
@@ -270,7 +282,7 @@ Value* inline_pow(Operations& ops, Value* x, Value* y) {
     Value* logarithm = plain_log(d, wide, nullptr);
     Value* product = d.mul(logarithm, ops.b.CreateFPExt(exponent, wide->getType()));
     // Conversion to float then overflows or underflows as it should.
-    return plain_exp(d, d.clamp(product, d.c(-300), d.c(300)));
+    return plain_exp(d, d.clamp(product, d.c(-300), d.c(300)), true);
   });
   return ops.where_any(f.b.CreateNot(ordinary), result, [&] {
     const Val args[] = {{x}, {y}};
@@ -283,7 +295,7 @@ Value* inline_expm1(Operations& ops, Value* x) {
     Floats d(ops, wide);
     Value* small = d.less(d.abs(wide), d.c(1e-3));
     Value* series = d.mul(wide, d.polynomial(wide, {1.0 / 24, 1.0 / 6, 0.5, 1.0}));
-    Value* full = d.sub(plain_exp(d, d.clamp(wide, d.c(-200), d.c(200))), d.c(1.0));
+    Value* full = d.sub(plain_exp(d, d.clamp(wide, d.c(-200), d.c(200)), true), d.c(1.0));
     return d.select(small, series, full);
   });
 }

@@ -1,5 +1,6 @@
 // What becomes one kernel, and that it computes what the graph says.
 #include "graph_ir/parse.h"
+#include "runtime/thread_pool.h"
 #include "tests/codegen/harness.h"
 
 namespace fj::test {
@@ -362,6 +363,41 @@ graph @f(%x: i32[2, 40], %i: i64[90], %z: i32[2, 17]) {
   return %1, %2, %3
 })", {sample(DType::I32, {2, 40}, 1), indices, sample(DType::I32, {2, 17}, 3)});
   }
+}
+
+TEST(Fusion, columns_of_a_large_array_are_reduced_row_by_row) {
+  const std::string sums = R"(
+graph @f(%a: f32[900, 1037]) {
+  %0 = mul %a, %a : f32[900, 1037]
+  %1 = reduce_sum %0 {axes = [0]} : f32[1037]
+  %2 = reduce_max %a {axes = [0]} : f32[1037]
+  %3 = add %1, %2 : f32[1037]
+  return %3, %1
+})";
+  // Accumulators of both are in memory where the whole is one launch; the second kind, in registers, is for the parts threads take.
+  const std::string code = compile_llvm(parse(sums), {.cpu = "x86-64-v4", .dump_ir = true})->text();
+  EXPECT_NE(code.find("alloca [2112 x float]"), std::string::npos) << code;
+  EXPECT_NE(code.find("phi <64 x float>"), std::string::npos) << code;
+  for (int threads : {1, 8}) {  // eight take parts of a row
+    set_thread_count(threads);
+    same_as_reference(sums, {sample(DType::F32, {900, 1037}, 1)}, {.ulps = 64, .scale = 1});
+  }
+  set_thread_count(0);
+  // The mean is read by the second loop; bytes become 64-bit sums; a row is longer than what is reduced together.
+  same_as_reference(R"(
+graph @f(%a: f64[200, 519]) {
+  %0 = reduce_sum %a {axes = [0]} : f64[519]
+  %1 = broadcast %0 {dims = [1], shape = [200, 519]} : f64[200, 519]
+  %2 = sub %a, %1 : f64[200, 519]
+  %3 = reduce_max %2 {axes = [0]} : f64[519]
+  return %3
+})", {sample(DType::F64, {200, 519}, 2)}, {.ulps = 64, .scale = 64});
+  same_as_reference(R"(
+graph @f(%a: i8[90, 6001]) {
+  %0 = cast %a {to = i64} : i64[90, 6001]
+  %1 = reduce_sum %0 {axes = [0]} : i64[6001]
+  return %1
+})", {sample(DType::I8, {90, 6001}, 3)});
 }
 
 }  // namespace fj::test

@@ -218,22 +218,19 @@ Factors factors(Tracer& tracer, const V& first, const V& second) {
 }
 
 /// np.dot and np.inner where an operand has a single element; `inner` is the axis of b that is summed over. Null: neither has.
-V scaled(Tracer& tracer, const Factors& f, const V& left, const V& right, std::size_t inner) {
-  auto has_rank = [](const Array& x) { return x && !x->shape.empty(); };
+V scaled(Tracer& tracer, const Factors& f, std::size_t inner) {
   auto single = [&](const Array& x) {
-    return !x || std::all_of(x->shape.begin(), x->shape.end(), [&](const SymDim& size) { return tracer.decide(size, Py_EQ, 1); });
+    return std::all_of(x->shape.begin(), x->shape.end(), [&](const SymDim& size) { return tracer.decide(size, Py_EQ, 1); });
   };
-  const bool both_arrays = has_rank(f.a) && has_rank(f.b);
+  const bool both_arrays = !f.a->shape.empty() && !f.b->shape.empty();
   if (both_arrays && (!tracer.decide(f.a->shape.back(), Py_EQ, 1) || !tracer.decide(f.b->shape[inner], Py_EQ, 1))) return nullptr;
   const DType dtype = dtype_of(tracer, f.left);
-  const bool by_blas = is_float(dtype) && !is_half(dtype) && std::max(f.a ? f.a->rank() : 0, f.b ? f.b->rank() : 0) <= 2;
+  const bool by_blas = is_float(dtype) && !is_half(dtype) && std::max(f.a->rank(), f.b->rank()) <= 2;
   const bool single_right = single(f.b);
   if (both_arrays ? !by_blas || !(single_right || single(f.a)) : !by_blas || (single_right && single(f.a))) {
-    if (both_arrays) return nullptr;
-    // Python's numbers are arrays of the default dtypes here, not weak.
-    return numpy_ufunc(tracer, "multiply", {numpy_array(tracer, left), numpy_array(tracer, right)});
+    return both_arrays ? nullptr : numpy_ufunc(tracer, "multiply", {f.a, f.b});
   }
-  Dims shape = has_rank(f.a) ? f.a->shape : f.b->shape;
+  Dims shape = f.a->shape.empty() ? f.b->shape : f.a->shape;
   if (both_arrays) {
     shape.pop_back();
     for (std::size_t axis = 0; axis < f.b->shape.size(); ++axis)
@@ -349,16 +346,17 @@ V numpy_matmul(Tracer& tracer, const Arguments& arguments) {
 V numpy_dot(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "numpy.dot", arguments, "a, b, out");
   p.unsupported("out");
-  Factors f = factors(tracer, p.required("a"), p.required("b"));
-  if (V result = scaled(tracer, f, p["a"], p["b"], 0)) return result;
+  // Python's numbers are arrays of the default dtypes here, not weak.
+  Factors f = factors(tracer, numpy_array(tracer, p.required("a")), numpy_array(tracer, p.required("b")));
+  if (V result = scaled(tracer, f, 0)) return result;
   if (f.b->rank() > 2 || (f.b->rank() == 2 && f.a->rank() > 2)) p.refuse("arrays of more than two dimensions");
   return numpy_result(tracer, fresh(tracer, matmul(tracer, f.left, f.right)));
 }
 
 V numpy_inner(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "numpy.inner", arguments, "a, b");
-  Factors f = factors(tracer, p.required("a"), p.required("b"));
-  if (V result = scaled(tracer, f, p["a"], p["b"], f.b && f.b->rank() ? std::size_t(f.b->rank() - 1) : 0)) return result;
+  Factors f = factors(tracer, numpy_array(tracer, p.required("a")), numpy_array(tracer, p.required("b")));
+  if (V result = scaled(tracer, f, f.b->shape.empty() ? 0 : f.b->shape.size() - 1)) return result;
   if (f.a->rank() > 2 || f.b->rank() > 2) p.refuse("arrays of more than two dimensions");
   const ValueId transposed = f.b->rank() == 2 ? transpose(tracer, f.right, {1, 0}) : f.right;
   return numpy_result(tracer, fresh(tracer, matmul(tracer, f.left, transposed)));

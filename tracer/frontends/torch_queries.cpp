@@ -47,6 +47,7 @@ V torch_get_deterministic(Tracer& tracer, const Arguments& arguments) { return a
 /// for the look at accelerators before a step.
 V torch_is_compiling(Tracer& tracer, const Arguments&) {
   const bool optimiser = tracer.location().file.find("/torch/optim/") != std::string::npos;
+  if (!optimiser) tracer.note_asked_compiling();
   return tracer.boolean(!optimiser || tracer.function() == "Optimizer._accelerator_graph_capture_health_check");
 }
 

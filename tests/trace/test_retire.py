@@ -1,0 +1,262 @@
+"""Entries that are compared with CPython: which are, when one is retired, and that nobody else can tell. Times are given, none is measured."""
+import functools
+
+import numpy as np
+import pytest
+
+import framejit
+from framejit import _core
+from harness import needs_torch, torch
+
+UNTIMED, TIMED = 16, 8   # as in frame_hook/comparison.h
+compiled_only = functools.partial(framejit.compile, retire=True, tier="optimised")
+
+
+class Clock:
+    """Timed calls run compiled and eagerly in turn; each takes what is said here, in nanoseconds."""
+
+    def __init__(self, compiled, eager):
+        self.took, self.asked, self.now = (compiled, eager), 0, 0
+
+    def __call__(self):
+        call, is_end = divmod(self.asked, 2)
+        self.asked += 1
+        if is_end:
+            took = self.took[call % 2]
+            self.now += took[call // 2 % len(took)] if isinstance(took, list) else took
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    def give(compiled, eager):
+        made = Clock(compiled, eager)
+        _core.set_comparison_clock(made)
+        return made
+
+    yield give
+    _core.set_comparison_clock(None)
+
+
+def calls(function, count, *arguments):
+    """How many of them ran compiled, and the results."""
+    before = framejit.cache_info()["kernels_launched"]
+    first = [function(*arguments)]
+    _core.finish_compiling()  # nothing is timed while there is something to compile
+    results = first + [function(*arguments) for _ in range(count - 1)]
+    return framejit.cache_info()["kernels_launched"] - before, results
+
+
+def plus_one(x):
+    return x + 1
+
+
+X = np.arange(6, dtype=np.float32)
+
+
+def test_an_entry_that_is_slower_runs_eagerly_from_then_on(clock):
+    compiled, timed, logged = compiled_only(plus_one), clock(5000, 1200), []
+    framejit.set_logs("fallbacks", sink=lambda artifact, text: logged.append((artifact, text)))
+    try:
+        assert calls(compiled, UNTIMED, X)[0] == UNTIMED and timed.asked == 0
+        assert calls(compiled, 2 * TIMED, X)[0] == TIMED and timed.asked == 4 * TIMED
+    finally:
+        framejit.set_logs("", sink=None)
+    reason = ("from now on, because it is faster so: compiled 5 µs, eagerly 1.2 µs (the least of 8 calls each); "
+              "the option `retire` keeps it compiled if it is off")
+    assert logged == [("fallbacks", "framejit: ran eagerly: plus_one\n  " + reason)]
+    ran, results = calls(compiled, 5, X)
+    assert ran == 0 and all(np.array_equal(result, X + 1) for result in results)
+    info = framejit.cache_info()
+    assert (info["retired"], info["eager_replays"], info["internal_errors"], info["segments"]) == (1, 0, 0, 1)
+    assert timed.asked == 4 * TIMED, "a retired entry is not timed"
+    assert framejit.explain(compiled).so_far().fallbacks == [logged[0][1]]
+    # Other arguments have an entry of their own.
+    assert calls(compiled, 3, X.astype(np.float64))[0] == 3
+    framejit.reset()
+    assert framejit.cache_info()["retired"] == 0 and calls(compiled, 3, X)[0] == 3
+
+
+@pytest.mark.parametrize("compiled_time, eager_time, eager_calls",
+                         [(1000, 1200, TIMED), (1000, 1000, TIMED), (1149, 1000, TIMED), (1000, 3001, 1), (1000, 100_000, 1)])
+def test_an_entry_that_is_not_slower_stays(clock, compiled_time, eager_time, eager_calls):
+    compiled, timed = compiled_only(plus_one), clock(compiled_time, eager_time)
+    assert calls(compiled, 60, X)[0] == 60 - eager_calls
+    assert framejit.cache_info()["retired"] == 0 and timed.asked == 4 * eager_calls
+    assert framejit.explain(compiled).so_far().fallbacks == []
+
+
+def test_the_least_time_of_each_side_decides(clock):
+    clock([9000] * 7 + [1000], [9000, 1100])
+    assert calls(compiled_only(plus_one), 60, X)[0] == 60 - TIMED
+    clock([9000] * 7 + [1200], [9000, 1000])
+    assert calls(compiled_only(plus_one), 60, X)[0] == UNTIMED + TIMED
+
+
+def test_the_option_turns_it_off(clock):
+    timed = clock(5000, 10)
+    with framejit.options(retire=True):
+        assert calls(framejit.compile(plus_one, tier="optimised"), 60, X)[0] == UNTIMED + TIMED
+    assert calls(framejit.compile(plus_one, retire=False), 60, X)[0] == 60
+    assert timed.asked == 4 * TIMED
+
+
+def test_effects_happen_once(clock):
+    clock(5000, 1000)
+    array = np.zeros(3)
+
+    def program(x):
+        x += 1
+        return x * 2
+
+    results = calls(compiled_only(program), 50, array)[1]
+    assert array.tolist() == [50] * 3
+    assert [r[0] for r in results] == [2 * (i + 1) for i in range(50)]
+    assert framejit.cache_info()["retired"] == 1
+
+
+def test_what_raises_is_not_counted():
+    asked = []
+    _core.set_comparison_clock(lambda: asked.append(1) or 1000 * len(asked))
+
+    def program(x, d):
+        return x[d]
+
+    compiled, good, bad = compiled_only(program), np.array([1, 2]), np.array([1, 9])
+    compiled(X, good)
+    _core.finish_compiling()
+    for index in [good] * (UNTIMED - 1) + [good, bad] * 4 + [good] * 2 * TIMED:
+        if index is bad:
+            with pytest.raises(IndexError):
+                compiled(X, index)
+        else:
+            np.testing.assert_array_equal(compiled(X, index), X[index])
+    compiled(X, good)
+    _core.set_comparison_clock(None)
+    # The eager calls of the first four pairs began to be timed only.
+    assert framejit.cache_info()["retired"] == 0 and len(asked) == 2 * (4 + TIMED + TIMED) + 4
+
+
+def chain(x):
+    for _ in range(40):
+        x = x * 2 - 1
+    return x
+
+
+def with_break(x):
+    y = x + 1
+    print(end="")
+    return y * 2
+
+
+def asks(x):
+    return x + 1 if framejit.is_compiling() else x + 1
+
+
+def many_bytes(x):
+    return (x[:, None] + x[None, :])[::1000, ::1000] * 2
+
+
+def sums(x):
+    return x.sum()
+
+
+def computes_exponentials(x):
+    return np.exp(x)
+
+
+@pytest.mark.parametrize("program, argument", [(chain, X), (with_break, X), (asks, X), (many_bytes, np.ones(5000)), (sums, X), (computes_exponentials, X)], ids=lambda a: getattr(a, "__name__", ""))
+def test_what_can_t_be_or_is_not_worth_being_compared(clock, program, argument):
+    timed = clock(5000, 10)
+    compiled = compiled_only(program)
+    ran = calls(compiled, UNTIMED + 4, argument)[0]
+    assert timed.asked == 0 and ran >= UNTIMED + 4
+
+
+def test_sizes_that_change_are_not_compared(clock):
+    timed = clock(5000, 10)
+    compiled = compiled_only(plus_one)
+    for n in [3, 4, 5, 6] * 12:
+        assert compiled(np.zeros(n)).tolist() == [1] * n
+    assert timed.asked == 0 and framejit.cache_info()["retired"] == 0
+
+
+def test_a_function_called_at_a_break_is_compared(clock):
+    clock(5000, 1000)
+    inner_seen = []
+
+    def inner(x):
+        inner_seen.append(1)
+        return x + 1
+
+    def outer(x):
+        return list(map(inner, sorted([x], key=lambda a: print(end=""))))[0]
+
+    compiled = compiled_only(outer)
+    for i in range(60):
+        np.testing.assert_array_equal(compiled(X), X + 1)
+        assert len(inner_seen) == i + 1
+
+
+def test_fullgraph_and_recursion(clock):
+    clock(5000, 1000)
+    compiled = compiled_only(plus_one, fullgraph=True)
+    assert all(np.array_equal(r, X + 1) for r in calls(compiled, 50, X)[1])
+    assert framejit.cache_info()["retired"] == 1
+    clock(5000, 1000)
+
+    def fold(x, n):
+        return x if n == 0 else again(x + 1, n - 1)
+
+    again = compiled_only(fold)
+    for _ in range(60):
+        np.testing.assert_array_equal(again(X, 3), X + 3)
+    assert framejit.cache_info()["internal_errors"] == 0
+
+
+def test_numpy_reports_its_conditions(clock):
+    clock(5000, 1000)
+    compiled = compiled_only(lambda x: 1 / x)
+    for _ in range(50):
+        assert compiled(np.ones(3)).tolist() == [1, 1, 1]
+    assert framejit.cache_info()["retired"] == 1
+    with pytest.warns(RuntimeWarning, match="divide by zero"):
+        compiled(np.zeros(3))
+
+
+@pytest.mark.parametrize("slower", [False, True])
+def test_random_draws_are_those_of_eager(clock, slower):
+    clock(5000 if slower else 1000, 1000)
+    program = lambda generator: generator.standard_normal(3) * 2  # noqa: E731
+    eager, ours = np.random.default_rng(1), np.random.default_rng(1)
+    compiled = compiled_only(program)
+    for _ in range(50):
+        np.testing.assert_array_equal(compiled(ours), program(eager))
+    assert ours.random() == eager.random() and framejit.cache_info()["retired"] == slower
+
+
+@needs_torch
+def test_what_has_a_derivative_is_not_compared(clock):
+    timed = clock(5000, 1000)
+    compiled, x = compiled_only(lambda x: x * x), torch.ones(3, requires_grad=True)
+    for _ in range(40):
+        compiled(x).sum().backward()
+    assert x.grad.tolist() == [80] * 3 and timed.asked == 0
+    assert [result.tolist() for result in calls(compiled, 40, x.detach())[1]] == [[1, 1, 1]] * 40
+    assert framejit.cache_info()["retired"] == 1
+
+
+@needs_torch
+def test_torch_random_draws_and_writes(clock):
+    clock(5000, 1000)
+
+    def program(x):
+        x.add_(1)
+        return torch.rand(3) + x
+
+    compiled, mine, theirs = compiled_only(program), torch.zeros(3), torch.zeros(3)
+    torch.manual_seed(3)
+    expected = [program(theirs).clone() for _ in range(50)]
+    torch.manual_seed(3)
+    assert all(torch.equal(compiled(mine), e) for e in expected) and torch.equal(mine, theirs)
+    assert mine._version == theirs._version and framejit.cache_info()["retired"] == 1
