@@ -149,6 +149,11 @@ def test_torch_version_counters_advance_as_in_eager():
 
 
 @needs_torch
+def test_a_product_of_a_vector_and_a_matrix_is_squeezed_in_place_as_in_eager():
+    assert framejit.compile(lambda x, y: x @ y, fullgraph=True)(torch.ones(3), torch.ones(3, 2))._version == 1
+
+
+@needs_torch
 def test_returned_tensors_can_be_resized_saved_and_shared():
     import io
 
