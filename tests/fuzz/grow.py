@@ -455,8 +455,12 @@ class Grower:
             elif what == 9:
                 changed = self.arguments(shape)
             elif what == 10:
-                changed[r.choice("xyz")] = r.choice(["np.float32(1.5)", "2", "np.array(3)", "None", "[1, 2]", f"{self.array_text(shape)}.astype('>f4')" if self.lib == "numpy"
-                                                     else f"{self.array_text(shape, 'float32')}.to_sparse()"])
+                others = ["np.float32(1.5)", "2", "np.array(3)", "None", "[1, 2]", f"{self.array_text(shape)}.astype('>f4')" if self.lib == "numpy"
+                          else f"{self.array_text(shape, 'float32')}.to_sparse()"]
+                # torch multiplies a view of a larger tensor by a sparse one as if it had no gaps, and writes past its end.
+                if self.lib == "torch" and re.search(r"\*=|mul_", "".join(self.lines)):
+                    others.pop()
+                changed[r.choice("xyz")] = r.choice(others)
             else:
                 changes = pieces.CHANGES + [c for key, some in pieces.PIECE_CHANGES.items() if key in self.source for c in some]
                 before = self.fill(r.choice(changes)).replace(" k", " 2").replace("(k", "(2") + "\n"
