@@ -132,3 +132,12 @@ def test_a_saved_result_that_torch_gives_as_a_view_leads_a_second_derivative(fun
         (first,) = torch.autograd.grad(g(x).sum(), x, create_graph=True)
         seconds.append(torch.autograd.grad(first.square().sum(), x)[0])
     torch.testing.assert_close(*seconds)
+
+
+def test_a_backward_through_indices_of_no_elements_checks_none():
+    gradients = []
+    for f in (g := lambda x: x.gather(0, torch.zeros(x.shape, dtype=torch.int64)), framejit.compile(g)):
+        x = torch.ones(0, requires_grad=True)
+        f(x).sum().backward()
+        gradients.append(x.grad.shape)
+    assert gradients == [(0,), (0,)]
