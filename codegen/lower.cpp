@@ -266,13 +266,13 @@ class GroupLowering {
   }
 
   /// Where an element of what the indices (the node's operands from `first` on) pick of the node's first operand lies in `buffer`.
-  Affine picked(const Node& node, std::size_t first, int buffer, const Index& index, ExprId predicate, ExprId& in_bounds) {
+  Affine picked(const Node& node, std::size_t first, int buffer, const Index& index, ExprId predicate, ExprId& in_bounds, ExprId checked = {}) {
     const auto axis = std::size_t(node.attrs.get<std::int64_t>("axis"));
     const std::size_t rank = shape(node.operands[first]).size();
     const Index at(index.begin() + axis, index.begin() + axis + rank);
     Index mapped(index.begin(), index.begin() + axis);
     for (std::size_t i = first; i < node.operands.size(); ++i)
-      mapped.push_back(checked_index(value(node.operands[i], at, predicate), shape(node.operands[0])[mapped.size()], predicate, in_bounds));
+      mapped.push_back(checked_index(value(node.operands[i], at, predicate), shape(node.operands[0])[mapped.size()], both(predicate, checked), in_bounds));
     const std::size_t end = mapped.size();
     mapped.insert(mapped.end(), index.begin() + axis + rank, index.end());
     const Affine address = address_in(buffer, mapped);
@@ -410,7 +410,12 @@ class GroupLowering {
     kernel_.name = "kernel" + std::to_string(program_.kernels.size());
     const Index all = identity(group_.order);
     ExprId in_bounds;
-    const Affine address = picked(node, 2, buffer, all, {}, in_bounds);
+    // An index that is the same for all elements is checked before the loop, also where that is empty.
+    ExprId some;
+    for (const SymDim& size : shape(node.operands[1]))
+      if (!size.is_constant() || size.value() == 0)
+        some = both(some, pointwise(Op::gt, DType::Bool, DType::I64, {position(Affine(size)), position(Affine(SymDim()))}));
+    const Affine address = picked(node, 2, buffer, all, {}, in_bounds, some);
     const ExprId update = value(node.operands[1], all, {});
     const StatementKind kind = node.op == Op::scatter ? StatementKind::Put : StatementKind::Add;
     arrange_scatter(std::move(kernel_), body(), kind, {buffer, address, update}, in_bounds, program_);

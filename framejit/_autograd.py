@@ -163,9 +163,9 @@ def _saved(result):
 @torch.enable_grad()
 def saved_of(function, operands, derived, args, kwargs):
     """What torch saves of a call on meta tensors: of each operand whether its derivative reads (r)ead it, reads a (c)opy, or does not depend on it (u);
-    of each result whether it is saved (r)."""
+    of each result whether it is saved (r); whether anything is, which a backward frees."""
     if (name := getattr(function, "__name__", "")) in _on_another_path:
-        return "r" * len(operands), _on_another_path[name]
+        return "r" * len(operands), _on_another_path[name], True
     for k in derived:
         operands[k].requires_grad_()
     results = _tensors(function(*args, **kwargs), [])
@@ -180,13 +180,19 @@ def saved_of(function, operands, derived, args, kwargs):
         size = operand.nbytes
         if storage in saved or not operand.is_floating_point():
             of_operands += "r"
-        elif not depends:
+        elif not depends or name in _by_indices_alone:
             of_operands += "u"
-        elif size <= more:
+        elif size <= more or name not in _large:
             of_operands, more = of_operands + "c", more - size
         else:
-            of_operands += "r"  # a copy would take memory that torch does not need
-    return of_operands, "".join("r" if result.untyped_storage()._cdata in saved else "n" for result in results)
+            of_operands += "r"
+    return of_operands, "".join("r" if result.untyped_storage()._cdata in saved else "n" for result in results), bool(saved)
+
+
+# What torch saves for these does not depend on the elements of floating-point operands: indices that were given.
+_by_indices_alone = {"getitem"}
+# A copy of an operand of these would take memory that torch does not need: tables of many rows, of which a few are read.
+_large = {"embedding_bag"}
 
 
 # What torch does with these on the CPU it does not do with meta tensors. Which results it saves there.

@@ -333,6 +333,7 @@ class Builder {
     check.rank = int(expected.shape.size());
     check.requires_grad = expected.requires_grad;
     check.writeable_required = expected.writeable_required;
+    check.every_stride = expected.every_stride;
     check.aligned_required = expected.aligned;
     check.key_set = expected.key_set;
     FJ_CHECK(expected.strides.size() == expected.shape.size(), "an array guard has as many strides as sizes");
@@ -438,6 +439,7 @@ bool read_array(const ArrayCheck& check, PyObject* object, ArrayView& view) {
 static void prepare_quick(const ArrayCheck& check, PyObject* array, const ArrayView& view) {
   QuickCheck quick;
   quick.writeable = check.writeable_required;
+  quick.every_stride = check.every_stride;
   quick.aligned = check.aligned_required;
   quick.requires_grad = check.requires_grad;
   quick.numbers = check.constants;
@@ -476,7 +478,7 @@ bool layout_matches(const ArrayCheck& check, const ArrayView& view, std::span<st
     const std::int64_t *sizes = check.constants.data(), *strides = sizes + rank;
     for (std::size_t i = 0; i < rank; ++i) {
       if (view.shape[i] != sizes[i]) return false;
-      if (sizes[i] > 1 && view.strides[i] != strides[i] * view.stride_unit) return false;
+      if ((sizes[i] > 1 || (check.every_stride && sizes[i] == 1)) && view.strides[i] != strides[i] * view.stride_unit) return false;
     }
     return true;
   }
@@ -496,7 +498,7 @@ bool layout_matches(const ArrayCheck& check, const ArrayView& view, std::span<st
     bool matches_all = true;
     for (std::size_t i = rank; i-- > 0;) {
       if (view.shape[i] == 0) return true;  // no elements: any strides will do, and libraries differ in what they choose
-      matches_all &= view.shape[i] == 1 || view.strides[i] == expected;
+      matches_all &= (view.shape[i] == 1 && !check.every_stride) || view.strides[i] == expected;
       expected *= view.shape[i];
     }
     return matches_all;
@@ -504,7 +506,7 @@ bool layout_matches(const ArrayCheck& check, const ArrayView& view, std::span<st
   for (std::size_t i = 0; i < rank; ++i) {
     const auto& stride = check.strides[i];
     // The stride of a dimension with one element means nothing, but a symbol must get a value.
-    if (view.shape[i] <= 1 && stride.test != Test::Bind) continue;
+    if (view.shape[i] <= 1 && stride.test != Test::Bind && !(view.shape[i] == 1 && check.every_stride)) continue;
     if (!matches(stride, view.strides[i], view.stride_unit)) return false;
   }
   return true;

@@ -46,7 +46,8 @@ class ExitBuilder {
   int build(const V& value);
   int make(const V& value);
   int build_array(const V& value);
-  int detached_tensor(const DetachedTensor& detached, DType dtype, int owner);
+  void guard_every_stride(const FakeStorage& storage);
+  int detached_tensor(const DetachedTensor& detached, const FakeStorage& storage, DType dtype, int owner);
   int build_instance(const V& value, InstanceValue& instance);
   std::vector<int> dict_items(const DictValue& dict);
   bool contains_itself(const V& value);
@@ -462,10 +463,22 @@ int ExitBuilder::storage_owner(FakeStorage& storage, const std::shared_ptr<FakeS
   return target;
 }
 
+/// A view of a tensor that was given is built from strides that were seen while tracing.
+void ExitBuilder::guard_every_stride(const FakeStorage& storage) {
+  if (!storage.input_array || !storage.input_array->source || storage.library != Library::Torch) return;
+  for (const Guard& known : std::vector<Guard>(t_.guards->all()))
+    if (known.kind == GuardKind::Array && known.source == storage.input_array->source && !known.array->every_stride) {
+      Guard exact = known;
+      exact.array->every_stride = true;
+      t_.guards->add(std::move(exact));
+    }
+}
+
 /// The tensor without a base that `detach()` made.
-int ExitBuilder::detached_tensor(const DetachedTensor& detached, DType dtype, int owner) {
+int ExitBuilder::detached_tensor(const DetachedTensor& detached, const FakeStorage& storage, DType dtype, int owner) {
   auto [known, fresh] = detached_.emplace(&detached, -1);
   if (!fresh) return known->second;
+  guard_every_stride(storage);
   RecipeStep& view = step(RecipeOp::View, {owner});
   view.dtype = dtype;
   view.shape = detached.shape;
@@ -485,6 +498,7 @@ int ExitBuilder::build_array(const V& value) {
   if (array.viewed_in_inference) cannot(value);
   if (array.numpy_scalar) return output_of(t_.read(array), Library::Numpy, contiguous_strides(array.shape), true);
   const auto view = [&](int owner, const SymDim& offset) -> RecipeStep& {
+    guard_every_stride(storage);
     RecipeStep& made = step(RecipeOp::View, {owner});
     made.dtype = array.dtype;
     made.shape = array.shape;
@@ -500,7 +514,7 @@ int ExitBuilder::build_array(const V& value) {
   // Of the owner's library again by way of the other one: a tensor of its own, no view.
   const bool returns = array.library == Library::Torch && !crosses && array.torch_version != storage.torch_version;
   if (array.detached && !crosses && !returns) {
-    target = detached_tensor(*array.detached, array.dtype, target);
+    target = detached_tensor(*array.detached, storage, array.dtype, target);
     owner = array.detached->itself == &array;
   }
   if (!owner && !((crosses || returns) && array.view.empty())) {

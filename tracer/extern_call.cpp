@@ -540,6 +540,7 @@ void ExternBuilder::add_derivative(std::size_t result, ValueId value) {
       if (saved.operands[i] == ExternSaved::Unread) read[i] = full(t_.tracer, operands[i].dtype, Scalar(0.0), operands[i].shape);
     }
     if (result < saved.results.size() && saved.results[result]) t_.also_saved[value].push_back(value);
+    else if (saved.any) t_.also_saved[value];  // of what the call made itself: it is freed all the same
   }
   t_.graph->composites.push_back({CompositeRule::Extern, operands_, value, read == operands_ ? std::vector<ValueId>{} : read, std::move(attrs)});
 }

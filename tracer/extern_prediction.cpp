@@ -268,7 +268,9 @@ ExternSaved ask_saved(const ExternCall& call, std::span<const ExternArray> opera
                                                meta.positional.get(), meta.keywords.get()));
     }
     const char *of_operands = nullptr, *of_results = nullptr;
-    if (!found || !PyArg_ParseTuple(found.get(), "ss", &of_operands, &of_results)) throw take_error();
+    int any = 0;
+    if (!found || !PyArg_ParseTuple(found.get(), "ssp", &of_operands, &of_results, &any)) throw take_error();
+    saved.any = any != 0;
     for (; *of_operands; ++of_operands) saved.operands.push_back(*of_operands == 'r' ? ExternSaved::Read : *of_operands == 'c' ? ExternSaved::Copied : ExternSaved::Unread);
     for (; *of_results; ++of_results) saved.results.push_back(*of_results == 'r');
   } catch (const std::string&) {

@@ -48,6 +48,7 @@ struct ExternSaved {
   };
   std::vector<Operand> operands;  // empty: not known
   std::vector<bool> results;
+  bool any = false;  // a backward frees the call
 };
 
 /// By torch's own graph of the call on meta tensors, of which those in `derived` require a gradient.

@@ -119,6 +119,9 @@ class Grower:
         self.gradients = lib == "torch" and r.random() < 0.25
         expressions = list(rows(parts.EXPRESSIONS, lib)) + (list(rows(parts.INEXACT, lib)) * 2 if not self.exact else [])
         expressions += [(6, text) for piece in self.pieces for text in piece[2]]
+        if not self.exact:
+            # The bits of a rounded number are no number near it.
+            expressions = [row for row in expressions if ".view(lib.int32)" not in row[1]]
         statements = list(rows(parts.STATEMENTS, lib)) + [(5, text) for piece in self.pieces for text in piece[1]]
         # Each program has its own taste, so that programs differ more than an average of everything would.
         self.tables = {name: self.tasted(table) for name, table in (("expression", expressions), ("statement", statements),
@@ -200,20 +203,16 @@ class Grower:
 
     # ---- statements
 
-    def check_output(self, text):
-        """Raises ValueError where torch would resize `out=`, which frees memory that NumPy arrays look at."""
+    def with_output_kept(self, text):
+        """`out=` of another shape makes torch resize it, and memory of NumPy can't be: the tensor is left with a shape that its memory does not hold."""
         given = re.fullmatch(r"(.*), out=(.*)\)", text)
-        if given and self.lib == "torch":
-            result, out = (eval(part, self.space) for part in (given[1] + ")", given[2]))
-            if result.shape != out.shape:
-                raise ValueError("out= of another shape")
+        return f"if ({given[1]})).shape == {given[2]}.shape: {text}" if given and self.lib == "torch" else text
 
     def run(self, text):
         """True if the statement works on the values so far; names it makes join the others."""
         before = set(self.space)
         try:
             with quiet(), limited(LONGEST // 10):
-                self.check_output(text)
                 exec(compile(text.replace("nonlocal ", "global "), "<trial>", "exec"), self.space)
         except (Exception, TooLong):
             return False
@@ -238,7 +237,7 @@ class Grower:
             elif choice < 0.65:
                 text = self.fill("{fresh} = " + self.pick("value"))
             else:
-                text = self.fill(self.pick("statement"))
+                text = self.with_output_kept(self.fill(self.pick("statement")))
             if self.run(text) or r.random() < self.fails:
                 self.emit(indent, text)
                 return
@@ -459,8 +458,12 @@ class Grower:
             elif what == 9:
                 changed = self.arguments(shape)
             elif what == 10:
-                changed[r.choice("xyz")] = r.choice(["np.float32(1.5)", "2", "np.array(3)", "None", "[1, 2]", f"{self.array_text(shape)}.astype('>f4')" if self.lib == "numpy"
-                                                     else f"{self.array_text(shape, 'float32')}.to_sparse()"])
+                others = ["np.float32(1.5)", "2", "np.array(3)", "None", "[1, 2]", f"{self.array_text(shape)}.astype('>f4')" if self.lib == "numpy"
+                          else f"{self.array_text(shape, 'float32')}.to_sparse()"]
+                # torch multiplies a view of a larger tensor by a sparse one as if it had no gaps, and writes past its end.
+                if self.lib == "torch" and re.search(r"\*=|mul_", "".join(self.lines)):
+                    others.pop()
+                changed[r.choice("xyz")] = r.choice(others)
             else:
                 changes = pieces.CHANGES + [c for key, some in pieces.PIECE_CHANGES.items() if key in self.source for c in some]
                 before = self.fill(r.choice(changes)).replace(" k", " 2").replace("(k", "(2") + "\n"

@@ -69,7 +69,9 @@ def is_dense(tensor):
 
 def _torch_values(tensor):
     plain = tensor.detach().resolve_conj().resolve_neg()
-    return (plain.float() if plain.dtype == torch.bfloat16 else plain).cpu().numpy().copy()
+    # NumPy has no such types.
+    wider = {torch.bfloat16: torch.float32, torch.complex32: torch.complex64}.get(plain.dtype, plain.dtype)
+    return plain.to(wider).cpu().numpy().copy()
 
 
 class Walk:

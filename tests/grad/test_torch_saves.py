@@ -27,6 +27,17 @@ OF_TWO = [
     "torch.bmm(x[0], y[0].mT)", "torch.dot(x.flatten(), y.flatten())", "torch.mv(x[0, 0], y[0, 0, 0])", "torch.addmm(x[0, 0, :, :3], x[0, 0], y[0, 0].mT)",
     "torch.einsum('abcd,abcd->ab', x, y)", "F.scaled_dot_product_attention(x, y, y)", "F.conv1d(x[0], y[0])", "x ** y", "y * 2 + x / 3", "2 ** x * y",
     "torch.addmm(x[0, 0, :, :3], y[0, 0], torch.ones(5, 3))", "F.linear(y[0], x[0, 0], torch.ones(3))", "F.linear(torch.ones(2, 5), x[0, 0], y[0, 0, :, 0])", "F.prelu(x, y[0, :, 0, 0])", "torch.cdist(x, y)", "torch.cross(x[..., :3], y[..., :3], dim=-1)",
+    "torch.lerp(x, x * 2, y)", "torch.addcmul(x, y, y)", "torch.addcdiv(x, y, y + 1)", "torch.addcmul(x, x, y, value=2)", "torch.einsum('abcd,d->ab', x, y[0, 0, 0])",
+    "x.index_put((torch.tensor([0]),), y[:1])", "x.index_copy(0, torch.tensor([0]), y[:1])", "torch.where(torch.ones(5) > 0, x, y)", "torch.max(x, y)",
+]
+# Results that are reshaped, reductions of one element, constants of torch's own, indices, and calls whose derivative depends on elements by indices.
+OF_ONE = [
+    "x.amin(1, keepdim=True)", "x.amax(1, keepdim=True)", "x[0, 0, 0, 0].max()", "x[0, 0, 0, 0].amin()", "x[:1].amin(0, keepdim=True)", "x[:, :1].logsumexp(1)",
+    "x[[0, 1]]", "x[:, [0, 1, 1]]", "x[torch.tensor([0, 1])]", "x.kthvalue(2)[0]", "x.mode()[0]", "x.topk(2)[0]", "x.median(1)[0]", "x.sort()[0]",
+    "torch.kron(x[0, 0], torch.ones(2, 2))", "x.index_fill(0, torch.tensor([0]), 2)", "x.index_put((torch.tensor([0]),), torch.tensor(2.))",
+    "torch.addcmul(x, torch.ones(5), torch.ones(5))", "torch.addcmul(torch.ones(5), x, torch.ones(5), value=2)", "torch.addcdiv(x, torch.ones(5), torch.ones(5))",
+    "torch.lerp(x, torch.ones(5), 0.5)", "torch.lerp(x, torch.ones(5), torch.ones(5))", "torch.where(torch.ones(5) > 0, x, 0)", "x.where(torch.ones(5) > 0, 0)",
+    "x.masked_fill(torch.ones(5) > 2, 0)", "x.scatter(0, torch.zeros(1, 4, 3, 5, dtype=torch.long), 2.)", "torch.einsum('abcd,d->ab', x, torch.ones(5))",
 ]
 # The rule for remainder() reads its operands, though the derivative is the cotangent.
 MORE_ERRORS = {"x%3", "x%2.5", "torch.remainder(x,2)", "torch.remainder(x, x.roll(1, -1))"}
@@ -70,7 +81,7 @@ def same_errors(case, names, graded):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("case", [case for case in CASES if case not in MORE_ERRORS])
+@pytest.mark.parametrize("case", [case for case in CASES if case not in MORE_ERRORS] + OF_ONE)
 def test_errors_of_a_backward_are_eager_s(case):
     same_errors(case, "x", [True])
 
@@ -121,3 +132,12 @@ def test_a_saved_result_that_torch_gives_as_a_view_leads_a_second_derivative(fun
         (first,) = torch.autograd.grad(g(x).sum(), x, create_graph=True)
         seconds.append(torch.autograd.grad(first.square().sum(), x)[0])
     torch.testing.assert_close(*seconds)
+
+
+def test_a_backward_through_indices_of_no_elements_checks_none():
+    gradients = []
+    for f in (g := lambda x: x.gather(0, torch.zeros(x.shape, dtype=torch.int64)), framejit.compile(g)):
+        x = torch.ones(0, requires_grad=True)
+        f(x).sum().backward()
+        gradients.append(x.grad.shape)
+    assert gradients == [(0,), (0,)]

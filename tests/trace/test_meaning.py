@@ -627,3 +627,28 @@ def test_super_without_what_it_needs_raises_as_in_eager(asked):
             except RuntimeError as error:
                 outcomes.append(str(error))
         assert outcomes[0] == outcomes[1] and "super()" in outcomes[0]
+
+
+def test_a_property_that_was_put_into_a_class_later_has_no_name_in_its_error():
+    class Named:
+        double = property(lambda self: 1)
+
+    class Later:
+        pass
+
+    Later.double = property(lambda self: 1)
+
+    def f(owner):
+        said = []
+        try:
+            owner.double = 1
+        except AttributeError as error:
+            said.append(str(error))
+        try:
+            del owner.double
+        except AttributeError as error:
+            said.append(str(error))
+        return said
+
+    for owner in (Named(), Later()):
+        assert framejit.compile(f)(owner) == f(owner)

@@ -149,6 +149,21 @@ def test_torch_version_counters_advance_as_in_eager():
 
 
 @needs_torch
+def test_a_view_of_an_axis_of_one_element_has_the_stride_of_this_call():
+    compiled = framejit.compile(lambda x: x[:])
+    for x in (torch.ones(2), torch.ones(2)[::2], torch.ones(1), torch.ones(3)[::3], torch.ones(6)[::2]):
+        assert compiled(x).stride() == x.stride()
+    compiled = framejit.compile(lambda x: x.T)
+    for x in (torch.ones(1, 3), torch.ones(2, 3)[::2], torch.ones(4, 3), torch.ones(4, 6)[::4, ::6], torch.ones(1, 1)):
+        assert compiled(x).stride() == x.T.stride()
+
+
+@needs_torch
+def test_a_product_of_a_vector_and_a_matrix_is_squeezed_in_place_as_in_eager():
+    assert framejit.compile(lambda x, y: x @ y, fullgraph=True)(torch.ones(3), torch.ones(3, 2))._version == 1
+
+
+@needs_torch
 def test_returned_tensors_can_be_resized_saved_and_shared():
     import io
 

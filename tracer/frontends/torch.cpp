@@ -67,7 +67,7 @@ struct SavedPart {
   enum Kind : std::uint8_t { Argument, Result, By } kind;
   std::size_t place = 0;
   std::string name;
-  enum When : std::uint8_t { Always, IsTensor, NeedsGradient } when = Always;
+  enum When : std::uint8_t { Always, IsTensor, IsNone, NeedsGradient } when = Always;
   std::size_t other = 0;  // the argument that this depends on
 };
 
@@ -76,14 +76,14 @@ std::vector<SavedPart> parse_saved(std::string_view text) {
   while (!text.empty()) {
     const std::string_view word = text.substr(0, text.find(' '));
     text.remove_prefix(std::min(text.size(), word.size() + 1));
-    const std::size_t end = std::min(word.find_first_of("@?"), word.size());
+    const std::size_t end = std::min(word.find_first_of("@!?"), word.size());
     SavedPart part{word.substr(0, end) == "result" ? SavedPart::Result : word.substr(0, end) == "by" ? SavedPart::By : SavedPart::Argument};
     if (part.kind == SavedPart::Argument) {
       part.place = std::size_t(word[0] - '0');
       part.name = word.substr(2, end - 2);
     }
     if (end < word.size()) {
-      part.when = word[end] == '@' ? SavedPart::IsTensor : SavedPart::NeedsGradient;
+      part.when = word[end] == '@' ? SavedPart::IsTensor : word[end] == '!' ? SavedPart::IsNone : SavedPart::NeedsGradient;
       part.other = std::size_t(word[end + 1] - '0');
     }
     parts.push_back(std::move(part));
@@ -119,7 +119,8 @@ void torch_note_saved(Tracer& tracer, Handler handler, const Arguments& argument
   const ValueId contents = made->storage->contents;  // what was computed, if a view of that is returned
   auto holds = [&](const SavedPart& part) {
     const Array other = part.when == SavedPart::Always ? nullptr : torch_argument(arguments, part.other, "");
-    return part.when == SavedPart::Always || (other && (part.when == SavedPart::IsTensor || tracer.requires_gradient(*other)));
+    if (part.when == SavedPart::Always || part.when == SavedPart::IsNone) return part.when == SavedPart::Always || !other;
+    return other && (part.when == SavedPart::IsTensor || tracer.requires_gradient(*other));
   };
   std::vector<ValueId> saved;
   bool any = true;  // of `by`

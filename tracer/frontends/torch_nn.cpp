@@ -179,7 +179,9 @@ V product_row(Tracer& tracer, const char* name, const char* second, int left_ran
     refuse(std::string(name) + "() of tensors of these ranks");
   // bmm takes equal batches only.
   if (left_rank == 3 && !same_shape(tracer, {operands.a->shape[0]}, {operands.b->shape[0]})) refuse("bmm() of different batches");
-  return torch_fresh(tracer, multiplied(tracer, tracer.read(*operands.a), tracer.read(*operands.b)));
+  V result = torch_fresh(tracer, multiplied(tracer, tracer.read(*operands.a), tracer.read(*operands.b)));
+  if (operands.a->rank() == 1 && operands.b->rank() == 2) *array_of(result)->torch_version = 1;  // eager squeezes it in place
+  return result;
 }
 
 /// beta * input + alpha * (a @ b)

@@ -105,6 +105,17 @@ V TracerImpl::wrap_array(PyObject* object, SourceRef source) {
         array->strides[i] = info.strides[i];
     }
 
+  // A stride that reaches nothing is none that follows from the sizes either; torch's views have it, though.
+  if (dense && info.library == Library::Torch) {
+    expected_now = 1;
+    for (int axis : order) {
+      if (info.shape[axis] == 1 && info.strides[axis] != expected_now)
+        array->strides[axis] = any_dynamic ? SymDim(graph->new_symbol({"s" + std::to_string(graph->symbols.size()), INT64_MIN, INT64_MAX, info.strides[axis], {}}))
+                                           : SymDim(info.strides[axis]);
+      expected_now *= info.shape[axis];
+    }
+  }
+
   auto storage = std::make_shared<FakeStorage>();
   storage->dtype = info.dtype;
   storage->shape = array->shape;

@@ -136,6 +136,25 @@ void TracerImpl::refuse_attribute(const V& owner, PyObject* name, const std::str
   raise(PyExc_AttributeError, {tracer.string(message)}, BreakReason::ErrorWhileTracing, "attribute '" + text_of(name) + "' of " + describe(owner));
 }
 
+namespace {
+
+/// What a property without a setter or deleter says. Only it knows whether it has a name: one put into a class later has none.
+std::string refusal_of(PyObject* property, PyTypeObject* type, bool sets) {
+  Ref<> name = Ref<>::steal(PyType_GetQualName(type));
+  // An object of a class of that name: the text shows nothing else of it.
+  Ref<> stand_in = name ? Ref<>::steal(PyObject_CallFunction(reinterpret_cast<PyObject*>(&PyType_Type), "O(){sO}", name.get(), "__qualname__", name.get())) : Ref<>();
+  Ref<> object = stand_in ? Ref<>::steal(PyObject_CallNoArgs(stand_in.get())) : Ref<>();
+  FJ_CHECK(object, "an object of a plain class");
+  FJ_CHECK(Py_TYPE(property)->tp_descr_set(property, object.get(), sets ? Py_None : nullptr) < 0, "a property without a setter");
+  PyObject *kind, *error, *traceback;
+  PyErr_Fetch(&kind, &error, &traceback);
+  PyErr_NormalizeException(&kind, &error, &traceback);
+  Ref<> kinds = Ref<>::steal(kind), raised = Ref<>::steal(error), lines = Ref<>::steal(traceback);
+  return text_of(Ref<>::steal(PyObject_Str(raised.get())).get());
+}
+
+}  // namespace
+
 void TracerImpl::store_attribute(const V& owner, PyObject* name, const V& value) {
   PyTypeObject* type = type_of(owner);
   static PyObject* const set_name = intern("__set__");
@@ -153,8 +172,7 @@ void TracerImpl::store_attribute(const V& owner, PyObject* name, const V& value)
         call(wrap_constant(keep(setter).get()), value ? std::vector<V>{owner, value} : std::vector<V>{owner}, {});
         return;
       }
-      Ref<> what = Ref<>::steal(PyType_GetQualName(type));
-      refuse_attribute(owner, name, "property '" + text_of(name) + "' of '" + text_of(what.get()) + "' object has no " + (value ? "setter" : "deleter"));
+      refuse_attribute(owner, name, refusal_of(descriptor, type, value != nullptr));
     }
     if (PyObject* method = overridden(*this, Py_TYPE(descriptor), value ? set_name : delete_name)) {
       V self = wrap_constant(descriptor);
