@@ -189,7 +189,7 @@ def test_batch_norm_in_training_and_pooling_are_loops_of_ours():
     assert (info["graphs"], info["breaks"], info["eager_replays"], info["internal_errors"]) == (1, 0, 0, 0)
 
 
-LOSSES = ["l1_loss", "smooth_l1_loss", "huber_loss", "mse_loss", "soft_margin_loss"]
+LOSSES = ["l1_loss", "smooth_l1_loss", "huber_loss", "mse_loss"]
 
 
 @pytest.mark.parametrize("needs", [(True, True), (True, False), (False, True)])
