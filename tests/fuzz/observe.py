@@ -23,8 +23,8 @@ LIMIT = 50
 
 
 def without_addresses(text):
-    """Objects of two runs lie at two places: `<Box object at 0x7f..>`."""
-    return re.sub(r"\bat 0x[0-9a-f]+", "at 0x", text)
+    """Objects of two runs lie at two places: `<Box object at 0x7f..>`; nodes of compiled programs have a name of their own."""
+    return re.sub(r"\bgrad_fn=<\w+>", "grad_fn=<>", re.sub(r"\bat 0x[0-9a-f]+", "at 0x", text))
 
 
 class Elements:
