@@ -231,7 +231,9 @@ bool may_be_known(Value* x, int depth) {
   if (llvm::PatternMatch::match(x, llvm::PatternMatch::m_APFloat(constant))) return !constant->isFinite() || std::fabs(constant->convertToDouble()) >= std::ldexp(1.0, 31);
   if (llvm::isa<llvm::Constant>(x)) return true;
   auto* instruction = llvm::dyn_cast<llvm::Instruction>(x);
-  if (!instruction || depth == 0 || llvm::isa<llvm::LoadInst>(instruction)) return false;
+  if (!instruction || depth == 0) return false;
+  // What lies in the function's own memory, a sum say, the optimiser follows there.
+  if (auto* load = llvm::dyn_cast<llvm::LoadInst>(instruction)) return !load->isVolatile() && llvm::isa<llvm::AllocaInst>(load->getPointerOperand()->stripPointerCasts());
   return std::any_of(instruction->op_begin(), instruction->op_end(),
                      [&](const llvm::Use& use) { return use->getType()->isFPOrFPVectorTy() && may_be_known(use.get(), depth - 1); });
 }
@@ -239,7 +241,7 @@ bool may_be_known(Value* x, int depth) {
 }  // namespace
 
 Value* Operations::hidden(Value* value) {
-  if (!may_be_known(value, 4)) return value;
+  if (!may_be_known(value, 7)) return value;  // the optimiser looks through 6
   llvm::Function* function = b.GetInsertBlock()->getParent();
   llvm::IRBuilder<> entry(&function->getEntryBlock(), function->getEntryBlock().begin());
   Value* place = entry.CreateAlloca(value->getType());

@@ -9,9 +9,12 @@ import gc
 import itertools
 import os
 import pickle
+import resource
 import signal
 
 from case import Case, Difference, check
+
+MOST_BYTES = 6 << 30  # a loop that lost its end may fill a list
 
 
 def outcome(case, options, seconds=60):
@@ -21,6 +24,7 @@ def outcome(case, options, seconds=60):
     if child == 0:
         os.close(read)
         signal.alarm(seconds)
+        resource.setrlimit(resource.RLIMIT_DATA, (MOST_BYTES, MOST_BYTES))
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, 1)
         os.dup2(null, 2)

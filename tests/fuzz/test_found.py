@@ -202,3 +202,21 @@ def test_an_array_without_elements_or_memory_is_not_read(dtype):
 def test_a_detached_tensor_is_no_view(dtype):
     check(Case("torch", "def f(z):\n    a = z.detach()\n    b = (z + 1).detach()\n    c = a[1:]\n    a += 1\n    return a, b, b[1:], c\n",
                [f'ARGS = [make((5,), "{dtype}")]'] * 2))
+
+
+@pytest.mark.skipif(torch is None, reason="needs torch")
+def test_a_sum_that_is_known_to_be_no_number_is_cast_as_the_processor_does_it():
+    # The optimiser followed the sum's accumulator to a NaN, whose cast may be anything.
+    check(Case("torch", """\
+def f(x, y):
+    x[0:] = float("nan")
+    n = (x.sum() - y).sum(0, dtype=lib.int16)
+    return n, n > -1
+""", ['ARGS = [make((1, 1)), make((), "int8")]', 'ARGS = [make((4, 4)), make((), "int8")]'] * 2))
+
+
+@pytest.mark.skipif(torch is None, reason="needs torch")
+@pytest.mark.parametrize("layout", ["c", "f", "strided"])
+@pytest.mark.parametrize("shape", ["()", "(5,)", "(3, 4)"])
+def test_ravel_is_a_view_of_a_copy_too(shape, layout):
+    check(Case("torch", "def f(x):\n    y = x.ravel()\n    y[0] = 3\n    return y, lib.ravel(x + 1)\n", [f'ARGS = [make({shape}, layout="{layout}")]'] * 2))

@@ -144,6 +144,13 @@ V torch_reshape(Tracer& tracer, const Arguments& arguments) {
   return reshaped(tracer, self(tracer, arguments), torch_sizes(tracer, arguments, 1, "shape"));
 }
 
+/// contiguous().view(-1): also of a copy a view.
+V torch_ravel(Tracer& tracer, const Arguments& arguments) {
+  Parameters p(tracer, "ravel", arguments, "input");
+  const Array x = torch_tensor(tracer, p.required("input"));
+  return viewed(tracer, is_contiguous(tracer, x->shape, x->strides) ? x : copy_contiguous(tracer, x), {product(x->shape)});
+}
+
 V torch_reshape_as(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "reshape_as", arguments, "input, other");
   return reshaped(tracer, torch_tensor(tracer, p.required("input")), torch_tensor(tracer, p.required("other"))->shape);
