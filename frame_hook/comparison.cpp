@@ -41,6 +41,7 @@ Comparison::Turn Comparison::next() {
 
 Comparison::Verdict Comparison::took(Turn turn, std::uint64_t nanoseconds) {
   if (turn == Turn::Compiled) {
+    fallbacks_ = 0;
     compiled_ = std::min(compiled_, nanoseconds);
     compiled_calls_++;
   } else {
@@ -53,7 +54,14 @@ Comparison::Verdict Comparison::took(Turn turn, std::uint64_t nanoseconds) {
   return retired_ ? Verdict::Retire : Verdict::Keep;
 }
 
+Comparison::Verdict Comparison::fell_back() {
+  retired_ = ++fallbacks_ >= kTimed;
+  return retired_ ? Verdict::Retire : Verdict::Open;
+}
+
 std::string Comparison::text() const {
+  if (fallbacks_ >= kTimed)
+    return "its last " + std::to_string(fallbacks_) + " compiled calls gave up and ran eagerly after all; the option `retire` keeps it compiled if it is off";
   return "it is faster so: compiled " + duration(compiled_) + ", eagerly " + duration(eager_) + " (the least of " +
          std::to_string(kTimed) + " calls each); the option `retire` keeps it compiled if it is off";
 }

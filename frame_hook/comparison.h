@@ -25,6 +25,8 @@ class Comparison {
   /// How the next call runs. Compiled and Eager: it is timed, and what it took is said; of a call that raised or could not finish, nothing is.
   Turn next();
   Verdict took(Turn turn, std::uint64_t nanoseconds);
+  /// A compiled call gave up, and ran in CPython after all.
+  Verdict fell_back();
   bool retired() const { return retired_; }
   /// What was measured, for the log.
   std::string text() const;
@@ -32,6 +34,7 @@ class Comparison {
  private:
   int untimed_ = 0, turns_ = 0;
   int compiled_calls_ = 0, eager_calls_ = 0;
+  int fallbacks_ = 0;  // one after the other
   std::uint64_t compiled_ = UINT64_MAX, eager_ = UINT64_MAX;  // the least
   bool retired_ = false;
 };

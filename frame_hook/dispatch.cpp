@@ -212,8 +212,10 @@ bool is_exact(const Graph& graph, const Node& node) {
     return is_float(graph.type(result).dtype) || is_complex(graph.type(result).dtype);
   });
   if (!floats) return true;
+  // torch's powers of halves are rounded once, and its roots not always to the nearest.
+  if (is_half(graph.type(node.results[0]).dtype)) return false;
   switch (node.op) {
-    case Op::constant: case Op::iota: case Op::neg: case Op::abs: case Op::sqrt: case Op::floor: case Op::ceil: case Op::round: case Op::trunc:
+    case Op::constant: case Op::iota: case Op::neg: case Op::abs: case Op::floor: case Op::ceil: case Op::round: case Op::trunc:
     case Op::add: case Op::sub: case Op::mul: case Op::div: case Op::copysign: case Op::where: case Op::cast:
       return !is_complex(graph.type(node.results[0]).dtype);
     case Op::broadcast: case Op::reshape: case Op::transpose: case Op::slice: case Op::pad: case Op::concat: case Op::slice_update: case Op::gather:
@@ -252,6 +254,12 @@ class ComparedCall {
     if (turn_ != Comparison::Turn::Untimed) began_ = comparison_clock();
   }
   bool eagerly() const { return turn_ == Comparison::Turn::Eager; }
+
+  /// CPython does the compiled call's work again.
+  void fell_back() {
+    if (!segment_->comparison || segment_->comparison->retired()) return;
+    if (segment_->comparison->fell_back() == Comparison::Verdict::Retire) events_->retire(name_, segment_->comparison->text());
+  }
 
   /// The call is done as it should be. Others may have decided meanwhile.
   void finished() {
@@ -512,6 +520,7 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
       scratch.update().settled = decisions.settled;
       const SegmentStatus status = run_segment(state, cache.options(), *segment, values, scratch.bindings(), scratch.update());
       if (compared && status == SegmentStatus::Done) compared->finished();
+      if (compared && status == SegmentStatus::Eager) compared->fell_back();
       if (status == SegmentStatus::Done && segment->exit.kind != Exit::Kind::Return) update_frame(frame, scratch.update());
       fj_frame_unlink(thread, frame);
       if (status == SegmentStatus::Raised) return finish(nullptr);
@@ -593,6 +602,7 @@ Frameless call_without_frame(FunctionState& state, CodeCache& cache, PyFunctionO
     const SegmentStatus status = run_segment(state, cache.options(), segment, values, lease.bindings(), update);
     if (compared) {
       if (status == SegmentStatus::Done) compared->finished();
+      if (status == SegmentStatus::Eager) compared->fell_back();
       compared.reset();
     }
     if (status == SegmentStatus::OtherPath) {

@@ -201,7 +201,11 @@ PYBIND11_MODULE(_core, module) {
     if (sink.is_none()) return set_log_sink({});
     set_log_sink([sink](Artifact artifact, const std::string& text) {
       py::gil_scoped_acquire gil;
-      sink(std::string(name(artifact)), text);
+      try {
+        sink(std::string(name(artifact)), text);
+      } catch (py::error_already_set& error) {
+        error.discard_as_unraisable("a sink of framejit's logs");  // what is logged goes on
+      }
     });
   });
   module.def("set_comparison_clock", [](py::object clock) {

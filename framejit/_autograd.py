@@ -1,8 +1,10 @@
 """What compiled programs need of torch's autograd. Imported when the first gradient is needed."""
 import torch
+from torch.autograd import forward_ad
 
 
-nothing = (torch.empty(0),)
+with torch.inference_mode(False):
+    nothing = (torch.empty(0, device="cpu"),)
 
 
 def node_maker(forward, backward):
@@ -24,9 +26,37 @@ def views(made, results):
     return tuple(new.view(new.shape) if result._is_view() else new for new, result in zip(made, results))
 
 
-def backward_of_plain(backward, node, *cotangents):
-    """backward(node, ...) of cotangents that are batches in disguise: those of is_grads_batched=True and torch.func.vmap. Once for each example,
-    under what is outside the innermost of them."""
+def _plain(cotangent):
+    """The elements as a tensor with memory of its own kind; itself where it is one, or a wrapper that only its level can open."""
+    if cotangent.layout != torch.strided:
+        return cotangent.to_dense()
+    if cotangent._is_zerotensor():
+        return torch.zeros(cotangent.shape, dtype=cotangent.dtype)
+    if cotangent.is_neg() or cotangent.is_conj():
+        return cotangent.resolve_conj().resolve_neg()
+    return cotangent if type(cotangent) in (torch.Tensor, torch.nn.Parameter) else cotangent.as_subclass(torch.Tensor)
+
+
+def backward_of_others(backward, node, *cotangents):
+    """backward(node, ...) of cotangents that are no plain tensors."""
+    plain = tuple(None if cotangent is None else _plain(cotangent) for cotangent in cotangents)
+    if any(new is not old for new, old in zip(plain, cotangents)):
+        return backward(node, *plain)
+    return _backward_of_batches(backward, node, *plain)
+
+
+def backward_of_duals(backward, node, *cotangents):
+    """backward(node, ...) inside of torch's forward mode: it is linear in the cotangents."""
+    pairs = [(None, None) if cotangent is None else forward_ad.unpack_dual(cotangent) for cotangent in cotangents]
+    values = backward(node, *(pair[0] for pair in pairs))
+    if all(pair[1] is None for pair in pairs):
+        return values
+    tangents = backward(node, *(pair[1] for pair in pairs))
+    return tuple(value if tangent is None else forward_ad.make_dual(value, tangent) for value, tangent in zip(values, tangents))
+
+
+def _backward_of_batches(backward, node, *cotangents):
+    """Of is_grads_batched=True and torch.func.vmap: once for each example, under what is outside the innermost batch."""
     batches = torch._C._functorch
     given = [cotangent for cotangent in cotangents if cotangent is not None]
     level = max((batches.maybe_get_level(cotangent) for cotangent in given if batches.is_batchedtensor(cotangent)), default=None)
@@ -48,7 +78,7 @@ def backward_of_plain(backward, node, *cotangents):
         for number in range(max(count, 1)):
             own = iter(examples)
             made.append(backward(node, *(None if cotangent is None else next(own)[number] for cotangent in cotangents)))
-        gradients = [None if several[0] is None else torch.stack(several)[:count] for several in zip(*made)]
+        gradients = [None if several[0] is None else torch.stack(several) if count else torch.stack(several)[:0] for several in zip(*made)]
         return tuple(None if gradient is None else (torch if legacy else batches)._add_batch_dim(gradient, 0, level) for gradient in gradients)
     finally:
         if legacy:

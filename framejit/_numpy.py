@@ -108,7 +108,7 @@ def padded_unique(ar, return_index, return_inverse, return_counts, equal_nan, so
     return rows[0], np.arange(ar.size) < len(found[0]), inverse, *rows[1:]
 
 
-def bincount(x, weights=None, minlength=0):
+def bincount(x, /, weights=None, minlength=0):
     """np.bincount in code that can be traced: where the caller says how many bins there are."""
     if type(minlength) is not int or minlength <= 0:
         return _bincount(x, weights, minlength)

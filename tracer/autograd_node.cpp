@@ -56,15 +56,29 @@ PyObject* forward(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
   return run->results.release();
 }
 
-PyObject* backward_of_others(PyObject* const* arguments, Py_ssize_t count);
+enum class Unusual : std::uint8_t { Kind, Dual };
+PyObject* unusual_backward(Unusual what, PyObject* const* arguments, Py_ssize_t count);
 
-PyObject* backward(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
+/// Of torch's forward mode: -1 outside of it, less with a Python error set.
+int forward_level() {
+  static PyObject* const module = PyImport_ImportModule("torch.autograd.forward_ad");
+  const Ref<> level = module ? Ref<>::steal(PyObject_GetAttrString(module, "_current_level")) : Ref<>();
+  return level ? int(PyLong_AsLong(level.get())) : -2;
+}
+
+bool are_plain(PyObject* const* arguments, Py_ssize_t count) {
+  for (Py_ssize_t i = 1; i < count; ++i)
+    if (ArrayView view; arguments[i] != Py_None && !guard_program::read_any_array(arguments[i], view)) return false;
+  return true;
+}
+
+/// Of cotangents without tangents.
+PyObject* backward_of_values(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
   if (count < 1) {
     PyErr_SetString(PyExc_TypeError, "backward(node, *cotangents)");
     return nullptr;
   }
-  for (Py_ssize_t i = 1; i < count; ++i)
-    if (ArrayView view; arguments[i] != Py_None && !guard_program::read_any_array(arguments[i], view)) return backward_of_others(arguments, count);
+  if (!are_plain(arguments, count)) return unusual_backward(Unusual::Kind, arguments, count);
   const Ref<> capsule = Ref<>::steal(PyObject_GetAttr(arguments[0], names().run));
   const Run* run = capsule ? static_cast<Run*>(PyCapsule_GetPointer(capsule.get(), kRun)) : nullptr;
   if (run == nullptr) return nullptr;
@@ -83,6 +97,12 @@ PyObject* backward(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
   }
 }
 
+PyObject* backward(PyObject* self, PyObject* const* arguments, Py_ssize_t count) {
+  const int level = forward_level();
+  if (level < -1) return nullptr;
+  return level >= 0 && are_plain(arguments, count) ? unusual_backward(Unusual::Dual, arguments, count) : backward_of_values(self, arguments, count);
+}
+
 template <PyObject* (*function)(PyObject*, PyObject* const*, Py_ssize_t)>
 PyObject* method(const char* name) {
   static PyMethodDef definition = {name, reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function)), METH_FASTCALL, nullptr};
@@ -94,7 +114,8 @@ struct Torch {
   Ref<> apply;    // makes a node
   Ref<> nothing;  // a tuple of one tensor: what is freed of a node that saves nothing
   Ref<> owners, views;
-  Ref<> plain;    // backward of cotangents that are no plain tensors
+  Ref<> others;   // backward of cotangents that are no plain tensors
+  Ref<> duals;    // and inside of forward mode
 };
 
 /// Null: a Python error is set.
@@ -110,18 +131,19 @@ const Torch* torch_part() {
   part->nothing = part->apply ? Ref<>::steal(PyObject_GetAttrString(module.get(), "nothing")) : Ref<>();
   part->owners = part->nothing ? Ref<>::steal(PyObject_GetAttrString(module.get(), "owners")) : Ref<>();
   part->views = part->owners ? Ref<>::steal(PyObject_GetAttrString(module.get(), "views")) : Ref<>();
-  part->plain = part->views ? Ref<>::steal(PyObject_GetAttrString(module.get(), "backward_of_plain")) : Ref<>();
-  if (part->plain && made == nullptr) made = part.release();  // importing lets other threads in
+  part->others = part->views ? Ref<>::steal(PyObject_GetAttrString(module.get(), "backward_of_others")) : Ref<>();
+  part->duals = part->others ? Ref<>::steal(PyObject_GetAttrString(module.get(), "backward_of_duals")) : Ref<>();
+  if (part->duals && made == nullptr) made = part.release();  // importing lets other threads in
   return made;
 }
 
-PyObject* backward_of_others(PyObject* const* arguments, Py_ssize_t count) {
+PyObject* unusual_backward(Unusual what, PyObject* const* arguments, Py_ssize_t count) {
   const Torch* torch = torch_part();
-  const Ref<> own = torch ? Ref<>::steal(method<backward>("backward")) : Ref<>();
+  const Ref<> own = torch ? Ref<>::steal(method<backward_of_values>("backward")) : Ref<>();
   if (!own) return nullptr;
   std::vector<PyObject*> all{own.get()};
   all.insert(all.end(), arguments, arguments + count);
-  return PyObject_Vectorcall(torch->plain.get(), all.data(), all.size(), nullptr);
+  return PyObject_Vectorcall((what == Unusual::Dual ? torch->duals : torch->others).get(), all.data(), all.size(), nullptr);
 }
 
 /// Whether one is; -1: a Python error is set.

@@ -222,7 +222,9 @@ Value* inline_log(Operations& ops, Value* x) {
   // Positive, finite and normal, by one comparison of integers: signed ones, which is what instructions compare.
   const std::int64_t least = std::int64_t{1} << f.mantissa(), infinity = std::int64_t(2 * f.bias() + 1) << f.mantissa();
   const std::int64_t lowest = f.single ? INT32_MIN : INT64_MIN;
-  Value* ordinary = f.b.CreateICmpSLT(f.b.CreateAdd(f.bits(x), f.i(lowest - least)), f.i(lowest + (infinity - least)));
+  // lowest - least wraps round in the width of the float.
+  const std::int64_t shift = f.single ? std::int64_t{INT32_MAX} - least + 1 : INT64_MAX - least + 1;
+  Value* ordinary = f.b.CreateICmpSLT(f.b.CreateAdd(f.bits(x), f.i(shift)), f.i(lowest + (infinity - least)));
   return ops.where_any(f.b.CreateNot(ordinary), plain_log(f, x, nullptr), [&] { return any_log(ops, x); });
 }
 

@@ -9,6 +9,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed")
 import torch.nn as nn  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
+from torch.autograd import forward_ad  # noqa: E402
 
 import framejit  # noqa: E402
 from compare import assert_close, compare_gradients  # noqa: E402
@@ -767,3 +768,40 @@ def test_nodes_may_be_made_while_one_is_being_made():
         x.grad = None
         result.sum().backward()
         assert_close(x.grad, y.detach() if torch.equal(result, x * y) else 2 * x.detach().exp(), "gradient")
+
+
+class Marked(torch.Tensor):
+    pass
+
+
+def dual_gradient(y, x):
+    with forward_ad.dual_level():
+        gradient, = torch.autograd.grad(y, x, forward_ad.make_dual(torch.ones(3), torch.full((3,), 2.0)))
+        return forward_ad.unpack_dual(gradient).tangent
+
+
+COTANGENTS = {
+    "a subclass": lambda y, x: torch.autograd.grad(y, x, torch.ones(3).as_subclass(Marked))[0],
+    "negated lazily": lambda y, x: torch.autograd.grad(y, x, torch._neg_view(torch.ones(3)))[0],
+    "zeros without memory": lambda y, x: torch.autograd.grad(y, x, torch._efficientzerotensor(3))[0],
+    "sparse": lambda y, x: torch.autograd.grad(F.embedding(torch.tensor([0, 1]), y, sparse=True).sum(), x)[0],
+    "with tangents": dual_gradient,
+    "without tangents in forward mode": lambda y, x: forward_ad.unpack_dual(in_level(lambda: torch.autograd.grad(y, x, torch.ones(3))[0])).primal,
+    "batched": lambda y, x: torch.autograd.grad(y, x, torch.eye(3), is_grads_batched=True)[0],
+}
+
+
+def in_level(function):
+    with forward_ad.dual_level():
+        return function()
+
+
+@pytest.mark.parametrize("kind", COTANGENTS)
+def test_cotangents_of_every_kind(kind):
+    given = []
+    for f in (lambda x: x * x, framejit.compile(lambda x: x * x)):
+        x = torch.arange(1.0, 4.0).requires_grad_() if kind != "sparse" else torch.ones(3, 2).requires_grad_()
+        given.append(COTANGENTS[kind](f(x), x))
+    # Of a sparse cotangent eager's gradient is sparse, or not, as its own operations decide.
+    given = [gradient.to_dense() for gradient in given] if kind == "sparse" else given
+    assert torch.equal(*given) and type(given[0]) is type(given[1]) and (given[0]._base is None) == (given[1]._base is None)

@@ -50,7 +50,7 @@ np.diag(a); np.diag(a, 1); np.diag(x, -2); a.diagonal(); np.diagonal(x.T); np.di
 np.delete(v, 2); np.delete(v, -1); np.insert(v, 2, 1.0); np.insert(k, 0, 3.7); np.insert(v, -1, w); np.insert(v, 7, [1, 2])
 np.unique(k); np.unique(i); np.unique(b); np.unique(k, return_counts=True); np.unique(k, return_inverse=True); np.union1d(k, i)
 np.unique(x); np.unique(n); np.unique(n, equal_nan=False, return_index=True); np.unique(v, return_index=True, return_inverse=True, return_counts=True)
-np.bincount(abs(i[0]), minlength=50); np.bincount(abs(i[0]), w * 2, 50); np.mean(x, where=b); x.std(axis=0, where=abs(x) > 0); np.var(x, where=b)
+np.bincount(abs(i[0]), minlength=50); np.bincount(abs(i[0]), w * 2, 50)
 np.allclose(x, u); np.array_equal(x, u); np.array_equiv(x, u)
 """
 LINES = [line.strip() for line in re.split("[;\n]", WHOLE) if line.strip()]

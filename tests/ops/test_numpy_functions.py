@@ -155,3 +155,10 @@ STRIDES = {
 def test_strides_of_axes_of_one(name, layout):
     x = np.arange(12.0).reshape(3, 4).copy(layout)
     assert framejit.compile(STRIDES[name])(x).strides == STRIDES[name](x).strides
+
+
+@pytest.mark.parametrize("name", ["rad2deg", "deg2rad", "degrees", "radians"])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_angles_are_scaled_in_their_own_precision(name, dtype):
+    x = np.random.default_rng(0).standard_normal(1000).astype(dtype)
+    same_as_eager(lambda x: getattr(np, name)(x), x, exact=True)

@@ -139,6 +139,7 @@ def test_what_raises_is_not_counted():
 
 def chain(x):
     for _ in range(40):
+        _core.finish_compiling()
         x = x * 2 - 1
     return x
 
@@ -210,6 +211,7 @@ def test_fullgraph_and_recursion(clock):
 
     again = compiled_only(fold)
     for _ in range(60):
+        _core.finish_compiling()
         np.testing.assert_array_equal(again(X, 3), X + 3)
     assert framejit.cache_info()["internal_errors"] == 0
 
@@ -218,6 +220,7 @@ def test_numpy_reports_its_conditions(clock):
     clock(5000, 1000)
     compiled = compiled_only(lambda x: 1 / x)
     for _ in range(50):
+        _core.finish_compiling()
         assert compiled(np.ones(3)).tolist() == [1, 1, 1]
     assert framejit.cache_info()["retired"] == 1
     with pytest.warns(RuntimeWarning, match="divide by zero"):
@@ -231,6 +234,7 @@ def test_random_draws_are_those_of_eager(clock, slower):
     eager, ours = np.random.default_rng(1), np.random.default_rng(1)
     compiled = compiled_only(program)
     for _ in range(50):
+        _core.finish_compiling()
         np.testing.assert_array_equal(compiled(ours), program(eager))
     assert ours.random() == eager.random() and framejit.cache_info()["retired"] == slower
 
@@ -240,6 +244,7 @@ def test_what_has_a_derivative_is_not_compared(clock):
     timed = clock(5000, 1000)
     compiled, x = compiled_only(lambda x: x * x), torch.ones(3, requires_grad=True)
     for _ in range(40):
+        _core.finish_compiling()
         compiled(x).sum().backward()
     assert x.grad.tolist() == [80] * 3 and timed.asked == 0
     assert [result.tolist() for result in calls(compiled, 40, x.detach())[1]] == [[1, 1, 1]] * 40
@@ -260,3 +265,35 @@ def test_torch_random_draws_and_writes(clock):
     torch.manual_seed(3)
     assert all(torch.equal(compiled(mine), e) for e in expected) and torch.equal(mine, theirs)
     assert mine._version == theirs._version and framejit.cache_info()["retired"] == 1
+
+
+def test_an_entry_that_always_gives_up_is_retired(clock):
+    clock(1, 1)
+    compiled = compiled_only(lambda x: 1 / x)
+    zeros = np.zeros(3)
+    with np.errstate(all="ignore"):
+        compiled(zeros)
+    framejit.reset()
+    with pytest.warns(RuntimeWarning, match="divide by zero"):
+        results = [(compiled(zeros), _core.finish_compiling())[0] for _ in range(60)]
+    info = framejit.cache_info()
+    assert info["retired"] == 1 and info["eager_replays"] < 60 and all(np.array_equal(r, [np.inf] * 3) for r in results)
+    assert "gave up and ran eagerly" in str(framejit.explain(compiled).so_far())
+
+
+def test_a_sink_that_raises_stops_nothing(clock, monkeypatch):
+    import sys
+
+    clock(5000, 1200)
+    compiled, ignored = compiled_only(plus_one), []
+    monkeypatch.setattr(sys, "unraisablehook", lambda what: ignored.append(what.exc_type))
+
+    def sink(artifact, text):
+        raise ValueError("no")
+
+    framejit.set_logs("fallbacks", sink=sink)
+    try:
+        _, results = calls(compiled, UNTIMED + 2 * TIMED + 4, X)
+    finally:
+        framejit.set_logs("", sink=None)
+    assert ignored and set(ignored) == {ValueError} and all(np.array_equal(r, X + 1) for r in results)

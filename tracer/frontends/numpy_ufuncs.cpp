@@ -143,11 +143,15 @@ Values LogAddExp(Tracer& tracer, const Values& in, DType loop) {
   return {pointwise(tracer, Op::where, {pointwise(tracer, Op::eq, in), equal, ordered})};
 }
 
-Values scaled(Tracer& tracer, ValueId x, double factor) {
-  return {emit(tracer, Op::mul, {x, constant_like(tracer, x, factor)})};
+/// By a factor that is computed in the array's precision; halves go through float32.
+Values scaled(Tracer& tracer, ValueId x, double factor, float single) {
+  const DType dtype = dtype_of(tracer, x);
+  if (is_half(dtype)) x = cast(tracer, x, DType::F32);
+  const ValueId product = emit(tracer, Op::mul, {x, constant_like(tracer, x, dtype == DType::F64 ? factor : double(single))});
+  return {cast(tracer, product, dtype)};
 }
-Values Radians(Tracer& tracer, const Values& in, DType) { return scaled(tracer, in[0], M_PI / 180.0); }
-Values Degrees(Tracer& tracer, const Values& in, DType) { return scaled(tracer, in[0], 180.0 / M_PI); }
+Values Radians(Tracer& tracer, const Values& in, DType) { return scaled(tracer, in[0], M_PI / 180.0, float(M_PI) / 180.0f); }
+Values Degrees(Tracer& tracer, const Values& in, DType) { return scaled(tracer, in[0], 180.0 / M_PI, 180.0f / float(M_PI)); }
 
 struct UfuncRow {
   int inputs;

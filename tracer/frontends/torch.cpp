@@ -92,7 +92,10 @@ std::vector<SavedPart> parse_saved(std::string_view text) {
 }
 
 Array torch_argument(const Arguments& arguments, std::size_t place, const std::string& name) {
-  V found = place < arguments.positional.size() ? arguments.positional[place] : nullptr;
+  const std::size_t given = arguments.positional.size();
+  V found = place < given ? arguments.positional[place] : nullptr;
+  // Without a name: keywords stand where their arguments would.
+  if (name.empty() && place >= given && place - given < arguments.keywords.size()) found = arguments.keywords[place - given].second;
   for (const auto& [keyword, value] : arguments.keywords)
     if (keyword == name && !name.empty()) found = value;
   Array array = found ? array_of(found) : nullptr;
