@@ -524,9 +524,10 @@ void TracerImpl::execute(Frame& frame, const FjInstr& instr, std::optional<V>& r
     case FJ_MAKE_FUNCTION:
       return push(make_function(*this, frame, arg));
     case FJ_SET_FUNCTION_ATTRIBUTE: {
+      // A piece that begins here has the function as an object.
+      if (!as<FunctionValue>(peek(frame, 1))) break;
       V owner = pop(frame), value = pop(frame);
       auto* function = as<FunctionValue>(owner);
-      FJ_CHECK(function, "SET_FUNCTION_ATTRIBUTE of no function");
       if (arg == 1) function->defaults = value;
       if (arg == 2) function->kwdefaults = value;
       if (arg == 4) function->annotations = value;

@@ -220,3 +220,27 @@ def f(x, y):
 @pytest.mark.parametrize("shape", ["()", "(5,)", "(3, 4)"])
 def test_ravel_is_a_view_of_a_copy_too(shape, layout):
     check(Case("torch", "def f(x):\n    y = x.ravel()\n    y[0] = 3\n    return y, lib.ravel(x + 1)\n", [f'ARGS = [make({shape}, layout="{layout}")]'] * 2))
+
+
+def test_a_piece_may_begin_between_a_function_and_its_defaults():
+    # numpy 711870 on CPython 3.13, where they are two instructions.
+    check(Case("numpy", """\
+class Box:
+    def __init__(self, a, k):
+        self.a, self, self = (a, k, [])
+
+    @property
+    def twice(self):
+        return self.a + self.a
+
+def f(x, k):
+    def inner(a, b=0.5):
+        return a * b
+    y = Box(x, k).twice
+    z = np.lib.stride_tricks.sliding_window_view(y, 1, axis=0)
+    return z, inner(x)
+""", ["ARGS = [make((0, 2)), 3]", "ARGS = [make((3, 2)), 3]"] * 2))
+
+
+def test_the_inverse_of_a_bool_warns_at_each_call():
+    numpy_case("return x + ~(y > 1), ~(y < 1)", "make((3,))", "3")
