@@ -88,21 +88,10 @@ def stepper(model, x, y, system):
 
 def saved_bytes(loss, known):
     """What the nodes between a loss and its leaves have saved, in storages that are not those of `known` tensors."""
-    import torch
+    from framejit._autograd import saved_storages
 
     apart = {tensor.untyped_storage()._cdata for tensor in known}
-    open_nodes, seen, found = [loss.grad_fn], set(), {}
-    while open_nodes:
-        node = open_nodes.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        tensors = list(getattr(node, "saved_tensors", ()))
-        for saved in (getattr(node, name) for name in dir(node) if name.startswith("_saved_")):
-            tensors += [item for item in (saved if isinstance(saved, (tuple, list)) else [saved]) if isinstance(item, torch.Tensor)]
-        found.update({tensor.untyped_storage()._cdata: tensor.untyped_storage().nbytes() for tensor in tensors})
-        open_nodes += [following for following, _ in node.next_functions]
-    return sum(size for storage, size in found.items() if storage not in apart)
+    return sum(size for storage, size in saved_storages(loss).items() if storage not in apart)
 
 
 def made(name):

@@ -13,7 +13,7 @@
 #include "frame_hook/backends.h"
 #include "frame_hook/bind.h"
 #include "frame_hook/c_stack.h"
-#include "frame_hook/comparison.h"
+#include "tracer/comparison.h"
 #include "frame_hook/executor.h"
 #include "graph_ir/print.h"
 #include "runtime/base/error.h"

@@ -173,7 +173,7 @@ class Vjp:
         return tuple(torch.zeros_like(leaf) if gradient is None else gradient for gradient, leaf in zip(gradients, leaves))
 
 
-def _saved(result):
+def saved_storages(result):
     """The storages of what autograd has saved between a tensor and its leaves, by their identity: their bytes."""
     open_nodes, seen, found = [result.grad_fn], set(), {}
     while open_nodes:
@@ -182,7 +182,7 @@ def _saved(result):
             continue
         seen.add(node)
         for name in dir(node):
-            if name.startswith("_saved_"):
+            if name.startswith("_saved_") or name == "saved_tensors":
                 for tensor in _tensors(getattr(node, name), []):
                     storage = tensor.untyped_storage()
                     found[storage._cdata] = storage.nbytes()
@@ -201,7 +201,7 @@ def saved_of(function, operands, derived, args, kwargs):
     results = _tensors(function(*args, **kwargs), [])
     saved = {}
     for result in results:
-        saved.update(_saved(result))
+        saved.update(saved_storages(result))
     own = [operand.untyped_storage()._cdata for operand in operands]
     more = sum(size for storage, size in saved.items() if storage not in own)
     depends = more > 0  # what torch made and saved may depend on every operand

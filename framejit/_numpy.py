@@ -86,22 +86,21 @@ _unique = getattr(np.unique, "_implementation", None)
 _bincount = getattr(np.bincount, "_implementation", np.bincount)
 
 
-def unique(ar, return_index=False, return_inverse=False, return_counts=False, axis=None, *, equal_nan=True, sorted=True):
-    """np.unique in code that can be traced."""
-    if axis is not None:
-        return _unique(ar, return_index, return_inverse, return_counts, axis, equal_nan=equal_nan, sorted=sorted)
-    values, mask, inverse, *rows = padded_unique(np.asanyarray(ar), return_index, return_inverse, return_counts, equal_nan, sorted)
+def unique(ar, return_index=False, return_inverse=False, return_counts=False, axis=None, *, equal_nan=True, **more):
+    """np.unique in code that can be traced. NumPy 2.3 added `sorted`."""
+    if axis is not None or more:
+        return _unique(ar, return_index, return_inverse, return_counts, axis, equal_nan=equal_nan, **more)
+    values, mask, inverse, *rows = padded_unique(np.asanyarray(ar), return_index, return_inverse, return_counts, equal_nan)
     found = [row[mask] for row in (values, *rows)]
     if return_inverse:
         found.insert(1 + return_index, inverse)
     return tuple(found) if len(found) > 1 else found[0]
 
 
-def padded_unique(ar, return_index, return_inverse, return_counts, equal_nan, sorted):
+def padded_unique(ar, return_index, return_inverse, return_counts, equal_nan):
     """What np.unique finds as rows of as many elements as there are: the values, a mask of what counts, the inverse or None, and
     the indices and counts if asked for."""
-    options = {"equal_nan": equal_nan} if sorted else {"equal_nan": equal_nan, "sorted": False}
-    found = _unique(ar, return_index, return_inverse, return_counts, **options)
+    found = _unique(ar, return_index, return_inverse, return_counts, equal_nan=equal_nan)
     found = list(found) if isinstance(found, tuple) else [found]
     inverse = found.pop(1 + return_index) if return_inverse else None
     rows = [np.concatenate((part, np.zeros(ar.size - len(part), part.dtype))) for part in found]

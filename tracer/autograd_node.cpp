@@ -26,6 +26,7 @@ struct Names {
   PyObject* to_save = PyUnicode_InternFromString("to_save");
   PyObject* saved_tensors = PyUnicode_InternFromString("saved_tensors");
   PyObject* run = PyUnicode_InternFromString("run");
+  PyObject* current_level = PyUnicode_InternFromString("_current_level");
   PyObject* is_view = PyUnicode_InternFromString("_is_view");
 };
 const Names& names() {
@@ -59,13 +60,6 @@ PyObject* forward(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
 enum class Unusual : std::uint8_t { Kind, Dual };
 PyObject* unusual_backward(Unusual what, PyObject* const* arguments, Py_ssize_t count);
 
-/// Of torch's forward mode: -1 outside of it, less with a Python error set.
-int forward_level() {
-  static PyObject* const module = PyImport_ImportModule("torch.autograd.forward_ad");
-  const Ref<> level = module ? Ref<>::steal(PyObject_GetAttrString(module, "_current_level")) : Ref<>();
-  return level ? int(PyLong_AsLong(level.get())) : -2;
-}
-
 bool are_plain(PyObject* const* arguments, Py_ssize_t count) {
   for (Py_ssize_t i = 1; i < count; ++i)
     if (ArrayView view; arguments[i] != Py_None && !guard_program::read_any_array(arguments[i], view)) return false;
@@ -97,6 +91,8 @@ PyObject* backward_of_values(PyObject*, PyObject* const* arguments, Py_ssize_t c
   }
 }
 
+int forward_level();
+
 PyObject* backward(PyObject* self, PyObject* const* arguments, Py_ssize_t count) {
   const int level = forward_level();
   if (level < -1) return nullptr;
@@ -116,6 +112,7 @@ struct Torch {
   Ref<> owners, views;
   Ref<> others;   // backward of cotangents that are no plain tensors
   Ref<> duals;    // and inside of forward mode
+  Ref<> forward_mode;
 };
 
 /// Null: a Python error is set.
@@ -133,8 +130,16 @@ const Torch* torch_part() {
   part->views = part->owners ? Ref<>::steal(PyObject_GetAttrString(module.get(), "views")) : Ref<>();
   part->others = part->views ? Ref<>::steal(PyObject_GetAttrString(module.get(), "backward_of_others")) : Ref<>();
   part->duals = part->others ? Ref<>::steal(PyObject_GetAttrString(module.get(), "backward_of_duals")) : Ref<>();
-  if (part->duals && made == nullptr) made = part.release();  // importing lets other threads in
+  part->forward_mode = part->duals ? Ref<>::steal(PyObject_GetAttrString(module.get(), "forward_ad")) : Ref<>();
+  if (part->forward_mode && made == nullptr) made = part.release();  // importing lets other threads in
   return made;
+}
+
+/// Of torch's forward mode: -1 outside of it, less with a Python error set.
+int forward_level() {
+  const Torch* torch = torch_part();
+  const Ref<> level = torch ? Ref<>::steal(PyObject_GetAttr(torch->forward_mode.get(), names().current_level)) : Ref<>();
+  return level ? int(PyLong_AsLong(level.get())) : -2;
 }
 
 PyObject* unusual_backward(Unusual what, PyObject* const* arguments, Py_ssize_t count) {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "frame_hook/comparison.h"
+#include "tracer/comparison.h"
 #include "frame_hook/cpython/cpython.h"
 #include "graph_ir/graph.h"
 #include "guards/guard_set.h"

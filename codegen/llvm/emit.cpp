@@ -255,19 +255,21 @@ void Emitter::emit_loop(const Statement& statement) {
   counted_loop(statement.variable, begin, end, 1, true, false, bit(statement.variable), [&](Value*) { emit_body(statement.body); });
 }
 
-void Emitter::emit_vector_loop(VarId variable, Value* begin, Value* end, const std::vector<Statement>& body) {
+void Emitter::enter_hoisted(const char* name) {
   auto& context = module_.getContext();
-  // One block before all the loops below takes what is invariant in them.
-  BasicBlock* preheader = BasicBlock::Create(context, "before_vectors", function_);
-  BasicBlock* start = BasicBlock::Create(context, "vectors", function_);
+  BasicBlock* preheader = BasicBlock::Create(context, std::string("before_") + name, function_);
+  BasicBlock* start = BasicBlock::Create(context, name, function_);
   b.CreateBr(preheader);
   b.SetInsertPoint(preheader);
   b.CreateBr(start);
   b.SetInsertPoint(start);
   Scope hoisted;
   hoisted.preheader = preheader;
-  scopes_.push_back(hoisted);  // a scope without variables: it only carries the block
+  scopes_.push_back(hoisted);
+}
 
+void Emitter::emit_vector_loop(VarId variable, Value* begin, Value* end, const std::vector<Statement>& body) {
+  enter_hoisted("vectors");
   const int lanes = shape_.lanes;
   auto run = [&](Value* from, int step_lanes, int copies, bool masked) {
     lanes_ = step_lanes;
@@ -329,15 +331,7 @@ void Emitter::emit_columns_or_parts(Value* begin, Value* end) {
   Value* whole = size(kernel_.variables[kernel_.vector_var.index].extent);
   Value* most = b.getInt64(std::uint64_t(shape_.columns));
   whole = b.CreateSelect(b.CreateICmpSLT(whole, most), whole, most);
-  BasicBlock* preheader = BasicBlock::Create(context, "before_both", function_);
-  BasicBlock* choice = BasicBlock::Create(context, "choice", function_);
-  b.CreateBr(preheader);
-  b.SetInsertPoint(preheader);
-  b.CreateBr(choice);
-  b.SetInsertPoint(choice);
-  Scope both;
-  both.preheader = preheader;
-  scopes_.push_back(both);  // what is invariant is computed before either
+  enter_hoisted("rows_or_parts");
   BasicBlock* rows = BasicBlock::Create(context, "rows", function_);
   BasicBlock* parts = BasicBlock::Create(context, "parts", function_);
   b.CreateCondBr(b.CreateICmpSGE(b.CreateSub(end, begin), whole), rows, parts);

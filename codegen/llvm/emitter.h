@@ -208,6 +208,8 @@ class Emitter {
                       llvm::function_ref<void(Value*)> emit_loop_body);
 
   void emit_loop(const Statement& statement);
+  /// A scope without variables: a block before all loops that follow takes what is invariant in them.
+  void enter_hoisted(const char* name);
   void emit_vector_loop(VarId variable, Value* begin, Value* end, const std::vector<Statement>& body);
   /// Where a comparison of positions changes its value along the vector loop: the loop runs in pieces, and in each the comparison is
   /// known. So a concatenation loads from one array at a time, and the inside of a padded one needs no masks.

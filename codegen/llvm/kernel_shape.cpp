@@ -98,7 +98,7 @@ bool reduces_large_columns(const Kernel& kernel) {
   constexpr std::int64_t kLargeBytes = 512 << 10, kWideRow = 2048;
   if (!kernel.vector_is_parallel()) return false;
   for (const loop::AccumulatorInfo& info : kernel.accumulators)
-    if (info.scan.valid() || info.contracts || info.dtype == DType::Bool || info.reduction == loop::Reduction::ArgMax || info.reduction == loop::Reduction::ArgMin) return false;
+    if (info.scan.valid() || info.contracts || info.dtype == DType::Bool || is_complex(info.dtype) || info.reduction == loop::Reduction::ArgMax || info.reduction == loop::Reduction::ArgMin) return false;
   std::int64_t largest = 0;
   for (const Statement& statement : kernel.body) {
     if (statement.kind == StatementKind::Add || statement.kind == StatementKind::Put) return false;

@@ -48,6 +48,8 @@ bool fj_find_handler(PyCodeObject* code, int32_t unit, FjHandler* handler);
 /* True on 3.13+: the two slots under a call's arguments are (callable, self or NULL);
  * false: (method, self) or (NULL, callable). LOAD_GLOBAL's NULL is placed likewise. */
 bool fj_call_layout_callable_first(void);
+/* True on 3.12+: `~` of a bool gives a DeprecationWarning. */
+bool fj_bool_invert_warns(void);
 
 /* ---- live frames ---------------------------------------------------------------------------- */
 

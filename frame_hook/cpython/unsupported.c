@@ -13,6 +13,7 @@ void fj_free_code(FjCode* code) { (void)code; }
 const char* fj_opcode_name(int opcode) { (void)opcode; return "?"; }
 bool fj_find_handler(PyCodeObject* code, int32_t unit, FjHandler* handler) { (void)code; (void)unit; (void)handler; return false; }
 bool fj_call_layout_callable_first(void) { return false; }
+bool fj_bool_invert_warns(void) { return false; }
 PyCodeObject* fj_frame_code(FjFrame* frame) { (void)frame; return NULL; }
 PyFunctionObject* fj_frame_function(FjFrame* frame) { (void)frame; return NULL; }
 PyObject* fj_frame_globals(FjFrame* frame) { (void)frame; return NULL; }

@@ -45,6 +45,7 @@ bool fj_translate_version(FjDecoder* decoder) {
 }
 
 bool fj_call_layout_callable_first(void) { return false; }
+bool fj_bool_invert_warns(void) { return false; }
 
 /* The caller clears and pops the frame: it only has to look finished. */
 PyObject* fj_frame_finish(PyThreadState* thread, FjFrame* frame, PyObject* value) {

@@ -59,6 +59,7 @@ bool fj_translate_version(FjDecoder* decoder) {
 }
 
 bool fj_call_layout_callable_first(void) { return false; }
+bool fj_bool_invert_warns(void) { return true; }
 
 /* Positions of the exported evaluator's own way out: the first RETURN_VALUE, or a RETURN_CONST of this very object. */
 static int find_return(PyCodeObject* code, PyObject* value, bool* pushes) {

@@ -78,6 +78,7 @@ bool fj_translate_version(FjDecoder* decoder) {
 }
 
 bool fj_call_layout_callable_first(void) { return true; }
+bool fj_bool_invert_warns(void) { return true; }
 
 PyObject* fj_frame_finish(PyThreadState* thread, FjFrame* frame, PyObject* value) {
   PyObject* error = value == NULL ? fj_take_exception() : NULL;

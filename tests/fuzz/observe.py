@@ -33,8 +33,8 @@ class Elements:
     def __init__(self, values, dtype):
         self.values, self.dtype = values, dtype
 
-    def differs(self, other, dtype=None, signed_zeros=True):
-        """`dtype`: whose tolerance counts, where not its own. Without `signed_zeros`, 0.0 and -0.0 are equal."""
+    def differs(self, other, dtype=None):
+        """`dtype`: whose tolerance counts, where not its own."""
         if self.dtype != other.dtype or self.values.shape != other.values.shape:
             return True
         a, e = self.values, other.values
@@ -48,7 +48,7 @@ class Elements:
             scale = float(np.max(np.abs(e[np.isfinite(e)]), initial=1.0))
             if not np.allclose(a, e, rtol=relative * 10, atol=absolute * scale, equal_nan=True):
                 return True
-            if e.dtype.kind == "f" and signed_zeros:
+            if e.dtype.kind == "f":
                 zero = (a == 0) & (e == 0)
                 return not np.array_equal(np.signbit(a[zero]), np.signbit(e[zero]))
         return False
@@ -279,13 +279,13 @@ def coarser(path, dtype, met):
     return single if single and met & {"float32", "complex64"} else dtype
 
 
-def difference(ours, eager, signed_zeros=True):
+def difference(ours, eager):
     """The first difference of two observations as (path, text), or None."""
     met = {fact.dtype for _, facts in eager for fact in facts if isinstance(fact, Elements)}
     for (path, a), (expected_path, e) in zip(ours, eager):
         if path != expected_path:
             return path, f"{path}: {a}, where eager has {expected_path}: {e}"
-        if len(a) != len(e) or any(x.differs(y, coarser(path, x.dtype, met), signed_zeros) if isinstance(x, Elements) and isinstance(y, Elements) else x != y for x, y in zip(a, e)):
+        if len(a) != len(e) or any(x.differs(y, coarser(path, x.dtype, met)) if isinstance(x, Elements) and isinstance(y, Elements) else x != y for x, y in zip(a, e)):
             return path, f"{path}: {a}, eager gives {e}"
     if len(ours) != len(eager):
         longer = ours if len(ours) > len(eager) else eager

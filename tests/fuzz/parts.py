@@ -2,7 +2,8 @@
 
 Places: {a} array, {e} array expression, {i} int, {n} number, {v} any value, {l} list, {t} tuple or list, {d} dict, {o} object,
 {m} boolean mask, {ix} index, {ax} axis, {dt} dtype, {fresh} a new name. The first field: b both libraries, n NumPy, t torch,
-m any program, but the text mixes libraries (torch must be there).
+m any program, but the text mixes libraries (torch must be there). What takes one of 0.0 and -0.0 as its vector instructions happen to,
+maximum and its kind, stands as `... + 0`.
 """
 
 # An expression makes an array or a number.
@@ -37,12 +38,12 @@ b 1 {e} != {n}
 b 2 lib.where({m}, {e}, {e})
 b 2 lib.where({m}, {e}, {n})
 b 1 lib.where({m}, {n}, {n})
-n 2 np.maximum({e}, {e})
-n 2 np.minimum({e}, {e})
+n 2 np.maximum({e}, {e}) + 0
+n 2 np.minimum({e}, {e}) + 0
 t 2 (lib.maximum({e}, {e}) + 0)
 t 1 (lib.minimum({e}, {e}) + 0)
-n 2 np.maximum({e}, {n})
-n 1 np.minimum({n}, {e})
+n 2 np.maximum({e}, {n}) + 0
+n 1 np.minimum({n}, {e}) + 0
 b 2 lib.clip({e}, -1, 2)
 b 1 lib.sqrt(abs({e}))
 b 1 lib.floor({e} / 2)
@@ -56,26 +57,26 @@ b 1 lib.logical_and({e}, {e})
 b 1 lib.nan_to_num({e} / {p})
 b 3 {e}.sum()
 b 1 {e}.mean()
-b 1 {e}.max()
-b 1 {e}.min()
+b 1 {e}.max() + 0
+b 1 {e}.min() + 0
 b 1 {e}.any()
 b 1 {e}.all()
 b 1 {e}.prod()
 n 2 {e}.sum(axis={ax})
 n 1 {e}.sum(axis={ax}, keepdims=True)
 n 1 {e}.sum({ax}, dtype={dt})
-n 1 {e}.max(axis={ax})
-n 1 {e}.min(axis={ax}, keepdims=True)
+n 1 {e}.max(axis={ax}) + 0
+n 1 {e}.min(axis={ax}, keepdims=True) + 0
 n 1 {e}.mean({ax})
 n 1 np.sum({e}, axis=(0, 1))
-n 1 np.max({e}, initial=3)
+n 1 np.max({e}, initial=3) + 0
 n 1 np.sum({e}, where={m})
 t 2 {e}.sum({ax})
 t 1 {e}.sum({ax}, keepdim=True)
 t 1 {e}.sum({ax}, dtype={dt})
-t 1 {e}.amax({ax})
-t 1 {e}.amin({ax}, keepdim=True)
-t 1 {e}.max({ax}).values
+t 1 {e}.amax({ax}) + 0
+t 1 {e}.amin({ax}, keepdim=True) + 0
+t 1 {e}.max({ax}).values + 0
 t 1 {e}.mean({ax})
 t 1 {e}.sum((0, 1))
 b 1 {e}.argmax()
@@ -87,7 +88,7 @@ b 1 {a}[{ix}][{ix}]
 b 2 {a}[{m}]
 b 1 {a}[{m}].sum()
 b 1 {a}[{m}] * 2 + {n}
-b 1 {a}[{m}].max()
+b 1 {a}[{m}].max() + 0
 b 1 {a}[{m}][{ix}]
 b 1 {a}[{m}] * {a}[{m}]
 b 1 {a}[{m}].reshape(-1, 1) + {a}[{m}]
@@ -245,7 +246,7 @@ b 1 {a}.tolist()
 b 1 {a}[(0,) * {a}.ndim]
 b 1 {a}[(0,) * {a}.ndim] + {e}
 b 1 {a}.sum() * {n}
-b 1 {e}.max() + {e}
+b 1 ({e}.max() + 0) + {e}
 b 1 lib.zeros((0, 3)) + {n}
 b 1 {e} - {e}.mean()
 n 1 np.float32({n}) + {e}
@@ -309,12 +310,12 @@ t 1 {a}.gather(0, lib.zeros({a}.shape, dtype=lib.int64))
 t 1 {a}.scatter(0, lib.zeros({a}.shape, dtype=lib.int64), {n})
 t 1 {a}.index_add(0, lib.tensor([0]), {a}[:1])
 t 1 {a}.take_along_dim(lib.zeros({a}.shape, dtype=lib.int64), 0)
-t 1 {a}.cummax(0).values
+t 1 {a}.cummax(0).values + 0
 t 1 {a}.topk(1).indices
 t 1 {a}.std_mean()[1]
-t 1 {a}.aminmax().min
+t 1 {a}.aminmax().min + 0
 t 1 lib.minimum({e}, {e}) + 0
-t 1 lib.clamp({e}, min={n})
+t 1 lib.clamp({e}, min={n}) + 0
 t 1 lib.bitwise_and({a}, 3)
 t 1 lib.fmod({e}, {p})
 t 1 lib.trunc({e} / 3)
@@ -502,7 +503,6 @@ b 1 {a}.reshape(-1)[{ix}] -= {n}
 b 1 {a}[0], {a}[-1] = {a}[-1], {a}[0]
 n 2 np.add({e}, {e}, out={a})
 n 1 np.multiply({a}, {n}, out={a})
-n 1 np.maximum({a}, {e}, {a})
 n 1 np.add({a}[1:], {a}[:-1], out={a}[1:])
 n 1 np.sum({e}, axis={ax}, out={a})
 n 1 np.copyto({a}, {e})

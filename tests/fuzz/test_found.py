@@ -244,3 +244,9 @@ def f(x, k):
 
 def test_the_inverse_of_a_bool_warns_at_each_call():
     numpy_case("return x + ~(y > 1), ~(y < 1)", "make((3,))", "3")
+
+
+@pytest.mark.skipif(torch is None, reason="needs torch")
+def test_a_reduction_into_its_own_operand_is_left_to_the_library():
+    # torch clears `out` before it reads (torch 702218).
+    check(Case("torch", "def f(z):\n    lib.sum(z, 0, out=z)\n    return z\n", ["ARGS = [make(()) + 3]"] * 2))

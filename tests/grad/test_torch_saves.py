@@ -29,6 +29,9 @@ OF_TWO = [
     "torch.addmm(x[0, 0, :, :3], y[0, 0], torch.ones(5, 3))", "F.linear(y[0], x[0, 0], torch.ones(3))", "F.linear(torch.ones(2, 5), x[0, 0], y[0, 0, :, 0])", "F.prelu(x, y[0, :, 0, 0])", "torch.cdist(x, y)", "torch.cross(x[..., :3], y[..., :3], dim=-1)",
     "torch.lerp(x, x * 2, y)", "torch.addcmul(x, y, y)", "torch.addcdiv(x, y, y + 1)", "torch.addcmul(x, x, y, value=2)", "torch.einsum('abcd,d->ab', x, y[0, 0, 0])",
     "x.index_put((torch.tensor([0]),), y[:1])", "x.index_copy(0, torch.tensor([0]), y[:1])", "torch.where(torch.ones(5) > 0, x, y)", "torch.max(x, y)",
+    # By name, in any order.
+    "torch.max(x, other=y)", "torch.min(other=y, input=x)", "torch.lerp(x, y, weight=x)", "torch.lerp(weight=torch.tensor(.5), end=y, input=x)",
+    "torch.pow(x, exponent=y)", "torch.mul(other=y, input=x)", "torch.addcmul(x, tensor2=x, tensor1=y)",
 ]
 # Results that are reshaped, reductions of one element, constants of torch's own, indices, and calls whose derivative depends on elements by indices.
 OF_ONE = [

@@ -302,3 +302,10 @@ def test_what_torch_does_not_take_is_refused(source, error):
     function = eval(f"lambda x, y: {source}", {"torch": torch, "F": F, "np": np})
     with pytest.raises(error):
         framejit.compile(function)(torch.arange(3.0), torch.zeros(3))
+
+
+@pytest.mark.parametrize("size", [1e30, 1e-30, -1e30, 0.0])
+@pytest.mark.parametrize("text", ["x[0, 0].norm()", "x.norm(dim=1)", "torch.linalg.vector_norm(x, dim=1, keepdim=True)", "x[:1].norm()", "x.norm(dim=0)",
+                                  "torch.nn.functional.normalize(x)"])
+def test_the_norm_of_one_element_is_its_absolute_value(text, size):
+    same_as_eager(eval(f"lambda x: {text}", {"torch": torch}), torch.full((3, 1), size))

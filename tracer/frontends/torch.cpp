@@ -69,6 +69,7 @@ struct SavedPart {
   std::string name;
   enum When : std::uint8_t { Always, IsTensor, IsNone, NeedsGradient } when = Always;
   std::size_t other = 0;  // the argument that this depends on
+  std::string other_name;
 };
 
 std::vector<SavedPart> parse_saved(std::string_view text) {
@@ -85,6 +86,7 @@ std::vector<SavedPart> parse_saved(std::string_view text) {
     if (end < word.size()) {
       part.when = word[end] == '@' ? SavedPart::IsTensor : word[end] == '!' ? SavedPart::IsNone : SavedPart::NeedsGradient;
       part.other = std::size_t(word[end + 1] - '0');
+      part.other_name = word.substr(end + 3);
     }
     parts.push_back(std::move(part));
   }
@@ -92,12 +94,9 @@ std::vector<SavedPart> parse_saved(std::string_view text) {
 }
 
 Array torch_argument(const Arguments& arguments, std::size_t place, const std::string& name) {
-  const std::size_t given = arguments.positional.size();
-  V found = place < given ? arguments.positional[place] : nullptr;
-  // Without a name: keywords stand where their arguments would.
-  if (name.empty() && place >= given && place - given < arguments.keywords.size()) found = arguments.keywords[place - given].second;
+  V found = place < arguments.positional.size() ? arguments.positional[place] : nullptr;
   for (const auto& [keyword, value] : arguments.keywords)
-    if (keyword == name && !name.empty()) found = value;
+    if (keyword == name) found = value;
   Array array = found ? array_of(found) : nullptr;
   return array && array->library == Library::Torch ? array : nullptr;
 }
@@ -121,7 +120,7 @@ void torch_note_saved(Tracer& tracer, Handler handler, const Arguments& argument
   tracer.read(*made);
   const ValueId contents = made->storage->contents;  // what was computed, if a view of that is returned
   auto holds = [&](const SavedPart& part) {
-    const Array other = part.when == SavedPart::Always ? nullptr : torch_argument(arguments, part.other, "");
+    const Array other = part.when == SavedPart::Always ? nullptr : torch_argument(arguments, part.other, part.other_name);
     if (part.when == SavedPart::Always || part.when == SavedPart::IsNone) return part.when == SavedPart::Always || !other;
     return other && (part.when == SavedPart::IsTensor || tracer.requires_gradient(*other));
   };
@@ -146,6 +145,11 @@ V torch_into(Tracer& tracer, Handler handler, const Arguments& arguments, PyObje
   const auto given = std::find_if(arguments.keywords.begin(), arguments.keywords.end(), [](const auto& keyword) { return keyword.first == "out"; });
   const Array out = given == arguments.keywords.end() ? nullptr : array_of(given->second);
   if (!out || out->library != Library::Torch) return nullptr;
+  // These read what they have written already, as their loops happen to go.
+  static const std::set<std::string_view> kReducing = {"matmul", "mean", "sum"};
+  if (kReducing.count(reinterpret_cast<PyCFunctionObject*>(callable)->m_ml->ml_name))
+    for (const V& operand : arguments.positional)
+      if (const Array read = array_of(operand); read && read->storage == out->storage) unsupported("out= that an argument shares memory with");
   Arguments others = arguments;
   others.keywords.erase(others.keywords.begin() + (given - arguments.keywords.begin()));
   for (const V& operand : others.positional) refuse_overlap(out, operand);

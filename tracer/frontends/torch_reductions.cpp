@@ -153,11 +153,15 @@ V spread(Tracer& tracer, const char* name, bool root, const Arguments& arguments
 
 ValueId vector_norm(Tracer& tracer, ValueId input, double order, const Axes& axes, bool keepdim) {
   return in_compute_dtype(tracer, input, [&](ValueId x) {
-    if (order == 2) {
-      ValueId squares = reduce(tracer, Op::reduce_sum, emit(tracer, Op::mul, {x, x}), axes, keepdim);
-      return composite(tracer, CompositeRule::Norm, {x}, emit(tracer, Op::sqrt, {squares}), {{"axes", axes}});
-    }
     ValueId size = emit(tracer, Op::abs, {x});
+    if (order == 2) {
+      // Of one element eager takes the absolute value, whose square may overflow or vanish.
+      const Dims shape = shape_of(tracer, x);
+      const bool single = std::all_of(axes.begin(), axes.end(), [&](std::int64_t axis) { return tracer.decide(shape[std::size_t(axis)], Py_EQ, 1); });
+      const ValueId norm = single ? reduce(tracer, Op::reduce_sum, size, axes, keepdim)
+                                  : emit(tracer, Op::sqrt, {reduce(tracer, Op::reduce_sum, emit(tracer, Op::mul, {x, x}), axes, keepdim)});
+      return composite(tracer, CompositeRule::Norm, {x}, norm, {{"axes", axes}});
+    }
     if (order == 1) return reduce(tracer, Op::reduce_sum, size, axes, keepdim);
     if (std::isinf(order) && order > 0) {
       require_elements(tracer, shape_of(tracer, x), axes);

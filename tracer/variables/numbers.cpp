@@ -656,8 +656,7 @@ bool TracerImpl::operator_method_known(const std::string& name) {
 
 V TracerImpl::unary(int opcode, const V& a) {
   if (is_array(a)) return array_unary(tracer, opcode, a);
-  // Warns since 3.12, at each call.
-  if (opcode == FJ_UNARY_INVERT && Py_Version >= 0x030C0000 && type_of(a) == &PyBool_Type) break_graph(BreakReason::Warning, "`~` of a bool");
+  if (opcode == FJ_UNARY_INVERT && fj_bool_invert_warns() && type_of(a) == &PyBool_Type) break_graph(BreakReason::Warning, "`~` of a bool");
   if (auto computed = computed_unary(opcode, a)) return *computed;
   if (auto* symbolic = as<SymIntValue>(a)) {
     if (opcode == FJ_UNARY_POSITIVE) return a;

@@ -1,4 +1,4 @@
-#include "frame_hook/comparison.h"
+#include "tracer/comparison.h"
 
 #include <algorithm>
 #include <chrono>
