@@ -3,6 +3,7 @@
 #include "runtime/compiled_program.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cmath>
 #include <cstddef>
@@ -147,12 +148,6 @@ class CompiledProgram : public Program {
   explicit CompiledProgram(ProgramParts parts) : parts_(std::move(parts)) {
     find_late();
     find_lives();
-    for (ProgramKernel& kernel : parts_.kernels) {
-      // A program of one kernel mostly numbers its buffers as the kernel does: nothing to gather then.
-      bool same = true;
-      for (std::size_t b = 0; b < kernel.buffers.size(); ++b) same &= kernel.buffers[b] == int(b);
-      if (same) kernel.buffers.clear();
-    }
     is_static_ = true;
     for (const ProgramBuffer& buffer : parts_.buffers)
       for (const Dims* dims : {&buffer.shape, &buffer.strides})
@@ -175,6 +170,13 @@ class CompiledProgram : public Program {
       if (buffer.kind != BufferKind::HostArray && buffer.kind != BufferKind::Output) continue;
       (late_after_[shapes_.size() - 1] < 0 ? host_buffers_ : late_buffers_).push_back(int(shapes_.size()) - 1);
     }
+    find_direct();
+    for (ProgramKernel& kernel : parts_.kernels) {
+      // A program of one kernel mostly numbers its buffers as the kernel does: nothing to gather then.
+      bool same = true;
+      for (std::size_t b = 0; b < kernel.buffers.size(); ++b) same &= kernel.buffers[b] == int(b);
+      if (same) kernel.buffers.clear();
+    }
   }
 
   int kernel_count() const override { return launches_; }
@@ -182,6 +184,7 @@ class CompiledProgram : public Program {
 
   std::uint32_t run(Call& call) const override {
     if (runs_.load(std::memory_order_relaxed) < kSettled) [[unlikely]] count_run();
+    if (!direct_.empty()) return run_direct(call);
     Scratch<std::int64_t, 32> symbols(parts_.symbols.size());
     for (std::size_t s = 0; s < parts_.symbols.size(); ++s) {
       const ProgramSymbol& symbol = parts_.symbols[s];
@@ -236,6 +239,64 @@ class CompiledProgram : public Program {
   }
 
  private:
+  /// Where a pointer of the only kernel comes from.
+  struct Pointer {
+    bool output;
+    int number, buffer;
+  };
+
+  /// A program of one small kernel from inputs to outputs, all of known sizes: a call is little more than what it allocates.
+  void find_direct() {
+    if (!is_static_ || parts_.device || !parts_.symbols.empty() || parts_.kernels.size() != 1 || parts_.steps.size() != 1) return;
+    if (parts_.steps[0].kind != StepKind::Kernel || parts_.steps[0].commit || static_launches_[0].chunks != 1 || static_launches_[0].items <= 0) return;
+    std::vector<Pointer> pointers;
+    std::vector<int> written(parts_.output_buffers.size(), -1);
+    for (const int b : parts_.kernels[0].buffers) {
+      const ProgramBuffer& buffer = parts_.buffers[std::size_t(b)];
+      if (buffer.kind != BufferKind::Input && buffer.kind != BufferKind::Output) return;
+      if (buffer.kind == BufferKind::Output && std::exchange(written[std::size_t(buffer.number)], b) >= 0) return;
+      pointers.push_back({buffer.kind == BufferKind::Output, buffer.number, b});
+    }
+    if (written != parts_.output_buffers || pointers.size() > kDirectPointers) return;
+    direct_ = std::move(pointers);
+  }
+
+  std::uint32_t run_direct(Call& call) const {
+    std::array<char*, kDirectPointers> pointers;
+    std::array<ArrayRef, kDirectPointers> made;
+    std::size_t allocated = 0;
+    bool complete = true;
+    for (std::size_t p = 0; p < direct_.size(); ++p) {
+      const Pointer& pointer = direct_[p];
+      if (!pointer.output) {
+        pointers[p] = static_cast<char*>(call.inputs[std::size_t(pointer.number)].data);
+        continue;
+      }
+      const ProgramBuffer& buffer = parts_.buffers[std::size_t(pointer.buffer)];
+      const std::size_t rank = buffer.shape.size();
+      const std::int64_t* sizes = shapes_[std::size_t(pointer.buffer)].data();
+      const ArrayRef array = call.host->allocate(pointer.number, buffer.dtype, {sizes, rank}, {sizes + rank, rank});
+      if (!(complete = array.object != nullptr)) break;
+      made[allocated++] = array;
+      pointers[p] = static_cast<char*>(array.data);
+    }
+    std::uint32_t status = kHostFailed;
+    if (complete) {
+      const Conditions collected(parts_.float_conditions);
+      const LaunchPlan& plan = static_launches_[0];
+      status = Launch::run(parts_.kernels[0].code->function(), pointers.data(), nullptr, 0, plan.items, plan.scratch_bytes);
+      status |= collected.raised();
+    }
+    const bool failed = fails(status, call);
+    std::size_t next = 0;
+    for (const Pointer& pointer : direct_) {
+      if (!pointer.output || next == allocated) continue;
+      if (failed) call.host->release(made[next++].object);
+      else call.outputs[std::size_t(pointer.number)] = made[next++];
+    }
+    return failed ? status : std::uint32_t(kOk);
+  }
+
   static bool fails(std::uint32_t status, const Call& call) { return (status & (kAlwaysFails | call.trapped)) != 0; }
 
   static bool define(const ProgramSymbol& symbol, std::span<const std::int64_t> known, std::int64_t& value) {
@@ -768,6 +829,7 @@ class CompiledProgram : public Program {
   }
 
   static constexpr int kSettled = 2;
+  static constexpr std::size_t kDirectPointers = 16;
 
   ProgramParts parts_;
   mutable std::atomic<int> runs_{0};
@@ -784,6 +846,7 @@ class CompiledProgram : public Program {
   std::vector<LaunchPlan> static_launches_;
   std::vector<BatchPlan> batches_;  // by step
   int launches_ = 0;
+  std::vector<Pointer> direct_;  // see find_direct; empty: the program is another one
 };
 
 }  // namespace

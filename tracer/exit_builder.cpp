@@ -848,9 +848,9 @@ std::unique_ptr<Segment> ExitBuilder::finish(const Frame& frame, const V* result
   recipe.steps = std::move(steps_);
   for (RecipeStep& effect : effects_) recipe.steps.push_back(std::move(effect));
   segment_->inputs = t_.graph_inputs;
-  // Derivatives have no eager meaning that could report floating-point conditions.
+  // Derivatives have no eager meaning that could report floating-point conditions. What NumPy reports is guarded (NumpyErrState).
   if (t_.uses_numpy && !t_.request.follow)
-    segment_->collects = t_.collected_conditions() & (kFloatDivide | kFloatOverflow | kFloatUnderflow | kFloatInvalid);
+    segment_->collects = t_.collected_conditions() & numpy_trapped_conditions() & (kFloatDivide | kFloatOverflow | kFloatUnderflow | kFloatInvalid);
   segment_->nodes = int(t_.graph->nodes.size());
   segment_->graph = t_.graph;
   derive();

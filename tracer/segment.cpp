@@ -108,6 +108,25 @@ SegmentStatus eager(FrameUpdate& update, std::string reason) {
   return SegmentStatus::Eager;
 }
 
+/// Holds the inputs of a program as the guards found them; the first that is missing, or null.
+SourceRef hold_inputs(const Segment& segment, const FrameValues& values, const GuardBindings& bindings, HeldInputs& held) {
+  for (SourceRef source : segment.inputs) {
+    auto id = std::size_t(source->id);
+    PyObject* object = id < bindings.values.size() ? bindings.values[id] : nullptr;
+    void* data = object ? bindings.data[id] : nullptr;
+    Ref<> found;
+    if (!object) {
+      found = segment.guards->sources().fetch(source, values);
+      object = found.get();
+      if (!object) return source;
+    }
+    // A float that changes between calls is an array of one element where it lies.
+    if (!data) data = PyFloat_Check(object) ? &reinterpret_cast<PyFloatObject*>(object)->ob_fval : data_pointer(object);
+    held.hold(data, object);
+  }
+  return nullptr;
+}
+
 }  // namespace
 
 bool Segment::follows(const std::vector<bool>& decisions) const {
@@ -118,6 +137,11 @@ bool Segment::follows(const std::vector<bool>& decisions) const {
 }
 
 SegmentStatus Segment::run(const FrameValues& values, const GuardBindings& bindings, FrameUpdate& update) const {
+  if (returns_one_array && program && !derivative &&
+      std::all_of(recipe.let_go.begin(), recipe.let_go.end(), [&](int slot) {
+        return std::size_t(slot) < values.slots.size() && ends_alone(values.slots[std::size_t(slot)]);
+      }))
+    return run_one_array(values, bindings, update);
   if (eager_gradient) return eager(update, "the result needs a gradient");
   // Hooks see what eager saves, in eager's order: a checkpoint finds by it what it computes again, in CPython's frames or in ours.
   if ((derivative || ran_backward) && torch_saved_tensors_hooks()) return eager(update, "hooks on the tensors that autograd saves are set");
@@ -129,32 +153,12 @@ SegmentStatus Segment::run(const FrameValues& values, const GuardBindings& bindi
 
   Buffer<ArrayRef, 16> input_buffer(inputs.size());
   HeldInputs held{input_buffer.span()};
-  if (program) {
-    for (SourceRef source : inputs) {
-      auto id = std::size_t(source->id);
-      PyObject* object = id < bindings.values.size() ? bindings.values[id] : nullptr;
-      void* data = object ? bindings.data[id] : nullptr;
-      Ref<> found;
-      if (!object) {
-        found = guards->sources().fetch(source, values);
-        object = found.get();
-        if (!object) return eager(update, source->text() + " is missing");
-      }
-      // A float that changes between calls is an array of one element where it lies.
-      if (!data) data = PyFloat_Check(object) ? &reinterpret_cast<PyFloatObject*>(object)->ob_fval : data_pointer(object);
-      held.hold(data, object);
-    }
-  }
+  if (program)
+    if (SourceRef missing = hold_inputs(*this, values, bindings, held)) return eager(update, missing->text() + " is missing");
 
-  // A function that computes one array and returns it: no registers, no steps.
-  bool plain = exit.kind == Exit::Kind::Return && recipe.steps.size() == 1 && recipe.steps[0].op == RecipeOp::Output;
-  for (int slot : recipe.let_go) plain = plain && std::size_t(slot) < values.slots.size() && ends_alone(values.slots[std::size_t(slot)]);
-  std::optional<RecipeRun> run;
-  if (!plain) {
-    run.emplace(*this, values, bindings, symbols.span());
-    if (!run->before_program()) return eager(update, "an object could not be made");
-    if (!run->drops_quietly(held.inputs.first(held.held))) return eager(update, "an object whose end runs Python code would be let go of");
-  }
+  RecipeRun run(*this, values, bindings, symbols.span());
+  if (!run.before_program()) return eager(update, "an object could not be made");
+  if (!run.drops_quietly(held.inputs.first(held.held))) return eager(update, "an object whose end runs Python code would be let go of");
 
   // Behind the program's outputs, views of them that a gradient flows through.
   Buffer<ArrayRef, 8> output_buffer(graph ? graph->outputs.size() + (derivative ? derivative->view_count() : 0) : 0);
@@ -176,7 +180,7 @@ SegmentStatus Segment::run(const FrameValues& values, const GuardBindings& bindi
     call.inputs = input_buffer.span();
     call.symbols = symbols.span();
     call.outputs = output_buffer.span().first(graph->outputs.size());
-    call.trapped = collects ? collects & numpy_trapped_conditions() : 0;
+    call.trapped = collects;
     if (std::uint32_t status = program->run(call); status != kOk) {
       const SegmentStatus failed = eager(update, call.error.empty() ? reason_text(status, host.failure()) : call.error);
       return host.mispredicted() ? SegmentStatus::Retrace : failed;
@@ -202,17 +206,37 @@ SegmentStatus Segment::run(const FrameValues& values, const GuardBindings& bindi
     if (derivative && !derivative->link(input_buffer.span(), output_buffer.span(), symbols.span())) return SegmentStatus::Raised;
   }
 
-  if (plain) {
-    auto& output = owned.outputs[std::size_t(recipe.steps[0].index)];
-    update.result = Ref<>::steal(static_cast<PyObject*>(output.object));
-    output.object = nullptr;
-    random.keep();
-    return SegmentStatus::Done;
-  }
-  if (!run->objects(owned.outputs)) return wrote ? SegmentStatus::Raised : eager(update, "an object could not be made");
+  if (!run.objects(owned.outputs)) return wrote ? SegmentStatus::Raised : eager(update, "an object could not be made");
   random.keep();
-  if (!run->effects()) return SegmentStatus::Raised;
-  run->fill(update);
+  if (!run.effects()) return SegmentStatus::Raised;
+  run.fill(update);
+  return SegmentStatus::Done;
+}
+
+void Segment::settle() {
+  const bool calls = graph && std::any_of(graph->nodes.begin(), graph->nodes.end(), [](const Node& node) { return node.op == Op::extern_call; });
+  returns_one_array = graph && !eager_gradient && !ran_backward && !calls && conditions.empty() && output_versions.empty() &&
+                      inference_outputs.empty() && exit.kind == Exit::Kind::Return && recipe.steps.size() == 1 &&
+                      recipe.steps[0].op == RecipeOp::Output && recipe.steps[0].index == 0 && graph->outputs.size() == 1;
+}
+
+SegmentStatus Segment::run_one_array(const FrameValues& values, const GuardBindings& bindings, FrameUpdate& update) const {
+  Buffer<std::int64_t, 16> symbols(std::max(bindings.symbols.size(), graph->symbols.size()));
+  std::fill(std::copy(bindings.symbols.begin(), bindings.symbols.end(), symbols.span().begin()), symbols.span().end(), 0);
+  if (!derive_symbols(*graph, symbols.span())) return eager(update, "a size is divided by zero");
+  Buffer<ArrayRef, 16> input_buffer(inputs.size());
+  HeldInputs held{input_buffer.span()};
+  if (SourceRef missing = hold_inputs(*this, values, bindings, held)) return eager(update, missing->text() + " is missing");
+  ArrayRef output;
+  SegmentHost host(output_library, nullptr);
+  Call call;
+  call.host = &host;
+  call.inputs = input_buffer.span();
+  call.symbols = symbols.span();
+  call.outputs = {&output, 1};
+  call.trapped = collects;
+  if (std::uint32_t status = program->run(call); status != kOk) return eager(update, call.error.empty() ? reason_text(status, host.failure()) : call.error);
+  update.result = Ref<>::steal(static_cast<PyObject*>(output.object));
   return SegmentStatus::Done;
 }
 

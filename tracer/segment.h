@@ -76,12 +76,13 @@ class Segment {
   bool covers_function = false;                    // starts at instruction 0 and returns: needs no frame
   std::vector<Library> output_library;
   std::vector<bool> inference_outputs;             // made in torch's inference mode; may be shorter than the outputs
-  std::uint32_t collects = 0;                      // KernelStatus bits the program can raise for NumPy
+  std::uint32_t collects = 0;                      // KernelStatus bits that fail the program, for NumPy to report
   std::shared_ptr<Derivative> derivative;          // if a result needs a gradient
   bool eager_gradient = false;                     // a result needs a gradient that only torch can give: not run compiled
   bool ran_backward = false;                       // it has run a backward of torch's, as far as nobody listens to that
   std::vector<std::pair<int, int>> output_versions;  // outputs written in place, by how many `_version`s
   std::vector<Condition> conditions;               // in order; a segment is good for calls that decide them so
+  bool returns_one_array = false;                  // all that is to do is to run the program, whose one result is the value returned
   int nodes = 0;
   std::size_t bytes = 0;                           // what it costs to keep, about; its machine code exactly
   bool asked_compiling = false;                    // the user's code has asked whether it is compiled: eagerly it may do something else
@@ -91,8 +92,14 @@ class Segment {
   /// Whether its first conditions are expected as `decisions` says.
   bool follows(const std::vector<bool>& decisions) const;
 
+  /// After everything above `derivative` is there.
+  void settle();
+
   /// Runs program and recipe. `bindings` are those of guards->holds on the same values.
   SegmentStatus run(const FrameValues& values, const GuardBindings& bindings, FrameUpdate& update) const;
+
+ private:
+  SegmentStatus run_one_array(const FrameValues& values, const GuardBindings& bindings, FrameUpdate& update) const;
 };
 
 }  // namespace fj

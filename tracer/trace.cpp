@@ -241,6 +241,7 @@ TraceResult trace(const TraceRequest& given) {
   segment.start_instruction = request.start_instruction;
   if (!has_array_work(segment)) segment.graph = nullptr;
   segment.guards->seal();
+  segment.settle();
   return result;
 }
 
