@@ -250,6 +250,7 @@ class Scheduler {
   void visit(int n) {
     const Node& current = node(n);
     place_node(n);
+    if (current.results.empty()) return;  // a barrier
     if (const int g = schedule_.producer[current.results[0].index]; g >= 0) use_counts(current, g);
   }
 
