@@ -15,6 +15,7 @@
 #include "frame_hook/c_stack.h"
 #include "tracer/comparison.h"
 #include "frame_hook/executor.h"
+#include "frame_hook/replay.h"
 #include "graph_ir/print.h"
 #include "runtime/base/error.h"
 #include "runtime/base/phase.h"
@@ -49,6 +50,8 @@ class Scratch {
     contents_->update.reason.clear();
     contents_->update.decisions.clear();
     contents_->update.settled = 0;
+    contents_->update.past.clear();
+    contents_->update.outdated = false;
     pool().push_back(std::move(contents_));
   }
   GuardBindings& bindings() { return contents_->bindings; }
@@ -231,6 +234,7 @@ bool may_be_slower(const Segment& segment, const Options& options, bool own_back
   if (!options.retire || options.follow || own_backend || options.backend == "reference" || !is_builtin_backend(options.backend)) return false;
   if (!segment.covers_function || segment.derivative || segment.eager_gradient || segment.asked_compiling || !segment.conditions.empty()) return false;
   if (!segment.program || segment.graph->nodes.size() > kComparedNodes) return false;
+  if (segment.externs && segment.externs->once()) return false;  // it waits for others
   std::int64_t bytes = 0;
   auto fits = [&](ValueId value) {
     const Type& type = segment.graph->type(value);
@@ -544,6 +548,11 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
         if (!decisions.failed.empty()) cache.forget(instruction, segment.get());  // one of those, traced again
       }
       if (status == SegmentStatus::Eager) {
+        if (scratch.update().outdated) {
+          state.events->withdraw(segment->graph.get());
+          cache.forget(instruction, segment.get());
+        }
+        const Replay replay(thread, std::move(scratch.update().past));
         PyObject* result = leave(instruction);
         fallback_reason.clear();
         return result;
@@ -577,7 +586,8 @@ enum class Frameless : std::uint8_t { Done, Eager, NoSegment };
 /// The whole call, if some segment covers the function and its guards hold; else nothing has happened. `compared`: the eager call is
 /// one of a comparison.
 Frameless call_without_frame(FunctionState& state, CodeCache& cache, PyFunctionObject* function, PyObject* const* args,
-                             Py_ssize_t count, PyObject* kwnames, PyObject*& result, std::optional<ComparedCall>& compared) {
+                             Py_ssize_t count, PyObject* kwnames, PyObject*& result, std::optional<ComparedCall>& compared,
+                             std::vector<PastCall>& past) {
   BoundArguments bound;
   if (!bound.bind(function, args, count, kwnames)) return Frameless::NoSegment;
   const FrameValues values{function, bound.slots()};
@@ -617,6 +627,11 @@ Frameless call_without_frame(FunctionState& state, CodeCache& cache, PyFunctionO
       return Frameless::NoSegment;
     }
     if (status == SegmentStatus::Eager && !segment.conditions.empty()) return Frameless::NoSegment;  // perhaps another path: see drive()
+    if (update.outdated) {
+      state.events->withdraw(segment.graph.get());
+      cache.forget(0, &segment);
+    }
+    past = std::move(update.past);
     result = status == SegmentStatus::Done ? update.result.release() : nullptr;
     return status == SegmentStatus::Eager ? Frameless::Eager : Frameless::Done;
   }
@@ -660,14 +675,17 @@ PyObject* call_compiled(FunctionState& state, PyFunctionObject* function, PyObje
   PyObject* result = nullptr;
   if (found->place(0).covers) {
     std::optional<ComparedCall> compared;
-    switch (call_without_frame(state, *found, function, args, PyVectorcall_NARGS(nargsf), kwnames, result, compared)) {
+    std::vector<PastCall> past;
+    switch (call_without_frame(state, *found, function, args, PyVectorcall_NARGS(nargsf), kwnames, result, compared, past)) {
       case Frameless::Done: return result;
       // The frame's way would find the same segment.
-      case Frameless::Eager:
+      case Frameless::Eager: {
+        const Replay replay(thread, std::move(past));
         result = PyObject_Vectorcall(callable, args, nargsf, kwnames);
         if (compared && result != nullptr) compared->finished();
         fallback_reason.clear();
         return result;
+      }
       case Frameless::NoSegment: break;
     }
   }

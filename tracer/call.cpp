@@ -218,6 +218,7 @@ V TracerImpl::call_without_row(const V& callable, PyObject* object, std::vector<
   if (V done = call_library_object(*this, callable, positional, keywords)) return done;
   if (PyFunction_Check(object)) {
     if (V done = call_numpy_library(*this, callable, positional, keywords)) return done;
+    if (V done = call_collective(callable, object, positional, keywords)) return done;
     guard_value(value);
     if (is_disabled(object)) break_graph(BreakReason::Disabled, callable_name(callable));
     if (PyObject* wrapped = left_alone_by_dynamo(object)) return call(wrap_constant(wrapped), std::move(positional), std::move(keywords));

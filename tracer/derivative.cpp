@@ -166,7 +166,7 @@ bool Derivative::split(const DerivativeParts& parts, const Joint& joint, const s
   // What only torch's own formula reads is saved where the user can see it.
   auto seen = [&](ValueId value) {
     while (!place.count(value.index)) {
-      const auto node = std::find_if(graph_.nodes.begin(), graph_.nodes.end(), [&](const fj::Node& node) { return node.results[0] == value; });
+      const auto node = std::find_if(graph_.nodes.begin(), graph_.nodes.end(), [&](const fj::Node& node) { return !node.results.empty() && node.results[0] == value; });
       if (node == graph_.nodes.end() || !stands_for_operand(node->op) || copies.maps.count(value)) return ValueId{};
       value = node->operands[0];
     }

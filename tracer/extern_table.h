@@ -7,7 +7,8 @@
 /// A node is pure: its results are arrays of its own. An operand that the function writes into is handed over as a copy, whose
 /// contents afterwards are one more result (the tracer writes it to the array, so it is committed with all other writes); a
 /// result that is a view of an operand is copied too (the tracer knows the view). Random functions draw from the library's
-/// generator in the order of the nodes; what they drew is put back if the program fails (RandomStates).
+/// generator in the order of the nodes; what they drew is put back if the program fails (RandomStates). A collective happens once: if the
+/// program fails behind it, CPython runs the piece with what the collective gave (frame_hook/replay.h).
 #pragma once
 
 #include <Python.h>
@@ -69,6 +70,25 @@ struct ExternStructure {
   std::vector<ExternStructure> items;
 };
 
+/// Of a collective: other processes take part, so that a program that fails later can't be run again from the start.
+struct OnceCall {
+  /// An argument the function writes into: a slot of its frame, and a place in the list that is there, or -1.
+  struct Written {
+    int slot, item;
+  };
+  Ref<> code;                    // of the Python function that does the work
+  std::vector<Written> written;  // in the order of ExternCall::mutated
+  int version_moves = 0;         // of each tensor that it writes
+};
+
+/// Such a call as it went in a program that then failed: CPython, which runs the piece instead, is given this where it makes the call.
+struct PastCall {
+  OnceCall call;
+  std::vector<Ref<>> contents;   // of what it wrote
+  std::vector<int> version_moves;
+  Ref<> error;                   // what it raised, or null
+};
+
 struct ExternCall {
   std::string name;             // for logs: "conv2d"
   Ref<> callable;
@@ -82,6 +102,7 @@ struct ExternCall {
   bool inference = false;       // inference mode is on at the call, and not outside
   std::optional<bool> autocast;  // of the CPU at the call, if it is not what it is outside
   Ref<> autocast_dtype;
+  std::optional<OnceCall> once;  // it must not be made again for one call of the user's
   Library library = Library::Torch;  // whose function it is: arrays are given to it as that library's
   std::string place;            // file:line of the call, for counting wrong predictions
 };
@@ -91,6 +112,7 @@ class ExternTable {
   /// The handle to put into the node.
   std::int64_t add(ExternCall call) {
     random_ = random_ || call.random;
+    once_ = once_ || call.once;
     if (call.library == Library::Torch) operand_library = Library::Torch;  // NumPy has no bfloat16, and makes no array with gaps
     calls_.push_back(std::move(call));
     return std::int64_t(calls_.size()) - 1;
@@ -98,6 +120,8 @@ class ExternTable {
   const ExternCall& operator[](std::int64_t handle) const { return calls_[std::size_t(handle)]; }
   std::size_t size() const { return calls_.size(); }
   bool random() const { return random_; }
+  /// There are calls that must not be made again.
+  bool once() const { return once_; }
   /// Objects of the user's that calls are made on (a random generator), fetched anew for each run. The index of `source`.
   int hold(SourceRef source) {
     for (std::size_t i = 0; i < held_.size(); ++i)
@@ -113,6 +137,7 @@ class ExternTable {
   std::vector<ExternCall> calls_;
   std::vector<SourceRef> held_;
   bool random_ = false;
+  bool once_ = false;
 };
 
 }  // namespace fj

@@ -12,6 +12,7 @@
 #include "guards/check_program.h"
 #include "runtime/base/error.h"
 #include "runtime/base/status.h"
+#include "tracer/collectives.h"
 #include "tracer/extern_prediction.h"
 #include "tracer/frontends/arrays/torch_modes.h"
 
@@ -240,6 +241,16 @@ class ConditionsRaise {
   Ref<> token_;
 };
 
+/// Inside of torch's _coalescing_manager, which makes the calls later.
+bool collectives_are_queued() {
+  Ref<> module = Ref<>::borrow(PyDict_GetItemString(PyImport_GetModuleDict(), "torch.distributed.distributed_c10d"));
+  Ref<> world = module ? Ref<>::steal(PyObject_GetAttrString(module.get(), "_world")) : Ref<>();
+  Ref<> queues = world ? Ref<>::steal(PyObject_GetAttrString(world.get(), "pg_coalesce_state")) : Ref<>();
+  const Py_ssize_t count = queues ? PyObject_Size(queues.get()) : -1;
+  PyErr_Clear();
+  return count != 0;
+}
+
 Ref<> copy_of(PyObject* tensor, const char* format) {
   if (array_library(tensor) == Library::Numpy) return Ref<>::steal(PyObject_CallMethod(tensor, "copy", "s", "K"));
   static PyObject* const names = Py_BuildValue("(s)", "memory_format");
@@ -250,6 +261,24 @@ Ref<> copy_of(PyObject* tensor, const char* format) {
 }
 
 }  // namespace
+
+/// What it has written. False: a tensor's version is not what the tracer takes it for.
+bool SegmentHost::note_past(const ExternCall& call, std::span<const Ref<>> operands) {
+  past_.push_back({*call.once, {}, {}, {}});
+  PastCall& past = past_.back();
+  bool expected = true;
+  for (int index : call.mutated) {
+    const Ref<>& written = operands[std::size_t(index)];
+    // Copies, made for the call: what their version is, is how far the call has moved it. Those of inference mode have none.
+    Ref<> version = call.inference ? Ref<>() : Ref<>::steal(PyObject_GetAttrString(written.get(), "_version"));
+    const long moves = version ? PyLong_AsLong(version.get()) : 0;
+    PyErr_Clear();
+    past.contents.push_back(written);
+    past.version_moves.push_back(int(moves));
+    expected = expected && (call.inference || moves == call.once->version_moves);
+  }
+  return expected;
+}
 
 bool SegmentHost::call_extern(std::int64_t handle, std::span<const ArrayRef> operands, std::span<const std::int64_t> symbols,
                               std::span<ArrayRef> results) {
@@ -310,6 +339,7 @@ bool SegmentHost::call_extern(std::int64_t handle, std::span<const ArrayRef> ope
   }
   if (!complete) return fail(call.name + " could not be given its arguments: " + take_error());
 
+  if (call.once && collectives_are_queued()) return fail(call.name + " is queued by a manager of torch.distributed");
   const ConditionsRaise conditions(call);
   auto returned = Ref<>::steal(PyObject_Vectorcall(call.callable.get(), passed.data() + 1,
                                                    call.positional.size() | PY_VECTORCALL_ARGUMENTS_OFFSET, names.get()));
@@ -318,8 +348,23 @@ bool SegmentHost::call_extern(std::int64_t handle, std::span<const ArrayRef> ope
     PyErr_Fetch(&type, &value, &traceback);
     PyErr_NormalizeException(&type, &value, &traceback);
     raised_ = Ref<>::borrow(value);
+    if (call.once) {
+      // Raised again where CPython makes the call, an interrupt too.
+      if (traceback) PyException_SetTraceback(value, traceback);
+      PastCall past{*call.once, {}, {}, Ref<>::borrow(value)};
+      past_.push_back(std::move(past));
+      Py_XDECREF(type);
+      Py_XDECREF(value);
+      Py_XDECREF(traceback);
+      return fail(call.name + " raised " + Py_TYPE(raised_.get())->tp_name);
+    }
     PyErr_Restore(type, value, traceback);
     return fail(call.name + " raised " + take_error());
+  }
+
+  if (call.once && !note_past(call, arrays)) {
+    mispredicted_ = correct_versions(*call.once, past_.back().version_moves.front());
+    return fail(call.name + " did something else than predicted to the version of a tensor");
   }
 
   auto mispredict = [&](const std::string& why) {

@@ -39,9 +39,12 @@ class SegmentHost final : public Host {
   PyObject* raised() const { return raised_.get(); }
   /// The failure was a wrong prediction, which has been corrected: traced again, the piece can run.
   bool mispredicted() const { return mispredicted_; }
+  /// The calls made so far that must not be made again, in order.
+  std::vector<PastCall> take_past() { return std::move(past_); }
 
  private:
   bool fail(std::string why);
+  bool note_past(const ExternCall& call, std::span<const Ref<>> operands);
 
   std::span<const Library> output_library_;
   const ExternTable* externs_;
@@ -49,6 +52,7 @@ class SegmentHost final : public Host {
   std::vector<Ref<>> held_;
   std::string failure_;
   Ref<> raised_;
+  std::vector<PastCall> past_;
   bool mispredicted_ = false;
 };
 

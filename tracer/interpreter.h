@@ -173,6 +173,8 @@ class TracerImpl {
   V call_context_variable(const V& owner, const std::string& name, const std::vector<V>& positional);
   /// A method of NumPy's generators (random_call.cpp): see is_random_method.
   V call_random(PyObject* callable, std::vector<V> positional, const Keywords& keywords);
+  /// A function of torch.distributed as a node (collectives.cpp); null: none, or not with these arguments.
+  V call_collective(const V& callable, PyObject* object, const std::vector<V>& positional, const Keywords& keywords);
   /// At an exit: throws CannotRebuildValue if a mode is not what it was outside.
   void refuse_open_modes();
   /// Whether code that ran outside now would run under other modes than the trace.

@@ -13,6 +13,7 @@
 #include "runtime/base/error.h"
 #include "tracer/drops.h"
 #include "tracer/host.h"
+#include "tracer/frontends/arrays/arrays.h"
 #include "tracer/recipe_run.h"
 
 namespace fj {
@@ -171,6 +172,11 @@ SegmentStatus Segment::run(const FrameValues& values, const GuardBindings& bindi
       generators.push_back(guards->sources().fetch(source, values));
       if (!generators.back()) return eager(update, source->text() + " is missing");
     }
+  // Others may look at memory that processes share when the collective is done.
+  if (program && externs && externs->once())
+    for (const ArrayRef& input : held.inputs.first(held.held))
+      if (auto* object = static_cast<PyObject*>(input.object); !PyFloat_Check(object) && !has_private_memory(object))
+        return eager(update, "a collective in a piece with memory that other processes may share");
   RandomStates random(program ? externs.get() : nullptr, generators);
   if (program) {
     SegmentHost host(output_library, externs.get(), inference_outputs.empty() ? nullptr : &inference_outputs);
@@ -181,9 +187,18 @@ SegmentStatus Segment::run(const FrameValues& values, const GuardBindings& bindi
     call.symbols = symbols.span();
     call.outputs = output_buffer.span().first(graph->outputs.size());
     call.trapped = collects;
-    if (std::uint32_t status = program->run(call); status != kOk) {
+    std::uint32_t status;
+    try {
+      status = program->run(call);
+    } catch (...) {
+      update.past = host.take_past();
+      throw;
+    }
+    update.past = host.take_past();
+    if (status != kOk) {
       const SegmentStatus failed = eager(update, call.error.empty() ? reason_text(status, host.failure()) : call.error);
-      return host.mispredicted() ? SegmentStatus::Retrace : failed;
+      update.outdated = host.mispredicted() && !update.past.empty();
+      return host.mispredicted() && update.past.empty() ? SegmentStatus::Retrace : failed;
     }
     wrote = !graph->writes.empty();
     for (std::size_t i = update.settled; i < conditions.size(); ++i) {

@@ -54,6 +54,8 @@ struct FrameUpdate {
   Ref<> result;
   std::string reason;                  // Eager, Retrace: why, in the user's words
   std::vector<bool> decisions;         // OtherPath: outcomes of the first conditions, the last one another than the segment's
+  std::vector<PastCall> past;          // Eager: calls that have been made and must not be made again
+  bool outdated = false;               // Eager: traced again, the piece would run
   std::size_t settled = 0;             // given: so many conditions of the segment are what it expects, however they come out
 };
 

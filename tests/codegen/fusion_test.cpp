@@ -1,4 +1,5 @@
 // What becomes one kernel, and that it computes what the graph says.
+#include "codegen/schedule.h"
 #include "graph_ir/parse.h"
 #include "runtime/thread_pool.h"
 #include "tests/codegen/harness.h"
@@ -398,6 +399,27 @@ graph @f(%a: i8[90, 6001]) {
   %1 = reduce_sum %0 {axes = [0]} : i64[6001]
   return %1
 })", {sample(DType::I8, {90, 6001}, 3)});
+}
+
+TEST(Fusion, what_is_read_much_later_than_the_graph_has_it_is_computed_later) {
+  // Squares of inputs, all at the graph's beginning, that a chain of products reads one by one: as what a backward computes again of its forward.
+  // Where all of it fits the cache the order is the graph's.
+  for (const int count : {2, 6}) {
+    const std::string type = " : f32[260, 260]";
+    std::string inputs = "%x" + type.substr(1), squares, chain, last = "%x";
+    for (int i = 0; i < count; ++i) {
+      const std::string n = std::to_string(i), next = "%" + std::to_string(count + i);
+      inputs += ", %a" + n + type.substr(1);
+      squares += "  %" + n + " = matmul %a" + n + ", %a" + n + type + "\n";
+      chain += "  " + next + " = matmul " + last + ", %" + n + type + "\n";
+      last = next;
+    }
+    const Graph graph = parse("graph @f(" + inputs + ") {\n" + squares + chain + "  return " + last + "\n}");
+    const Schedule order = schedule(graph);
+    const auto group_of = [&](int node) { return order.producer[graph.nodes[std::size_t(node)].results[0].index]; };
+    EXPECT_EQ(group_of(count - 1) < group_of(count), count == 2) << text(graph, order);
+    for (int i = 0; i < count; ++i) EXPECT_LT(group_of(i), group_of(count + i)) << text(graph, order);
+  }
 }
 
 }  // namespace fj::test

@@ -3,6 +3,7 @@
 
 #include "tracer/frontends/arrays/numpy_arrays.h"
 #include "tracer/frontends/arrays/torch_arrays.h"
+#include "tracer/frontends/arrays/torch_storage.h"
 
 namespace fj {
 
@@ -36,6 +37,15 @@ std::optional<DType> dtype_from_object(PyObject* object) {
 
 Ref<> dtype_object(Library library, DType dtype) {
   return library == Library::Numpy ? numpy_dtype_object(dtype) : torch_dtype_object(dtype);
+}
+
+bool has_private_memory(PyObject* array) {
+  if (array_library(array) == Library::Torch) return is_memory_of_torch(array);
+  // NumPy's views name what they show.
+  Ref<> base = Ref<>::borrow(array);
+  while (base && base.get() != Py_None && array_library(base.get()) == Library::Numpy) base = Ref<>::steal(PyObject_GetAttrString(base.get(), "base"));
+  PyErr_Clear();
+  return base.get() == Py_None;
 }
 
 }  // namespace fj

@@ -68,6 +68,8 @@ Ref<> view_of(PyObject* base, DType dtype, std::span<const std::int64_t> shape, 
 /// numpy scalar object (np.float64) from the memory of a rank-0 result.
 Ref<> numpy_scalar(DType dtype, const void* data);
 void* data_pointer(PyObject* array);
+/// The array's memory is known to be of this process only: the library's allocator has made it.
+bool has_private_memory(PyObject* array);
 /// torch: what eager's in-place operations do to `_version`, once for each mention. One call into torch for all of them: an
 /// optimiser's step writes hundreds of tensors.
 bool bump_versions(std::span<PyObject* const> tensors);

@@ -129,4 +129,12 @@ void put_block_into(void* implementation, std::size_t bytes) {
   if (void* block = allocate_owned(bytes)) exchange(*known, storage, block, release_owned);
 }
 
+bool is_memory_of_torch(PyObject* tensor) {
+  const StoragePlace* known = place();
+  void* storage = known != nullptr ? storage_of(*known, tensor) : nullptr;
+  if (storage == nullptr) return false;
+  const Deleter deleter = at<Deleter>(storage, known->deleter);
+  return deleter == known->torchs || deleter == release_owned;
+}
+
 }  // namespace fj

@@ -5,6 +5,8 @@
 /// resized, torch calls that function, as it does for every storage.
 #pragma once
 
+#include <Python.h>
+
 #include <cstddef>
 
 #include "tracer/frontends/arrays/torch_layout.h"
@@ -14,5 +16,8 @@ namespace fj {
 /// Puts a block of ours into the storage of a tensor that was made just now and whose memory nobody has seen. Leaves it as it
 /// is if it is small, there is no memory, or this torch keeps its storages in a way we do not know.
 void put_block_into(void* tensor_implementation, std::size_t bytes);
+
+/// The tensor's memory is from torch's allocator or ours: no other process has it.
+bool is_memory_of_torch(PyObject* tensor);
 
 }  // namespace fj
