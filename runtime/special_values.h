@@ -1,7 +1,6 @@
 /// The infinities and NaN in an array.
 #pragma once
 
-#include <cmath>
 #include <cstdint>
 #include <span>
 
@@ -13,9 +12,9 @@ struct SpecialValues {
   bool infinity = false, nan = false;
 };
 
-/// Of `count` floats or doubles that lie together.
-template <class T>
-SpecialValues find_special_values(const T* values, std::int64_t count);
+/// Of `count` numbers that lie together.
+SpecialValues find_special_values(const float* values, std::int64_t count);
+SpecialValues find_special_values(const double* values, std::int64_t count);
 
 /// Of an array of any dtype; strides in elements. Integers have none.
 SpecialValues find_special_values(DType dtype, const char* data, std::span<const std::int64_t> sizes, std::span<const std::int64_t> strides);

@@ -56,7 +56,7 @@ np.mean(x, where=b); x.mean(axis=1, where=x > -9); np.std(x, where=b); x.var(0, 
 np.linalg.lstsq(a, x); np.linalg.lstsq(a, w[:4], rcond=None)[0] + 1
 np.fft.fft(v).real + 1; np.fft.fft(v).imag * v; np.real(x * 1j); np.angle(x + 1j * u); (x * (1 + 2j)).conj(); np.exp(1j * x); x.astype(complex) * 2
 x.view('i8') + 1; (x + 1).view(np.uint64) >> 52; f.view(np.uint8); i.T.view('u8'); x.flat[3] + 1; x.T.flat[2:7] * 2; x.flat[-1]; x.flat[::3]
-np.count_nonzero(b) * x; np.count_nonzero(x.T) + 1.5; x.flags.c_contiguous; x.T.flags['F_CONTIGUOUS']; x[:, 1:].flags.forc; x + x.flags.fnc
+np.count_nonzero(b) * x; np.count_nonzero(np.broadcast_to(w, (3, 1, 5)), axis=()); np.count_nonzero(x.T) + 1.5; x.flags.c_contiguous; x.T.flags['F_CONTIGUOUS']; x[:, 1:].flags.forc; x + x.flags.fnc
 np.allclose(x, u); np.array_equal(x, u); np.array_equiv(x, u)
 """
 LINES = [line.strip() for line in re.split("[;\n]", WHOLE) if line.strip()]

@@ -306,7 +306,9 @@ V numpy_count_nonzero(Tracer& tracer, const Arguments& arguments) {
   Array input = numpy_array(tracer, p.required("a"));
   const Axes axes = axes_argument(tracer, p["axis"], input->rank());
   const bool keepdims = p.flag("keepdims", false);
-  const ValueId flags = cast(tracer, cast(tracer, tracer.read(*input), DType::Bool), DType::I64);
+  const ValueId truth = cast(tracer, tracer.read(*input), DType::Bool), flags = cast(tracer, truth, DType::I64);
+  // NumPy sums an array of bools of its own.
+  if (input->dtype != DType::Bool) input = tracer.new_array(Library::Numpy, truth, like_strides(tracer, Library::Numpy, layout_of(input)));
   // A Python int, before NumPy 2.4.
   static const bool gives_int = [] {
     Ref<> counted = Ref<>::steal(PyObject_CallFunction(numpy_object("count_nonzero").get(), "i", 1));
