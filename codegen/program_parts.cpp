@@ -84,7 +84,9 @@ ProgramParts describe_program(const Graph& graph, const LoweredProgram& program)
     if (!value) continue;
     // In a narrow dtype a large number is one.
     const DType dtype = graph.type(node.results[0]).dtype;
-    const double largest = dtype == DType::F16 ? 65504.0 : dtype == DType::F64 ? std::numeric_limits<double>::max() : double(std::numeric_limits<float>::max());
+    double largest = std::numeric_limits<double>::max();
+    if (dtype == DType::F16) largest = 65504.0;
+    else if (dtype != DType::F64) largest = double(std::numeric_limits<float>::max());
     parts.makes_infinities = parts.makes_infinities || std::fabs(*value) > largest;
     parts.makes_nan = parts.makes_nan || std::isnan(*value);
   }

@@ -304,7 +304,8 @@ void Operations::note_if_nan(const Val& value, bool or_infinite) {
     if (!type || !type->isFPOrFPVectorTy()) continue;
     // inf - inf is NaN, which doesn't count as invalid here: it is compared as bits.
     const unsigned width = type->getScalarSizeInBits();
-    llvm::Type* bits = type->isVectorTy() ? llvm::VectorType::getInteger(llvm::cast<llvm::VectorType>(type)) : static_cast<llvm::Type*>(b.getIntNTy(width));
+    llvm::Type* bits = b.getIntNTy(width);
+    if (type->isVectorTy()) bits = llvm::VectorType::getInteger(llvm::cast<llvm::VectorType>(type));
     Value* magnitude = b.CreateAnd(b.CreateBitCast(part, bits), llvm::ConstantInt::get(bits, llvm::APInt::getSignedMaxValue(width)));
     const llvm::APInt infinity = llvm::APFloat::getInf(type->getScalarType()->getFltSemantics()).bitcastToAPInt();
     llvm::Value* limit = llvm::ConstantInt::get(bits, infinity);

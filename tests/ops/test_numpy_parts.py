@@ -170,9 +170,19 @@ def test_what_else_is_done_with_flat_is_numpys(name):
         compare(Outcome(compiled, (X.copy(),), {}), Outcome(function, (X.copy(),), {}))
 
 
+@pytest.mark.parametrize("exponent", [0.5, 2, 2.0, 1, 1.0, -1, -1.0, 3, 0, 0.0, 1.5])
+@pytest.mark.parametrize("dtype", ["c8", "c16"])
+def test_power_of_complex_numbers_by_a_number_is_that_of_the_operator(dtype, exponent):
+    """x ** 0.5 is the square root, whose real part is 0 where that of the power is a bit off."""
+    x = np.array([-3.25, -1.0, 2 + 1j, 0.0, -0.5j], dtype)
+    same_as_eager(lambda x: x ** exponent, x, compiles=False, exact=True)
+    compiled = framejit.compile(lambda x: x.__ipow__(exponent))
+    compare(Outcome(compiled, (x.copy(),), {}), Outcome(lambda x: x.__ipow__(exponent), (x.copy(),), {}))
+
+
 @pytest.mark.parametrize("sequence", [[1, 2], (1, 2)])
-@pytest.mark.parametrize("function", [lambda s, x: s * x.sum(), lambda s, x: x.sum() * s, lambda s, x: s * x[1], lambda s, x: s + x.sum(), lambda s, x: s * x[:2],
-                                      lambda s, x: s * np.array(2.0)])
+@pytest.mark.parametrize("function", [lambda s, x: s * x.sum(), lambda s, x: x.sum() * s, lambda s, x: s * x[1], lambda s, x: s + x.sum(),
+                                      lambda s, x: s * x[:2], lambda s, x: s * np.array(2.0)])
 def test_a_sequence_times_a_scalar_is_no_product(function, sequence):
     """NumPy's float scalars refuse to repeat it, its integers repeat it; an array of rank 0 multiplies."""
     compiled = framejit.compile(function)

@@ -63,8 +63,9 @@ V fast_power(Tracer& tracer, const V& base, const V& exponent, const V& out) {
   if (!power && integer)
     if (auto known = tracer.constant_int(exponent)) power = double(*known);
   if (!power) return nullptr;
-  if (*power == 2.0 && (integer || is_float(x->dtype))) return numpy_ufunc(tracer, "square", {base}, out);
-  if (!is_float(x->dtype)) return nullptr;
+  const bool inexact = is_float(x->dtype) || is_complex(x->dtype);
+  if (*power == 2.0 && (integer || inexact)) return numpy_ufunc(tracer, "square", {base}, out);
+  if (!inexact) return nullptr;
   if (*power == 1.0) return numpy_ufunc(tracer, "positive", {base}, out);
   if (*power == -1.0) return numpy_ufunc(tracer, "reciprocal", {base}, out);
   if (*power == 0.5) return numpy_ufunc(tracer, "sqrt", {base}, out);

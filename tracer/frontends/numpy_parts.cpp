@@ -21,7 +21,8 @@ Array view_as(Tracer& tracer, const Array& x, const char* reader, std::vector<V>
   if (!copy || copy->dtype != dtype) unsupported("memory as another dtype");
   const ValueId contents = tracer.read(*copy);
   const auto& nodes = tracer.graph().nodes;
-  const auto made = std::find_if(nodes.rbegin(), nodes.rend(), [&](const Node& node) { return node.op == Op::extern_call && node.results[0] == contents; });
+  const auto gives = [&](const Node& node) { return node.op == Op::extern_call && node.results[0] == contents; };
+  const auto made = std::find_if(nodes.rbegin(), nodes.rend(), gives);
   if (made == nodes.rend() || made->results.size() != 1) unsupported("memory as another dtype");
   ViewStep step{Op::extern_call, made->attrs, x->shape, shape, {tracer.graph().type(contents)}, 0};
   Array view = tracer.new_view(x, std::move(step), std::move(shape), std::move(strides), std::move(offset));
@@ -47,7 +48,8 @@ bool is_place(Tracer& tracer, const V& key) {
 
 Array view_part(Tracer& tracer, const Array& x, bool imaginary) {
   const DType part = x->dtype == DType::C64 ? DType::F32 : DType::F64;
-  return view_as(tracer, x, imaginary ? "imaginary_part" : "real_part", {}, part, x->shape, scaled(x->strides, 2), x->offset * SymDim(2) + SymDim(imaginary ? 1 : 0));
+  SymDim offset = x->offset * SymDim(2) + SymDim(imaginary ? 1 : 0);
+  return view_as(tracer, x, imaginary ? "imaginary_part" : "real_part", {}, part, x->shape, scaled(x->strides, 2), std::move(offset));
 }
 
 V numpy_view(Tracer& tracer, const Arguments& arguments) {
@@ -67,11 +69,13 @@ V numpy_view(Tracer& tracer, const Arguments& arguments) {
   Dims shape = x->shape;
   Strides strides = scaled(x->strides, pieces);
   if (pieces > 1) {
-    if (shape.empty() || x->strides.back() != SymDim(1) || !shape.back().is_constant() || shape.back().value() < 2) p.refuse("a dtype with smaller elements of an array with gaps");
+    const bool together = !shape.empty() && x->strides.back() == SymDim(1) && shape.back().is_constant() && shape.back().value() > 1;
+    if (!together) p.refuse("a dtype with smaller elements of an array with gaps");
     shape.back() = shape.back() * SymDim(pieces);
     strides.back() = 1;
   }
-  return view_as(tracer, x, "as_dtype", {tracer.constant(dtype_object(Library::Numpy, *dtype))}, *dtype, std::move(shape), std::move(strides), x->offset * SymDim(pieces));
+  const V given = tracer.constant(dtype_object(Library::Numpy, *dtype));
+  return view_as(tracer, x, "as_dtype", {given}, *dtype, std::move(shape), std::move(strides), x->offset * SymDim(pieces));
 }
 
 V numpy_flag(Tracer& tracer, const Array& x, std::string_view name) {
