@@ -2,6 +2,9 @@
 #include "codegen/program_parts.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
+#include <variant>
 
 #include "runtime/blas.h"
 
@@ -76,6 +79,17 @@ ProgramParts describe_program(const Graph& graph, const LoweredProgram& program)
   parts.output_buffers = program.output_buffers;
   parts.steps = program.steps;
   parts.text = describe_steps(program);
+  for (const Node& node : graph.nodes) {
+    const double* value = node.op == Op::constant ? std::get_if<double>(&node.attrs.get<Scalar>("value")) : nullptr;
+    if (!value) continue;
+    // In a narrow dtype a large number is one.
+    const DType dtype = graph.type(node.results[0]).dtype;
+    double largest = std::numeric_limits<double>::max();
+    if (dtype == DType::F16) largest = 65504.0;
+    else if (dtype != DType::F64) largest = double(std::numeric_limits<float>::max());
+    parts.makes_infinities = parts.makes_infinities || std::fabs(*value) > largest;
+    parts.makes_nan = parts.makes_nan || std::isnan(*value);
+  }
   return parts;
 }
 

@@ -498,6 +498,12 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
         if (compiled.raised) return finish(nullptr);
         segment = std::move(compiled.segment);
         if (segment && !segment->guards->holds(values, scratch.bindings())) {
+          // What tracing tries may have filled a cache that it had found empty (of np.finfo, say).
+          if (++retraces <= kMaximumRetraces) {
+            state.events->withdraw(segment->graph.get());
+            cache.forget(instruction, segment.get());
+            continue;
+          }
           auto failure = segment->guards->first_failure(values);
           cache.place(instruction).exhausted = true;
           if (report_internal(state, cache.options(),

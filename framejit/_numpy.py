@@ -3,6 +3,10 @@ import types
 import warnings
 
 import numpy as np
+from numpy._core import _methods
+
+# What ndarray's methods call.
+_methods_in_python = {np.ndarray.mean: _methods._mean, np.ndarray.var: _methods._var, np.ndarray.std: _methods._std}
 
 
 class WouldWarn(Exception):
@@ -30,6 +34,8 @@ def _quiet_namespace(module):
                 space[name] = _copied(function, space)
         if "warnings" in space:
             space["warnings"] = _Warnings()
+        if space.get("_methods") is _methods:
+            space["_methods"] = types.SimpleNamespace(**_quiet_namespace(vars(_methods)))
     return space
 
 
@@ -41,7 +47,7 @@ def _copied(function, space):
 
 def without_warnings(function):
     """The function of NumPy, which raises where it would warn."""
-    implementation = getattr(function, "_implementation", function)
+    implementation = _methods_in_python.get(function) or getattr(function, "_implementation", function)
     if not isinstance(implementation, types.FunctionType):
         return function
     return _copied(implementation, _quiet_namespace(implementation.__globals__))
@@ -88,6 +94,8 @@ _bincount = getattr(np.bincount, "_implementation", np.bincount)
 
 def unique(ar, return_index=False, return_inverse=False, return_counts=False, axis=None, *, equal_nan=True, **more):
     """np.unique in code that can be traced. NumPy 2.3 added `sorted`."""
+    if type(axis) is int and isinstance(ar, np.ndarray) and ar.ndim > 1 and -ar.ndim <= axis < ar.ndim and not (return_inverse or more):
+        return _unique_rows(ar, return_index, return_counts, axis, equal_nan)
     if axis is not None or more:
         return _unique(ar, return_index, return_inverse, return_counts, axis, equal_nan=equal_nan, **more)
     values, mask, inverse, *rows = padded_unique(np.asanyarray(ar), return_index, return_inverse, return_counts, equal_nan)
@@ -105,6 +113,35 @@ def padded_unique(ar, return_index, return_inverse, return_counts, equal_nan):
     inverse = found.pop(1 + return_index) if return_inverse else None
     rows = [np.concatenate((part, np.zeros(ar.size - len(part), part.dtype))) for part in found]
     return rows[0], np.arange(ar.size) < len(found[0]), inverse, *rows[1:]
+
+
+def _unique_rows(ar, return_index, return_counts, axis, equal_nan):
+    values, mask, *rows = padded_rows(ar, return_index, return_counts, axis, equal_nan)
+    found = [row[mask] for row in (values, *rows)]
+    found[0] = np.moveaxis(found[0], 0, axis)
+    return tuple(found) if len(found) > 1 else found[0]
+
+
+def padded_rows(ar, return_index, return_counts, axis, equal_nan):
+    """The same along an axis, which comes first."""
+    found = _unique(ar, return_index, False, return_counts, axis, equal_nan=equal_nan)
+    values, *rest = found if isinstance(found, tuple) else (found,)
+    values = np.moveaxis(values, axis, 0)
+    size = ar.shape[axis]
+    rows = [np.concatenate((part, np.zeros((size - len(part), *part.shape[1:]), part.dtype))) for part in (values, *rest)]
+    return rows[0], np.arange(size) < len(values), *rows[1:]
+
+
+def real_part(x):
+    return x.real.copy()
+
+
+def imaginary_part(x):
+    return x.imag.copy()
+
+
+def as_dtype(x, dtype):
+    return np.ascontiguousarray(x).view(dtype).reshape(x.shape[:-1] + (-1,) if x.ndim else ()).copy()
 
 
 def bincount(x, /, weights=None, minlength=0):

@@ -18,6 +18,7 @@
 
 #include "runtime/allocator.h"
 #include "runtime/base/error.h"
+#include "runtime/special_values.h"
 #include "runtime/thread_pool.h"
 
 namespace fj {
@@ -223,7 +224,7 @@ class CompiledProgram : public Program {
         status = kDeviceFailed;
       }
     }
-    const bool failed = fails(status, call);
+    const bool failed = fails(status, call, values, pointers.data());
     if (!failed)
       for (std::size_t i = 0; i < parts_.output_buffers.size(); ++i) {
         const int buffer = parts_.output_buffers[i];
@@ -287,7 +288,12 @@ class CompiledProgram : public Program {
       status = Launch::run(parts_.kernels[0].code->function(), pointers.data(), nullptr, 0, plan.items, plan.scratch_bytes);
       status |= collected.raised();
     }
-    const bool failed = fails(status, call);
+    Scratch<char*, 32> places(parts_.buffers.size());
+    if (status & kNotFinite) [[unlikely]] {
+      std::fill_n(places.data(), parts_.buffers.size(), nullptr);
+      for (std::size_t p = 0; p < direct_.size(); ++p) places[std::size_t(direct_[p].buffer)] = pointers[p];
+    }
+    const bool failed = fails(status, call, {}, places.data());
     std::size_t next = 0;
     for (const Pointer& pointer : direct_) {
       if (!pointer.output || next == allocated) continue;
@@ -297,7 +303,34 @@ class CompiledProgram : public Program {
     return failed ? status : std::uint32_t(kOk);
   }
 
-  static bool fails(std::uint32_t status, const Call& call) { return (status & (kAlwaysFails | call.trapped)) != 0; }
+  /// Settles what is open in `status`.
+  bool fails(std::uint32_t& status, const Call& call, std::span<const std::int64_t> symbols, char* const* pointers) const {
+    const std::uint32_t fatal = kAlwaysFails | call.trapped;
+    if (status & kNotFinite && fatal & kFloatInvalid && !(status & fatal) && may_have_infinities(status, symbols, pointers)) status |= kFloatInvalid;
+    status &= ~std::uint32_t(kNotFinite);
+    return (status & fatal) != 0;
+  }
+
+  /// False if the NaN that were found come from NaN in what the program was given. Arithmetic makes an infinity of none only by an overflow or
+  /// a division, which raise, and a NaN of finite numbers only by an invalid operation.
+  bool may_have_infinities(std::uint32_t status, std::span<const std::int64_t> symbols, char* const* pointers) const {
+    if (status & (kFloatOverflow | kFloatDivide) || parts_.makes_infinities) return true;
+    bool nan = parts_.makes_nan;
+    for (std::size_t b = 0; b < parts_.buffers.size(); ++b) {
+      const ProgramBuffer& buffer = parts_.buffers[b];
+      if ((buffer.kind != BufferKind::Input && buffer.kind != BufferKind::ExternResult) || !pointers[b]) continue;
+      const std::size_t rank = buffer.shape.size();
+      Scratch<std::int64_t, 16> sizes(rank), strides(rank);
+      for (std::size_t d = 0; d < rank; ++d) {
+        sizes[d] = buffer.shape[d].evaluate(symbols);
+        strides[d] = buffer.strides[d].evaluate(symbols);
+      }
+      const SpecialValues found = find_special_values(buffer.dtype, pointers[b], {sizes.data(), rank}, {strides.data(), rank});
+      if (found.infinity) return true;
+      nan = nan || found.nan;
+    }
+    return !nan;
+  }
 
   static bool define(const ProgramSymbol& symbol, std::span<const std::int64_t> known, std::int64_t& value) {
     const auto found = floor_quotient(symbol.dividend.evaluate(known), symbol.divisor.evaluate(known), symbol.remainder);
@@ -606,7 +639,7 @@ class CompiledProgram : public Program {
     bool unread = status_word != nullptr;
     for (const ProgramStep& step : parts_.steps) {
       if (step.commit && std::exchange(unread, false)) status |= device->status();
-      if (step.commit && fails(status, call)) return status;
+      if (step.commit && fails(status, call, symbols, pointers)) return status;
       switch (step.kind) {
         case StepKind::Kernel: {
           const ProgramKernel& kernel = parts_.kernels[step.kernel];
@@ -633,13 +666,13 @@ class CompiledProgram : public Program {
           break;
         case StepKind::Nonzero:
           // What is counted may be of no meaning.
-          if (fails(status, call)) return status;
+          if (fails(status, call, symbols, pointers)) return status;
           status |= count(int(&step - parts_.steps.data()), call, symbols, arrays, pointers, late);
-          if (fails(status, call)) return status;
+          if (fails(status, call, symbols, pointers)) return status;
           break;
         case StepKind::Extern:
           // What follows may be visible outside; a failure so far must not get there.
-          if (fails(status, call)) return status;
+          if (fails(status, call, symbols, pointers)) return status;
           if (!call_extern(step.extern_call, call, symbols, arrays, pointers)) return status | kHostFailed;
           break;
       }
@@ -758,23 +791,21 @@ class CompiledProgram : public Program {
     return shared.status.load(std::memory_order_relaxed);
   }
 
-  template <class T>
-  static bool is_finite(std::int64_t m, std::int64_t n, const T* c, std::int64_t c_stride) {
-    for (std::int64_t i = 0; i < m; ++i) {
-      unsigned beyond = 0;  // vectorised
-      for (std::int64_t j = 0; j < n; ++j) beyond |= unsigned(!(std::fabs(c[i * c_stride + j]) <= std::numeric_limits<T>::max()));
-      if (beyond) return false;
-    }
-    return true;
-  }
-
-  /// What the product raises besides what the processor collects: of a NaN or an infinity the host tells (docs/numerics.md).
+  /// What the product raises besides what the processor collects, of which not every thread of the library's is asked: of infinities the
+  /// host tells (docs/numerics.md).
   template <class T>
   static std::uint32_t multiply_as(std::int64_t m, std::int64_t n, std::int64_t k, const char* a, MatrixLayout a_layout, const char* b,
                                    MatrixLayout b_layout, char* c, std::int64_t c_stride, bool conditions) {
     auto* result = reinterpret_cast<T*>(c);
     gemm(m, n, k, reinterpret_cast<const T*>(a), a_layout, reinterpret_cast<const T*>(b), b_layout, result, c_stride);
-    return conditions && !is_finite(m, n, result, c_stride) ? kFloatInvalid : 0u;
+    if (!conditions) return 0;
+    std::uint32_t status = 0;
+    for (std::int64_t i = 0; i < m; ++i) {
+      const SpecialValues found = find_special_values(result + i * c_stride, n);
+      if (found.infinity) return kFloatInvalid;
+      if (found.nan) status = kNotFinite;
+    }
+    return status;
   }
 
   /// Rows [first, last) of all matrices of the batch, counted through; last = -1: all. Returns what was raised.

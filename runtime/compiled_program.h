@@ -112,6 +112,7 @@ struct ProgramParts {
   std::vector<ProgramKernel> kernels;
   std::vector<ProgramStep> steps;
   bool float_conditions = false;
+  bool makes_infinities = false, makes_nan = false;  // among the graph's constants
   std::shared_ptr<Device> device;  // where kernels run; null: here
   bool reports = false;            // of a device: kernels may report a status
   int threads = 0;  // at most so many per kernel; 0: the pool's

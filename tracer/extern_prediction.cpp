@@ -36,7 +36,8 @@ void append(std::string& text, const ExternArgument& argument, std::span<const E
   switch (argument.kind) {
     case ExternArgument::Kind::Constant: {
       PyObject* object = argument.object.get();
-      if (is_plain(object)) {
+      // A trace may have made the scalar: it is another one each time.
+      if (is_plain(object) || numpy_scalar_dtype(object)) {
         Ref<> repr = Ref<>::steal(PyObject_Repr(object));
         text += Py_TYPE(object)->tp_name;
         text += text_of(repr.get());
@@ -290,6 +291,7 @@ bool same(const ExternArray& a, const ExternArray& b) {
 
 bool is_dense(std::vector<std::pair<std::int64_t, std::int64_t>> axes) {
   std::sort(axes.begin(), axes.end());
+  if (std::any_of(axes.begin(), axes.end(), [](const auto& axis) { return axis.second == 0; })) return true;
   std::int64_t expected = 1;
   for (auto [stride, size] : axes) {
     if (size == 1) continue;

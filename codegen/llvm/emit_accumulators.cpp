@@ -222,9 +222,9 @@ void Emitter::update(const Statement& statement) {
 Val Emitter::read_accumulator(int number) {
   const AccumulatorInfo& info = kernel_.accumulators[number];
   const Val result = combined(number);
-  // Whether adding NaN and infinities of both signs is an invalid operation depends on what comes first: NumPy tells, in its own order.
-  // BLAS multiplies infinities by the zeros it pads with.
-  if (!info.scan.valid() && (info.reduction == Reduction::Sum || info.reduction == Reduction::Product)) ops_.raise_if_nan(result, info.contracts);
+  // Whether adding NaN and infinities of both signs is an invalid operation depends on what comes first: if there are infinities, NumPy
+  // tells, in its own order. BLAS multiplies infinities by the zeros it pads with.
+  if (!info.scan.valid() && (info.reduction == Reduction::Sum || info.reduction == Reduction::Product)) ops_.note_if_nan(result, info.contracts);
   return result;
 }
 

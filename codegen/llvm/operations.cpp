@@ -12,6 +12,7 @@
 
 #include "codegen/llvm/library.h"
 #include "runtime/base/error.h"
+#include "runtime/base/status.h"
 
 namespace fj {
 
@@ -296,14 +297,19 @@ void Operations::report(Value* condition, std::uint32_t bits) {
   b.CreateStore(b.CreateOr(b.CreateLoad(b.getInt32Ty(), status), word), status);
 }
 
-void Operations::raise_if_nan(const Val& value, bool or_infinite) {
+void Operations::note_if_nan(const Val& value, bool or_infinite) {
   if (!conditions) return;
   for (Value* part : {value.real, value.imaginary}) {
-    if (!part || !part->getType()->isFPOrFPVectorTy()) continue;
-    // inf - inf is invalid, and so is a signalling comparison of NaN; only the condition counts.
-    if (or_infinite)
-      part = b.CreateConstrainedFPBinOp(llvm::Intrinsic::experimental_constrained_fsub, part, part, nullptr, "", nullptr, std::nullopt, llvm::fp::ebStrict);
-    b.CreateConstrainedFPCmp(llvm::Intrinsic::experimental_constrained_fcmps, llvm::CmpInst::FCMP_OLT, part, part, "", llvm::fp::ebStrict);
+    llvm::Type* type = part ? part->getType() : nullptr;
+    if (!type || !type->isFPOrFPVectorTy()) continue;
+    // inf - inf is NaN, which doesn't count as invalid here: it is compared as bits.
+    const unsigned width = type->getScalarSizeInBits();
+    llvm::Type* bits = b.getIntNTy(width);
+    if (type->isVectorTy()) bits = llvm::VectorType::getInteger(llvm::cast<llvm::VectorType>(type));
+    Value* magnitude = b.CreateAnd(b.CreateBitCast(part, bits), llvm::ConstantInt::get(bits, llvm::APInt::getSignedMaxValue(width)));
+    const llvm::APInt infinity = llvm::APFloat::getInf(type->getScalarType()->getFltSemantics()).bitcastToAPInt();
+    llvm::Value* limit = llvm::ConstantInt::get(bits, infinity);
+    report(or_infinite ? b.CreateICmpUGE(magnitude, limit) : b.CreateICmpUGT(magnitude, limit), kNotFinite);
   }
 }
 

@@ -65,8 +65,8 @@ class Operations {
   /// for all lanes, and not at compile time. Costs vectors no instruction.
   Val executed(const Val& value);
   void report(llvm::Value* condition, std::uint32_t bits);
-  /// Raises 'invalid' for a NaN, or also an infinity, if conditions are collected, whether or not the work so far was an invalid operation.
-  void raise_if_nan(const Val& value, bool or_infinite);
+  /// Notes a NaN, or also an infinity, in the status if conditions are collected (kNotFinite).
+  void note_if_nan(const Val& value, bool or_infinite);
 
   /// `usual`, but where `condition` holds in a lane that counts what `otherwise` computes (for all lanes), behind a
   /// branch that is rarely taken.

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 import framejit
-from harness import Outcome, compare
+from harness import Outcome, compare, same_as_eager
 
 FEW = [1, 2, 3, 4, 7, 17, 33]
 HUGE = np.array([1e308, -1e308, 3.0, 0.0, 5.0])
@@ -156,6 +156,24 @@ def test_whether_a_sum_that_comes_to_nan_was_invalid_is_told_by_its_first_terms(
             for roll in range(0, length, 3):
                 x = np.roll(np.concatenate([special, np.ones(length - 3)]), roll)
                 compare(Outcome(compiled, (x,), {}), Outcome(SUMS[name], (x,), {}))
+
+
+@pytest.mark.parametrize("name", [name for name in SUMS if name != "complex"])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_sums_of_nan_without_infinities_are_not_run_again(name, dtype):
+    x = np.ones(40, dtype)
+    x[3::7] = np.nan
+    same_as_eager(SUMS[name], x)
+    same_as_eager(SUMS[name], np.stack([x, x], 1)[:, 0])
+
+
+def test_a_sum_of_nan_among_infinities_that_are_made_here_is_numpys():
+    for function in (lambda x: np.where(x > 0, x, np.inf).sum(), lambda x: (x * 1e200 * 1e200).sum(), lambda x: (1 / (x - x) - 1 / (x - x)).sum()):
+        compiled = framejit.compile(function)
+        for x in (np.array([np.nan, -1.0, 2.0]), np.array([1.0, np.nan, -3.0])):
+            for mode in ("warn", "ignore"):
+                with np.errstate(over=mode, divide=mode):
+                    compare(Outcome(compiled, (x,), {}), Outcome(function, (x,), {}))
 
 
 @pytest.mark.parametrize("function", [lambda x: x // -1, lambda x: np.divmod(x, x * 0 - 1), lambda x: (np.floor_divide(x, -1), x + 1)[1], lambda x: x % -1])

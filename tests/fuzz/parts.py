@@ -635,7 +635,7 @@ b 1 setattr(STATE, "extra", {v})
 b 1 State.shared = {i}
 b 1 {l}.append({v})
 b 1 {l}.insert(0, {v})
-b 1 {l}.extend({t})
+b 1 {l}.extend({t}[:3])
 b 1 {l}.pop()
 b 1 {l}.reverse()
 b 1 {l}[0] = {v}

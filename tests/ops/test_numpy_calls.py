@@ -51,6 +51,14 @@ np.delete(v, 2); np.delete(v, -1); np.insert(v, 2, 1.0); np.insert(k, 0, 3.7); n
 np.unique(k); np.unique(i); np.unique(b); np.unique(k, return_counts=True); np.unique(k, return_inverse=True); np.union1d(k, i)
 np.unique(x); np.unique(n); np.unique(n, equal_nan=False, return_index=True); np.unique(v, return_index=True, return_inverse=True, return_counts=True)
 np.bincount(abs(i[0]), minlength=50); np.bincount(abs(i[0]), w * 2, 50)
+np.unique(i % 2, axis=0); np.unique(i[:, :2] % 2, axis=1); np.unique(i[:, :1] % 2, axis=0, return_index=True, return_counts=True)
+np.unique(t, axis=-2)
+np.mean(x, where=b); x.mean(axis=1, where=x > -9); np.std(x, where=b); x.var(0, where=u > -9, ddof=1); np.mean(x, where=b, keepdims=True)
+np.linalg.lstsq(a, x); np.linalg.lstsq(a, w[:4], rcond=None)[0] + 1
+np.fft.fft(v).real + 1; np.fft.fft(v).imag * v; np.real(x * 1j); np.angle(x + 1j * u); (x * (1 + 2j)).conj(); np.exp(1j * x); x.astype(complex) * 2
+x.view('i8') + 1; (x + 1).view(np.uint64) >> 52; f.view(np.uint8); i.T.view('u8'); x.flat[3] + 1; x.T.flat[2:7] * 2; x.flat[-1]; x.flat[::3]
+np.count_nonzero(b) * x; np.count_nonzero(np.broadcast_to(w, (3, 1, 5)), axis=())
+np.count_nonzero(x.T) + 1.5; x.flags.c_contiguous; x.T.flags['F_CONTIGUOUS']; x[:, 1:].flags.forc; x + x.flags.fnc
 np.allclose(x, u); np.array_equal(x, u); np.array_equiv(x, u)
 """
 LINES = [line.strip() for line in re.split("[;\n]", WHOLE) if line.strip()]

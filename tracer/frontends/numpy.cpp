@@ -11,6 +11,7 @@
 
 #include "frame_hook/cpython/cpython.h"
 #include "tracer/frontends/indexing.h"
+#include "tracer/frontends/numpy_parts.h"
 
 namespace fj {
 namespace {
@@ -62,17 +63,23 @@ V fast_power(Tracer& tracer, const V& base, const V& exponent, const V& out) {
   if (!power && integer)
     if (auto known = tracer.constant_int(exponent)) power = double(*known);
   if (!power) return nullptr;
-  if (*power == 2.0 && (integer || is_float(x->dtype))) return numpy_ufunc(tracer, "square", {base}, out);
-  if (!is_float(x->dtype)) return nullptr;
+  const bool inexact = is_float(x->dtype) || is_complex(x->dtype);
+  if (*power == 2.0 && (integer || inexact)) return numpy_ufunc(tracer, "square", {base}, out);
+  if (!inexact) return nullptr;
   if (*power == 1.0) return numpy_ufunc(tracer, "positive", {base}, out);
   if (*power == -1.0) return numpy_ufunc(tracer, "reciprocal", {base}, out);
   if (*power == 0.5) return numpy_ufunc(tracer, "sqrt", {base}, out);
   return nullptr;
 }
 
+bool is_complex_number(const V& value) {
+  auto* object = as<ObjectValue>(value);
+  return object && PyComplex_CheckExact(object->object.get());
+}
+
 /// An operand NumPy's operators would turn into an array or defer to.
 void require_operand(const V& value) {
-  if (!is_numpy_operand(value) && !is_sequence(value)) unsupported("an operator between an ndarray and this object");
+  if (!is_numpy_operand(value) && !is_sequence(value) && !is_complex_number(value)) unsupported("an operator between an ndarray and this object");
 }
 
 }  // namespace
@@ -95,6 +102,9 @@ V numpy_binary(Tracer& tracer, int nb_op, const V& a, const V& b) {
         if (V fast = fast_power(tracer, a, b, a)) return fast;
       return numpy_ufunc(tracer, row.ufunc, {a, b}, a);
     }
+    // A list or tuple is repeated by a scalar, or refuses.
+    const bool repeats = (is_sequence(a) && is_scalar(b)) || (is_sequence(b) && is_scalar(a));
+    if (repeats && row.operation == NB_MULTIPLY) unsupported("a sequence times a NumPy scalar");
     refuse_integer_scalars(tracer, a, b);
     if (row.operation == NB_POWER)
       if (V fast = fast_power(tracer, a, b, nullptr)) return fast;
@@ -193,6 +203,13 @@ V numpy_attribute(Tracer& tracer, const Array& x, std::string_view name) {
     return view_transpose(tracer, x, permutation);
   }
   if (name == "real" && !is_complex(x->dtype)) return x;
+  if ((name == "real" || name == "imag") && is_complex(x->dtype)) return view_part(tracer, x, name == "imag");
+  if (name == "flags" || name == "flat") {
+    auto part = std::make_shared<BuiltinValue>();
+    part->owner = x;
+    part->name = std::string(name);
+    return part;
+  }
   return nullptr;
 }
 

@@ -303,11 +303,18 @@ V numpy_argmin(Tracer& t, const Arguments& a) { return arg_extreme(t, a, "numpy.
 
 V numpy_count_nonzero(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "numpy.count_nonzero", arguments, "a, axis, *, keepdims");
-  if (p.absent("axis")) break_graph(BreakReason::ScalarFromArray, "numpy.count_nonzero returns a Python int");
   Array input = numpy_array(tracer, p.required("a"));
   const Axes axes = axes_argument(tracer, p["axis"], input->rank());
   const bool keepdims = p.flag("keepdims", false);
-  const ValueId flags = cast(tracer, cast(tracer, tracer.read(*input), DType::Bool), DType::I64);
+  const ValueId truth = cast(tracer, tracer.read(*input), DType::Bool), flags = cast(tracer, truth, DType::I64);
+  // NumPy sums an array of bools of its own.
+  if (input->dtype != DType::Bool) input = tracer.new_array(Library::Numpy, truth, like_strides(tracer, Library::Numpy, layout_of(input)));
+  // A Python int, before NumPy 2.4.
+  static const bool gives_int = [] {
+    Ref<> counted = Ref<>::steal(PyObject_CallFunction(numpy_object("count_nonzero").get(), "i", 1));
+    return counted && PyLong_CheckExact(counted.get());
+  }();
+  if (p.absent("axis") && !keepdims && gives_int) return tracer.number(*fresh(tracer, reduce(tracer, Op::reduce_sum, flags, axes, false)));
   return reduction_result(tracer, input, reduce(tracer, Op::reduce_sum, flags, axes, keepdims), axes, keepdims, nullptr);
 }
 

@@ -253,7 +253,8 @@ V numpy_ufunc(Tracer& tracer, std::string_view name, std::vector<V> operands, V 
   if (out) arguments.keywords.emplace_back("out", std::move(out));
   const bool complex = std::any_of(arguments.positional.begin(), arguments.positional.end(), [](const V& operand) {
     Array array = array_of(operand);
-    return array && is_complex(array->dtype);
+    auto* object = as<ObjectValue>(operand);
+    return array ? is_complex(array->dtype) : object && PyComplex_CheckExact(object->object.get());
   });
   // Operators on complex numbers have no lowering: NumPy's own function.
   if (complex) return tracer.extern_call(tracer.constant(numpy_object(name)), arguments.positional, arguments.keywords);

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "runtime/base/error.h"
+#include "tracer/frontends/numpy_parts.h"
 #include "tracer/variables/attributes.h"
 #include "tracer/variables/containers.h"
 
@@ -41,6 +42,8 @@ void TracerImpl::set_attribute(const V& owner, PyObject* name, const V& value) {
   }
   static PyObject* const gradient_name = intern("grad");
   if (owner->kind == ValueKind::Array && PyUnicode_Compare(name, gradient_name) == 0) return set_gradient_field(owner, gradient_name, value);
+  if (auto* array = as<ArrayValue>(owner); array && array->library == Library::Numpy && !array->numpy_scalar && text_of(name) == "flat")
+    return numpy_set_flat(tracer, std::static_pointer_cast<ArrayValue>(owner), nullptr, value);
   auto* object = as<ObjectValue>(owner);
   if (object && filters_warnings()) refuse_warning_filters(object->object.get(), name, true);
   if (object && PyModule_CheckExact(object->object.get())) return store_in_module(*object, name, value);

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "runtime/base/error.h"
+#include "tracer/frontends/numpy_parts.h"
 #include "tracer/interpreter.h"
 #include "tracer/variables/attributes.h"
 #include "tracer/variables/containers.h"
@@ -530,6 +531,10 @@ V TracerImpl::find_attribute(const V& owner, PyObject* name) {
       if (auto written = written_attribute(owner, name)) return *written;
       if (!fj_type_lookup(type_of(owner), name) && lacks_own()) return nullptr;
       return array_attribute(tracer, owner, text);
+    case ValueKind::Builtin:
+      if (V array = as<BuiltinValue>(owner)->owner; array->kind == ValueKind::Array && as<BuiltinValue>(owner)->name == "flags")
+        return numpy_flag(tracer, std::static_pointer_cast<ArrayValue>(array), text);
+      break;
     case ValueKind::Super:
       return super_attribute(*as<SuperValue>(owner), name);
     case ValueKind::BoundMethod: {

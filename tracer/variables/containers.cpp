@@ -14,6 +14,7 @@
 
 #include "runtime/base/error.h"
 #include "tracer/drops.h"
+#include "tracer/frontends/numpy_parts.h"
 #include "tracer/interpreter.h"
 #include "tracer/variables/proxies.h"
 
@@ -379,6 +380,15 @@ V TracerImpl::length(const V& value) {
 
 V TracerImpl::get_item(const V& container, const V& key) {
   switch (container->kind) {
+    case ValueKind::Builtin: {
+      auto& part = *as<BuiltinValue>(container);
+      if (part.owner->kind != ValueKind::Array) break;
+      const auto array = std::static_pointer_cast<ArrayValue>(part.owner);
+      PyObject* name = part.name == "flags" ? constant_object(key) : nullptr;
+      if (name && PyUnicode_Check(name)) return numpy_flag(tracer, array, text_of(name));
+      if (part.name == "flat") return numpy_flat_item(tracer, array, key);
+      break;
+    }
     case ValueKind::Array: return array_get_item(tracer, container, key->kind == ValueKind::Instance || key->kind == ValueKind::Object ? index_number(key) : key);
     case ValueKind::Tuple:
       if (as<TupleValue>(container)->view_of) break;
@@ -475,6 +485,10 @@ V TracerImpl::get_item(const V& container, const V& key) {
 void TracerImpl::set_item(const V& container, const V& key, const V& value) {
   switch (container->kind) {
     case ValueKind::Array: return array_set_item(tracer, container, key, value);
+    case ValueKind::Builtin:
+      if (auto& part = *as<BuiltinValue>(container); part.owner->kind == ValueKind::Array && part.name == "flat")
+        return numpy_set_flat(tracer, std::static_pointer_cast<ArrayValue>(part.owner), key, value);
+      break;
     case ValueKind::List: return list_set_item(*this, container, key, value);
     case ValueKind::Dict: return dict_store(container, constant_key(key), value);
     case ValueKind::Object: case ValueKind::Instance: {
