@@ -461,8 +461,8 @@ class Grower:
             elif what == 10:
                 others = ["np.float32(1.5)", "2", "np.array(3)", "None", "[1, 2]", f"{self.array_text(shape)}.astype('>f4')" if self.lib == "numpy"
                           else f"{self.array_text(shape, 'float32')}.to_sparse()"]
-                # torch multiplies a view of a larger tensor by a sparse one as if it had no gaps, and writes past its end.
-                if self.lib == "torch" and re.search(r"\*=|mul_", "".join(self.lines)):
+                # torch multiplies a view of a larger tensor by a sparse one, and adds one to it, as if it had no gaps, and writes past its end.
+                if self.lib == "torch" and re.search(r"[*+-]=|mul_|add_|sub_", "".join(self.lines)):
                     others.pop()
                 changed[r.choice("xyz")] = r.choice(others)
             else:
