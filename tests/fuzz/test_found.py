@@ -321,3 +321,18 @@ def test_an_index_of_an_earlier_piece_is_saved_too():
     m += 1
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         y.sum().backward()
+
+
+@pytest.mark.skipif(torch is None, reason="needs torch")
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int8"])
+@pytest.mark.parametrize("number", ["2 ** 31", "-70000", "65504", "300"])
+def test_an_int_that_does_not_fit_is_refused_where_torch_refuses_it(dtype, number):
+    # torch 742408
+    for body in ("x.clamp_(max={})", "x.clamp({})", "x.clamp_min({})", "x.fill_({})", "x.masked_fill(x > 0, {})", "x.pow({})", "lib.full_like(x, {})", "x + {}", "x * {}", "{} - x", "x > {}"):
+        check(Case("torch", f"def f(x):\n    return {body.format(number)}\n", [f'ARGS = [make((3,), "{dtype}")]', f'ARGS = [make((0,), "{dtype}")]'] * 2))
+
+
+@pytest.mark.skipif(torch is None, reason="needs torch")
+@pytest.mark.parametrize("bounds", ["-1, float('nan')", "float('nan'), 1", "2, 1", "-1, 1"])
+def test_hardtanh_with_bounds_that_are_no_numbers(bounds):
+    check(Case("torch", f"def f(x):\n    return lib.nn.functional.hardtanh(x, {bounds})\n", ["ARGS = [make((5,))]"] * 2))
