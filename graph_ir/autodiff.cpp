@@ -96,7 +96,7 @@ std::vector<ValueId> add_gradients(Graph& graph, std::span<const ValueId> wanted
       if (rule == nullptr || is_complex(graph.type(result).dtype)) throw NoDerivative(node.op, node.location);
       Derivation derivation(graph, node.op, operands, result, kept, attrs, found->second, asked, node.location);
       rule(derivation);
-      BackwardStep step{result, {}, false, {}};
+      BackwardStep step{result, {}, {}, false, {}};
       for (std::size_t n = before; n < graph.nodes.size(); ++n)
         for (ValueId read : graph.nodes[n].operands)
           if (read.index < forward_values && !fixed[read.index]) step.read.push_back(read);
@@ -105,6 +105,7 @@ std::vector<ValueId> add_gradients(Graph& graph, std::span<const ValueId> wanted
         if (asked[operand] && derivation.given[operand].valid()) {
           accumulate(operands[operand], derivation.given[operand], node.location);
           step.into.push_back(operands[operand]);
+          step.given.push_back(derivation.given[operand]);
         }
       if (steps) steps->push_back(std::move(step));
     }

@@ -50,6 +50,7 @@ struct NoDerivative : std::runtime_error {
 struct BackwardStep {
   ValueId result;
   std::vector<ValueId> into;   // those that get a cotangent from it
+  std::vector<ValueId> given;  // the cotangent each gets
   bool reads;                  // its derivative needs values of the forward graph, which eager saves, or eager saves others
   std::vector<ValueId> read;   // those values of the forward graph
 };

@@ -149,8 +149,35 @@ void TracerImpl::refuse_overwritten(std::size_t first) {
       if (gone.count(operand)) break_graph(BreakReason::Gradient, "a backward through a tensor that was written in place since");
 }
 
-/// The gradients of `wanted`, constants of every other derivative; invalid where none arrives.
-std::vector<ValueId> TracerImpl::pass_back(const Tracer::Backward& call, const std::vector<ValueId>& wanted) {
+namespace {
+
+/// How often autograd, which collects what arrives at `wanted`, adds to a tensor in place: to the first if it is new memory that nobody else
+/// has, and to every sum. A tensor's `_version` tells.
+int additions_in_place(const Graph& graph, const std::vector<BackwardStep>& steps, ValueId wanted) {
+  std::vector<ValueId> parts;
+  std::map<ValueId, int> uses;
+  for (const BackwardStep& step : steps)
+    for (std::size_t i = 0; i < step.into.size(); ++i) {
+      ++uses[step.given[i]];
+      if (step.into[i] == wanted) parts.push_back(step.given[i]);
+    }
+  if (parts.size() < 2) return 0;
+  auto is_own = [&](ValueId value) {
+    while (uses[value] < 2) {
+      const auto node = std::find_if(graph.nodes.rbegin(), graph.nodes.rend(), [&](const Node& node) { return !node.results.empty() && node.results[0] == value; });
+      if (node == graph.nodes.rend() || node->op == Op::broadcast) return false;
+      if (node->op != Op::reshape && node->op != Op::transpose) return true;
+      value = node->operands[0];
+    }
+    return false;
+  };
+  return int(parts.size()) - (is_own(parts[0]) ? 1 : 2);
+}
+
+}  // namespace
+
+/// The gradients of `wanted`, constants of every other derivative; invalid where none arrives. `versions`: by how often they were added to.
+std::vector<ValueId> TracerImpl::pass_back(const Tracer::Backward& call, const std::vector<ValueId>& wanted, std::vector<int>* versions) {
   if (request.follow || !batches.empty()) break_graph(BreakReason::Gradient, "torch's backward in a function that framejit derives");
   std::vector<ValueId> of, from;
   for (std::size_t i = 0; i < call.results.size(); ++i) {
@@ -201,6 +228,8 @@ std::vector<ValueId> TracerImpl::pass_back(const Tracer::Backward& call, const s
       for (ValueId value : known->second)
         if (overwritten_.count(value)) break_graph(BreakReason::Gradient, "a backward through a tensor that was written in place since");
   refuse_overwritten(first);
+  if (versions)
+    for (ValueId value : wanted) versions->push_back(additions_in_place(*graph, steps, value));
   for (ValueId& gradient : found)
     if (gradient.valid()) gradient = stopped(gradient);
   if (!call.retain)
@@ -250,9 +279,15 @@ std::vector<V> TracerImpl::grad(const Tracer::Backward& call) {
     wanted.push_back(read(*array));
   }
   std::vector<V> answers;
-  const std::vector<ValueId> found = pass_back(call, wanted);
-  for (std::size_t i = 0; i < found.size(); ++i)
-    answers.push_back(found[i].valid() ? V(tracer.new_array(Library::Torch, found[i])) : none);
+  std::vector<int> versions;
+  const std::vector<ValueId> found = pass_back(call, wanted, &versions);
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    answers.push_back(none);
+    if (!found[i].valid()) continue;
+    auto gradient = tracer.new_array(Library::Torch, found[i]);
+    *gradient->torch_version = versions[i];
+    answers.back() = gradient;
+  }
   return answers;
 }
 

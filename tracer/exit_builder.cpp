@@ -49,6 +49,7 @@ class ExitBuilder {
   void guard_every_stride(const FakeStorage& storage);
   int detached_tensor(const DetachedTensor& detached, const FakeStorage& storage, DType dtype, int owner);
   int build_instance(const V& value, InstanceValue& instance);
+  V unbound_method(const V& below, const V& above);
   std::vector<int> dict_items(const DictValue& dict);
   bool contains_itself(const V& value);
   int storage_owner(FakeStorage& storage, const std::shared_ptr<FakeStorage>& shared);
@@ -344,6 +345,24 @@ int ExitBuilder::make(const V& value) {
   }
 }
 
+/// Two stack entries that LOAD_METHOD made of a method of C code: makes what CPython has in the first, the method of the class, whose errors name
+/// that class where a bound method's name the object's; returns self, which goes into the second. Null: they are something else.
+V ExitBuilder::unbound_method(const V& below, const V& above) {
+  for (const auto& [empty, callable] : {std::pair(below, above), std::pair(above, below)}) {
+    auto* null = as<NullValue>(empty);
+    auto* method = as<BuiltinValue>(callable);
+    if (!null || !method || null->asked != method->owner || callable->source) continue;
+    PyTypeObject* type = t_.type_of(method->owner);
+    if (type->tp_getattro != PyObject_GenericGetAttr) return nullptr;
+    Ref<> name = Ref<>::steal(PyUnicode_InternFromString(method->name.c_str()));
+    PyObject* found = method->descriptor ? method->descriptor.get() : fj_type_lookup(type, name.get());
+    if (!found || !PyType_HasFeature(Py_TYPE(found), Py_TPFLAGS_METHOD_DESCRIPTOR)) return nullptr;
+    constant(Ref<>::borrow(found));
+    return method->owner;
+  }
+  return nullptr;
+}
+
 std::vector<int> ExitBuilder::dict_items(const DictValue& dict) {
   std::vector<int> args;
   for (auto& [name, item] : dict.items) {
@@ -517,6 +536,7 @@ int ExitBuilder::build_array(const V& value) {
     target = detached_tensor(*array.detached, storage, array.dtype, target);
     owner = array.detached->itself == &array;
   }
+  bool unrecorded = false;
   if (!owner && !((crosses || returns) && array.view.empty())) {
     RecipeStep& made = view(target, array.offset);
     target = made.target;
@@ -524,8 +544,12 @@ int ExitBuilder::build_array(const V& value) {
       made.view = array.view;
       gradient_views_.push_back({&array, target});
     }
+    // Made where nothing was recorded: autograd knows that of it, and refuses writes into it.
+    unrecorded = array.stops_gradient && !array.detached && !crosses && !returns &&
+                 std::none_of(array.view.begin(), array.view.end(), [](const ViewStep& step) { return step.op == Op::extern_call; });
+    if (unrecorded) made.view = array.view;
   }
-  if (array.stops_gradient && !array.detached && !crosses) {
+  if (array.stops_gradient && !array.detached && !crosses && !unrecorded) {
     RecipeStep& made = step(RecipeOp::Call, {target});
     made.object = Ref<>::steal(PyObject_GetAttrString(torch_module(), "Tensor"));
     made.object = Ref<>::steal(PyObject_GetAttrString(made.object.get(), "detach"));
@@ -829,8 +853,16 @@ std::unique_ptr<Segment> ExitBuilder::finish(const Frame& frame, const V* result
       const bool wanted = !frame.initial[i] && local && (live[i] || local->source);
       recipe.slots.push_back(wanted ? build(local) : -1);
     }
-    for (const V& value : frame.stack) {
+    for (std::size_t i = 0; i < frame.stack.size(); ++i) {
       recipe.keep.push_back(false);
+      if (V self = i + 1 < frame.stack.size() ? unbound_method(frame.stack[i], frame.stack[i + 1]) : nullptr) {
+        recipe.slots.push_back(steps_.back().target);
+        recipe.keep.push_back(false);
+        recipe.slots.push_back(build(self));
+        ++i;
+        continue;
+      }
+      const V& value = frame.stack[i];
       recipe.slots.push_back(value->kind == ValueKind::Null ? -1 : build(value));
     }
   }

@@ -149,33 +149,6 @@ ArrayRef SegmentHost::allocate(int output, DType dtype, std::span<const std::int
 
 namespace {
 
-/// The mode inside the call, put back afterwards.
-class GradMode {
- public:
-  explicit GradMode(bool wanted) : changed_(!wanted && torch_grad_enabled()) {
-    if (changed_) set(false);
-  }
-  ~GradMode() {
-    if (!changed_) return;
-    PyObject *type, *value, *traceback;
-    PyErr_Fetch(&type, &value, &traceback);
-    set(true);
-    PyErr_Restore(type, value, traceback);
-  }
-  GradMode(const GradMode&) = delete;
-
- private:
-  static void set(bool on) {
-    static PyObject* const setter = [] {
-      Ref<> core = Ref<>::steal(PyObject_GetAttrString(torch_module(), "_C"));
-      return core ? PyObject_GetAttrString(core.get(), "_set_grad_enabled") : nullptr;
-    }();
-    Ref<> done = setter ? Ref<>::steal(PyObject_CallOneArg(setter, on ? Py_True : Py_False)) : Ref<>();
-    PyErr_Clear();
-  }
-  bool changed_;
-};
-
 /// Arrays of what was returned, in the order of the call's results. "" if the structure is the one predicted.
 /// `made`: holds the arrays made of numbers.
 std::string collect(const ExternStructure& expected, PyObject* object, std::span<const Ref<>> operands, std::vector<PyObject*>& found, std::vector<Ref<>>& made) {

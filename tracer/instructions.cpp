@@ -281,11 +281,11 @@ void TracerImpl::execute(Frame& frame, const FjInstr& instr, std::optional<V>& r
       return load_attribute(frame, owner, name_at(frame, arg));
     }
     case FJ_LOAD_METHOD: {
-      // A bound method with a NULL is as good as the pair (function, self), and any attribute may be one.
+      // A bound method with a NULL is as good as the pair (function, self), and any attribute may be one. An exit makes the pair of it.
       V owner = pop(frame);
-      if (!fj_call_layout_callable_first()) push(std::make_shared<NullValue>());
+      if (!fj_call_layout_callable_first()) push(std::make_shared<NullValue>(owner));
       load_attribute(frame, owner, name_at(frame, arg));
-      if (fj_call_layout_callable_first()) push(std::make_shared<NullValue>());
+      if (fj_call_layout_callable_first()) push(std::make_shared<NullValue>(owner));
       return;
     }
     case FJ_LOAD_SUPER_ATTR: {

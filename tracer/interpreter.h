@@ -602,7 +602,7 @@ class TracerImpl {
   /// By value: it is one of these, or their derivative leads to it.
   std::vector<bool> history(const std::vector<ValueId>& of);
   void refuse_overwritten(std::size_t first);
-  std::vector<ValueId> pass_back(const Tracer::Backward& call, const std::vector<ValueId>& wanted);
+  std::vector<ValueId> pass_back(const Tracer::Backward& call, const std::vector<ValueId>& wanted, std::vector<int>* versions = nullptr);
   /// Values that in-place operations have replaced, and what stood for them: the number of nodes before that operation, which
   /// may read what it replaces.
   std::map<ValueId, std::size_t> overwritten() const;
@@ -629,7 +629,7 @@ class TracerImpl {
     const Value* owner;
     std::uint64_t number;            // the owner's; 0: it was there before anything else
   };
-  std::unordered_map<PyObject*, V> outside_keys_;  // keys that are objects from outside
+  std::unordered_map<PyObject*, V> outside_keys_;  // what keys stand for: objects from outside, tuples
   std::vector<Write> writes_;
   std::vector<bool> held_;           // slots that still hold what they held when the trace began
   std::vector<V> initial_stack_;     // what is left of it in its place

@@ -22,7 +22,7 @@ enum class RecipeOp : std::uint8_t {
   Output,         // program output `index` (a library array)
   OutputScalar,   // program output `index` as NumPy scalar
   OutputNumber,   // program output `index` as Python float, int or bool
-  View,           // view_of(register a, dtype, dims shape, strides, offset)
+  View,           // view_of(register a, dtype, dims shape, strides, offset); index 1: read-only
   CrossView,      // array a as the other library's
   Int,            // expression
   Null,           // NULL

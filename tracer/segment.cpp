@@ -217,8 +217,9 @@ SegmentStatus Segment::run(const FrameValues& values, const GuardBindings& bindi
       moved.insert(moved.end(), std::size_t(versions), static_cast<PyObject*>(output_buffer.span()[std::size_t(output)].object));
     if (!moved.empty() && !bump_versions(moved))
         return wrote ? SegmentStatus::Raised : eager(update, "an object could not be made");
-    // What fails there is the user's: a hook on saved tensors, which must not be called again.
-    if (derivative && !derivative->link(input_buffer.span(), output_buffer.span(), symbols.span())) return SegmentStatus::Raised;
+    // autograd refuses an input whose base was written where that is not allowed; hooks on saved tensors are not set.
+    if (derivative && !derivative->link(input_buffer.span(), output_buffer.span(), symbols.span()))
+      return wrote ? SegmentStatus::Raised : eager(update, "autograd refuses a tensor");
   }
 
   if (!run.objects(owned.outputs)) return wrote ? SegmentStatus::Raised : eager(update, "an object could not be made");

@@ -152,6 +152,11 @@ std::shared_ptr<ArrayValue> Tracer::new_view(const std::shared_ptr<ArrayValue>& 
   array->torch_version = base->torch_version;
   array->requires_grad = base->requires_grad;
   array->stops_gradient = base->stops_gradient || (!impl_->modes.records() && impl_->requires_gradient(*base));
+  array->refused_since = base->refused_since;
+  if (base->library == Library::Torch && !impl_->modes.records()) {
+    array->view.back().recorded = false;
+    if (array->refused_since < 0) array->refused_since = array->born;
+  }
   array->writeable = base->writeable;
   array->crossed = base->crosses ? base : base->crossed;
   array->shown_read_only = base->shown_read_only;

@@ -78,7 +78,8 @@ class ObjectValue final : public Value {
 /// An empty stack entry.
 class NullValue final : public Value {
  public:
-  NullValue() : Value(ValueKind::Null) {}
+  explicit NullValue(V asked = nullptr) : Value(ValueKind::Null), asked(std::move(asked)) {}
+  const V asked;                // beside what LOAD_METHOD found: the object it was asked of
 };
 
 class SymIntValue final : public Value {
@@ -145,6 +146,7 @@ class ArrayValue final : public Value {
   bool parameter = false;
   bool requires_grad = false;   // from outside: what the array itself says
   bool stops_gradient = false;  // torch: a view through which no gradient flows
+  int refused_since = -1;       // torch: when the first view on the way here was made that autograd may refuse writes into; -1: none was
   bool viewed_in_inference = false;  // torch: a view of an ordinary tensor made in inference mode
   bool writeable = true;
   bool crosses = false;                    // what one library made of the other's memory, and

@@ -1,6 +1,6 @@
 // Views that a gradient flows through, made as the user made them.
 //
-// One call of torch for each step, since as_strided(), which could make any view at once, derives otherwise: it treats the memory of a
+// By the call that made each, or else by one call of torch for each step, since as_strided(), which could make any view at once, derives otherwise: it treats the memory of a
 // tensor that shows elements more than once as the variable, and its derivative writes into new memory where that of transpose() is a view.
 #include "tracer/view_step.h"
 
@@ -8,6 +8,7 @@
 
 #include "runtime/base/error.h"
 #include "tracer/frontends/arrays/arrays.h"
+#include "tracer/frontends/arrays/torch_modes.h"
 
 namespace fj {
 namespace {
@@ -98,6 +99,22 @@ Ref<> follow(PyObject* tensor, const ViewStep& view, Symbols symbols) {
   }
 }
 
+/// As the user made it; the tensor of other sizes that this gives nobody, if it does: null then, without an error.
+Ref<> made_again(PyObject* tensor, const ViewCall& call, const Dims& shape, Symbols symbols) {
+  const Py_ssize_t count = PyTuple_GET_SIZE(call.arguments.get());
+  auto arguments = Ref<>::steal(PyTuple_New(count + 1));
+  if (!arguments) return {};
+  PyTuple_SET_ITEM(arguments.get(), 0, Py_NewRef(tensor));
+  for (Py_ssize_t i = 0; i < count; ++i) PyTuple_SET_ITEM(arguments.get(), i + 1, Py_NewRef(PyTuple_GET_ITEM(call.arguments.get(), i)));
+  Ref<> view = Ref<>::steal(PyObject_Call(call.function.get(), arguments.get(), call.keywords.get()));
+  if (view && call.which >= 0) view = Ref<>::steal(PySequence_GetItem(view.get(), call.which));
+  ArrayView seen;
+  const std::vector<std::int64_t> expected = evaluate(shape, symbols);
+  if (view && read_torch(view.get(), seen) && std::size_t(seen.rank) == expected.size() && std::equal(expected.begin(), expected.end(), seen.shape)) return view;
+  PyErr_Clear();
+  return {};
+}
+
 bool has_strides(PyObject* tensor, std::span<const std::int64_t> strides) {
   ArrayView view;
   return read_torch(tensor, view) && std::size_t(view.rank) == strides.size() && std::equal(strides.begin(), strides.end(), view.strides);
@@ -116,6 +133,13 @@ bool repeats_elements(PyObject* tensor) {
 Ref<> torch_view(PyObject* tensor, std::span<const ViewStep> steps, const Strides& strides, Symbols symbols) {
   Ref<> view = Ref<>::borrow(tensor);
   while (view && !steps.empty()) {
+    const GradMode mode(steps[0].recorded);
+    if (const ViewCall* call = steps[0].made_by.get(); call != nullptr && call->steps <= steps.size())
+      if (Ref<> made = made_again(view.get(), *call, steps[call->steps - 1].shape_after, symbols)) {
+        view = std::move(made);
+        steps = steps.subspan(call->steps);
+        continue;
+      }
     if (const int axis = selected_axis(steps); axis >= 0) {
       const std::int64_t index = steps[0].attrs.get<Dims>("starts")[std::size_t(axis)].evaluate(symbols);
       view = Ref<>::steal(PyObject_CallMethod(view.get(), "select", "iL", axis, (long long)index));

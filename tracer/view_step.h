@@ -3,6 +3,7 @@
 
 #include <Python.h>
 
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -11,6 +12,14 @@
 
 namespace fj {
 
+/// The call of torch that made a view, function(tensor, *arguments, **keywords): its name is in errors of autograd, and where it returns several
+/// views, autograd refuses writes into them. Null references: none.
+struct ViewCall {
+  Ref<> function, arguments, keywords;
+  int which = -1;               // of the several
+  std::size_t steps = 1;        // that it stands for
+};
+
 /// One step from a storage's owner to a view, in graph operations that can be run in both directions.
 struct ViewStep {
   Op op;                        // slice, transpose, reshape, broadcast; extern_call: the library's own view function
@@ -18,6 +27,8 @@ struct ViewStep {
   Dims shape_before, shape_after;
   std::vector<Type> types = {};  // of an extern_call: its results, of which the view is number `result`
   int result = 0;
+  bool recorded = true;          // by autograd, where it was made
+  std::shared_ptr<const ViewCall> made_by = nullptr;  // of the first step of a tensor's view, where its arguments are known
 };
 
 /// The view of a tensor by torch's own functions, so that what a gradient does on its way through it is torch's. Null: a Python error is set.

@@ -250,3 +250,89 @@ def test_the_inverse_of_a_bool_warns_at_each_call():
 def test_a_reduction_into_its_own_operand_is_left_to_the_library():
     # torch clears `out` before it reads (torch 702218).
     check(Case("torch", "def f(z):\n    lib.sum(z, 0, out=z)\n    return z\n", ["ARGS = [make(()) + 3]"] * 2))
+
+
+@pytest.mark.skipif(torch is None, reason="needs torch")
+@pytest.mark.parametrize("body", ["x.tan(3)", "(x + 1).tan(3)", "(x + 1).tolist(print(1), 3)", "framejit.graph_break()\n(x * 2).tan(3)", "m = (x + 1).tan\nprint(2)\nm(3)", "[x + 1].append(print(1), 2)",
+                                  "s = {1}\ns.add(print(1), x + 1)", "super(State, STATE).__str__(print(1))", '"a".join(print(1), x + 1)', "lib.rand(2).numpy()[0].nonzero(3)"])
+def test_errors_name_the_class_of_the_method_that_was_called(body):
+    # A method that is looked up to be called is the class's; one that is an object is the tensor's (torch 302734).
+    source = "import framejit\n\nclass State:\n    pass\n\nSTATE = State()\n\ndef f(x):\n    y = x * 2\n" + "".join(f"    {line}\n" for line in body.splitlines())
+    check(Case("torch", source, ["ARGS = [make((3,))]"] * 2))
+
+
+@pytest.mark.skipif(torch is None, reason="needs torch")
+@pytest.mark.parametrize("views", ["v, u = y.split(2)", "u, v = y.chunk(2)", "u, v = y.split([1, 3])", "v, *u = y.unbind()", "v, *u = y", "v = y[None].unbind(1)[0]", "v = y.tensor_split(2)[1]",
+                                   "v = y.split(2)[1].view(-1)", "v = y.split(2)[0][1].view(-1)", "v = y.split(2)[0][:, None].T", "v = y.split(2)[1][None, 1:]", "v = lib.split(y, 2)[1].squeeze(0)",
+                                   "with lib.no_grad(): v = y[1:]", "with lib.no_grad(): v = y.view(2, 2).T", "with lib.no_grad(): v, u = y.split(2)\nv = v[1:]", "v = y[1:]"])
+@pytest.mark.parametrize("between", ["", "framejit.graph_break()"])
+@pytest.mark.parametrize("write", ["v += 1", "v.mul_(x[0])", "y += 1\nv = v * 2"])
+@pytest.mark.parametrize("of", ["x * 1", "x.detach() * 1"])
+def test_writes_into_views_that_autograd_refuses(views, between, write, of):
+    if of != "x * 1":
+        between = ""  # where nothing needs a gradient, a view that is handed back does not say how it was made
+    lines = [f"y = {of}", *views.splitlines(), between, *write.splitlines(), "return v, y"]
+    check(Case("torch", "import framejit\n\ndef f(x):\n" + "".join(f"    {line}\n" for line in lines), ['ARGS = [make((4,), "float32", 0, "leaf")]'] * 2))
+
+
+@pytest.mark.skipif(torch is None, reason="needs torch")
+@pytest.mark.parametrize("value", ["(x * x).sum()", "(x * x * x).sum()", "(x * x + x).sum()", "(x + x).sum()", "(x * 2).sum()", "(x.sum() * x[0]).sum()", "(x + x.tanh() + x.exp()).sum()", "x @ x",
+                                   "(x.view(-1) * x).sum()", "(x.sum() + x.sum() + x[1])"])
+def test_a_gradient_that_was_added_to_in_place_has_that_version(value):
+    check(Case("torch", f"def f(x):\n    return lib.autograd.grad({value}, x)\n", ['ARGS = [make((4,), "float32", 0, "leaf")]'] * 2))
+
+
+@pytest.mark.skipif(torch is None, reason="needs torch")
+@pytest.mark.parametrize("view", ["y.reshape(-1)", "y[0]", "y.T", "y.split(1)[0]", "y.detach()[1:]", "y * 2"])
+@pytest.mark.parametrize("of", ["x", "x * 1"])
+def test_a_view_made_where_nothing_is_recorded_is_a_leaf(view, of):
+    # Of a tensor that requires a gradient: it requires one of its own (torch 740444).
+    check(Case("torch", f"def f(x):\n    y = {of}\n    with lib.no_grad():\n        v = {view}\n        w = v + 1\n    return v, w, v * 2, v.sum()\n",
+               ['ARGS = [make((2, 3), "float32", 0, "leaf")]'] * 2))
+
+
+@pytest.mark.parametrize("body", ["t = (k, 2)\nd = {t: 1}", "t = (k, (k, x.shape))\nd[t] = 1", "t = (k, 2)\nd = {t}", "t = items\nd[t] = 1", "t = items\nd = {q: 1 for q in {t: 1}}", "t = frozenset((k,))\nd = {t: 1}",
+                                  "t = (k, 2)\nd[t] = 1\nu = (k, 2)\nd[u] = 2"])
+def test_a_key_is_the_object_it_was(body):
+    # torch 701249
+    lines = "".join(f"    {line}\n" for line in body.splitlines())
+    for rest in ("    return list(d)[0] is t, x + 1\n", "    return d, t, x + 1\n", "    framejit.graph_break()\n    return list(d)[0] is t, [q is w for q, w in zip(t, list(d)[0])], d\n"):
+        check(Case("numpy", f"import framejit\n\ndef f(x, k, items, d):\n{lines}{rest}", ["ARGS = [make((3,)), 300, (1, 2.5), {}]"] * 2 + ['ARGS = [make((3,)), "ab", (1, (2,)), {}]']))
+
+
+@pytest.mark.skipif(torch is None, reason="needs torch")
+@pytest.mark.parametrize("index", ["x > 0", "lib.tensor([0, 1])", "lib.tensor([0, -1]), lib.tensor([1, 1])", "lib.tensor([0, 1], dtype=lib.int32)"])
+@pytest.mark.parametrize("write", ["m += 1", "m[0] = 0", "m = m * 2"])
+def test_an_index_that_a_gradient_needs_is_saved(index, write):
+    # backward reads it: torch refuses one that was written since.
+    first = "m, n = " + index if "), " in index else f"m = {index}"
+    use = "m, n" if "), " in index else "m"
+    if index.startswith("x") and "+=" in write:
+        write = write.replace("m += 1", "m ^= True")
+    lines = [first, f"y = x[{use}] * 2", *write.splitlines(), "y.sum().backward()", "return y, m"]
+    check(Case("torch", "def f(x):\n" + "".join(f"    {line}\n" for line in lines), ['ARGS = [make((3, 4), "float32", 0, "leaf")]'] * 2))
+    check(Case("torch", "def f(x):\n" + "".join(f"    {line}\n" for line in lines if "backward" not in line), ['ARGS = [make((3, 4), "float32", 0, "leaf")]'] * 2))
+
+
+@pytest.mark.skipif(torch is None, reason="needs torch")
+def test_an_index_of_an_earlier_piece_is_saved_too():
+    x, m = torch.arange(6.0).requires_grad_(), torch.tensor([0, 1])
+    y = framejit.compile(lambda x, m: x[m] * 2)(x, m)
+    m += 1
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
+
+
+@pytest.mark.skipif(torch is None, reason="needs torch")
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int8"])
+@pytest.mark.parametrize("number", ["2 ** 31", "-70000", "65504", "300"])
+def test_an_int_that_does_not_fit_is_refused_where_torch_refuses_it(dtype, number):
+    # torch 742408
+    for body in ("x.clamp_(max={})", "x.clamp({})", "x.clamp_min({})", "x.fill_({})", "x.masked_fill(x > 0, {})", "x.pow({})", "lib.full_like(x, {})", "x + {}", "x * {}", "{} - x", "x > {}"):
+        check(Case("torch", f"def f(x):\n    return {body.format(number)}\n", [f'ARGS = [make((3,), "{dtype}")]', f'ARGS = [make((0,), "{dtype}")]'] * 2))
+
+
+@pytest.mark.skipif(torch is None, reason="needs torch")
+@pytest.mark.parametrize("bounds", ["-1, float('nan')", "float('nan'), 1", "2, 1", "-1, 1"])
+def test_hardtanh_with_bounds_that_are_no_numbers(bounds):
+    check(Case("torch", f"def f(x):\n    return lib.nn.functional.hardtanh(x, {bounds})\n", ["ARGS = [make((5,))]"] * 2))

@@ -110,6 +110,14 @@ void require_no_gradient(Tracer& tracer, std::size_t first) {
   }
 }
 
+/// Borrowed; null: there is none.
+PyObject* tensor_method(const std::string& name) {
+  static PyObject* const tensor = imported("torch", "Tensor").release();
+  const Ref<> text = Ref<>::steal(PyUnicode_InternFromString(name.c_str()));
+  PyObject* found = tensor && text ? fj_type_lookup(reinterpret_cast<PyTypeObject*>(tensor), text.get()) : nullptr;
+  return found && PyCallable_Check(found) ? found : nullptr;
+}
+
 Array require_array(const V& value) {
   Array array = array_of(value);
   FJ_CHECK(array, "not an array value");
@@ -134,6 +142,8 @@ V run_handler(Tracer& tracer, Handler handler, const Arguments& arguments, PyObj
   V result = handler(tracer, arguments);
   if (!torch_gradient_known(handler)) require_no_gradient(tracer, first);
   torch_note_saved(tracer, handler, arguments, result);
+  if (callable && !arguments.positional.empty())
+    torch_note_views(tracer, arguments.positional[0], callable, {arguments.positional.begin() + 1, arguments.positional.end()}, arguments.keywords, result);
   return result;
 }
 
@@ -203,7 +213,10 @@ V array_unary(Tracer& tracer, int opcode, const V& a) {
 
 V array_get_item(Tracer& tracer, const V& array, const V& key) {
   if (!is_torch(array)) return numpy_get_item(tracer, require_array(array), key);
-  return with_syntax_fallback(tracer, "getitem", {array, key}, [&] { return torch_get_item(tracer, require_array(array), key); });
+  V result = with_syntax_fallback(tracer, "getitem", {array, key}, [&] { return torch_get_item(tracer, require_array(array), key); });
+  static PyObject* const function = imported("operator", "getitem").release();
+  torch_note_views(tracer, array, function, {key}, {}, result);
+  return result;
 }
 
 void array_set_item(Tracer& tracer, const V& array, const V& key, const V& value) {
@@ -217,7 +230,13 @@ void array_set_item(Tracer& tracer, const V& array, const V& key, const V& value
 V array_attribute(Tracer& tracer, const V& value, std::string_view name) {
   Array array = require_array(value);
   const bool torch = is_torch(value);
-  if (V answer = torch ? torch_attribute(tracer, array, name) : numpy_attribute(tracer, array, name)) return answer;
+  if (V answer = torch ? torch_attribute(tracer, array, name) : numpy_attribute(tracer, array, name)) {
+    if (torch && array_of(answer)) {
+      static PyObject* const function = imported("builtins", "getattr").release();
+      torch_note_views(tracer, value, function, {tracer.string(name)}, {}, answer);
+    }
+    return answer;
+  }
   // Anything callable that has no row is still a method: the call decides whether it runs as an extern node or breaks.
   const auto& methods = registry().methods[int(array->library)];
   PyTypeObject* type = tracer.type_of(value);
@@ -272,7 +291,9 @@ V array_method(Tracer& tracer, const V& value, std::string_view name, const Argu
     }
   }
   try {
-    return run_handler(tracer, found->second, with_self);
+    V result = run_handler(tracer, found->second, with_self);
+    torch_note_views(tracer, value, tensor_method(std::string(name)), arguments.positional, arguments.keywords, result);
+    return result;
   } catch (const BreakGraph& refused) {
     if (refused.reason != BreakReason::UnsupportedOperation && refused.reason != BreakReason::RandomState &&
         refused.reason != BreakReason::Gradient)
@@ -300,7 +321,9 @@ std::vector<V> array_iterate(Tracer& tracer, const V& value) {
   constexpr std::int64_t kUnrollLimit = 256;
   if (count > kUnrollLimit) break_graph(BreakReason::LoopTooLong, "iteration over " + std::to_string(count) + " rows");
   std::vector<V> rows;
-  for (std::int64_t i = 0; i < count; ++i) rows.push_back(array_get_item(tracer, value, tracer.integer(i)));
+  for (std::int64_t i = 0; i < count; ++i)
+    rows.push_back(is_torch(value) ? torch_get_item(tracer, array, tracer.integer(i)) : array_get_item(tracer, value, tracer.integer(i)));
+  if (is_torch(value)) torch_note_views(tracer, value, tensor_method("unbind"), {}, {}, tracer.tuple(rows));
   return rows;
 }
 

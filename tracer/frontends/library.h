@@ -50,6 +50,9 @@ bool torch_operator_gradient_known(int nb_op);
 V torch_into(Tracer& tracer, Handler handler, const Arguments& arguments, PyObject* callable);
 /// Notes what torch saves of the call besides: a row of gradients.def.
 void torch_note_saved(Tracer& tracer, Handler handler, const Arguments& arguments, const V& result);
+/// Notes that function(base, *arguments, **keywords) returns `result`, if that is a view of base, or several.
+void torch_note_views(Tracer& tracer, const V& base, PyObject* function, const std::vector<V>& arguments,
+                      const std::vector<std::pair<std::string, V>>& keywords, const V& result);
 /// A function of the module builtins on a tensor, as an extern node.
 V torch_builtin(Tracer& tracer, const char* name, const std::vector<V>& operands);
 /// A method of a tensor without a row: run as an extern node, or break.

@@ -266,7 +266,12 @@ V torch_get_item(Tracer& tracer, const Array& array, const V& key) {
       if (item.kind == Index::Item::Kind::IntegerArray && array_of(item.array)->shape.empty())
         unsupported("a tensor indexed by a 0-d tensor");
     V result = index_gather(tracer, array, index);
-    if (const Array made = array_of(result); tracer.requires_gradient(*made)) tracer.also_saves(tracer.read(*made), {});
+    if (const Array made = array_of(result); tracer.requires_gradient(*made)) {
+      std::vector<ValueId> indices;
+      for (const auto& item : index.items)
+        if (item.array) indices.push_back(tracer.read(*array_of(item.array)));
+      tracer.also_saves(tracer.read(*made), indices);
+    }
     return result;
   }
   return index_view(tracer, array, index);

@@ -56,7 +56,7 @@ V torch_f_relu(Tracer& tracer, const Arguments& arguments) {
 V torch_f_hardtanh(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "hardtanh", arguments, "input, min_val, max_val, inplace");
   const double low = torch_number(tracer, p, "min_val", -1), high = torch_number(tracer, p, "max_val", 1);
-  if (low > high) refuse("hardtanh() whose bounds are reversed");
+  if (!(low <= high)) unsupported("hardtanh() whose bounds are reversed, or no numbers");
   return activation(tracer, p, [&](ValueId x) { return between(tracer, x, low, high); });
 }
 

@@ -217,6 +217,7 @@ ValueId value_of(Tracer& tracer, const TorchOperand& operand, DType dtype, bool 
     const std::int64_t high = is_signed_integer(dtype) ? (std::int64_t(1) << (bits - 1)) - 1 : (std::int64_t(1) << bits) - 1;
     if (number < low || number > high) unsupported("a Python int that does not fit the tensor's dtype");
   }
+  if (dtype == DType::F16 && !arithmetic && std::abs(double(number)) > largest(dtype)) unsupported("a Python int that does not fit the tensor's dtype");
   return constant(tracer, dtype, number);
 }
 

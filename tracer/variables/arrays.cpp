@@ -8,6 +8,7 @@
 #include "runtime/base/error.h"
 #include "tracer/dynamic.h"
 #include "tracer/interpreter.h"
+#include "tracer/restart.h"
 
 namespace fj {
 
@@ -259,6 +260,9 @@ ValueId TracerImpl::read(const ArrayValue& array) {
     if (!modes_outside().records()) break_graph(BreakReason::Gradient, "enable_grad() inside of no_grad()");
     if (storage.written_without_gradient) break_graph(BreakReason::Gradient, "it is read after it was written under no_grad()");
   }
+  // To torch it is a leaf that requires a gradient of its own.
+  if (modes.records() && array.stops_gradient && !array.detached && array.library == Library::Torch)
+    throw CannotRebuildValue{array.refused_since, "a view made where nothing is recorded, of a tensor that requires a gradient"};
   if (!batches.empty()) check_example(storage.contents);
   if (storage.inference && !modes.inference && inference_read_at < 0) inference_read_at = step;
   if (array.contents.valid() && array.contents_version == storage.version) return array.contents;
@@ -330,7 +334,11 @@ void TracerImpl::write(ArrayValue& array, ValueId value) {
       break_graph(BreakReason::Gradient, "an in-place operation on a tensor that requires a gradient");
     if (needed) storage.written_without_gradient = true;
     if (requires_gradient(value)) {
-      if (modes.records()) break_graph(BreakReason::Gradient, "a value that requires a gradient is written into a tensor");
+      if (modes.records()) {
+        // torch may refuse a write into a view of a tensor without gradient too: by how it was made, which a view that we make does not show.
+        if (array.refused_since >= 0) throw CannotRebuildValue{array.refused_since, "a view that torch does not allow everything in"};
+        break_graph(BreakReason::Gradient, "a value that requires a gradient is written into a tensor");
+      }
       value = stopped(value);
     }
   }

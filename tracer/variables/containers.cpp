@@ -127,12 +127,19 @@ Ref<> TracerImpl::constant_key(const V& value) {
         Ref<> item = constant_key(tuple.items[i]);
         PyTuple_SET_ITEM(items.get(), Py_ssize_t(i), Py_NewRef(item.get()));
       }
-      if (!tuple.type) return items;
-      Ref<> whole = Ref<>::steal(PyTuple_Pack(1, items.get()));
-      return Ref<>::steal(PyTuple_Type.tp_new(type, whole.get(), nullptr));
+      if (tuple.type) {
+        Ref<> whole = Ref<>::steal(PyTuple_Pack(1, items.get()));
+        items = Ref<>::steal(PyTuple_Type.tp_new(type, whole.get(), nullptr));
+      }
+      // It stands for this tuple wherever the key is looked at, and at the exit.
+      outside_keys_.emplace(keep(items).get(), value);
+      return items;
     }
     case ValueKind::Set:
-      if (as<SetValue>(value)->frozen) return as<SetValue>(value)->real;
+      if (as<SetValue>(value)->frozen) {
+        outside_keys_.emplace(as<SetValue>(value)->real.get(), value);
+        return as<SetValue>(value)->real;
+      }
       unhashable("set");
       break;
     case ValueKind::List: unhashable(type_of(value)->tp_name); break;

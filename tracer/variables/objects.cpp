@@ -126,6 +126,7 @@ bool has_name(const std::vector<std::string>& names, const std::string& name) {
 
 V TracerImpl::wrap_constant(PyObject* object) {
   if (V value = proxied(object)) return value;
+  if (auto key = outside_keys_.find(object); key != outside_keys_.end()) return key->second;
   if (PyFunction_Check(object) && !made_functions_.empty())
     if (auto made = made_functions_.find(object); made != made_functions_.end()) return made->second;
   if (object == Py_None) return none;

@@ -237,6 +237,28 @@ InferenceMode::~InferenceMode() {
   PyErr_Restore(type, value, traceback);
 }
 
+namespace {
+
+void set_grad_mode(bool on) {
+  static PyObject* const setter = torch_attribute({"_C", "_set_grad_enabled"});
+  Ref<> done = setter ? Ref<>::steal(PyObject_CallOneArg(setter, on ? Py_True : Py_False)) : Ref<>();
+  PyErr_Clear();
+}
+
+}  // namespace
+
+GradMode::GradMode(bool wanted) : changed_(!wanted && torch_grad_enabled()) {
+  if (changed_) set_grad_mode(false);
+}
+
+GradMode::~GradMode() {
+  if (!changed_) return;
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  set_grad_mode(true);
+  PyErr_Restore(type, value, traceback);
+}
+
 std::optional<DType> torch_autocast_dtype() {
   if (!(torch_modes() & torch_mode_bits::kAutocast)) return std::nullopt;
   const Getters* get = getters();

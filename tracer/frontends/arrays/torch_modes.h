@@ -27,6 +27,17 @@ class InferenceMode {
   Ref<> mode_;
 };
 
+/// Nothing is recorded while it exists, unless that is `wanted`.
+class GradMode {
+ public:
+  explicit GradMode(bool wanted);
+  ~GradMode();
+  GradMode(const GradMode&) = delete;
+
+ private:
+  bool changed_;
+};
+
 /// The dtype autocast on the CPU casts to; nothing: it is off.
 std::optional<DType> torch_autocast_dtype();
 
