@@ -339,13 +339,27 @@ std::optional<Val> Emitter::transposed_load(ExprId id) {
   return scope.memo[id.index];
 }
 
+void Emitter::check_indices(const Expr& expr) {
+  const auto check = [&](ExprId id) {
+    if (!id.valid()) return;
+    if (kernel_[id].kind == ExprKind::CheckedIndex) argument(id, is_vector(id));
+    else check_indices(kernel_[id]);
+  };
+  for (ExprId arg : expr.args) check(arg);
+  for (const auto& [dynamic, coefficient] : expr.address.dynamic) check(dynamic);
+  check(expr.predicate);
+}
+
 Val Emitter::vector_load(const Expr& expr) {
   const DType dtype = program_.buffers[expr.buffer].dtype;
   llvm::Type* element = storage(expr.buffer);
   auto* type = llvm::FixedVectorType::get(element, unsigned(lanes_));
   const llvm::Align align = alignment(expr.buffer);
   const ExprId condition = unknown_part(expr.predicate);
-  if (condition.valid() && known(condition) == false) return {ops_.from_memory(dtype, llvm::Constant::getNullValue(type))};
+  if (condition.valid() && known(condition) == false) {
+    check_indices(expr);
+    return {ops_.from_memory(dtype, llvm::Constant::getNullValue(type))};
+  }
   const auto lane = lane_address(expr.address);
   llvm::Instruction* loaded;
   Value* result;

@@ -225,6 +225,8 @@ class Emitter {
   ExprId unknown_part(ExprId condition) const;
   /// Nobody can tell whether the value was computed.
   bool leaves_no_trace(ExprId id) const;
+  /// What is not loaded is reported all the same where its index is out of range.
+  void check_indices(const Expr& expr);
   Value* active_lanes(Value* index, Value* end, int lanes);
   /// The items of a kernel with Shape::columns.
   void emit_columns_or_parts(Value* begin, Value* end);

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import framejit
-from harness import assert_same, both_libraries, needs_torch, same_as_eager
+from harness import Outcome, assert_same, both_libraries, compare, needs_torch, same_as_eager
 
 try:
     import torch
@@ -358,3 +358,17 @@ def test_a_mask_of_all_axes_takes_no_values_of_two_dimensions(values):
         return x
 
     same_as_eager(rows, np.arange(6.0).reshape(2, 3))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "bool"])
+@pytest.mark.parametrize("program", ["x[np.arange(5)]", "x[np.arange(5)] * 2",
+                                     "np.take(x, np.arange(300))", "x[np.arange(-4, 0)]", "x[:, None][np.arange(5), 0]"])
+def test_a_counted_index_out_of_range_is_an_error(program, dtype):
+    """The loop is cut where the index leaves the array: behind that nothing is loaded, but the index is out of range all the same."""
+    space = {"np": np}
+    exec(f"def f(x):\n    return {program}\n", space)
+    compiled = framejit.compile(space["f"])
+    for size in (400, 3, 0, 1, 3, 400):
+        x = np.ones(size, dtype)
+        for source in (x, np.broadcast_to(x[:1], (size,)) if size else x):
+            compare(Outcome(compiled, (source,), {}), Outcome(space["f"], (source,), {}))
