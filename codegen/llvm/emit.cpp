@@ -177,8 +177,18 @@ void Emitter::store(const Statement& statement) {
              statement.buffer);
     return;
   }
+  Value* all = llvm::ConstantInt::getTrue(llvm::FixedVectorType::get(b.getInt1Ty(), unsigned(lanes_)));
+  if (lane && lane->stride == SymDim(2) && machine_.vector_bytes >= 64 && size_in_bytes(dtype) >= 4) {
+    // As a load of every second element: what lies between them is not written.
+    Value* address = b.CreateGEP(element, pointer(statement.buffer, lane->uniform), b.CreateMul(index_of(kernel_.vector_var), size(lane->stride)));
+    for (const int half : {0, 1}) {
+      Value* to = b.CreateGEP(element, address, b.getInt64(std::uint64_t(half * (lanes_ - 1))));
+      annotate(b.CreateMaskedStore(every_second_lane(memory, half), to, align, every_second_lane(mask_ ? mask_ : all, half)), statement.buffer);
+    }
+    return;
+  }
   Value* addresses = b.CreateGEP(element, buffer_pointer(statement.buffer), lane_addresses(statement.address));
-  Value* mask = mask_ ? mask_ : llvm::ConstantInt::getTrue(llvm::FixedVectorType::get(b.getInt1Ty(), unsigned(lanes_)));
+  Value* mask = mask_ ? mask_ : all;
   annotate(b.CreateMaskedScatter(memory, addresses, align, mask), statement.buffer);
 }
 

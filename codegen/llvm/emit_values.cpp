@@ -288,6 +288,12 @@ Value* Emitter::first_lane_where_inactive(Value* loaded) {
   return b.CreateSelect(mask_, loaded, first);
 }
 
+Value* Emitter::every_second_lane(Value* lanes, int half) {
+  std::vector<int> from;
+  for (int j = 0; j < lanes_; ++j) from.push_back((j & 1) == half ? (half * (lanes_ - 1) + j) / 2 : lanes_);
+  return b.CreateShuffleVector(lanes, llvm::Constant::getNullValue(lanes->getType()), from);
+}
+
 std::optional<Val> Emitter::transposed_load(ExprId id) {
   const Expr& expr = kernel_[id];
   const auto lane = lane_address(expr.address);
@@ -384,6 +390,28 @@ Val Emitter::vector_load(const Expr& expr) {
     else
       loaded = b.CreateAlignedLoad(type, address, align);
     result = first_lane_where_inactive(loaded);
+  } else if (lane && lane->stride == SymDim(2) && !condition.valid() && lanes_ > 1 && (!mask_ || machine_.vector_bytes >= 64)) {
+    // Every second element, as a pooling or a slice reads: two vectors and a shuffle in place of a gather. The second vector ends at the last
+    // element that is wanted: what lies behind it may not be memory of the array's.
+    Value* address = b.CreateGEP(element, pointer(expr.buffer, lane->uniform), b.CreateMul(index_of(kernel_.vector_var), size(lane->stride)));
+    std::vector<int> wanted;
+    for (int i = 0; i < lanes_; ++i) wanted.push_back(2 * i < lanes_ ? 2 * i : 2 * i + 1);
+    Value* halves[2];
+    for (const int half : {0, 1}) {
+      Value* from = b.CreateGEP(element, address, b.getInt64(std::uint64_t(half * (lanes_ - 1))));
+      llvm::Instruction* part;
+      if (mask_) {
+        Value* mask = every_second_lane(mask_, half);
+        // With no lane on, as above.
+        if (half == 1) from = b.CreateSelect(b.CreateOrReduce(mask), from, harmless());
+        part = b.CreateMaskedLoad(type, from, align, mask, llvm::Constant::getNullValue(type));
+      } else {
+        part = b.CreateAlignedLoad(type, from, align);
+      }
+      annotate(part, expr.buffer);
+      halves[half] = part;
+    }
+    return {ops_.from_memory(dtype, first_lane_where_inactive(b.CreateShuffleVector(halves[0], halves[1], wanted)))};
   } else if (Value* predicate = condition.valid() ? wide(condition).real : nullptr; lane && lane->stride == SymDim()) {
     // The same element in all lanes, under a predicate that differs between them.
     Value* any = predicate ? b.CreateOrReduce(predicate) : static_cast<Value*>(b.getTrue());

@@ -147,6 +147,9 @@ class Emitter {
 
   /// A vector of zeros in memory.
   Value* harmless();
+  /// The first (0) or second (1) half of the lanes, as they lie in memory with a gap of one between them: at every other place of a vector that
+  /// begins at the half's first lane, or one before it, so that the second vector ends with the last lane. Zeros between them.
+  Value* every_second_lane(Value* lanes, int half);
   Value* first_lane_where_inactive(Value* loaded);
   Val vector_load(const Expr& expr);
   /// A load whose lanes are a stride apart, where as many loads of its neighbours are wanted as there are lanes: all of them.
