@@ -186,6 +186,11 @@ Val Operations::cast(DType from, DType to, Val value) {
     return cast(part, to, {value.real});
   }
   llvm::Type* type = wide(to);
+  // NaN and what is out of range are invalid also where the optimiser finds that the number doesn't matter (`% 1`).
+  const auto to_signed = [&](Value* number, llvm::Type* integers) {
+    if (!conditions) return b.CreateFPToSI(number, integers);
+    return static_cast<Value*>(b.CreateConstrainedFPCast(llvm::Intrinsic::experimental_constrained_fptosi, number, integers, nullptr, "", nullptr, std::nullopt, llvm::fp::ebStrict));
+  };
   if (to == DType::Bool) {
     if (is_float(from)) return {b.CreateFCmpUNE(x, number(from, 0))};
     return {b.CreateICmpNE(x, llvm::ConstantInt::get(x->getType(), 0))};
@@ -212,14 +217,13 @@ Val Operations::cast(DType from, DType to, Val value) {
     Value* limit = number(from, 9223372036854775808.0);
     Value* large = b.CreateFCmpOGE(x, limit);
     Value* shifted = b.CreateSelect(large, b.CreateFSub(x, limit), x);
-    Value* converted = b.CreateFPToSI(shifted, type);
+    Value* converted = to_signed(shifted, type);
     return {b.CreateXor(converted, b.CreateSelect(large, integer(to, 1ull << 63), integer(to, 0)))};
   }
   const bool sixty_four = to == DType::I64 || to == DType::U32;
   // What is out of range is poison to the optimiser: it must neither know the number nor choose when to convert it.
   x = hidden(x);
-  Value* converted = b.CreateFPToSI(x, wide(sixty_four ? b.getInt64Ty() : b.getInt32Ty()));
-  if (conditions) converted = fence(converted);
+  Value* converted = to_signed(x, wide(sixty_four ? b.getInt64Ty() : b.getInt32Ty()));
   return {b.CreateZExtOrTrunc(converted, type)};
 }
 
