@@ -215,3 +215,24 @@ def test_what_was_written_before_a_reduction_that_reports_is_written_once(name, 
             with np.errstate(all=mode):
                 compare(Outcome(compiled, ours, {}), Outcome(f, eager, {}))
             assert np.array_equal(ours[0], eager[0])
+
+
+CASTS = {
+    "remainder": lambda x: x.astype("i4") % 1,
+    "fmod": lambda x: np.fmod(x.astype("i4"), -1),
+    "product": lambda x: (x.astype("i4") * 0).sum(),
+    "difference": lambda x: x.astype("i8") - x.astype("i8"),
+    "comparison": lambda x: x.astype("u1") < 0,
+    "both_sides": lambda x: np.where(x.astype("i4") > 5, 1, 1),
+    "u8": lambda x: x.astype("u8") & np.uint64(0),
+}
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("name", CASTS)
+def test_a_cast_is_invalid_whatever_becomes_of_the_number(name, dtype):
+    compiled = framejit.compile(CASTS[name])
+    for values in ([1.5, 2, -3] * 7, [np.nan, 1, 2] * 7):
+        for _ in range(3):
+            x = np.array(values, dtype)
+            compare(Outcome(compiled, (x,), {}), Outcome(CASTS[name], (x,), {}))

@@ -309,3 +309,11 @@ def test_what_torch_does_not_take_is_refused(source, error):
                                   "torch.nn.functional.normalize(x)"])
 def test_the_norm_of_one_element_is_its_absolute_value(text, size):
     same_as_eager(eval(f"lambda x: {text}", {"torch": torch}), torch.full((3, 1), size))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("rows, columns, inner", [(2, 3, 1), (1, 3, 1), (2, 1, 1), (40, 30, 1), (2, 3, 2)])
+def test_zeros_of_products_have_the_sign_of_the_library_s(dtype, rows, columns, inner):
+    a, b = torch.full((rows, inner), -1.0, dtype=dtype), torch.zeros(inner, columns, dtype=dtype)
+    for function in (lambda a, b: a @ b, lambda a, b: torch.mm(a, b), lambda a, b: torch.nn.functional.linear(a, b.t())):
+        assert torch.equal(torch.signbit(framejit.compile(function)(a, b)), torch.signbit(function(a, b)))

@@ -165,8 +165,18 @@ Product two_tensors(Tracer& tracer, const Parameters& p, const char* first, cons
   return product;
 }
 
+/// A column times a row, of which the library gives the products as they are, not added to a zero: -1 * 0 is -0.
+bool is_column_times_row(Tracer& tracer, ValueId a, ValueId b) {
+  const Dims left = shape_of(tracer, a), right = shape_of(tracer, b);
+  const auto several = [](const SymDim& size) { return size.is_constant() && size.value() > 1; };
+  const DType dtype = dtype_of(tracer, a);
+  return (dtype == DType::F32 || dtype == DType::F64) && left.size() == 2 && right.size() == 2 && left[1] == SymDim(1) && right[0] == SymDim(1) &&
+         several(left[0]) && several(right[1]);
+}
+
 /// Matrix products of half types accumulate in f32 and round once.
 ValueId multiplied(Tracer& tracer, ValueId a, ValueId b) {
+  if (is_column_times_row(tracer, a, b)) return pointwise(tracer, Op::mul, {a, b});
   const DType dtype = dtype_of(tracer, a), inner = compute_dtype(dtype);
   return cast(tracer, matmul(tracer, cast(tracer, a, inner), cast(tracer, b, inner)), dtype);
 }
@@ -304,7 +314,7 @@ V torch_linear(Tracer& tracer, const Arguments& arguments) {
   const Dims shape = operands.a->shape;
   const Dims leading(shape.begin(), shape.end() - 1);
   if (shape.size() > 2) x = reshape(tracer, x, {product(leading), shape.back()});
-  ValueId value = matmul(tracer, x, weight);
+  ValueId value = shape.size() == 2 && dtype == inner && p.absent("bias") ? multiplied(tracer, x, weight) : matmul(tracer, x, weight);
   if (shape.size() > 2) {
     Dims result = leading;
     result.push_back(operands.b->shape[0]);
