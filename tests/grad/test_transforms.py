@@ -202,7 +202,7 @@ def test_errors_name_the_line_and_are_the_functions_own():
     def fractal(x):
         return np.sum(np.fft.fft(x).real)  # no rule
 
-    with pytest.raises(framejit.GraphBreakError, match=r"test_transforms.py:\d+ in .*fractal(.|\n)*no rule"):
+    with pytest.raises(framejit.GraphBreakError, match=r"test_transforms.py:\d+ in a function that is derived\n.*without a derivative.*no rule"):
         framejit.grad(fractal)(X)
     with pytest.raises(framejit.GraphBreakError, match="FJ103"):
         framejit.grad(lambda x: float(x[0]) * x[1])(X)
