@@ -122,7 +122,7 @@ class Grower:
         statements = list(rows(parts.STATEMENTS, lib)) + [(5, text) for piece in self.pieces for text in piece[1]]
         if not self.exact:
             # The bits of a rounded number are no number near it, and its digits are no text near its own.
-            expressions = [row for row in expressions if ".view(lib.int32)" not in row[1]]
+            expressions = [row for row in expressions if ".view(lib.int32)" not in row[1] and "!r" not in row[1]]
             statements = [row for row in statements if "print({a}.sum()" not in row[1]]
         # Each program has its own taste, so that programs differ more than an average of everything would.
         self.tables = {name: self.tasted(table) for name, table in (("expression", expressions), ("statement", statements),
