@@ -192,7 +192,8 @@ Val Operations::cast(DType from, DType to, Val value) {
     return static_cast<Value*>(b.CreateConstrainedFPCast(llvm::Intrinsic::experimental_constrained_fptosi, number, integers, nullptr, "", nullptr, std::nullopt, llvm::fp::ebStrict));
   };
   if (to == DType::Bool) {
-    if (is_float(from)) return {b.CreateFCmpUNE(x, number(from, 0))};
+    // Of `sqrt(x) != 0` the optimiser makes `x != 0`, which raises nothing.
+    if (is_float(from)) return {b.CreateFCmpUNE(conditions ? fence(x) : x, number(from, 0))};
     return {b.CreateICmpNE(x, llvm::ConstantInt::get(x->getType(), 0))};
   }
   if (is_float(to)) {

@@ -225,6 +225,7 @@ CASTS = {
     "comparison": lambda x: x.astype("u1") < 0,
     "both_sides": lambda x: np.where(x.astype("i4") > 5, 1, 1),
     "u8": lambda x: x.astype("u8") & np.uint64(0),
+    "truth_of_a_root": lambda x: np.sqrt(x).all(),
 }
 
 

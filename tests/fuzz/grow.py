@@ -122,7 +122,7 @@ class Grower:
         statements = list(rows(parts.STATEMENTS, lib)) + [(5, text) for piece in self.pieces for text in piece[1]]
         if not self.exact:
             # The bits of a rounded number are no number near it, and its digits are no text near its own.
-            expressions = [row for row in expressions if ".view(lib.int32)" not in row[1] and "!r" not in row[1]]
+            expressions = [row for row in expressions if ".int32)" not in row[1] and "!r" not in row[1]]
             statements = [row for row in statements if "print({a}.sum()" not in row[1]]
         # Each program has its own taste, so that programs differ more than an average of everything would.
         self.tables = {name: self.tasted(table) for name, table in (("expression", expressions), ("statement", statements),
@@ -130,7 +130,7 @@ class Grower:
         texts, weights = self.tables["expression"]
         if any("mean" in text for text in texts):
             # Which is rounded in every program: neither are its bits compared (torch 742981).
-            kept = [row for row in zip(texts, weights) if ".view(lib.int32)" not in row[0]]
+            kept = [row for row in zip(texts, weights) if ".int32)" not in row[0]]
             self.tables["expression"] = [text for text, _ in kept], [weight for _, weight in kept]
         self.source = pieces.PRELUDE + "".join("\n\n" + piece[0] for piece in self.pieces)
         self.lines = []
