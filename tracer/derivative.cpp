@@ -125,6 +125,9 @@ std::shared_ptr<Derivative> Derivative::of(const Graph& graph, const std::vector
   for (std::size_t i = 0; i < graph.inputs.size(); ++i) place[graph.inputs[i].value.index] = {End::Input, int(i)};
   for (std::size_t i = 0; i < result->views_.size(); ++i)
     if (ValueId value = result->views_[i].value; value.valid()) place[value.index] = {End::View, int(i)};
+  // A tensor that was given has what was written last: a later piece may write it again, which is an error of backward.
+  for (const Write& write : graph.writes)
+    if (!needs[write.value.index]) place[write.value.index] = {End::Input, write.input};
   // Which of several arrays is read does not show: what is saved is in memory that nobody else sees.
   for (ValueId value : copies.twice) place.erase(value.index);
   for (auto& [value, where] : place) visible.push_back({value});
@@ -196,7 +199,7 @@ bool Derivative::split(const DerivativeParts& parts, const Joint& joint, const s
     }
     const auto [kind, index] = saved_.back();
     const int input = kind == End::Input ? index : kind == End::View && views_[std::size_t(index)].input ? views_[std::size_t(index)].owner : -1;
-    for (const Write& write : graph_.writes) reads_written_ = reads_written_ || write.input == input;
+    for (const Write& write : graph_.writes) reads_written_ = reads_written_ || (write.input == input && write.value != value);
   }
   make_nodes(parts, saved, needs);
   for (std::size_t n = 0; n < nodes_.size(); ++n) nodes_[n].frees = frees[n];

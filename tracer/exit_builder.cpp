@@ -716,7 +716,7 @@ void ExitBuilder::build_effects() {
           t_.guards->add(std::move(writeable));
         }
     if (const int writes = storage->inference ? 0 : *storage->torch_version)  // those have no counter
-      effect_step(RecipeOp::BumpVersion, {from_source(written)}).index = writes;
+      segment_->input_versions.emplace_back(storage->input, writes);
   }
 }
 

@@ -465,6 +465,7 @@ class TracerImpl {
   GradientFlow flow{*graph};
   /// An array has got memory with these contents.
   void note_memory(ValueId contents);
+  void forget_memory(ValueId contents);
   Copies copies;
   AlsoSaved also_saved;
   std::vector<int> inputs_requiring_gradient;             // of the graph

@@ -211,8 +211,10 @@ SegmentStatus Segment::run(const FrameValues& values, const GuardBindings& bindi
     }
     for (std::size_t i = 0; externs && i < output_library.size(); ++i)
       if (!to_library(output_buffer.span()[i], output_library[i])) return wrote ? SegmentStatus::Raised : eager(update, "no memory for a result");
-    // Before autograd sees the outputs: what it saves of them is as it will stay.
+    // Before autograd sees them: what it saves of them is as it will stay.
     std::vector<PyObject*> moved;
+    for (auto [input, versions] : input_versions)
+      moved.insert(moved.end(), std::size_t(versions), static_cast<PyObject*>(input_buffer.span()[std::size_t(input)].object));
     for (auto [output, versions] : output_versions)
       moved.insert(moved.end(), std::size_t(versions), static_cast<PyObject*>(output_buffer.span()[std::size_t(output)].object));
     if (!moved.empty() && !bump_versions(moved))
@@ -231,7 +233,7 @@ SegmentStatus Segment::run(const FrameValues& values, const GuardBindings& bindi
 
 void Segment::settle() {
   const bool calls = graph && std::any_of(graph->nodes.begin(), graph->nodes.end(), [](const Node& node) { return node.op == Op::extern_call; });
-  returns_one_array = graph && !eager_gradient && !ran_backward && !calls && conditions.empty() && output_versions.empty() &&
+  returns_one_array = graph && !eager_gradient && !ran_backward && !calls && conditions.empty() && input_versions.empty() && output_versions.empty() &&
                       inference_outputs.empty() && exit.kind == Exit::Kind::Return && recipe.steps.size() == 1 &&
                       recipe.steps[0].op == RecipeOp::Output && recipe.steps[0].index == 0 && graph->outputs.size() == 1;
 }

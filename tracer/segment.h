@@ -82,7 +82,7 @@ class Segment {
   std::shared_ptr<Derivative> derivative;          // if a result needs a gradient
   bool eager_gradient = false;                     // a result needs a gradient that only torch can give: not run compiled
   bool ran_backward = false;                       // it has run a backward of torch's, as far as nobody listens to that
-  std::vector<std::pair<int, int>> output_versions;  // outputs written in place, by how many `_version`s
+  std::vector<std::pair<int, int>> input_versions, output_versions;  // what is written in place, by how many `_version`s
   std::vector<Condition> conditions;               // in order; a segment is good for calls that decide them so
   bool returns_one_array = false;                  // all that is to do is to run the program, whose one result is the value returned
   int nodes = 0;

@@ -103,6 +103,8 @@ ValueId Tracer::read(const ArrayValue& array) {
 
 void Tracer::write(ArrayValue& array, ValueId value) { impl_->write(array, value); }
 
+void Tracer::forget_memory(ValueId contents) { impl_->forget_memory(contents); }
+
 std::shared_ptr<ArrayValue> Tracer::new_array(Library library, ValueId value, std::optional<Strides> strides) {
   // What is computed under no_grad() or inference_mode() is a constant.
   if (library == Library::Torch && !impl_->modes.records() && impl_->requires_gradient(value)) value = impl_->stopped(value);

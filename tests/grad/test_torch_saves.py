@@ -112,6 +112,27 @@ def test_a_tensor_that_torch_does_not_save_may_be_written():
     assert torch.allclose(*gradients)
 
 
+@pytest.mark.parametrize("also_written", [False, True], ids=["not written", "result written"])
+def test_a_tensor_that_a_later_piece_writes_again_is_an_error(also_written):
+    def f(x, y):
+        y += 1
+        product = x * y
+        if also_written:
+            product += 1  # torch derives this one: the graph ends here
+        else:
+            framejit.graph_break()
+        y.mul_(2)
+        return product
+
+    for function in (f, framejit.compile(f)):
+        for version in (2, 4):
+            x, y = leaf(0), leaf(1).detach()
+            for _ in range(version // 2):
+                result = function(x.requires_grad_(), y)
+            with pytest.raises(RuntimeError, match=f"is at version {version}; expected version {version - 1} instead"):
+                result.sum().backward()
+
+
 def test_a_backward_in_compiled_code_frees_what_eager_s_does():
     def f(x):
         loss = F.leaky_relu(x * 2).sum()

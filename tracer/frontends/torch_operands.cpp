@@ -266,7 +266,10 @@ V torch_write(Tracer& tracer, const V& target, const V& result) {
   Array array = torch_tensor(tracer, target), from = torch_tensor(tracer, result);
   if (!torch_can_cast(from->dtype, array->dtype)) refuse("the result can't be cast to the dtype of the tensor written");
   if (!same_shape(tracer, array->shape, from->shape)) refuse("the result does not have the shape of the tensor written");
-  assign(tracer, *array, torch_cast(tracer, tracer.read(*from), array->dtype));
+  const ValueId value = tracer.read(*from);
+  // The result was never an array of its own, unless somebody else has it.
+  if (from.use_count() <= 2 && from->storage.use_count() == 1 && from->view.empty()) tracer.forget_memory(value);
+  assign(tracer, *array, torch_cast(tracer, value, array->dtype));
   return target;
 }
 

@@ -227,6 +227,10 @@ bool TracerImpl::requires_gradient(const ArrayValue& array) {
   return array.storage->contents.valid() && flow.needs(array.storage->contents);
 }
 
+void TracerImpl::forget_memory(ValueId contents) {
+  if (!copies.twice.count(contents)) in_memory_.erase(contents);
+}
+
 ValueId TracerImpl::apart(ValueId value) { return in_memory_.count(value) ? same_again(value) : value; }
 
 ValueId TracerImpl::same_again(ValueId value) {
