@@ -236,6 +236,41 @@ def catches_what_fails(x):
     return z, y
 
 
+def fails_in_front_of_another(x):
+    """The first is not made, and what the handler makes is not it."""
+    y = x.reshape(6, 1) * torch.ones(1, 4000)
+    w = y + 1
+    try:
+        z = y[torch.arange(6) + 3] * 3  # read behind the call
+    except IndexError:
+        z = y * 5
+        dist.all_reduce(z)
+        return z
+    dist.all_reduce(w)
+    return z + w
+
+
+def divides_in_front_of_another(x):
+    y = x.long() + 1
+    z = y // (y - y)
+    dist.all_reduce(x)
+    return z + x
+
+
+def warned_about_in_front_of_another(x):
+    import numpy as np
+
+    with np.errstate(divide="raise"):
+        try:
+            y = 1 / (x.numpy() * 0)
+        except FloatingPointError:
+            x = x * 3
+            dist.all_reduce(x)
+            return x
+        dist.all_reduce(x)
+    return x + torch.from_numpy(y)
+
+
 def fails_in_the_second(x):
     y = x * 2
     dist.all_reduce(y)
@@ -256,7 +291,7 @@ PROGRAMS = [sum_of_both, one_feeds_the_next, changed_between, in_a_loop, into_th
             from_one_to_the_other, fails_afterwards, gather, reduce, reduce_scatter_of_a_list, all_gather_single, reduce_scatter_single,
             all_to_all_single, of_a_group_by_keywords, versions, queued, read_by_a_derivative,
             fails_behind_a_function_that_reduces, fails_behind_a_compiled_function_that_reduces, catches_what_fails, fails_in_the_second,
-            divides_integers]
+            divides_integers, fails_in_front_of_another, divides_in_front_of_another, warned_about_in_front_of_another]
 # One graph each: the collective is a node of it.
 WHOLE = [sum_of_both, one_feeds_the_next, in_a_loop, into_the_argument, through_a_view, broadcast, all_gather, barrier, reduce,
          reduce_scatter_of_a_list, all_gather_single, reduce_scatter_single, all_to_all_single, of_a_group_by_keywords, versions]
@@ -310,7 +345,7 @@ def run_in_one_graph(rank):
 
 
 FAILING = {fails_afterwards: 1, fails_behind_a_function_that_reduces: 2, fails_behind_a_compiled_function_that_reduces: 2, catches_what_fails: 2,
-           divides_integers: 1}
+           divides_integers: 1, fails_in_front_of_another: 1, divides_in_front_of_another: 0}
 
 
 def run_count_of_collectives_of_programs_that_fail(rank):
