@@ -48,7 +48,11 @@ def _copied(function, space):
 
 
 def _of_array(function):
-    return lambda a, *args, **kwargs: function(np.asanyarray(a), *args, **kwargs)
+    def of_array(a, *args, **kwargs):
+        found = function(np.asanyarray(a), *args, **kwargs)
+        return found[()] if isinstance(a, np.generic) else found  # a scalar's method never returns `out`
+
+    return of_array
 
 
 def without_warnings(function):

@@ -198,6 +198,17 @@ def test_eigenvalues_become_complex():
         compare(Outcome(compiled, (x,), {}), Outcome(function, (x,), {}))
 
 
+def test_mean_of_a_scalar_is_not_what_it_is_written_into():
+    def function(x, mask):
+        out = np.zeros(())
+        found = np.mean(x, out=out, where=mask)
+        return found is out, found, out
+
+    compiled = framejit.compile(function)
+    for x in (np.float64(1.5), 2.5, np.array(3.5)):
+        compare(Outcome(compiled, (x, np.array(True)), {}), Outcome(function, (x, np.array(True)), {}))
+
+
 def test_mean_of_nothing_warns_once():
     of_arrays = (lambda x, m: np.mean(x, where=m), lambda x, m: x.var(axis=0, where=m), lambda x, m: x.mean(axis=1, where=m))
     of_scalars = (lambda x, m: np.mean(x, where=m), lambda x, m: np.std(x, where=m), lambda x, m: np.var([x, x], where=m))
