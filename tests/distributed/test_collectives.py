@@ -433,6 +433,24 @@ def run_traceback_of_the_second(rank):
     return [entries(compiled), entries(compiled)], [entries(fails_in_the_second)] * 2
 
 
+def run_context_of_what_a_collective_raises(rank):
+    def program(x):
+        y = x * 2
+        try:
+            [][0]
+        except IndexError:
+            dist.all_reduce(y, op=dist.ReduceOp.BAND)  # not of floats
+
+    def contexts(function):
+        try:
+            function(torch.ones(2, 3))
+        except RuntimeError as error:
+            return [type(error.__context__), type(error.__context__.__context__)]
+
+    compiled = framejit.compile(program)
+    return [contexts(compiled), contexts(compiled)], [contexts(program)] * 2
+
+
 def run_count_of_collectives(rank):
     """How many collectives the process group has begun after each of three calls, the first of which traces."""
     group = dist.distributed_c10d._get_default_group()
@@ -456,7 +474,7 @@ def run_count_of_collectives(rank):
 @pytest.fixture(scope="module")
 def results():
     others = ["run_count_of_collectives", "run_in_one_graph", "run_count_of_collectives_of_programs_that_fail", "run_memory_that_processes_share",
-              "run_traceback_of_the_second", "run_training_step", "run_beside_a_gradient"]
+              "run_traceback_of_the_second", "run_context_of_what_a_collective_raises", "run_training_step", "run_beside_a_gradient"]
     return two_processes.run(__name__, ["run_" + name for name in NAMES] + others)
 
 
@@ -494,6 +512,11 @@ def test_memory_that_processes_share_is_written_in_order(results):
 def test_what_a_collective_raises_has_the_traceback_of_eager(results):
     for ours, eager in two_processes.checked(results["run_traceback_of_the_second"]):
         assert ours == eager
+
+
+def test_what_a_collective_raises_in_a_handler_has_the_context_of_eager(results):
+    for ours, eager in two_processes.checked(results["run_context_of_what_a_collective_raises"]):
+        assert ours == eager == [[IndexError, type(None)]] * 2
 
 
 def test_a_collective_of_what_needs_no_gradient_beside_what_does(results):
