@@ -593,7 +593,7 @@ class ProgramLowering {
     step.kind = StepKind::Extern;
     step.extern_call.handle = node.attrs.get<std::int64_t>("handle");
     step.extern_call.callee = node.attrs.get<std::string>("callee");
-    for (std::size_t i = 0; i < node.operands.size(); ++i) {
+    for (std::size_t i = 0; i < operand_layouts.size(); ++i) {
       const ValueId value = node.operands[i];
       const Strides strides = layout(operand_layouts, i, value);
       int buffer = memory_.buffer[value.index];

@@ -133,7 +133,7 @@ class ReferenceProgram final : public Program {
 
     Held operands(host), results(host);
     std::vector<ArrayRef> arguments;
-    for (std::size_t i = 0; i < node.operands.size(); ++i) {
+    for (std::size_t i = 0; i < operand_layouts.size(); ++i) {
       const DenseArray& value = values[node.operands[i].index];
       const Sizes strides = strides_of(layout(operand_layouts, i), graph_.type(node.operands[i]).shape, symbols);
       arguments.push_back(operands.add(host.allocate(-1, value.dtype, value.shape, strides)));

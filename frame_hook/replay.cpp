@@ -11,6 +11,17 @@ namespace {
 
 thread_local Replay* current = nullptr;
 
+/// The error is raised while another one is handled: that is the first context of them all.
+void add_context(const Ref<>& error) {
+  Ref<> handled = Ref<>::steal(PyErr_GetHandledException());
+  if (!handled) return;
+  for (Ref<> raised = error; raised.get() != handled.get();) {
+    Ref<> context = Ref<>::steal(PyException_GetContext(raised.get()));
+    if (!context) return PyException_SetContext(raised.get(), handled.release());
+    raised = std::move(context);
+  }
+}
+
 /// What the call left in its arguments, or the error it raised (false).
 bool answer(FjFrame* frame, PastCall& past) {
   if (past.error) {
@@ -20,6 +31,7 @@ bool answer(FjFrame* frame, PastCall& past) {
       auto* next = reinterpret_cast<PyObject*>(reinterpret_cast<PyTracebackObject*>(traceback.get())->tb_next);
       traceback = next != nullptr ? Ref<>::borrow(next) : Ref<>();
     }
+    add_context(past.error);
     Ref<> type = Ref<>::borrow(reinterpret_cast<PyObject*>(Py_TYPE(past.error.get())));
     PyErr_Restore(type.release(), past.error.release(), traceback.release());
     return false;

@@ -141,12 +141,12 @@ class Vjp:
         self.autocast = torch.is_autocast_enabled("cpu")
         self.autocast_dtype = torch.get_autocast_dtype("cpu")
 
-    def again(self, cotangent, derived, *args, **kwargs):
+    def again(self, cotangent, derived, /, *args, **kwargs):
         """The same as a function that can be derived: of tensors that are part of a graph."""
         return self._recorded(cotangent, derived, args, kwargs, create_graph=True)
 
     @torch.no_grad()
-    def __call__(self, cotangent, derived, *args, **kwargs):
+    def __call__(self, cotangent, derived, /, *args, **kwargs):
         direct = None if self.autocast else _direct.get(self.function)
         gradients = None if direct is None else direct(cotangent, derived, *args, **kwargs)
         if gradients is None:

@@ -7,6 +7,8 @@ from numpy._core import _methods
 
 # What ndarray's methods call.
 _methods_in_python = {np.ndarray.mean: _methods._mean, np.ndarray.var: _methods._var, np.ndarray.std: _methods._std}
+# What calls a scalar's method, which is C and warns.
+_of_methods = (np.mean, np.var, np.std)
 
 
 class WouldWarn(Exception):
@@ -45,12 +47,21 @@ def _copied(function, space):
     return copy
 
 
+def _of_array(function):
+    def of_array(a, *args, **kwargs):
+        found = function(np.asanyarray(a), *args, **kwargs)
+        return found[()] if isinstance(a, np.generic) else found  # a scalar's method never returns `out`
+
+    return of_array
+
+
 def without_warnings(function):
     """The function of NumPy, which raises where it would warn."""
     implementation = _methods_in_python.get(function) or getattr(function, "_implementation", function)
     if not isinstance(implementation, types.FunctionType):
         return function
-    return _copied(implementation, _quiet_namespace(implementation.__globals__))
+    quiet = _copied(implementation, _quiet_namespace(implementation.__globals__))
+    return _of_array(quiet) if function in _of_methods else quiet
 
 
 def stand_in(dtype, shape, strides, writeable):

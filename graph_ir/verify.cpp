@@ -183,14 +183,14 @@ class Verifier {
 
   template <class Broken>
   void extern_layouts(const Node& node, Broken& broken) {
-    auto check = [&](const char* attr, const std::vector<ValueId>& values) {
+    auto check = [&](const char* attr, const std::vector<ValueId>& values, bool more = false) {
       const auto& layouts = node.attrs.get<std::vector<std::optional<Dims>>>(attr);
-      if (layouts.size() != values.size())
+      if (layouts.size() > values.size() || (layouts.size() < values.size() && !more))
         return broken(std::string(attr) + " has " + std::to_string(layouts.size()) + " entries, expected " + std::to_string(values.size()));
-      for (std::size_t i = 0; i < values.size(); ++i)
+      for (std::size_t i = 0; i < layouts.size(); ++i)
         if (layouts[i]) layout(*layouts[i], values[i], std::string(name(node.op)) + ": " + attr + " " + std::to_string(i));
     };
-    check("operand_strides", node.operands);
+    check("operand_strides", node.operands, true);  // others are waited for
     check("result_strides", node.results);
   }
 

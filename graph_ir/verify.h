@@ -5,7 +5,7 @@
 ///    attribute, and one result (`extern_call`: any number).
 ///  * Its dtype is one the operation accepts (`accepts`), and its result type is what the row's rules infer.
 ///  * A constant's value is of its dtype's category. Slices do not step by 0.
-///  * `extern_call` gives one layout per operand and per result, each of the array's rank.
+///  * `extern_call` gives one layout per result and per operand that the function gets, each of the array's rank.
 ///  * Strides of inputs and outputs have the array's rank.
 ///  * Sizes use declared symbols only; a definition uses earlier symbols only; ranges are not empty.
 ///  * A symbol is counted by one `nonzero` at most, and used by nodes behind it only.

@@ -9,6 +9,7 @@
 #include <unordered_map>
 
 #include "graph_ir/autodiff.h"
+#include "graph_ir/rules/conditions.h"
 #include "runtime/base/error.h"
 #include "tracer/collectives.h"
 #include "tracer/extern_prediction.h"
@@ -167,6 +168,21 @@ struct CollectiveBuilder {
       if ((reads(composite.operands) || reads(composite.kept)) && t.requires_gradient(composite.result)) needed();
   }
 
+  /// What eager would raise before it makes the call, this program finds before it makes the call.
+  std::vector<ValueId> awaited() const {
+    const auto& nodes = t.graph->nodes;
+    std::vector<const Node*> definition(t.graph->value_count());
+    for (const Node& node : nodes)
+      for (ValueId result : node.results) definition[result.index] = &node;
+    std::vector<ValueId> found;
+    for (auto node = nodes.rbegin(); node != nodes.rend(); ++node) {
+      if (node->op == Op::extern_call && (*t.externs)[node->attrs.get<std::int64_t>("handle")].once) break;  // it has waited
+      if (t.uses_numpy && may_raise_condition(*t.graph, *node)) refuse("behind what NumPy may warn about");
+      if (node->op != Op::nonzero && may_fail(*t.graph, definition, *node)) found.push_back(node->results[0]);
+    }
+    return found;
+  }
+
   V run(const std::vector<V>& positional, const Keywords& keywords) {
     const auto& parameters = collective.parameters;
     std::vector<V> given(parameters.size());
@@ -225,6 +241,7 @@ struct CollectiveBuilder {
       types.push_back({array.dtype, array.shape});
       strides.push_back(array.strides);
     }
+    for (ValueId value : awaited()) operands.push_back(t.requires_gradient(value) ? t.stopped(value) : value);
     Attrs attrs;
     attrs.set("callee", call.name);
     attrs.set("handle", t.externs->add(call));

@@ -545,9 +545,11 @@ int ExitBuilder::build_array(const V& value) {
       gradient_views_.push_back({&array, target});
     }
     // Made where nothing was recorded: autograd knows that of it, and refuses writes into it.
-    unrecorded = array.stops_gradient && !array.detached && !crosses && !returns &&
-                 std::none_of(array.view.begin(), array.view.end(), [](const ViewStep& step) { return step.op == Op::extern_call; });
-    if (unrecorded) made.view = array.view;
+    unrecorded = array.stops_gradient && !array.detached && !crosses && !returns;
+    if (unrecorded) {
+      if (std::any_of(array.view.begin(), array.view.end(), [](const ViewStep& step) { return step.op == Op::extern_call; })) cannot(value);
+      made.view = array.view;
+    }
   }
   if (array.stops_gradient && !array.detached && !crosses && !unrecorded) {
     RecipeStep& made = step(RecipeOp::Call, {target});

@@ -135,6 +135,8 @@ std::shared_ptr<ArrayValue> Tracer::new_array(Library library, ValueId value, st
 
 std::shared_ptr<ArrayValue> Tracer::new_view(const std::shared_ptr<ArrayValue>& base, ViewStep step, Dims shape, Strides strides,
                                              SymDim offset) {
+  if (base->refused_since >= 0 && base->storage->written_without_gradient && impl_->modes.records() && impl_->requires_gradient(*base))
+    break_graph(BreakReason::Gradient, "a view of a view that torch may refuse, since it was written under no_grad()");
   auto array = std::make_shared<ArrayValue>();
   array->library = base->library;
   array->dtype = base->dtype;

@@ -1,29 +1,10 @@
 // One walk backwards: a node is live if it must happen or if something live reads it.
 #include "graph_ir/passes/dce.h"
 
-#include "graph_ir/evaluate.h"
 #include "graph_ir/ops.h"
 #include "graph_ir/rules/conditions.h"
 
 namespace fj {
-namespace {
-
-bool is_nonzero_constant(const Graph& graph, const std::vector<const Node*>& definition, ValueId value) {
-  const Node* node = definition[value.index];
-  while (node && node->op == Op::broadcast) node = definition[node->operands[0].index];
-  if (!node || node->op != Op::constant) return false;
-  const DType dtype = graph.type(node->results[0]).dtype;
-  return scalar_array(dtype, node->attrs.get<Scalar>("value")) != scalar_array(dtype, std::int64_t{0});
-}
-
-bool may_fail(const Graph& graph, const std::vector<const Node*>& definition, const Node& node) {
-  if (row(node.op).effect != Effect::Fallible) return false;
-  if (row(node.op).lowering != Lowering::Pointwise) return true;
-  if (is_float(graph.type(node.operands[0]).dtype)) return false;
-  return !is_nonzero_constant(graph, definition, node.operands[1]);
-}
-
-}  // namespace
 
 bool dce(Graph& graph, bool conditions) {
   std::vector<const Node*> definition(graph.value_count(), nullptr);

@@ -1,6 +1,7 @@
 // Floating-point and complex arithmetic raises, but for what only looks at signs, order and kind.
 #include "graph_ir/rules/conditions.h"
 
+#include "graph_ir/evaluate.h"
 #include "graph_ir/ops.h"
 
 namespace fj {
@@ -15,6 +16,14 @@ bool cast_may_raise(DType from, DType to) {
   if (!is_real_or_complex(to)) return true;
   const auto part_size = [](DType dtype) { return size_in_bytes(dtype) / (is_complex(dtype) ? 2 : 1); };
   return part_size(to) <= part_size(from) && from != to;
+}
+
+bool is_nonzero_constant(const Graph& graph, const std::vector<const Node*>& definition, ValueId value) {
+  const Node* node = definition[value.index];
+  while (node && node->op == Op::broadcast) node = definition[node->operands[0].index];
+  if (!node || node->op != Op::constant) return false;
+  const DType dtype = graph.type(node->results[0]).dtype;
+  return scalar_array(dtype, node->attrs.get<Scalar>("value")) != scalar_array(dtype, std::int64_t{0});
 }
 
 }  // namespace
@@ -44,6 +53,13 @@ bool may_raise_condition(const Graph& graph, const Node& node) {
   // |a + bi| is a square root of squares.
   if (is_complex(operand) && node.op == Op::abs) return true;
   return is_real_or_complex(operand) && !is_quiet(node.op);
+}
+
+bool may_fail(const Graph& graph, const std::vector<const Node*>& definition, const Node& node) {
+  if (row(node.op).effect != Effect::Fallible) return false;
+  if (row(node.op).lowering != Lowering::Pointwise) return true;
+  if (is_float(graph.type(node.operands[0]).dtype)) return false;
+  return !is_nonzero_constant(graph, definition, node.operands[1]);
 }
 
 }  // namespace fj

@@ -1,8 +1,10 @@
-/// Which operations can raise an IEEE condition: divide by zero, overflow, underflow, invalid.
+/// Which operations can fail, or raise an IEEE condition: divide by zero, overflow, underflow, invalid.
 ///
-/// NumPy reports them, so in a graph that collects conditions such a node is executed, for every element, although nobody
+/// NumPy reports conditions, so in a graph that collects conditions such a node is executed, for every element, although nobody
 /// reads its result. True of an operation that is not known to be quiet: a node too many costs time, one too few a warning.
 #pragma once
+
+#include <vector>
 
 #include "graph_ir/graph.h"
 
@@ -12,5 +14,9 @@ namespace fj {
 bool is_quiet(Op op);
 
 bool may_raise_condition(const Graph& graph, const Node& node);
+
+/// Whether computing it can fail the program whoever collects conditions: an index out of range, an integer divided by zero.
+/// `definition`: the nodes of the values, null for inputs.
+bool may_fail(const Graph& graph, const std::vector<const Node*>& definition, const Node& node);
 
 }  // namespace fj

@@ -236,6 +236,41 @@ def catches_what_fails(x):
     return z, y
 
 
+def fails_in_front_of_another(x):
+    """The first is not made, and what the handler makes is not it."""
+    y = x.reshape(6, 1) * torch.ones(1, 4000)
+    w = y + 1
+    try:
+        z = y[torch.arange(6) + 3] * 3  # read behind the call
+    except IndexError:
+        z = y * 5
+        dist.all_reduce(z)
+        return z
+    dist.all_reduce(w)
+    return z + w
+
+
+def divides_in_front_of_another(x):
+    y = x.long() + 1
+    z = y // (y - y)
+    dist.all_reduce(x)
+    return z + x
+
+
+def warned_about_in_front_of_another(x):
+    import numpy as np
+
+    with np.errstate(divide="raise"):
+        try:
+            y = 1 / (x.numpy() * 0)
+        except FloatingPointError:
+            x = x * 3
+            dist.all_reduce(x)
+            return x
+        dist.all_reduce(x)
+    return x + torch.from_numpy(y)
+
+
 def fails_in_the_second(x):
     y = x * 2
     dist.all_reduce(y)
@@ -256,7 +291,7 @@ PROGRAMS = [sum_of_both, one_feeds_the_next, changed_between, in_a_loop, into_th
             from_one_to_the_other, fails_afterwards, gather, reduce, reduce_scatter_of_a_list, all_gather_single, reduce_scatter_single,
             all_to_all_single, of_a_group_by_keywords, versions, queued, read_by_a_derivative,
             fails_behind_a_function_that_reduces, fails_behind_a_compiled_function_that_reduces, catches_what_fails, fails_in_the_second,
-            divides_integers]
+            divides_integers, fails_in_front_of_another, divides_in_front_of_another, warned_about_in_front_of_another]
 # One graph each: the collective is a node of it.
 WHOLE = [sum_of_both, one_feeds_the_next, in_a_loop, into_the_argument, through_a_view, broadcast, all_gather, barrier, reduce,
          reduce_scatter_of_a_list, all_gather_single, reduce_scatter_single, all_to_all_single, of_a_group_by_keywords, versions]
@@ -310,7 +345,7 @@ def run_in_one_graph(rank):
 
 
 FAILING = {fails_afterwards: 1, fails_behind_a_function_that_reduces: 2, fails_behind_a_compiled_function_that_reduces: 2, catches_what_fails: 2,
-           divides_integers: 1}
+           divides_integers: 1, fails_in_front_of_another: 1, divides_in_front_of_another: 0}
 
 
 def run_count_of_collectives_of_programs_that_fail(rank):
@@ -398,6 +433,24 @@ def run_traceback_of_the_second(rank):
     return [entries(compiled), entries(compiled)], [entries(fails_in_the_second)] * 2
 
 
+def run_context_of_what_a_collective_raises(rank):
+    def program(x):
+        y = x * 2
+        try:
+            [][0]
+        except IndexError:
+            dist.all_reduce(y, op=dist.ReduceOp.BAND)  # not of floats
+
+    def contexts(function):
+        try:
+            function(torch.ones(2, 3))
+        except RuntimeError as error:
+            return [type(error.__context__), type(error.__context__.__context__)]
+
+    compiled = framejit.compile(program)
+    return [contexts(compiled), contexts(compiled)], [contexts(program)] * 2
+
+
 def run_count_of_collectives(rank):
     """How many collectives the process group has begun after each of three calls, the first of which traces."""
     group = dist.distributed_c10d._get_default_group()
@@ -421,7 +474,7 @@ def run_count_of_collectives(rank):
 @pytest.fixture(scope="module")
 def results():
     others = ["run_count_of_collectives", "run_in_one_graph", "run_count_of_collectives_of_programs_that_fail", "run_memory_that_processes_share",
-              "run_traceback_of_the_second", "run_training_step", "run_beside_a_gradient"]
+              "run_traceback_of_the_second", "run_context_of_what_a_collective_raises", "run_training_step", "run_beside_a_gradient"]
     return two_processes.run(__name__, ["run_" + name for name in NAMES] + others)
 
 
@@ -459,6 +512,11 @@ def test_memory_that_processes_share_is_written_in_order(results):
 def test_what_a_collective_raises_has_the_traceback_of_eager(results):
     for ours, eager in two_processes.checked(results["run_traceback_of_the_second"]):
         assert ours == eager
+
+
+def test_what_a_collective_raises_in_a_handler_has_the_context_of_eager(results):
+    for ours, eager in two_processes.checked(results["run_context_of_what_a_collective_raises"]):
+        assert ours == eager == [[IndexError, type(None)]] * 2
 
 
 def test_a_collective_of_what_needs_no_gradient_beside_what_does(results):

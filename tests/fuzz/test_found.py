@@ -283,12 +283,21 @@ def test_a_gradient_that_was_added_to_in_place_has_that_version(value):
 
 
 @pytest.mark.skipif(torch is None, reason="needs torch")
-@pytest.mark.parametrize("view", ["y.reshape(-1)", "y[0]", "y.T", "y.split(1)[0]", "y.detach()[1:]", "y * 2"])
-@pytest.mark.parametrize("of", ["x", "x * 1"])
+@pytest.mark.parametrize("view", ["y.reshape(-1)", "y[0]", "y.T", "y.split(1)[0]", "y.detach()[1:]", "y * 2", "y.diagonal()", "y.as_strided((2,), (1,))"])
+@pytest.mark.parametrize("of", ["x", "x * 1", "x * 2"])
 def test_a_view_made_where_nothing_is_recorded_is_a_leaf(view, of):
     # Of a tensor that requires a gradient: it requires one of its own (torch 740444).
     check(Case("torch", f"def f(x):\n    y = {of}\n    with lib.no_grad():\n        v = {view}\n        w = v + 1\n    return v, w, v * 2, v.sum()\n",
                ['ARGS = [make((2, 3), "float32", 0, "leaf")]'] * 2))
+    check(Case("torch", f"def f(x):\n    y = {of}\n    with lib.no_grad():\n        v = {view}\n    return v, y\n", ['ARGS = [make((2, 3), "float32", 0, "leaf")]'] * 2))
+
+
+@pytest.mark.skipif(torch is None, reason="needs torch")
+@pytest.mark.parametrize("write", ["v.add_(1)", "x.add_(1)"])
+@pytest.mark.parametrize("view", ["x.split(1)[1]", "x.unbind(0)[0]", "x[1:]"])
+def test_a_view_of_a_view_that_was_written_under_no_grad(view, write):
+    # autograd refuses it if one call has made several.
+    check(Case("torch", f"def f(x):\n    v = {view}\n    with lib.no_grad():\n        {write}\n    w = v[:1]\n    return w\n", ['ARGS = [make((2, 3), "float32", 0, "leaf")]'] * 2))
 
 
 @pytest.mark.parametrize("body", ["t = (k, 2)\nd = {t: 1}", "t = (k, (k, x.shape))\nd[t] = 1", "t = (k, 2)\nd = {t}", "t = items\nd[t] = 1", "t = items\nd = {q: 1 for q in {t: 1}}", "t = frozenset((k,))\nd = {t: 1}",

@@ -219,3 +219,10 @@ def test_an_error_of_a_derivative_is_the_library_s_own():
             loss.backward()
         errors.append(str(raised.value))
     assert errors[0] == errors[1] == "Found dtype Half but expected Float"
+
+
+def test_an_argument_may_be_named_self():
+    """torch.pow of a number: the parameter's name."""
+    x = sample(3).requires_grad_()
+    y = framejit.compile(lambda x: torch.pow(self=2.0, exponent=x))(x)
+    torch.testing.assert_close(torch.autograd.grad(y.sum(), x), torch.autograd.grad(torch.pow(2.0, x).sum(), x))

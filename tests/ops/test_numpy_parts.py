@@ -198,13 +198,26 @@ def test_eigenvalues_become_complex():
         compare(Outcome(compiled, (x,), {}), Outcome(function, (x,), {}))
 
 
+def test_mean_of_a_scalar_is_not_what_it_is_written_into():
+    def function(x, mask):
+        out = np.zeros(())
+        found = np.mean(x, out=out, where=mask)
+        return found is out, found, out
+
+    compiled = framejit.compile(function)
+    for x in (np.float64(1.5), 2.5, np.array(3.5)):
+        compare(Outcome(compiled, (x, np.array(True)), {}), Outcome(function, (x, np.array(True)), {}))
+
+
 def test_mean_of_nothing_warns_once():
-    for function in (lambda x, m: np.mean(x, where=m), lambda x, m: x.var(axis=0, where=m), lambda x, m: x.mean(axis=1, where=m)):
-        compiled = framejit.compile(function)
-        for mask in (X > 0, X > 99, X > 0):
+    of_arrays = (lambda x, m: np.mean(x, where=m), lambda x, m: x.var(axis=0, where=m), lambda x, m: x.mean(axis=1, where=m))
+    of_scalars = (lambda x, m: np.mean(x, where=m), lambda x, m: np.std(x, where=m), lambda x, m: np.var([x, x], where=m))
+    for function, x in [(function, X) for function in of_arrays] + [(function, np.float64(1.5)) for function in of_scalars]:
+        compiled, all_false = framejit.compile(function), np.asarray(x > 99)
+        for mask in (~all_false, all_false, ~all_false):
             for _ in range(2):
-                compare(Outcome(compiled, (X, mask), {}), Outcome(function, (X, mask), {}))
+                compare(Outcome(compiled, (x, mask), {}), Outcome(function, (x, mask), {}))
         with warnings.catch_warnings(record=True) as seen:
             warnings.simplefilter("always")
-            compiled(X, X > 99)
+            compiled(x, all_false)
         assert sum("empty slice" in str(w.message) or "Degrees" in str(w.message) for w in seen) == 1
