@@ -11,6 +11,7 @@
 #include "graph_ir/ops.h"
 #include "runtime/background.h"
 #include "runtime/base/options.h"
+#include "runtime/code_pages.h"
 #include "runtime/disk_cache.h"
 #include "tracer/dynamic.h"
 
@@ -240,4 +241,5 @@ PYBIND11_MODULE(_core, module) {
   module.def("evaluator", [] { return reinterpret_cast<std::uintptr_t>(fj_installed_hook(PyThreadState_Get())); },
              "What evaluates frames in this process: 0 is CPython.");
   module.def("decoded_instructions", [](py::object code) { return owned(decoded_instructions(code.ptr())); });
+  release_code_pages();  // the compiler's own initialisation touches a third of its code, and most of it once
 }

@@ -207,6 +207,10 @@ PyObject* fetch_step(const Source& source, PyObject* base, const FrameValues& va
       owned = Ref<>::steal(PyObject_CallObject(base, source.key.get()));
       if (!owned) PyErr_Clear();
       return owned.get();
+    case SourceKind::AnswerAbout:
+      owned = Ref<>::steal(PyObject_CallOneArg(source.key.get(), base));
+      if (!owned) PyErr_Clear();
+      return owned.get();
     case SourceKind::DictKey:
     case SourceKind::DictValue: {
       if (!PyDict_Check(base)) return nullptr;

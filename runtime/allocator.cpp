@@ -48,9 +48,8 @@ struct FreeList {
   std::uint64_t last_use = 0;      // of the class, by Cache::clock
 };
 
-/// Fresh memory for a block of a class.
-void* obtain(std::size_t bytes) {
-  if (bytes < kHuge) return std::aligned_alloc(64, (bytes + 63) / 64 * 64);
+/// Addresses for a large block, aligned, and nothing behind them yet that anybody pays for.
+char* map_aligned(std::size_t bytes) {
   // Room to cut an aligned piece from.
   void* mapped = mmap(nullptr, bytes + kHuge, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapped == MAP_FAILED) return nullptr;
@@ -58,8 +57,30 @@ void* obtain(std::size_t bytes) {
   char* block = reinterpret_cast<char*>((reinterpret_cast<std::uintptr_t>(begin) + kHuge - 1) / kHuge * kHuge);
   if (block != begin) munmap(begin, std::size_t(block - begin));
   if (const std::size_t behind = kHuge - std::size_t(block - begin)) munmap(block + bytes, behind);
-  madvise(block, bytes, MADV_HUGEPAGE);  // a wish; refusal is harmless
   return block;
+}
+
+/// Fresh memory for a block of a class.
+void* obtain(std::size_t bytes) {
+  if (bytes < kHuge) return std::aligned_alloc(64, (bytes + 63) / 64 * 64);
+  char* block = map_aligned(bytes);
+  if (block) madvise(block, bytes, MADV_HUGEPAGE);  // a wish; refusal is harmless
+  return block;
+}
+
+/// A large block of another size with the same pages, as far as they go: what was touched before need not be touched again. Null: it can't be
+/// had, and the block is gone.
+void* reshape(void* block, std::size_t held, std::size_t bytes) {
+  char* pages = static_cast<char*>(block);
+  if (held >= bytes) {
+    if (held > bytes) munmap(pages + bytes, held - bytes);
+    return block;
+  }
+  char* there = map_aligned(bytes);
+  if (there && mremap(block, held, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, there) == there) return there;
+  if (there) munmap(there, bytes);
+  munmap(block, held);
+  return nullptr;
 }
 
 void give_back(void* block, std::size_t bytes) {
@@ -98,6 +119,21 @@ struct Cache {
     }
   }
 
+  /// A large block made of a kept one: the smallest that is large enough, else the largest. Null: there is none.
+  void* of_another_size(std::size_t bytes) {
+    FreeList* found = nullptr;
+    for (FreeList& list : free) {
+      if (list.blocks.empty() || list.bytes < kHuge) continue;
+      found = &list;
+      if (list.bytes >= bytes) break;  // lists are in the order of sizes
+    }
+    if (found == nullptr) return nullptr;
+    void* block = found->blocks.back();
+    found->blocks.pop_back();
+    kept -= found->bytes;
+    return reshape(block, found->bytes, bytes);
+  }
+
   void* take(SizeClass size) {
     FreeList& list = free[std::size_t(size.index)];
     list.last_use = ++clock;
@@ -108,8 +144,10 @@ struct Cache {
       kept -= size.bytes;
     } else {
       // Room first: what is kept must not add to the most that was ever needed.
-      shrink(std::min(bound, most_used + kSlack > used + size.bytes ? most_used + kSlack - used - size.bytes : 0));
-      block = obtain(size.bytes);
+      const std::size_t room = most_used + kSlack > used + size.bytes ? most_used + kSlack - used - size.bytes : 0;
+      if (kept > room && size.bytes >= kHuge) block = of_another_size(size.bytes);
+      shrink(std::min(bound, room));
+      if (block == nullptr) block = obtain(size.bytes);
       if (block == nullptr) {
         shrink(0);
         block = obtain(size.bytes);

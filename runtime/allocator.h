@@ -2,8 +2,8 @@
 /// that fill them (first touch of a 4 KiB page: 1.4 to 2 us). Thread-safe.
 ///
 /// What is kept never makes the process larger than it had to be: blocks in use and kept are together at most what was once
-/// in use at the same time, and a little (kSlack). Beyond that, and beyond `bound`, kept blocks go back to the system, those of
-/// the sizes asked for longest ago first. Large kept blocks are lent to the system, which takes their pages if anybody needs memory.
+/// in use at the same time, and a little (kSlack). Where that is reached, a large block is made of the pages of a kept one of another size; beyond
+/// it, and beyond `bound`, kept blocks go back to the system, those of the sizes asked for longest ago first. Large kept blocks are lent to the system, which takes their pages if anybody needs memory.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +26,7 @@ void* resize_owned(void* block, std::size_t bytes);
 /// Above this a result is worth a block of ours: smaller ones come from the library's own allocator, whose heap reuses them well
 /// (the C library gives larger pieces back to the system now and then, and every page is touched anew).
 constexpr std::size_t kOwnedBytes = std::size_t(128) << 10;
-constexpr std::size_t kSlack = std::size_t(32) << 20;
+constexpr std::size_t kSlack = std::size_t(4) << 20;
 
 /// Bytes kept for later. At most `bound`: by default an eighth of the memory that the machine or the container has.
 std::size_t cached_bytes();

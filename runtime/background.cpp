@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdlib>
 #include <deque>
@@ -14,13 +15,17 @@
 #include <memory>
 #include <mutex>
 #include <new>
+#include <utility>
 
+#include "runtime/code_pages.h"
 #include "runtime/thread_pool.h"
 
 namespace fj {
 namespace {
 
 constexpr int kMostWorkers = 4;
+/// So long without work, and the compiler is not needed for now.
+constexpr std::chrono::seconds kIdle{1};
 
 struct Queue {
   std::mutex mutex;  // guards everything here
@@ -31,6 +36,7 @@ struct Queue {
   std::vector<pthread_t> threads;
   std::size_t running = 0;
   bool stopping = false;
+  bool worked = false;  // since the code was lent back
 
   std::size_t jobs() const { return urgent.size() + waiting.size() + running; }
 
@@ -47,6 +53,7 @@ struct Queue {
     std::function<void()> job = std::move(from.front());
     from.pop_front();
     ++running;
+    worked = true;
     lock.unlock();
     ++depth;
     job();
@@ -65,7 +72,16 @@ struct Queue {
   void run() {
     std::unique_lock lock(mutex);
     while (true) {
-      work.wait(lock, [&] { return stopping || !urgent.empty() || !waiting.empty(); });
+      const auto wanted = [&] { return stopping || !urgent.empty() || !waiting.empty(); };
+      if (worked && !work.wait_for(lock, kIdle, wanted) && std::exchange(worked, false)) {
+        lock.unlock();
+        {
+          const NoFork whole;
+          release_code_pages();
+        }
+        lock.lock();
+      }
+      work.wait(lock, wanted);
       if (stopping) return;
       if (forking > 0)
         gate.wait(lock, [&] { return forking == 0; });

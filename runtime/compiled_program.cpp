@@ -171,6 +171,7 @@ class CompiledProgram : public Program {
       if (buffer.kind != BufferKind::HostArray && buffer.kind != BufferKind::Output) continue;
       (late_after_[shapes_.size() - 1] < 0 ? host_buffers_ : late_buffers_).push_back(int(shapes_.size()) - 1);
     }
+    find_borders();
     find_direct();
     for (ProgramKernel& kernel : parts_.kernels) {
       // A program of one kernel mostly numbers its buffers as the kernel does: nothing to gather then.
@@ -212,9 +213,7 @@ class CompiledProgram : public Program {
     }
 
     std::uint32_t status = kOk;
-    for (int b : host_buffers_)
-      if (!status && !allocate_array(b, call, values, arrays.data(), pointers.data())) status = kHostFailed;
-    if (!status) {
+    {
       Arena arena(*this, *call.host, values, pointers.data());
       Blocks late;
       try {
@@ -413,6 +412,37 @@ class CompiledProgram : public Program {
         else late_buffers_.push_back(int(b));
       }
     std::stable_sort(temporaries_.begin(), temporaries_.end(), [&](int a, int b) { return lives_[a].first < lives_[b].first; });
+  }
+
+  /// Before which step the host allocates an array, and behind which it gets one back: a backward program makes a gradient where it has read
+  /// the last of what was saved for it. All are there before inputs are written.
+  void find_borders() {
+    const int count = int(parts_.steps.size());
+    starts_.resize(std::size_t(count) + 1);
+    ends_.resize(std::size_t(count));
+    int commit = 0;
+    while (commit < count && !parts_.steps[std::size_t(commit)].commit) ++commit;
+    for (int b : host_buffers_) starts_[std::size_t(std::min(lives_[std::size_t(b)].first, commit))].push_back(b);
+    if (parts_.float_conditions) return;  // what a condition came from may be asked at the end
+    for (std::size_t b = 0; b < parts_.buffers.size(); ++b) {
+      const BufferKind kind = parts_.buffers[b].kind;
+      const bool theirs = kind == BufferKind::Input || kind == BufferKind::HostArray || kind == BufferKind::ExternResult;
+      const bool returned = std::find(parts_.output_buffers.begin(), parts_.output_buffers.end(), int(b)) != parts_.output_buffers.end();
+      if (theirs && !returned && lives_[b].last >= 0) ends_[std::size_t(lives_[b].last)].push_back(int(b));
+    }
+  }
+
+  bool start(const std::vector<int>& buffers, Call& call, std::span<const std::int64_t> symbols, ArrayRef* arrays, char** pointers) const {
+    return std::all_of(buffers.begin(), buffers.end(), [&](int b) { return allocate_array(b, call, symbols, arrays, pointers); });
+  }
+
+  void end(const std::vector<int>& buffers, Call& call, ArrayRef* arrays) const {
+    for (int b : buffers) {
+      const ProgramBuffer& buffer = parts_.buffers[std::size_t(b)];
+      if (buffer.kind == BufferKind::Input && std::size_t(buffer.number) >= call.handed_over.size()) continue;
+      ArrayRef& array = buffer.kind == BufferKind::Input ? call.handed_over[std::size_t(buffer.number)] : arrays[b];
+      if (void* object = std::exchange(array.object, nullptr)) call.host->release(object);
+    }
   }
 
   std::size_t bytes(int buffer, std::span<const std::int64_t> symbols) const {
@@ -637,7 +667,9 @@ class CompiledProgram : public Program {
     std::unique_ptr<DeviceRun> device;
     if (parts_.device) device = parts_.device->enter(*call.host, status_word);
     bool unread = status_word != nullptr;
-    for (const ProgramStep& step : parts_.steps) {
+    for (std::size_t s = 0; s < parts_.steps.size(); ++s) {
+      const ProgramStep& step = parts_.steps[s];
+      if (!start(starts_[s], call, symbols, arrays, pointers)) return status | kHostFailed;
       if (step.commit && std::exchange(unread, false)) status |= device->status();
       if (step.commit && fails(status, call, symbols, pointers)) return status;
       switch (step.kind) {
@@ -653,7 +685,7 @@ class CompiledProgram : public Program {
           break;
         }
         case StepKind::Batch:
-          status |= launch(batches_[std::size_t(&step - parts_.steps.data())], symbols, pointers);
+          status |= launch(batches_[s], symbols, pointers);
           break;
         case StepKind::Matmul: {
           const Conditions collected(parts_.float_conditions);
@@ -667,7 +699,7 @@ class CompiledProgram : public Program {
         case StepKind::Nonzero:
           // What is counted may be of no meaning.
           if (fails(status, call, symbols, pointers)) return status;
-          status |= count(int(&step - parts_.steps.data()), call, symbols, arrays, pointers, late);
+          status |= count(int(s), call, symbols, arrays, pointers, late);
           if (fails(status, call, symbols, pointers)) return status;
           break;
         case StepKind::Extern:
@@ -676,7 +708,9 @@ class CompiledProgram : public Program {
           if (!call_extern(step.extern_call, call, symbols, arrays, pointers)) return status | kHostFailed;
           break;
       }
+      end(ends_[s], call, arrays);
     }
+    if (!start(starts_.back(), call, symbols, arrays, pointers)) return status | kHostFailed;
     if (unread) status |= device->status();
     return status;
   }
@@ -870,6 +904,7 @@ class CompiledProgram : public Program {
   std::vector<int> symbol_after_;  // by symbol: the step that counts it or the last of what it is computed from, or -1
   std::vector<int> late_after_;    // by buffer: the step that counts the last of its sizes, or -1
   std::vector<int> late_buffers_;  // of those that are not from the start, not inputs or results of extern calls
+  std::vector<std::vector<int>> starts_, ends_;  // by step: find_borders
   std::vector<std::vector<std::int64_t>> shapes_;  // by buffer: sizes, then strides
   bool is_static_ = false;
   std::vector<Place> static_places_;

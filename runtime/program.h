@@ -24,6 +24,9 @@ struct Call {
   std::span<const ArrayRef> inputs;         // as graph inputs; borrowed
   std::span<std::int64_t> symbols;          // values by SymbolId; derived ones are filled in by run()
   std::span<ArrayRef> outputs;              // filled on success: new references
+  /// The references to `inputs`, if the caller hands them over. A program may release an array once nothing of it reads the array again, and
+  /// clears the object here; what is left is the caller's to release.
+  std::span<ArrayRef> handed_over = {};
   /// IEEE conditions (KernelStatus bits) that make the call fail, so that the library can report them.
   std::uint32_t trapped = 0;
   /// With kDeviceFailed: what was wrong, in words.

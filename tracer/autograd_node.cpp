@@ -25,6 +25,7 @@ struct Names {
   PyObject* materialize_grads = PyUnicode_InternFromString("materialize_grads");
   PyObject* to_save = PyUnicode_InternFromString("to_save");
   PyObject* saved_tensors = PyUnicode_InternFromString("saved_tensors");
+  PyObject* maybe_clear_saved_tensors = PyUnicode_InternFromString("maybe_clear_saved_tensors");
   PyObject* run = PyUnicode_InternFromString("run");
   PyObject* current_level = PyUnicode_InternFromString("_current_level");
   PyObject* is_view = PyUnicode_InternFromString("_is_view");
@@ -66,13 +67,8 @@ bool are_plain(PyObject* const* arguments, Py_ssize_t count) {
   return true;
 }
 
-/// Of cotangents without tangents.
-PyObject* backward_of_values(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
-  if (count < 1) {
-    PyErr_SetString(PyExc_TypeError, "backward(node, *cotangents)");
-    return nullptr;
-  }
-  if (!are_plain(arguments, count)) return unusual_backward(Unusual::Kind, arguments, count);
+/// Of plain cotangents. `last`: nobody asks this node for another one in this backward.
+PyObject* run_backward(PyObject* const* arguments, Py_ssize_t count, bool last) {
   const Ref<> capsule = Ref<>::steal(PyObject_GetAttr(arguments[0], names().run));
   const Run* run = capsule ? static_cast<Run*>(PyCapsule_GetPointer(capsule.get(), kRun)) : nullptr;
   if (run == nullptr) return nullptr;
@@ -82,13 +78,25 @@ PyObject* backward_of_values(PyObject*, PyObject* const* arguments, Py_ssize_t c
     if (!saved) return nullptr;
   }
   try {
-    std::span<PyObject* const> tensors;
-    if (run->reads) tensors = {&PyTuple_GET_ITEM(saved.get(), 0), std::size_t(PyTuple_GET_SIZE(saved.get()))};
-    return run->backward(tensors, {arguments + 1, std::size_t(count - 1)}).release();
+    std::vector<Ref<>> tensors;
+    for (Py_ssize_t i = 0; run->reads && i < PyTuple_GET_SIZE(saved.get()); ++i) tensors.push_back(Ref<>::borrow(PyTuple_GET_ITEM(saved.get(), i)));
+    saved = {};
+    // Asks whether the graph is retained. Of a torch without it all is kept until the node has run.
+    if (last && run->reads && !Ref<>::steal(PyObject_CallMethodNoArgs(arguments[0], names().maybe_clear_saved_tensors))) PyErr_Clear();
+    return run->backward(std::move(tensors), {arguments + 1, std::size_t(count - 1)}).release();
   } catch (const std::exception& error) {
     PyErr_SetString(PyExc_RuntimeError, error.what());
     return nullptr;
   }
+}
+
+/// Of one example of a batch, of values or of their tangents.
+PyObject* backward_of_values(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
+  if (count < 1) {
+    PyErr_SetString(PyExc_TypeError, "backward(node, *cotangents)");
+    return nullptr;
+  }
+  return are_plain(arguments, count) ? run_backward(arguments, count, false) : unusual_backward(Unusual::Kind, arguments, count);
 }
 
 int forward_level();
@@ -96,7 +104,8 @@ int forward_level();
 PyObject* backward(PyObject* self, PyObject* const* arguments, Py_ssize_t count) {
   const int level = forward_level();
   if (level < -1) return nullptr;
-  return level >= 0 && are_plain(arguments, count) ? unusual_backward(Unusual::Dual, arguments, count) : backward_of_values(self, arguments, count);
+  if (count < 1 || !are_plain(arguments, count)) return backward_of_values(self, arguments, count);
+  return level >= 0 ? unusual_backward(Unusual::Dual, arguments, count) : run_backward(arguments, count, true);
 }
 
 template <PyObject* (*function)(PyObject*, PyObject* const*, Py_ssize_t)>

@@ -6,13 +6,15 @@
 
 #include <functional>
 #include <span>
+#include <vector>
 
 #include "frame_hook/cpython/ref.h"
 
 namespace fj {
 
-/// The gradients by the sources, None where none reaches it. Null: a Python error is set.
-using RunBackward = std::function<Ref<>(std::span<PyObject* const> saved, std::span<PyObject* const> cotangents)>;
+/// The gradients by the sources, None where none reaches it. Null: a Python error is set. Of a backward that frees what was saved, `saved` is all
+/// that holds it: what has been read can go before the rest runs.
+using RunBackward = std::function<Ref<>(std::vector<Ref<>> saved, std::span<PyObject* const> cotangents)>;
 
 /// The results as a tuple of those of a node that begins with `sources`. Null: a Python error is set.
 /// `saved` is torch's to keep: it checks the tensors' versions when backward reads them, and frees them. `frees`: backward can run once even if

@@ -11,6 +11,7 @@
 
 #include "graph_ir/rules/grad_rules.h"
 #include "runtime/base/error.h"
+#include "tracer/frontends/arrays/torch_hooks.h"
 #include "tracer/frontends/builders.h"
 #include "tracer/interpreter.h"
 #include "tracer/variables/attributes.h"
@@ -209,6 +210,11 @@ std::vector<ValueId> TracerImpl::pass_back(const Tracer::Backward& call, const s
     if (!is_leaf(leaf)) break_graph(BreakReason::Gradient, "the graph begins outside of this piece: " + leaf->source->text() + " is no leaf");
     for (PyObject* name : hooks)
       if (!is_none(outside_field(leaf, name))) break_graph(BreakReason::Gradient, "a hook on " + leaf->source->text());
+    Ref<> object = sources->fetch(leaf->source, request.values);
+    Ref<> answer = object ? Ref<>::steal(PyObject_CallOneArg(accumulator_hooks_function(), object.get())) : Ref<>();
+    PyErr_Clear();
+    if (!answer || truth(wrap(keep(answer).get(), sources->make(SourceKind::AnswerAbout, leaf->source, 0, accumulator_hooks_function()))))
+      break_graph(BreakReason::Gradient, "a hook on the node that adds to the gradient of " + leaf->source->text());
   }
   ask_no_anomaly();
   std::vector<ValueId> found;

@@ -406,8 +406,8 @@ bool Derivative::link(std::span<const ArrayRef> inputs, std::span<ArrayRef> outp
       if (sources.back() == nullptr) return false;
     }
     RunBackward run = [self = std::const_pointer_cast<Derivative>(shared_from_this()), n, sizes = std::vector(symbols.begin(), symbols.end())](
-                          std::span<PyObject* const> read, std::span<PyObject* const> cotangents) {
-      return self->backward(int(n), read, cotangents, sizes);
+                          std::vector<Ref<>> read, std::span<PyObject* const> cotangents) {
+      return self->backward(int(n), std::move(read), cotangents, sizes);
     };
     const Ref<> joined = make_autograd_node(std::move(results), std::move(saved), node.frees, sources, std::move(run));
     if (!joined) return false;
@@ -429,13 +429,12 @@ bool Derivative::link(std::span<const ArrayRef> inputs, std::span<ArrayRef> outp
   return true;
 }
 
-Ref<> Derivative::backward(int number, std::span<PyObject* const> saved, std::span<PyObject* const> cotangents,
+Ref<> Derivative::backward(int number, std::vector<Ref<>> saved, std::span<PyObject* const> cotangents,
                            const std::vector<std::int64_t>& given_symbols) {
   const Node& node = nodes_[std::size_t(number)];
   FJ_CHECK(saved.size() == node.saved.size() && cotangents.size() == node.results.size(), "backward of another program");
   std::string layouts;
-  std::vector<Ref<>> objects;
-  for (PyObject* tensor : saved) objects.push_back(Ref<>::borrow(tensor));
+  std::vector<Ref<>> objects = std::move(saved);
   for (PyObject* cotangent : cotangents) {
     Layout layout = cotangent == Py_None ? Layout::Absent : layout_of(cotangent);
     Ref<> object = Ref<>::borrow(cotangent);
@@ -465,25 +464,26 @@ Ref<> Derivative::backward(int number, std::span<PyObject* const> saved, std::sp
   const Graph& graph = backward.graph;
   std::vector<std::int64_t> symbols(given_symbols);
   symbols.resize(std::max(symbols.size(), graph.symbols.size()));
-  std::vector<Ref<>> plain(objects.size());  // what the program reads, where it is not the object itself
-  std::vector<ArrayRef> inputs;
-  for (std::size_t i = 0; i < objects.size(); ++i) {
-    const Input& input = graph.inputs[i];
-    // Hooks on saved tensors may bring them back in another layout.
-    if (!has_layout(objects[i].get(), graph.type(input.value), input.strides, symbols)) {
-      plain[i] = copy_with_layout(objects[i].get(), graph.type(input.value), input.strides, symbols);
-      if (!plain[i]) return {};
-    }
-    PyObject* object = plain[i] ? plain[i].get() : objects[i].get();
-    inputs.push_back({data_pointer(object), object});
-  }
-  std::vector<ArrayRef> outputs(graph.outputs.size());
   struct Owned {
-    std::vector<ArrayRef>& arrays;
+    std::vector<ArrayRef> arrays;
     ~Owned() {
       for (const ArrayRef& array : arrays) Py_XDECREF(static_cast<PyObject*>(array.object));
     }
-  } owned{outputs};
+  } read;
+  for (std::size_t i = 0; i < objects.size(); ++i) {
+    const Input& input = graph.inputs[i];
+    // Hooks on saved tensors may bring them back in another layout.
+    Ref<> plain;
+    if (!has_layout(objects[i].get(), graph.type(input.value), input.strides, symbols)) {
+      plain = copy_with_layout(objects[i].get(), graph.type(input.value), input.strides, symbols);
+      if (!plain) return {};
+    }
+    PyObject* object = plain ? plain.release() : backward.next ? Py_NewRef(objects[i].get()) : objects[i].release();
+    read.arrays.push_back({data_pointer(object), object});
+  }
+  const std::vector<ArrayRef> inputs = read.arrays;
+  Owned made{std::vector<ArrayRef>(graph.outputs.size())};
+  std::vector<ArrayRef>& outputs = made.arrays;
   const std::vector<Library> libraries(graph.outputs.size(), Library::Torch);
   SegmentHost host(libraries, externs_.get());
   Call call;
@@ -491,6 +491,7 @@ Ref<> Derivative::backward(int number, std::span<PyObject* const> saved, std::sp
   call.inputs = inputs;
   call.symbols = symbols;
   call.outputs = outputs;
+  call.handed_over = read.arrays;
   if (const std::uint32_t status = backward.program->run(call); status != kOk) {
     // Nobody runs a backward again in another way: the library's error is the user's.
     if (!PyErr_Occurred() && host.raised()) PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(host.raised())), host.raised());

@@ -71,7 +71,7 @@ class Derivative : public std::enable_shared_from_this<Derivative> {
   /// Python error is set.
   bool link(std::span<const ArrayRef> inputs, std::span<ArrayRef> outputs, std::span<const std::int64_t> symbols) const;
   /// As RunBackward of tracer/autograd_node.h.
-  Ref<> backward(int node, std::span<PyObject* const> saved, std::span<PyObject* const> cotangents, const std::vector<std::int64_t>& symbols);
+  Ref<> backward(int node, std::vector<Ref<>> saved, std::span<PyObject* const> cotangents, const std::vector<std::int64_t>& symbols);
 
  private:
   /// A value that a node begins or ends with, and the tensor that stands for it.

@@ -272,6 +272,56 @@ TEST(Fusion, many_reductions_and_stores_are_several_kernels) {
   same_as_reference(graph, {sample(DType::I64, {6, 9}, 1)}, {.levels = {""}});
 }
 
+namespace {
+
+/// Remembers which arrays were alive at each library call.
+struct Watching : MallocHost {
+  bool call_extern(std::int64_t handle, std::span<const ArrayRef> operands, std::span<const std::int64_t> symbols, std::span<ArrayRef> results) override {
+    alive_at_calls.push_back(alive);
+    return MallocHost::call_extern(handle, operands, symbols, results);
+  }
+  std::vector<int> alive_at_calls;
+};
+
+}  // namespace
+
+TEST(Program, releases_what_it_was_given_when_it_was_last_read_and_makes_results_when_they_are_written) {
+  const Graph graph = parse(R"(
+graph @f(%x: f32[4], %y: f32[4]) {
+  %0 = neg %x                                                                                       : f32[4]
+  %1 = extern_call %0 {callee = "double", handle = 7, operand_strides = [[1]], result_strides = [[1]]} : f32[4]
+  %2 = mul %1, %x                                                                                   : f32[4]
+  %3 = extern_call %2 {callee = "double", handle = 7, operand_strides = [[1]], result_strides = [[1]]} : f32[4]
+  %4 = add %3, %y                                                                                   : f32[4]
+  return %4
+}
+)");
+  const auto program = compile_llvm(graph, {});
+  for (const bool given : {false, true}) {
+    Watching host;
+    std::vector<ArrayRef> inputs, outputs(1);
+    for (int i = 0; i < 2; ++i) {
+      inputs.push_back(host.allocate(-1, DType::F32, std::vector<std::int64_t>{4}, std::vector<std::int64_t>{1}));
+      for (int k = 0; k < 4; ++k) static_cast<float*>(inputs.back().data)[k] = float(k + 1 + 10 * i);
+    }
+    std::vector<ArrayRef> references = inputs;
+    Call call;
+    call.host = &host;
+    call.inputs = inputs;
+    call.outputs = outputs;
+    if (given) call.handed_over = references;
+    ASSERT_EQ(program->run(call), kOk);
+    for (int k = 0; k < 4; ++k) EXPECT_EQ(static_cast<float*>(outputs[0].data)[k], float(-4 * (k + 1) * (k + 1) + k + 11));
+    // The first call: x, y, its operand. The second one: x if it is still ours, y, its operand; neither is the result there yet.
+    EXPECT_EQ(host.alive_at_calls, (std::vector<int>{3, given ? 2 : 3}));
+    for (int i = 0; i < 2; ++i) EXPECT_EQ(references[std::size_t(i)].object == nullptr, given);
+    for (const ArrayRef& array : given ? references : inputs)
+      if (array.object) host.release(array.object);
+    host.release(outputs[0].object);
+    EXPECT_EQ(host.alive, 0);
+  }
+}
+
 TEST(Program, an_extern_call_gets_arrays_and_gives_arrays) {
   const Graph graph = parse(R"(
 graph @f(%x: f32[4]) {

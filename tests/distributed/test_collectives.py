@@ -294,7 +294,8 @@ PROGRAMS = [sum_of_both, one_feeds_the_next, changed_between, in_a_loop, into_th
             divides_integers, fails_in_front_of_another, divides_in_front_of_another, warned_about_in_front_of_another]
 # One graph each: the collective is a node of it.
 WHOLE = [sum_of_both, one_feeds_the_next, in_a_loop, into_the_argument, through_a_view, broadcast, all_gather, barrier, reduce,
-         reduce_scatter_of_a_list, all_gather_single, reduce_scatter_single, all_to_all_single, of_a_group_by_keywords, versions]
+         reduce_scatter_of_a_list, all_gather_single, reduce_scatter_single, all_to_all_single, of_a_group_by_keywords, versions,
+         rank_and_size]
 NAMES = [program.__name__ for program in PROGRAMS]
 
 

@@ -391,6 +391,55 @@ def test_what_torch_has_to_see_breaks(what):
             assert breaks_of(framejit.compile(f), x, x.exp()) != []
 
 
+@pytest.mark.parametrize("kind", ["after", "before"])
+@pytest.mark.parametrize("put_at", [0, 2])
+def test_hooks_on_the_node_that_adds_to_a_gradient_run(kind, put_at):
+    # As torch.distributed.optim puts them there; the tensor knows nothing of it.
+    def run(compiled):
+        model = network()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+        def step(x):
+            optimizer.zero_grad()
+            loss = model(x).square().sum()
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+
+        function = framejit.compile(step) if compiled else step
+        x, seen, held = torch.ones(2, 8), [], None
+        for number in range(5):
+            if number == put_at:
+                weight = model[0].weight
+                node = held = weight.view_as(weight).grad_fn.next_functions[0][0]
+                if kind == "after":
+                    handle = node.register_hook(lambda *gradients: seen.append("after"))
+                else:
+                    handle = node.register_prehook(lambda gradients: (seen.append("before"), (gradients[0] * 2,))[1])
+            if number == 4:
+                handle.remove()
+            seen.append(float(function(x)))
+        del held
+        return seen, [p.detach().clone() for p in model.parameters()]
+
+    (losses, parameters), (expected_losses, expected) = run(True), run(False)
+    assert [item for item in losses if isinstance(item, str)] == [kind] * (4 - put_at)
+    assert [type(item) for item in losses] == [type(item) for item in expected_losses]
+    for a, b in zip(parameters, expected):
+        torch.testing.assert_close(a, b)
+
+
+def test_a_node_that_adds_to_a_gradient_and_has_no_hooks_is_no_break():
+    x = torch.tensor([3.0], requires_grad=True)
+    node = x.view_as(x).grad_fn.next_functions[0][0]
+
+    def f(x):
+        (x * x).sum().backward()
+
+    assert breaks_of(framejit.compile(f), x) == []
+    assert x.grad.tolist() == [6.0] and node is not None
+
+
 def test_hooks_on_saved_tensors_see_what_eager_saves():
     @framejit.compile
     def f(x):

@@ -115,6 +115,27 @@ TEST_F(Allocator, KeepsNoMoreThanWasOnceInUse) {
   release_block(second, 64 * kMiB);
 }
 
+TEST_F(Allocator, PagesOfAKeptBlockServeAnotherSize) {
+  // No room for both sizes: what is kept becomes what is asked for, larger or smaller.
+  std::size_t before = 64 * kMiB;
+  release_block(allocate_block(before), before);
+  for (std::size_t size : {112 * kMiB, 48 * kMiB, 2 * kMiB + 1, 96 * kMiB}) {
+    auto* block = static_cast<unsigned char*>(allocate_block(size));
+    ASSERT_NE(block, nullptr);
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(block) % (2 * kMiB), 0u);
+    for (std::size_t at = 0; at < size; at += 4096) block[at] = static_cast<unsigned char>(at >> 12);
+    block[size - 1] = 7;
+    // Another one has pages of its own.
+    auto* other = static_cast<unsigned char*>(allocate_block(8 * kMiB));
+    std::memset(other, 0xff, 8 * kMiB);
+    for (std::size_t at = 0; at + 4096 < size; at += 4096) ASSERT_EQ(block[at], static_cast<unsigned char>(at >> 12)) << size;
+    EXPECT_EQ(block[size - 1], 7);
+    release_block(other, 8 * kMiB);
+    release_block(block, size);
+    EXPECT_LE(cached_bytes(), 120 * kMiB + kSlack);
+  }
+}
+
 TEST_F(Allocator, OwnedBlocksAreFreedByTheirAddress) {
   const std::size_t before = used_bytes();
   void* block = allocate_owned(300 * 1024);

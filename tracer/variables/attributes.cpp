@@ -146,6 +146,8 @@ bool TracerImpl::is_python_method(PyObject* found) {
 
 V TracerImpl::bind_class_attribute(PyObject* found, const V& self, PyTypeObject* type) {
   if (PyFunction_Check(found)) return bound_method(wrap_constant(found), self);
+  // What pybind11 makes of a function in C++.
+  if (PyInstanceMethod_Check(found)) return bound_method(wrap_constant(PyInstanceMethod_GET_FUNCTION(found)), self);
   if (Py_TYPE(found) == &PyProperty_Type) {
     Ref<> getter = Ref<>::steal(PyObject_GetAttrString(found, "fget"));
     if (!getter || getter.get() == Py_None) break_graph(BreakReason::ErrorWhileTracing, "an unreadable property");

@@ -187,6 +187,38 @@ bool is_query(PyObject* callable) {
   return false;
 }
 
+/// A row of FJ_QUERY_ABOUT in queries.def.
+bool is_query_about(PyObject* callable) {
+  struct Row {
+    const char *module, *type, *name;
+  };
+  static constexpr Row table[] = {
+#define FJ_QUERY_ABOUT(module, type, name) {module, type, name},
+#include "tracer/queries.def"
+  };
+  if (!PyCFunction_Check(callable)) return false;
+  for (const Row& row : table) {
+    if (std::strcmp(reinterpret_cast<PyCFunctionObject*>(callable)->m_ml->ml_name, row.name)) continue;
+    PyObject* module = PyDict_GetItemString(PyImport_GetModuleDict(), row.module);
+    const Ref<> type = module ? Ref<>::steal(PyObject_GetAttrString(module, row.type)) : Ref<>();
+    const Ref<> function = type ? Ref<>::steal(PyObject_GetAttrString(type.get(), row.name)) : Ref<>();
+    PyErr_Clear();
+    if (function.get() == callable) return true;
+  }
+  return false;
+}
+
+V ask_about(TracerImpl& t, const V& callable, PyObject* function, const std::vector<V>& positional, const Keywords& keywords) {
+  auto* about = positional.size() == 1 && keywords.empty() ? as<ObjectValue>(positional[0]) : nullptr;
+  if (!about) return nullptr;
+  Ref<> answer = Ref<>::steal(PyObject_CallOneArg(function, about->object.get()));
+  if (!answer) t.raise_python_error();
+  if (!is_plain(answer.get())) return nullptr;
+  t.guard_value(*as<ObjectValue>(callable));
+  SourceRef source = about->source ? about->source : t.sources->constant(about->object.get());
+  return t.wrap(t.keep(answer).get(), t.sources->make(SourceKind::AnswerAbout, source, 0, function));
+}
+
 /// The answer of now, which a guard asks for again. Null: arguments that are not known, an answer that is no plain value.
 V ask(TracerImpl& t, const V& callable, PyObject* function, const std::vector<V>& positional, const Keywords& keywords) {
   if (!keywords.empty()) return nullptr;
@@ -303,6 +335,7 @@ V call_functional(TracerImpl& t, const V& callable, std::vector<V>& positional, 
   const std::string_view type = Py_TYPE(object)->tp_name;
   if (PyWeakref_CheckRefExact(object) && positional.empty() && keywords.empty()) return referent(t, known);
   if (is_query(object)) return ask(t, callable, object, positional, keywords);
+  if (is_query_about(object)) return ask_about(t, callable, object, positional, keywords);
   if (type == "functools._lru_cache_wrapper") return call_lru_cache(t, callable, object, positional, keywords);
   const bool attributes = type == "operator.attrgetter", items = type == "operator.itemgetter", method = type == "operator.methodcaller";
   if ((!attributes && !items && !method) || positional.size() != 1 || !keywords.empty()) return nullptr;
