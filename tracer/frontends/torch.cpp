@@ -332,6 +332,7 @@ V torch_attribute(Tracer& tracer, const Array& array, std::string_view name) {
     if (rank < 2) refuse("mT of fewer than two dimensions");
     return last_two();
   }
+  if (!is_complex(array->dtype) && ((name == "mH" && rank >= 2) || (name == "H" && rank == 2))) return last_two();
   if (name == "is_cuda" || name == "is_sparse" || name == "is_quantized" || name == "is_meta" || name == "is_mkldnn" ||
       name == "is_mps" || name == "is_xpu" || name == "is_nested" || name == "is_ipu" || name == "is_xla" || name == "is_sparse_csr")
     return tracer.boolean(false);
