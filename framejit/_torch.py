@@ -1,5 +1,9 @@
-"""torch's functions whose results have sizes that depend on data, as calls of a graph: what they found, padded to the most there can be,
-and a mask of what counts. On meta tensors they say only how large that is."""
+"""torch's functions as they are put into graphs.
+
+Those whose results have sizes that depend on data are calls of a graph: what they found, padded to the most there can be, and a mask of what
+counts. On meta tensors they say only how large that is. `attention` is traced."""
+import math
+
 import torch
 
 
@@ -29,3 +33,19 @@ def unique(tensor, sorted, return_inverse, return_counts):
 def unique_consecutive(tensor, return_inverse, return_counts):
     """As `unique`."""
     return _unique(torch.unique_consecutive, tensor, return_inverse, return_counts, {})
+
+
+def attention(query, key, value, attn_mask, dropout_p, is_causal, scale):
+    """torch.nn.functional.scaled_dot_product_attention where it drops weights: the operations it is made of, in their order."""
+    if not torch._C._get_math_sdp_enabled() or (is_causal and attn_mask is not None):
+        return torch._C._nn.scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, scale=scale)
+    if scale is None:
+        scale = 1 / math.sqrt(query.size(-1))
+    factor = math.sqrt(abs(scale))
+    if is_causal:
+        attn_mask = torch.ones(query.size(-2), key.size(-2), dtype=torch.bool).tril()
+    if attn_mask is not None and attn_mask.dtype == torch.bool:
+        attn_mask = torch.zeros_like(attn_mask, dtype=query.dtype).masked_fill(attn_mask.logical_not(), -math.inf)
+    weights = (query * (-factor if scale < 0 else factor)) @ (key.transpose(-2, -1) * factor)
+    weights = weights.softmax(-1) if attn_mask is None else torch._safe_softmax(weights + attn_mask, -1)
+    return torch.dropout(weights, dropout_p, True) @ value

@@ -69,21 +69,23 @@ Ref<> copy_with_layout(PyObject* tensor, const Type& type, const std::optional<S
   return data && Ref<>::steal(PyObject_CallMethod(copy.get(), "copy_", "O", data.get())) ? copy : Ref<>();
 }
 
-/// Whether an operation before an in-place one has a derivative that reads, or in eager saves, what that one replaced.
-bool reads_overwritten(const Joint& joint, const Derivative::Overwritten& overwritten, const AlsoSaved& also_saved) {
-  if (overwritten.empty()) return false;
+/// The first in-place operation, by the nodes before it, that replaced what the derivative of an operation before it reads, or what eager saves of
+/// that one. -1: none.
+int earliest_overwrite(const Joint& joint, const Derivative::Overwritten& overwritten, const AlsoSaved& also_saved) {
+  if (overwritten.empty()) return -1;
+  int first = -1;
   std::map<ValueId, std::size_t> node_of;
   for (std::size_t n = 0; n < joint.forward_nodes; ++n)
     for (ValueId result : joint.graph.nodes[n].results) node_of[result] = n;
-  return std::any_of(joint.steps.begin(), joint.steps.end(), [&](const BackwardStep& step) {
-    const auto gone = [&](ValueId read) {
+  for (const BackwardStep& step : joint.steps) {
+    const auto look = [&](ValueId read) {
       const auto known = overwritten.find(read);
-      return known != overwritten.end() && node_of.at(step.result) < known->second;
+      if (known != overwritten.end() && node_of.at(step.result) < known->second && (first < 0 || int(known->second) < first)) first = int(known->second);
     };
-    const auto also = also_saved.find(step.result);
-    return std::any_of(step.read.begin(), step.read.end(), gone) ||
-           (also != also_saved.end() && std::any_of(also->second.begin(), also->second.end(), gone));
-  });
+    std::for_each(step.read.begin(), step.read.end(), look);
+    if (const auto also = also_saved.find(step.result); also != also_saved.end()) std::for_each(also->second.begin(), also->second.end(), look);
+  }
+  return first;
 }
 
 }  // namespace
@@ -131,7 +133,7 @@ std::shared_ptr<Derivative> Derivative::of(const Graph& graph, const std::vector
   // Which of several arrays is read does not show: what is saved is in memory that nobody else sees.
   for (ValueId value : copies.twice) place.erase(value.index);
   for (auto& [value, where] : place) visible.push_back({value});
-  result->reads_overwritten_ = reads_overwritten(joint, overwritten, also_saved);
+  result->first_overwrite_ = earliest_overwrite(joint, overwritten, also_saved);
   if (!result->split(parts_of(joint, wanted_values, of), joint, visible, place, copies, also_saved, needs)) {
     // One node for all: a view of its results can't lie before it.
     for (std::size_t i = wanted.size(); i < wanted_values.size(); ++i) result->exact_ = result->exact_ && !joint.gradients[i].valid();

@@ -56,7 +56,9 @@ class Derivative : public std::enable_shared_from_this<Derivative> {
   bool is_exact() const { return exact_; }
   std::size_t view_count() const { return views_.size(); }
   /// Backward reads what was written in place since: eager refuses such a backward.
-  bool reads_written() const { return reads_written_ || reads_overwritten_; }
+  bool reads_written() const { return reads_written_ || first_overwrite_ >= 0; }
+  /// Where that was an array of the program's own: the nodes before the operation that wrote it, or -1.
+  int first_overwrite() const { return first_overwrite_; }
   /// Backward needs this input of the graph again.
   bool saves_input(ValueId input) const;
 
@@ -116,7 +118,7 @@ class Derivative : public std::enable_shared_from_this<Derivative> {
   std::vector<Node> nodes_;               // each after those it needs
   int empties_ = 0;
   bool reads_written_ = false;      // an input that the program writes
-  bool reads_overwritten_ = false;  // an array of the program's own
+  int first_overwrite_ = -1;
   bool exact_ = true;
   Compile compile_;
   std::shared_ptr<const ExternTable> externs_;

@@ -811,6 +811,9 @@ void ExitBuilder::derive() {
     segment_->eager_gradient = true;
   }
   if (!segment_->derivative) return;
+  // torch refuses a backward then, but perhaps nobody asks for one.
+  if (auto written = t_.written_with_history.find(segment_->derivative->first_overwrite()); written != t_.written_with_history.end())
+    throw CannotRebuildValue{written->second, "a tensor that a derivative reads is written", BreakReason::Gradient};
   // autograd saves tensors, and a float that varies is none.
   const bool saves_float = std::any_of(t_.float_inputs_.begin(), t_.float_inputs_.end(),
                                        [&](const auto& known) { return segment_->derivative->saves_input(known.second); });

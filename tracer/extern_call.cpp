@@ -632,10 +632,12 @@ V ExternBuilder::run(const std::vector<V>& positional, const Keywords& keywords)
   attrs.set("operand_strides", operand_strides_);
   attrs.set("result_strides", strides);
   std::vector<ValueId> values = t_.graph->add_extern(operands_, attrs, types, t_.location());
+  // No gradient flows into what is computed where nothing is recorded, and into running statistics. Nobody has read them yet.
+  for (std::size_t i = derived ? returned : 0; requires_grad_ && i < values.size(); ++i)
+    t_.graph->composites.push_back({CompositeRule::Stop, {}, values[i], {}, {}});
   if (derived) {
-    // Running statistics that are written: no gradient flows into them, and their old contents, gone by then, say nothing of it.
-    for (std::size_t i = 0; i < call_.mutated.size(); ++i)
-      operands_[std::size_t(call_.mutated[i])] = values[returned + i] = t_.stopped(values[returned + i]);
+    // Their old contents, gone by then, say nothing of the derivative.
+    for (std::size_t i = 0; i < call_.mutated.size(); ++i) operands_[std::size_t(call_.mutated[i])] = values[returned + i];
     for (std::size_t i = 0; i < returned; ++i)
       if (is_float(types[i].dtype)) add_derivative(i, values[i]);
   }

@@ -458,6 +458,7 @@ class TracerImpl {
   bool requires_gradient(const ArrayValue& array);
   bool requires_gradient(ValueId value) { return flow.needs(value); }
   /// The value as a constant of the derivative.
+  void refuse_history(const ArrayValue& array, bool needed);
   ValueId stopped(ValueId value);
   /// The value, or if some array has it as its contents another one that is equal.
   ValueId apart(ValueId value);
@@ -608,6 +609,7 @@ class TracerImpl {
   /// may read what it replaces.
   std::map<ValueId, std::size_t> overwritten() const;
   std::map<ValueId, std::size_t> overwritten_;  // contents of tensors only
+  std::map<int, int> written_with_history;      // nodes before an in-place operation that autograd records: its step
   std::size_t nodes_before_instruction_ = 0;
   std::set<ValueId> freed_;          // results of operations whose derivative has been taken, and what it reads freed
   std::size_t collected_nodes_ = 0;

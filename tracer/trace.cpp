@@ -130,7 +130,7 @@ std::unique_ptr<Segment> trace_segment(const TraceRequest& request) {
       } catch (const CannotRebuildValue& failure) {
         broke_at = std::min(failure.born, stop_step - 1);
         fresh.emplace();
-        fresh->reason = BreakReason::CannotRebuild;
+        fresh->reason = failure.reason;
         fresh->detail = failure.what;
       } catch (const BreakGraph& failure) {
         broke_at = stop_step - 1;
@@ -144,7 +144,7 @@ std::unique_ptr<Segment> trace_segment(const TraceRequest& request) {
     } catch (const CannotRebuildValue& failure) {
       broke_at = std::clamp(failure.born, 0, std::max(0, tracer.step));
       fresh.emplace();
-      fresh->reason = BreakReason::CannotRebuild;
+      fresh->reason = failure.reason;
       fresh->detail = failure.what;
     } catch (const BreakGraph& failure) {
       broke_at = std::max(0, tracer.step);

@@ -161,6 +161,7 @@ std::shared_ptr<ArrayValue> Tracer::new_view(const std::shared_ptr<ArrayValue>& 
     array->view.back().recorded = false;
     if (array->refused_since < 0) array->refused_since = array->born;
   }
+  if (base->library == Library::Torch && !base->storage->input_array) array->storage->views.push_back(array);
   array->writeable = base->writeable;
   array->crossed = base->crosses ? base : base->crossed;
   array->shown_read_only = base->shown_read_only;

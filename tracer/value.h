@@ -110,6 +110,7 @@ struct FakeStorage {
   Value* input_array = nullptr; // the wrapped array that came from outside, or null: made in the trace
   std::int64_t first_byte = 0, last_byte = -1;  // memory of an array from outside, to find overlaps
   std::weak_ptr<Value> owner;   // the array object that made it: base of returned views
+  std::vector<std::weak_ptr<class ArrayValue>> views;  // torch: of what was made in the trace
   std::shared_ptr<int> torch_version;  // the owner's
   int batch_depth = 0;          // functions being batched where it was made (transforms.cpp)
   bool written_without_gradient = false;  // an array that requires a gradient, under no_grad()

@@ -157,7 +157,8 @@ V torch_into(Tracer& tracer, Handler handler, const Arguments& arguments, PyObje
   const V result = run_handler(tracer, handler, others);
   const Array made = array_of(result);
   // Another shape is resized to, and a gradient is refused.
-  if (!made || made->is_view || made->dtype != out->dtype || !(made->shape == out->shape) || tracer.requires_gradient(*made)) unsupported("out=");
+  if (!made || made->is_view || made->dtype != out->dtype || !(made->shape == out->shape) || tracer.requires_gradient(*made) || tracer.requires_gradient(*out))
+    unsupported("out=");
   return torch_write(tracer, given->second, result);
 }
 
@@ -222,7 +223,12 @@ V torch_binary(Tracer& tracer, int nb_op, const V& a, const V& b) {
   if (!try_torch_operand(tracer, a) || !try_torch_operand(tracer, b)) unsupported("an operator between a tensor and this object");
   if (!array_of(a)) return reflected(tracer, op, a, b);
   // `x **= y` and `x //= y` write into x too; `x @= y` does not.
-  if (in_place && op != NB_MATRIX_MULTIPLY) refuse_overlap(array_of(a), b);
+  if (in_place && op != NB_MATRIX_MULTIPLY) {
+    Array target = array_of(a), other = array_of(b);
+    refuse_overlap(target, b);
+    if (other && other->storage == target->storage && !target->storage->input_array && tracer.requires_gradient(*target))
+      break_graph(BreakReason::Gradient, "an in-place operation whose operand is the tensor itself");
+  }
   V result = forward(tracer, op, a, b);
   return in_place && op != NB_MATRIX_MULTIPLY ? torch_write(tracer, a, result) : result;
 }
@@ -332,6 +338,7 @@ V torch_attribute(Tracer& tracer, const Array& array, std::string_view name) {
     if (rank < 2) refuse("mT of fewer than two dimensions");
     return last_two();
   }
+  if (!is_complex(array->dtype) && ((name == "mH" && rank >= 2) || (name == "H" && rank == 2))) return last_two();
   if (name == "is_cuda" || name == "is_sparse" || name == "is_quantized" || name == "is_meta" || name == "is_mkldnn" ||
       name == "is_mps" || name == "is_xpu" || name == "is_nested" || name == "is_ipu" || name == "is_xla" || name == "is_sparse_csr")
     return tracer.boolean(false);

@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 
+#include "runtime/base/error.h"
 #include "tracer/frontends/composites.h"
 #include "tracer/frontends/indexing.h"
 #include "tracer/frontends/torch.h"
@@ -361,26 +362,96 @@ V torch_f_layer_norm(Tracer& tracer, const Arguments& arguments) {
 
 // ---- the rest
 
+namespace {
+
+/// What a dropout multiplies with, before it is scaled: ones and zeros of the tensor's dtype, drawn in the order of memory. `channels`: one for each.
+V dropout_noise(Tracer& tracer, const Array& x, double kept, bool channels) {
+  Dims shape = x->shape;
+  for (std::size_t i = 2; channels && i < shape.size(); ++i) shape[i] = SymDim(1);
+  const ValueId zeros = broadcast_to(tracer, constant(tracer, x->dtype, 0), shape);
+  if (channels || is_contiguous(tracer, x->shape, x->strides)) {
+    V like = torch_fresh(tracer, zeros);
+    return torch_extern(tracer, "bernoulli", {{like, tracer.real(kept)}, {}});
+  }
+  V like = tracer.new_array(Library::Torch, zeros, like_strides(tracer, Library::Torch, {x->shape, exact_strides(tracer, *x)}));
+  torch_extern(tracer, "Tensor.bernoulli_", {{like, tracer.real(kept)}, {}});
+  return like;
+}
+
+/// As eager computes it: noise, scaled, and one product; of an alpha dropout a sum besides.
+V dropped(Tracer& tracer, const V& input, double probability, bool channels, bool alpha, bool in_place) {
+  Array x = torch_tensor(tracer, input);
+  if (!(probability >= 0 && probability <= 1)) refuse("dropout() with a probability out of range");
+  if (!is_float(x->dtype)) unsupported("dropout() of this dtype");
+  if (channels && x->rank() < 2) refuse("dropout() of channels of fewer than two dimensions");
+  if (probability == 0 || tracer.decide(product(x->shape), Py_EQ, 0)) return input;  // the tensor itself
+  V result;
+  auto real = [&](double value) { return tracer.real(value); };
+  if (probability == 1) {
+    result = torch_mul(tracer, {{input, V(torch_fresh(tracer, constant(tracer, x->dtype, 0)))}, {}});
+  } else if (alpha) {
+    constexpr double kAlpha = 1.7580993408473766;
+    const double scale = 1 / std::sqrt((kAlpha * kAlpha * probability + 1) * (1 - probability));
+    V noise = dropout_noise(tracer, x, 1 - probability, channels);
+    V shift = torch_mul(tracer, {{torch_add(tracer, {{noise, real(-1)}, {}}), real(kAlpha * scale)}, {}});
+    shift = torch_add(tracer, {{shift, real(kAlpha * scale * probability)}, {}});
+    result = torch_add(tracer, {{torch_mul(tracer, {{input, torch_mul(tracer, {{noise, real(scale)}, {}})}, {}}), shift}, {}});
+    ++*array_of(result)->torch_version;  // eager adds in place
+  } else {
+    V noise = torch_true_divide(tracer, {{dropout_noise(tracer, x, 1 - probability, channels), real(1 - probability)}, {}});
+    result = torch_mul(tracer, {{input, noise}, {}});
+  }
+  return in_place ? torch_write(tracer, input, result) : result;
+}
+
+}  // namespace
+
 V torch_f_dropout(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "dropout", arguments, "input, p, training, inplace");
   V input = p.required("input");
   torch_tensor(tracer, input);
   const double probability = p.number("p", 0.5);
-  if (probability < 0 || probability > 1) refuse("dropout() with a probability out of range");
+  if (!(probability >= 0 && probability <= 1)) refuse("dropout() with a probability out of range");
   // Not in training eager returns the tensor itself.
   if (!p.flag("training", true)) return input;
-  if (probability == 0) return input;
-  Array x = torch_tensor(tracer, input);
-  if (probability == 1 || !is_float(x->dtype) || !is_contiguous(tracer, x->shape, x->strides) ||
-      (product(x->shape).is_constant() && product(x->shape).value() == 0))
-    return torch_extern(tracer, p.flag("inplace", false) ? "dropout_" : "dropout",
-                        {{input, tracer.real(probability), tracer.boolean(true)}, {}});
-  // As eager: noise of the tensor's dtype, drawn in the order of memory and scaled, and one product.
-  Array like = array_of(torch_fresh(tracer, broadcast_to(tracer, constant(tracer, x->dtype, 0), x->shape)));
-  V noise = torch_extern(tracer, "bernoulli", {{like, tracer.real(1 - probability)}, {}});
-  noise = torch_true_divide(tracer, {{noise, tracer.real(1 - probability)}, {}});
-  V result = torch_mul(tracer, {{input, noise}, {}});
-  return p.flag("inplace", false) ? torch_write(tracer, input, result) : result;
+  return dropped(tracer, input, probability, false, false, p.flag("inplace", false));
+}
+
+namespace {
+
+/// torch.dropout and its like: what the functions of nn.functional call.
+V dropout_row(Tracer& tracer, const Arguments& arguments, bool channels, bool alpha) {
+  Parameters p(tracer, "dropout", arguments, "input, p, train");
+  V input = p.required("input");
+  torch_tensor(tracer, input);
+  if (p.absent("p") || p.absent("train")) refuse("dropout() without its arguments");
+  const double probability = p.number("p", 0);
+  if (!(probability >= 0 && probability <= 1)) refuse("dropout() with a probability out of range");
+  return p.flag("train", true) ? dropped(tracer, input, probability, channels, alpha, false) : input;
+}
+
+}  // namespace
+
+V torch_dropout(Tracer& tracer, const Arguments& arguments) { return dropout_row(tracer, arguments, false, false); }
+V torch_feature_dropout(Tracer& tracer, const Arguments& arguments) { return dropout_row(tracer, arguments, true, false); }
+V torch_alpha_dropout(Tracer& tracer, const Arguments& arguments) { return dropout_row(tracer, arguments, false, true); }
+V torch_feature_alpha_dropout(Tracer& tracer, const Arguments& arguments) { return dropout_row(tracer, arguments, true, true); }
+
+/// Attention that drops some of its weights has no kernel of its own on the CPU: torch computes it by operations, and so do we. Any other is one call.
+V torch_f_attention(Tracer& tracer, const Arguments& arguments) {
+  Parameters p(tracer, "scaled_dot_product_attention", arguments, "query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa");
+  if (p.absent("dropout_p") || p.number("dropout_p", 0) == 0) unsupported("attention that drops nothing");
+  if (p.number("dropout_p", 0) < 0 || p.number("dropout_p", 0) >= 1 || p.flag("enable_gqa", false)) unsupported("attention of this kind");
+  Array query = torch_tensor(tracer, p.required("query"));
+  for (const char* name : {"query", "key", "value"}) {
+    Array part = torch_tensor(tracer, p.required(name));
+    if (part->dtype != query->dtype || (part->dtype != DType::F32 && part->dtype != DType::F64) || part->rank() < 2) unsupported("attention of these tensors");
+  }
+  static PyObject* const function = imported("framejit._torch", "attention").release();
+  FJ_CHECK(function, "framejit._torch.attention");
+  return tracer.call(tracer.constant(Ref<>::borrow(function)),
+                     {p["query"], p["key"], p["value"], p.absent("attn_mask") ? tracer.none() : p["attn_mask"], p["dropout_p"],
+                      tracer.boolean(p.flag("is_causal", false)), p.absent("scale") ? tracer.none() : p["scale"]});
 }
 
 V torch_f_embedding(Tracer& tracer, const Arguments& arguments) {

@@ -304,7 +304,16 @@ V torch_in_place(Tracer& tracer, Handler handler, const Arguments& arguments) {
     for (const V& operand : arguments.positional) refuse_overlap(target, operand);
     for (const auto& [name, operand] : arguments.keywords) refuse_overlap(target, operand);
   }
-  return torch_write(tracer, arguments.positional[0], handler(tracer, arguments));
+  // torch may save an operand that is the tensor itself: then it refuses the backward.
+  if (Array target = array_of(arguments.positional[0]); target && !target->storage->input_array && tracer.requires_gradient(*target)) {
+    const auto is_other = [&](const V& operand) { return array_of(operand) && array_of(operand)->storage == target->storage; };
+    if (std::any_of(arguments.positional.begin() + 1, arguments.positional.end(), is_other) ||
+        std::any_of(arguments.keywords.begin(), arguments.keywords.end(), [&](const auto& keyword) { return is_other(keyword.second); }))
+      break_graph(BreakReason::Gradient, "an in-place operation whose operand is the tensor itself");
+  }
+  const V result = handler(tracer, arguments);
+  torch_note_saved(tracer, handler, arguments, result);
+  return torch_write(tracer, arguments.positional[0], result);
 }
 
 V torch_with_tuple(Tracer& tracer, Handler handler, const Arguments& arguments) {

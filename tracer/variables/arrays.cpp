@@ -324,6 +324,25 @@ ValueId undo(Graph& graph, const ViewStep& step, ValueId before, ValueId after, 
 
 }  // namespace
 
+/// Autograd notes the operation as the last one of the tensor's history: so does the graph, whose values are never written. Not where others see
+/// the tensor too, whose history then changes with it.
+void TracerImpl::refuse_history(const ArrayValue& array, bool needed) {
+  const FakeStorage& storage = *array.storage;
+  const auto seen = [&](const std::weak_ptr<ArrayValue>& view) {
+    const auto other = view.lock();
+    if (!other || other.get() == &array) return false;
+    for (const ArrayValue* step = array.viewed.get(); step; step = step->viewed.get())
+      if (step == other.get()) return other.use_count() > 2;  // a step on the way that nobody else has: here, and in what was made of it
+    return true;
+  };
+  const bool alone = !storage.input_array && !array.stops_gradient && !array.detached && std::none_of(storage.views.begin(), storage.views.end(), seen);
+  if (alone && array.refused_since < 0) return;
+  if (needed) break_graph(BreakReason::Gradient, "an in-place operation on a tensor that requires a gradient");
+  // torch may refuse a write into a view of a tensor without gradient too: by how it was made, which a view that we make does not show.
+  if (array.refused_since >= 0) throw CannotRebuildValue{array.refused_since, "a view that torch does not allow everything in"};
+  break_graph(BreakReason::Gradient, "a value that requires a gradient is written into a tensor");
+}
+
 void TracerImpl::write(ArrayValue& array, ValueId value) {
   FakeStorage& storage = *array.storage;
   if (!array.writeable || array.numpy_scalar) break_graph(BreakReason::ErrorWhileTracing, "the array is read-only");
@@ -331,19 +350,17 @@ void TracerImpl::write(ArrayValue& array, ValueId value) {
   if (storage.inference && !modes.inference) break_graph(BreakReason::ErrorWhileTracing, "a write into an inference tensor outside of inference mode");
   note_write(nullptr);
   ensure_input(storage);
+  bool with_history = false;
   if (array.library == Library::Torch) {
-    // Eager would note the write in its own graph, or refuse a backward that reads what was there before.
-    const bool needed = (base && base->requires_grad && modes_outside().records()) || requires_gradient(storage.contents);
-    if ((modes.records() && base && base->requires_grad) || (needed && !base))
-      break_graph(BreakReason::Gradient, "an in-place operation on a tensor that requires a gradient");
-    if (needed) storage.written_without_gradient = true;
-    if (requires_gradient(value)) {
-      if (modes.records()) {
-        // torch may refuse a write into a view of a tensor without gradient too: by how it was made, which a view that we make does not show.
-        if (array.refused_since >= 0) throw CannotRebuildValue{array.refused_since, "a view that torch does not allow everything in"};
-        break_graph(BreakReason::Gradient, "a value that requires a gradient is written into a tensor");
-      }
-      value = stopped(value);
+    const bool needed = (base && base->requires_grad && (modes.records() || modes_outside().records())) || requires_gradient(storage.contents);
+    if (modes.records()) {
+      with_history = needed || requires_gradient(value);
+      if (with_history) refuse_history(array, needed);
+    } else {
+      // Its history stays, but says nothing of what is in it now.
+      if (needed && !base) break_graph(BreakReason::Gradient, "a write under no_grad() into a tensor that requires a gradient");
+      if (needed) storage.written_without_gradient = true;
+      if (requires_gradient(value)) value = stopped(value);
     }
   }
   const Type& type = graph->type(value);
@@ -351,6 +368,18 @@ void TracerImpl::write(ArrayValue& array, ValueId value) {
     break_graph(BreakReason::OneExample, "`" + source_text() + "` writes into an array from outside the function that is batched");
   FJ_CHECK(type.dtype == array.dtype && type.shape == array.shape, "a write of " + text(type) + " into another type");
   const Location where = location();
+  const auto made_here = [&](ValueId value) -> const Node* {
+    for (std::size_t i = graph->nodes.size(); i-- > nodes_before_instruction_;)
+      if (!graph->nodes[i].results.empty() && graph->nodes[i].results[0] == value) return &graph->nodes[i];
+    return nullptr;
+  };
+  const bool given_here = with_history && made_here(value);
+  if (given_here && !array.view.empty()) {
+    const Node* made = made_here(value);
+    while (made && stands_for_operand(made->op)) made = made_here(made->operands[0]);
+    // What torch saves of it is in the tensor too, but not in a value of the graph.
+    if (made && !made->operands.empty()) break_graph(BreakReason::Gradient, "an in-place operation on a view of a tensor that requires a gradient");
+  }
   std::vector<ValueId> contents{storage.contents};
   for (const ViewStep& view : array.view) contents.push_back(show(*graph, view, contents.back(), where));
   for (std::size_t i = array.view.size(); i-- > 0;) value = undo(*graph, array.view[i], contents[i], value, where);
@@ -365,6 +394,16 @@ void TracerImpl::write(ArrayValue& array, ValueId value) {
           break_graph(BreakReason::MutationOfInput, "two arrays share memory and one is written");
       written_inputs.push_back(array.storage);
     }
+  }
+  if (with_history) {
+    // Without one it would be another tensor to torch than it was: one that does not require a gradient.
+    if (!requires_gradient(value)) break_graph(BreakReason::Gradient, "all of a tensor that requires a gradient is replaced");
+    // What this operation gave is in the tensor alone: what torch saves of its result is the tensor. Anything else is copied into it.
+    if (given_here && array.view.empty())
+      in_memory_.erase(value);
+    else
+      value = apart(value);
+    written_with_history.emplace(int(nodes_before_instruction_), step);
   }
   if (array.library == Library::Torch) overwritten_.emplace(storage.contents, nodes_before_instruction_);
   storage.contents = value;

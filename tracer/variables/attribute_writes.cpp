@@ -113,7 +113,7 @@ bool TracerImpl::plain_module_store(const V& owner, ObjectValue& object, PyObjec
   PyObject* descriptor = fj_type_lookup(type_of(owner), name);
   if (!storable || !object.source || module_member(owner, object, name) ||
       (descriptor && Py_TYPE(descriptor) != &PyMemberDescr_Type && Py_TYPE(descriptor)->tp_descr_set))
-    break_graph(BreakReason::UnsupportedObject, "assigns attribute '" + text_of(name) + "' of " + describe(owner));
+    return false;
   if (stored) guard_type(*stored);
   store_attribute(owner, name, value);
   return true;

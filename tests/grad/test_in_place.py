@@ -1,0 +1,262 @@
+"""In-place operations that autograd records, on tensors made in the function: part of the graph where eager's backward is the graph's, else a break."""
+import inspect
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+import framejit  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
+
+WHOLE, BROKEN = [], []
+
+
+def whole(function):
+    WHOLE.append(function)
+    return function
+
+
+def broken(function):
+    BROKEN.append(function)
+    return function
+
+
+@whole
+def residual_added(x, w):
+    y = x @ w.T @ w
+    y += x
+    return F.relu(y, inplace=True)
+
+
+@whole
+def product(x, w):
+    y = x * 2
+    y *= w
+    return y
+
+
+@whole
+def activations(x, w):
+    y = x * w
+    y.clamp_(-1, 1).sigmoid_()
+    return y
+
+
+@whole
+def chain(x, w):
+    y = x * w
+    y.clamp_(min=0).add_(w, alpha=2).sub_(1).neg_().addcmul_(x, w, value=0.5).pow_(2)
+    return y
+
+
+@whole
+def sum_in_a_loop(x, w):
+    total = torch.zeros(3)
+    for row, other in zip(x, w):
+        total += row * other
+    return total, total * 2
+
+
+@whole
+def rows_collected(x, w):
+    out = torch.zeros(4, 3)
+    for i in range(4):
+        out[i] = x[i] * w[i]
+    return out
+
+
+@whole
+def rows_collected_and_read(x, w):
+    out, total = torch.zeros(4, 3), 0
+    for i in range(4):
+        out[i] = x[i] * w[i]
+        total = total + out[i].sum()
+    return out, total
+
+
+@whole
+def masks(x, w):
+    y = x * w
+    y[y > 0] = 0.0
+    y.masked_fill_(w > 0, -1.0)
+    return y
+
+
+@whole
+def one_element(x, w):
+    y = x * w
+    y[0, 0] = 5.0
+    y[1, 1] = w.sum()
+    return y
+
+
+@whole
+def copied_into(x, w):
+    y, h = torch.empty(4, 3), x * w
+    y.copy_(h)
+    return y, h
+
+
+@whole
+def under_two_names(x, w):
+    y = x * 2
+    z = y
+    z += w
+    return y, z * x
+
+
+@broken
+def view_written_and_returned(x, w):
+    y = x * w
+    v = y[0]
+    v += w[1]
+    return y, v
+
+
+@whole
+def read_before_and_after(x, w):
+    y = x * w
+    y += 1
+    s = y.sum()
+    y *= 2
+    return y, s
+
+
+@whole
+def a_constant_that_becomes_one_that_is_derived(x, w):
+    y = torch.zeros(4, 3)
+    y += 1
+    y += w
+    y.mul_(x)
+    return y
+
+
+@broken
+def saved_result_written(x, w):  # eager refuses the backward
+    y = x.exp()
+    y /= w
+    return y
+
+
+@broken
+def saved_result_of_an_operation_in_place(x, w):
+    y = x * w
+    y.sigmoid_().tanh_()
+    return y
+
+
+@broken
+def saved_result_in_a_row(x, w):
+    y = x * w
+    y[0].sigmoid_()
+    y[1] += 1
+    y *= 2
+    return y
+
+
+@broken
+def operand_is_the_tensor(x, w):
+    y = x * w
+    y *= y
+    return y
+
+
+@broken
+def operand_of_a_method_is_the_tensor(x, w):
+    y = x * w
+    y.addcmul_(y, w, value=2)
+    return y
+
+
+@broken
+def saved_by_relu(x, w):
+    y = F.relu(x * w)
+    y += x
+    return y
+
+
+@broken
+def saved_operand_written(x, w):
+    y = x * w
+    z = y * w
+    y += z
+    return y, z
+
+
+@broken
+def leaf_written(x, w):
+    x += 1
+    return x * w
+
+
+@broken
+def replaced_by_constants(x, w):
+    y = x * w
+    y.zero_()
+    return y
+
+
+@broken
+def a_view_elsewhere(x, w):
+    y = x * w
+    v = y[1:]
+    y += 1
+    return y, v, v * 2
+
+
+@broken
+def through_a_detached_one(x, w):
+    y = x * w
+    d = y.detach()
+    d *= 2
+    return y
+
+
+@broken
+def result_given(x, w):
+    y = x * 2
+    torch.add(x, w, out=y)
+    return y
+
+
+def observe(function):
+    """What a user sees of the results and of a backward, or the error."""
+    x, w = (torch.randn(4, 3, generator=torch.Generator().manual_seed(seed)).requires_grad_() for seed in (1, 2))
+    seen = []
+    try:
+        made = function(x, w)
+        made = made if isinstance(made, tuple) else (made,)
+        seen += [(r.detach().clone(), r.stride(), r._version, r.requires_grad, r.is_leaf, r._is_view()) for r in made]
+        sum((r * torch.linspace(1, 2, r.numel()).reshape(r.shape)).sum() for r in made).backward()
+        seen += [x.grad, w.grad]
+    except RuntimeError as error:
+        seen.append(str(error)[:60])
+    return seen
+
+
+def agree(function):
+    framejit.reset()
+    compiled = framejit.compile(function)
+    expected = observe(function)
+    for _ in range(2):
+        ours = observe(compiled)
+        assert len(ours) == len(expected), (ours, expected)
+        for a, b in zip(ours, expected):
+            if isinstance(b, str):
+                assert a == b
+            else:
+                torch.testing.assert_close(a, b)
+    info, report = framejit.cache_info(), framejit.explain(compiled).so_far()
+    assert info["internal_errors"] == 0 and info["eager_replays"] == 0, report
+    return report
+
+
+@pytest.mark.parametrize("function", WHOLE, ids=lambda function: function.__name__)
+def test_one_graph(function):
+    report = agree(function)
+    assert report.breaks == [] and len(report.graphs) == 1, report
+
+
+@pytest.mark.parametrize("function", BROKEN, ids=lambda function: function.__name__)
+def test_break(function):
+    assert {b.name for b in agree(function).breaks} == {"Gradient"}, inspect.getsource(function)
