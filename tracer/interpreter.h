@@ -457,8 +457,9 @@ class TracerImpl {
   // ---- gradients (variables/arrays.cpp). Inputs need one where grad mode is on outside, and what is derived here (transforms.cpp).
   bool requires_gradient(const ArrayValue& array);
   bool requires_gradient(ValueId value) { return flow.needs(value); }
-  /// The value as a constant of the derivative.
+  /// Breaks the graph if an in-place operation that autograd records can't be one more value of it.
   void refuse_history(const ArrayValue& array, bool needed);
+  /// The value as a constant of the derivative.
   ValueId stopped(ValueId value);
   /// The value, or if some array has it as its contents another one that is equal.
   ValueId apart(ValueId value);
@@ -466,6 +467,7 @@ class TracerImpl {
   GradientFlow flow{*graph};
   /// An array has got memory with these contents.
   void note_memory(ValueId contents);
+  /// That array is gone.
   void forget_memory(ValueId contents);
   Copies copies;
   AlsoSaved also_saved;

@@ -345,3 +345,27 @@ def test_an_int_that_does_not_fit_is_refused_where_torch_refuses_it(dtype, numbe
 @pytest.mark.parametrize("bounds", ["-1, float('nan')", "float('nan'), 1", "2, 1", "-1, 1"])
 def test_hardtanh_with_bounds_that_are_no_numbers(bounds):
     check(Case("torch", f"def f(x):\n    return lib.nn.functional.hardtanh(x, {bounds})\n", ["ARGS = [make((5,))]"] * 2))
+
+
+def test_program_863153_of_numpy():
+    """Contents that are constants, of which an element at an index that varies is one."""
+    check(Case("numpy", """\
+def f(x, y, z, k, s, items, table):
+    x.fill(1)
+    x[k] -= 2.5
+    return x
+""", [
+        'ARGS = [make((7,), "int8", 514, "c", "special"), None, None, 3, None, [], {}]',
+        'ARGS = [make((7,), "int8", 514, "c", "special"), None, None, 5, None, [], {}]',
+        'ARGS = [make((7,), "int8", 514, "c", "special"), None, None, 9, None, [], {}]',
+    ]))
+
+
+def test_program_861565_of_numpy():
+    check(Case("numpy", """\
+def f(x, y, z, k, s, items, table):
+    return np.take_along_axis(y, x, 0)
+""", [
+        'ARGS = [np.array([1, 0]), [1, 2], None, 3, None, [], {}]',
+        'ARGS = [[1, 0], np.array([1, 2]), None, 3, None, [], {}]',
+    ]))

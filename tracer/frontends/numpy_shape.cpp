@@ -668,6 +668,8 @@ Index along_axis(Tracer& tracer, const Array& x, const Array& indices, std::int6
 
 V numpy_take_along_axis(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "numpy.take_along_axis", arguments, "arr, indices, axis");
+  // NumPy asks them for ndim and dtype, which a list does not have.
+  if (!array_of(p.required("arr")) || !array_of(p.required("indices"))) p.refuse("what is no array");
   Array x = viewable(tracer, p.required("arr")), indices = viewable(tracer, p.required("indices"));
   if (!p["axis"] || p.absent("axis")) p.refuse("no axis");
   const std::int64_t axis = normalise_axis(p.integer("axis", 0), x->rank());
