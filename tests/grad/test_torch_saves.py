@@ -112,6 +112,21 @@ def test_a_tensor_that_torch_does_not_save_may_be_written():
     assert torch.allclose(*gradients)
 
 
+@pytest.mark.parametrize("function", [torch.prod, lambda x: x.cumprod(0), lambda x: x.softmax(0), lambda x: F.log_softmax(x, 0), lambda x: F.softmax(x, 0), lambda x: x.logsumexp(0)],
+                         ids=["prod", "cumprod", "softmax", "f_log_softmax", "f_softmax", "logsumexp"])
+@pytest.mark.parametrize("shape", [(), (3,)])
+def test_a_saved_result_that_is_written_is_an_error_also_of_one_number(function, shape):
+    def f(x):
+        y = function(x)
+        y += 1
+        return y
+
+    for g in (f, framejit.compile(f)):
+        result = g(torch.ones(shape, requires_grad=True))
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            result.sum().backward()
+
+
 @pytest.mark.parametrize("also_written", [False, True], ids=["not written", "result written"])
 def test_a_tensor_that_a_later_piece_writes_again_is_an_error(also_written):
     def f(x, y):
