@@ -528,7 +528,9 @@ int ExitBuilder::build_array(const V& value) {
   };
   if (array.crossed) return view(build(array.crossed), array.offset - array.crossed->offset).target;
   int target = storage_owner(storage, array.storage);
-  bool owner = array.view.empty() && !array.is_view;
+  // What was written is in an array of ours, which to torch is no view.
+  const bool was_view = storage.made_as_view && storage.version > 0 && !storage.inference && !t_.requires_gradient(array);
+  bool owner = array.view.empty() && !array.is_view && !was_view;
   const bool crosses = array.library != storage.library;
   // Of the owner's library again by way of the other one: a tensor of its own, no view.
   const bool returns = array.library == Library::Torch && !crosses && array.torch_version != storage.torch_version;

@@ -368,7 +368,7 @@ std::vector<ExternResult> ExternBuilder::results_of(const Prediction& now) {
   if (!symbolic_) {
     for (const ExternArray& array : arrays) {
       ExternResult result{array.dtype, {array.shape.begin(), array.shape.end()}, {array.strides.begin(), array.strides.end()},
-                          array.view_of, array.offset};
+                          array.view_of, array.offset, array.made_as_view};
       results.push_back(std::move(result));
     }
     return results;
@@ -404,6 +404,7 @@ std::vector<ExternResult> ExternBuilder::results_of(const Prediction& now) {
     ExternResult result;
     result.dtype = array.dtype;
     result.view_of = array.view_of;
+    result.made_as_view = array.made_as_view;
     for (std::size_t d = 0; d < array.shape.size(); ++d)
       result.shape.push_back(fit.expression([&](const Prediction& p) { return p.arrays[r].shape[d]; }));
     // Dense in some order of the axes, as it is now; a view's strides are those of what it shows.
@@ -646,7 +647,13 @@ V ExternBuilder::run(const std::vector<V>& positional, const Keywords& keywords)
   for (std::size_t i = 0; i < returned; ++i) {
     const ExternResult& result = call_.results[i];
     if (result.view_of < 0) {
-      arrays.push_back(result.view_of == ExternArray::kOfNewMemory ? view_of_new(values[i], result) : t_.tracer.new_array(call_.library, values[i], result.strides));
+      if (result.view_of == ExternArray::kOfNewMemory) {
+        arrays.push_back(view_of_new(values[i], result));
+        continue;
+      }
+      auto made = t_.tracer.new_array(call_.library, values[i], result.strides);
+      made->storage->made_as_view = result.made_as_view;
+      arrays.push_back(std::move(made));
       continue;
     }
     const auto& base = operand_values_[std::size_t(result.view_of)];

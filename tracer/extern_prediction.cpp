@@ -132,6 +132,7 @@ struct Reader {
         array.offset = method_number(object, "storage_offset") - method_number(operands[i].get(), "storage_offset");
         break;
       }
+      array.made_as_view = array.view_of < 0 && method_number(object, "_is_view") == 1;
       if (array.view_of < 0 && std::find(storages.begin(), storages.end(), storage) != storages.end())
         throw std::string("returns tensors that share memory");
       storages.push_back(storage);

@@ -21,6 +21,7 @@ struct ExternArray {
   int view_of = -1;         // of a result: the operand whose memory it shows; kOfNewMemory: a view of a new array that nobody else has
   static constexpr int kOfNewMemory = -2;
   std::int64_t offset = 0;  // elements from that operand's element 0
+  bool made_as_view = false;  // torch: a view of a tensor that nobody else has
 };
 
 struct Prediction {

@@ -52,6 +52,7 @@ struct ExternResult {
   Dims strides;                 // in elements; those of dimensions of size <= 1 are not compared
   int view_of = -1;             // the operand whose memory it shows; the node's result is a copy
   SymDim offset;                // of a view: elements from the operand's element 0
+  bool made_as_view = false;    // torch: a view of a tensor that nobody else has
 };
 
 /// What the callable returns, around its arrays.

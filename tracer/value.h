@@ -115,6 +115,7 @@ struct FakeStorage {
   int batch_depth = 0;          // functions being batched where it was made (transforms.cpp)
   bool written_without_gradient = false;  // an array that requires a gradient, under no_grad()
   bool inference = false;       // of a tensor made in torch's inference mode
+  bool made_as_view = false;    // torch: a library call gave a view of what nobody else has
 };
 
 /// What `detach()` of a tensor made: views of it have it as their base, and it has none itself.

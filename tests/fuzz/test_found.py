@@ -369,3 +369,11 @@ def f(x, y, z, k, s, items, table):
         'ARGS = [np.array([1, 0]), [1, 2], None, 3, None, [], {}]',
         'ARGS = [[1, 0], np.array([1, 2]), None, 3, None, [], {}]',
     ]))
+
+
+@pytest.mark.skipif(torch is None, reason="needs torch")
+@pytest.mark.parametrize("write", ["v.squeeze_()", "v += 1", "w = v[...]; w += 1; w += 1", "pass"])
+@pytest.mark.parametrize("call", ["lib.einsum('...i,...i->...', x, y)", "lib.einsum('ij,kj', x, y)", "lib.einsum('ij,ij->ij', x, y)"])
+def test_what_a_library_call_gave_as_a_view_is_one_when_it_is_written(call, write):
+    """Programs 832959, 833725, 871019 of torch."""
+    check(Case("torch", f"def f(x, y):\n    v = {call}\n    {write}\n    return v\n", ['ARGS = [make((3, 2), "float32"), make((3, 2), "float32")]'] * 3))
