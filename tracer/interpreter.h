@@ -467,6 +467,7 @@ class TracerImpl {
   GradientFlow flow{*graph};
   /// An array has got memory with these contents.
   void note_memory(ValueId contents);
+  std::size_t writes = 0;  // in-place operations so far
   /// That array is gone.
   void forget_memory(ValueId contents);
   Copies copies;

@@ -103,6 +103,8 @@ ValueId Tracer::read(const ArrayValue& array) {
 
 void Tracer::write(ArrayValue& array, ValueId value) { impl_->write(array, value); }
 
+std::size_t Tracer::writes() const { return impl_->writes; }
+
 void Tracer::forget_memory(ValueId contents) { impl_->forget_memory(contents); }
 
 std::shared_ptr<ArrayValue> Tracer::new_array(Library library, ValueId value, std::optional<Strides> strides) {

@@ -103,6 +103,8 @@ class Tracer {
   ValueId read(const ArrayValue& array);
   /// In-place: the array's elements become `value` (same dtype and shape); moves the storage to a new version.
   void write(ArrayValue& array, ValueId value);
+  /// In-place operations so far. A call that has written and then can't go on is not tried in another way: it would write twice.
+  std::size_t writes() const;
   /// The array with these contents is gone: where they are written, they are the contents of that one alone.
   void forget_memory(ValueId contents);
   /// The row-major positions at which a bool value is true, i64[n], n being a size that depends on data; one value per mask.

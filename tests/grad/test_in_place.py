@@ -260,3 +260,27 @@ def test_one_graph(function):
 @pytest.mark.parametrize("function", BROKEN, ids=lambda function: function.__name__)
 def test_break(function):
     assert {b.name for b in agree(function).breaks} == {"Gradient"}, inspect.getsource(function)
+
+
+def floor_divide(z):
+    z //= 2
+
+
+@pytest.mark.parametrize("write", [floor_divide, lambda z: z.floor_divide_(2), lambda z: z.sub_(1), lambda z: z.frac_(), lambda z: torch._foreach_trunc_([z]),
+                                   lambda z: torch.floor_divide(z, 2, out=z)],
+                         ids=["//=", "floor_divide_", "sub_", "frac_", "foreach", "out"])
+@pytest.mark.parametrize("leaf", [True, False])
+def test_a_write_whose_derivative_is_left_to_torch_is_done_once(write, leaf):
+    # Program 876262 of torch: it was written, and then written again by the library's call.
+    def f(z):
+        with torch.no_grad():
+            write(z)
+        return z.detach() + 0
+
+    found = []
+    for function in (f, framejit.compile(f)):
+        for _ in range(2):
+            z = torch.tensor([5.5, -7.0, 100.0]).requires_grad_(leaf)
+            result = function(z)
+            found.append((result.tolist(), z.tolist(), z._version))
+    assert found[0] == found[1] == found[2] == found[3]

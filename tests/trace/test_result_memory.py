@@ -338,3 +338,18 @@ def test_strides_of_axes_of_one_element(lib):
     compiled = framejit.compile(f)
     for x in (lib.array(np.ones((1, 3))), lib.array(np.ones((6, 3)))[::6]):
         assert compiled(x)[1] == f(x)[1]
+
+
+UFUNCS = [lambda x: x + x, lambda x: x + 1, np.sqrt, lambda x: x * x * 2, lambda x: x > 0, lambda x: x + x.astype("f4"), lambda x: x + x[:1],
+          lambda x: np.clip(x, 0, 1), lambda x: x.astype("i4") + 1.5, lambda x: x + np.int64(1), lambda x: x.astype("f4") + np.float64(1), lambda x: np.where(x > 0, x, 1), lambda x: np.divmod(x, 2)[0]]
+
+
+@pytest.mark.parametrize("function", UFUNCS, ids=range(len(UFUNCS)))
+def test_axes_of_one_element_lie_where_numpy_puts_them(function):
+    for shape in [(1, 2, 2), (2, 1, 2), (2, 2, 1), (1, 2, 1, 2), (1, 3), (3, 1), (1, 1), (1, 0, 2), (1, 100, 100)]:
+        compiled = framejit.compile(function)
+        whole = np.ones([2 * size for size in shape])
+        for x in (np.ones(shape), np.asfortranarray(np.ones(shape)), np.asfortranarray(whole)[tuple(slice(0, 2 * size, 2) for size in shape)],
+                  whole[tuple(slice(size) for size in shape)]):
+            for _ in range(2):
+                assert compiled(x).strides == function(x).strides

@@ -98,18 +98,6 @@ bool torch_decides(const V& a, const V& b) {
   return true;
 }
 
-/// Nodes from `first` on must not lie between a tensor that requires a gradient and a result. Index maps are linear: their
-/// derivative is what it is.
-void require_no_gradient(Tracer& tracer, std::size_t first) {
-  const Graph& graph = tracer.graph();
-  for (std::size_t i = first; i < graph.nodes.size(); ++i) {
-    // Nor does a library call need a rule: it comes with its own.
-    if (row(graph.nodes[i].op).lowering == Lowering::IndexMap || graph.nodes[i].op == Op::extern_call) continue;
-    for (ValueId result : graph.nodes[i].results)
-      if (tracer.requires_gradient(result)) break_graph(BreakReason::Gradient, "a torch function whose derivative is left to torch");
-  }
-}
-
 /// Borrowed; null: there is none.
 PyObject* tensor_method(const std::string& name) {
   static PyObject* const tensor = imported("torch", "Tensor").release();
@@ -134,6 +122,16 @@ Handler find_handler(PyObject* callable) {
   if (name.empty()) return nullptr;
   auto bound = known.by_bound_name.find(name);
   return bound == known.by_bound_name.end() ? nullptr : bound->second;
+}
+
+void require_no_gradient(Tracer& tracer, std::size_t first) {
+  const Graph& graph = tracer.graph();
+  for (std::size_t i = first; i < graph.nodes.size(); ++i) {
+    // Nor does a library call need a rule: it comes with its own.
+    if (row(graph.nodes[i].op).lowering == Lowering::IndexMap || graph.nodes[i].op == Op::extern_call) continue;
+    for (ValueId result : graph.nodes[i].results)
+      if (tracer.requires_gradient(result)) break_graph(BreakReason::Gradient, "a torch function whose derivative is left to torch");
+  }
 }
 
 V run_handler(Tracer& tracer, Handler handler, const Arguments& arguments, PyObject* callable) {
@@ -167,9 +165,11 @@ namespace {
 /// What the rows do not cover of torch's syntax, by torch's own operator in the program.
 template <class Row>
 V with_syntax_fallback(Tracer& tracer, const char* name, const std::vector<V>& operands, Row row) {
+  const std::size_t writes = tracer.writes();
   try {
     return row();
   } catch (const BreakGraph& refused) {
+    if (tracer.writes() != writes) throw;
     if ((refused.reason != BreakReason::UnsupportedOperation && refused.reason != BreakReason::Gradient) || name == nullptr) throw;
     try {
       return torch_syntax(tracer, name, operands);
@@ -283,18 +283,22 @@ V array_method(Tracer& tracer, const V& value, std::string_view name, const Argu
   with_self.positional.insert(with_self.positional.end(), arguments.positional.begin(), arguments.positional.end());
   with_self.keywords = arguments.keywords;
   if (!is_torch(value)) {
+    const std::size_t writes = tracer.writes();
     try {
       if (found == methods.end()) unsupported("the method numpy.ndarray." + std::string(name));
       return found->second(tracer, with_self);
     } catch (const BreakGraph& refused) {
+      if (tracer.writes() != writes) throw;
       return numpy_method_fallback(tracer, std::string(name), with_self, refused);
     }
   }
+  const std::size_t writes = tracer.writes();
   try {
     V result = run_handler(tracer, found->second, with_self);
     torch_note_views(tracer, value, tensor_method(std::string(name)), arguments.positional, arguments.keywords, result);
     return result;
   } catch (const BreakGraph& refused) {
+    if (tracer.writes() != writes) throw;
     if (refused.reason != BreakReason::UnsupportedOperation && refused.reason != BreakReason::RandomState &&
         refused.reason != BreakReason::Gradient)
       throw;

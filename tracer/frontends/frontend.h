@@ -38,6 +38,10 @@ bool goes_on_without_row(PyObject* callable);
 /// gradients.def lists the handlers of which that is so; else the graph breaks there. `callable`: what was called, if it is an object.
 V run_handler(Tracer& tracer, Handler handler, const Arguments& arguments, PyObject* callable = nullptr);
 
+/// Nodes from `first` on must not lie between a tensor that requires a gradient and a result. Index maps are linear: their
+/// derivative is what it is. What writes asks this before.
+void require_no_gradient(Tracer& tracer, std::size_t first);
+
 /// Operators and attributes of arrays, by the libraries' own dispatch rules.
 V array_binary(Tracer& tracer, int nb_op, const V& a, const V& b);       // either is an Array
 V array_compare(Tracer& tracer, int comparison, const V& a, const V& b);

@@ -193,6 +193,19 @@ std::vector<V> outputs_argument(Tracer& tracer, const Parameters& p, std::size_t
   return outs;
 }
 
+/// Strides of the new result of a ufunc's loop that casts none of its arrays. Where they are all in columns the result is made so; the
+/// iterator, which makes the others, puts axes of one element elsewhere (try_trivial_single_output_loop, numpy/_core/src/umath/ufunc_object.c).
+Strides ufunc_strides(Tracer& tracer, const Dims& shape, std::span<const Layout> operands) {
+  const auto constant = [](const Dims& dims) { return std::all_of(dims.begin(), dims.end(), [](const SymDim& dim) { return dim.is_constant(); }); };
+  bool columns = constant(shape), rows = columns;
+  for (const Layout& operand : operands) {
+    if (operand.shape.empty()) continue;
+    columns = columns && operand.shape == shape && constant(operand.strides) && is_column_major(tracer, shape, operand.strides);
+    rows = columns && rows && is_contiguous(tracer, shape, operand.strides);
+  }
+  return columns && !rows ? column_major(shape) : elementwise_strides(tracer, Library::Numpy, shape, operands);
+}
+
 }  // namespace
 
 V call_ufunc(Tracer& tracer, std::string_view path, int inputs, UfuncLowering lowering, const Arguments& arguments) {
@@ -223,8 +236,9 @@ V call_ufunc(Tracer& tracer, std::string_view path, int inputs, UfuncLowering lo
 
   std::vector<ValueId> values;
   std::vector<Layout> layouts;
-  bool scalar = true;
+  bool scalar = true, casts = false;
   for (int i = 0; i < inputs; ++i) {
+    casts = casts || (operands[i].array && operands[i].rank() > 0 && operands[i].array->dtype != loop[i]);
     values.push_back(operand_value(tracer, operands[i], loop[i]));
     scalar = scalar && operands[i].rank() == 0;
     if (operands[i].array) layouts.push_back(layout_of(operands[i].array));
@@ -238,7 +252,8 @@ V call_ufunc(Tracer& tracer, std::string_view path, int inputs, UfuncLowering lo
       continue;
     }
     Array array = tracer.new_array(Library::Numpy, result,
-                                   elementwise_strides(tracer, Library::Numpy, shape_of(tracer, result), layouts));
+                                   output_count == 1 && !casts ? ufunc_strides(tracer, shape_of(tracer, result), layouts)
+                                                               : elementwise_strides(tracer, Library::Numpy, shape_of(tracer, result), layouts));
     array->numpy_scalar = scalar;
     answers.push_back(array);
   }

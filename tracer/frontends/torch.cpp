@@ -229,7 +229,9 @@ V torch_binary(Tracer& tracer, int nb_op, const V& a, const V& b) {
     if (other && other->storage == target->storage && !target->storage->input_array && tracer.requires_gradient(*target))
       break_graph(BreakReason::Gradient, "an in-place operation whose operand is the tensor itself");
   }
+  const std::size_t first = tracer.graph().nodes.size();
   V result = forward(tracer, op, a, b);
+  if (!torch_operator_gradient_known(nb_op)) require_no_gradient(tracer, first);
   return in_place && op != NB_MATRIX_MULTIPLY ? torch_write(tracer, a, result) : result;
 }
 

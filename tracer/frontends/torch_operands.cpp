@@ -311,7 +311,9 @@ V torch_in_place(Tracer& tracer, Handler handler, const Arguments& arguments) {
         std::any_of(arguments.keywords.begin(), arguments.keywords.end(), [&](const auto& keyword) { return is_other(keyword.second); }))
       break_graph(BreakReason::Gradient, "an in-place operation whose operand is the tensor itself");
   }
+  const std::size_t first = tracer.graph().nodes.size();
   const V result = handler(tracer, arguments);
+  if (!torch_gradient_known(handler)) require_no_gradient(tracer, first);
   torch_note_saved(tracer, handler, arguments, result);
   return torch_write(tracer, arguments.positional[0], result);
 }

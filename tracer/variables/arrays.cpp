@@ -406,6 +406,7 @@ void TracerImpl::write(ArrayValue& array, ValueId value) {
     written_with_history.emplace(int(nodes_before_instruction_), step);
   }
   if (array.library == Library::Torch) overwritten_.emplace(storage.contents, nodes_before_instruction_);
+  ++writes;
   storage.contents = value;
   note_memory(value);
   ++storage.version;
