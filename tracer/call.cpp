@@ -390,11 +390,20 @@ V TracerImpl::call_numpy_implementation(const V& callable, PyObject* object, con
   PyErr_Clear();
   if (!implementation || !PyFunction_Check(implementation.get())) return nullptr;
   guard_value(*as<ObjectValue>(callable));
-  const std::size_t before = writes;
+  // What the function has made itself it may have written.
+  const auto versions = [&] {
+    std::size_t sum = written_inputs.size();
+    for (const V& argument : positional)
+      if (auto* array = as<ArrayValue>(argument)) sum += std::size_t(array->storage->version);
+    for (auto& [name, argument] : keywords)
+      if (auto* array = as<ArrayValue>(argument)) sum += std::size_t(array->storage->version);
+    return sum;
+  };
+  const std::size_t before = versions();
   try {
     return call(wrap_constant(keep(implementation).get()), positional, keywords);
   } catch (const BreakGraph& inside) {
-    if (writes != before) throw;
+    if (versions() != before) throw;
     // Somewhere in NumPy's code, which is not the user's to change.
     break_location.reset();
     if (V done = call_numpy_library(*this, callable, positional, keywords)) return done;
