@@ -2,8 +2,9 @@
 /// that fill them (first touch of a 4 KiB page: 1.4 to 2 us). Thread-safe.
 ///
 /// What is kept never makes the process larger than it had to be: blocks in use and kept are together at most what was once
-/// in use at the same time, and a little (kSlack). Where that is reached, a large block is made of the pages of a kept one of another size; beyond
-/// it, and beyond `bound`, kept blocks go back to the system, those of the sizes asked for longest ago first. Large kept blocks are lent to the system, which takes their pages if anybody needs memory.
+/// in use at the same time, and a little (kSlack). Where that is reached, a large block is made of the pages of a kept one of another
+/// size; beyond it, and beyond `bound`, kept blocks go back to the system, those of the sizes asked for longest ago first. Large kept
+/// blocks are lent to the system, which takes their pages if anybody needs memory.
 #pragma once
 
 #include <cstddef>

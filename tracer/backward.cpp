@@ -214,7 +214,7 @@ std::vector<ValueId> TracerImpl::pass_back(const Tracer::Backward& call, const s
     Ref<> answer = object ? Ref<>::steal(PyObject_CallOneArg(accumulator_hooks_function(), object.get())) : Ref<>();
     PyErr_Clear();
     if (!answer || truth(wrap(keep(answer).get(), sources->make(SourceKind::AnswerAbout, leaf->source, 0, accumulator_hooks_function()))))
-      break_graph(BreakReason::Gradient, "a hook on the node that adds to the gradient of " + leaf->source->text());
+      break_graph(BreakReason::Gradient, "a hook that may be on the node that adds to the gradient of " + leaf->source->text());
   }
   ask_no_anomaly();
   std::vector<ValueId> found;

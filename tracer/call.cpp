@@ -165,11 +165,11 @@ V TracerImpl::call_object(const V& callable, PyObject* object, std::vector<V> po
   // Rows of the libraries and of builtins.def, by identity.
   if (Handler handler = find_handler(object)) {
     if (!guard_value(value) && value.source) add_guard(GuardKind::Identity, value.source, object);
-    const std::size_t before = writes;
+    const Mark before = mark();
     try {
       return run_handler(tracer, handler, {positional, keywords}, object);
     } catch (const BreakGraph& refused) {
-      if (writes != before) throw;
+      if (written_since(before)) throw;
       if ((refused.reason != BreakReason::UnsupportedOperation && refused.reason != BreakReason::Gradient) || !goes_on_without_row(object))
         throw;
       try {
@@ -390,23 +390,14 @@ V TracerImpl::call_numpy_implementation(const V& callable, PyObject* object, con
   PyErr_Clear();
   if (!implementation || !PyFunction_Check(implementation.get())) return nullptr;
   guard_value(*as<ObjectValue>(callable));
-  // What the function has made itself it may have written.
-  const auto versions = [&] {
-    std::size_t sum = written_inputs.size();
-    for (const V& argument : positional)
-      if (auto* array = as<ArrayValue>(argument)) sum += std::size_t(array->storage->version);
-    for (auto& [name, argument] : keywords)
-      if (auto* array = as<ArrayValue>(argument)) sum += std::size_t(array->storage->version);
-    return sum;
-  };
-  const std::size_t before = versions();
+  const Mark before = mark();
   try {
     return call(wrap_constant(keep(implementation).get()), positional, keywords);
   } catch (const BreakGraph& inside) {
-    if (versions() != before) throw;
     // Somewhere in NumPy's code, which is not the user's to change.
     break_location.reset();
-    if (V done = call_numpy_library(*this, callable, positional, keywords)) return done;
+    if (!written_since(before))
+      if (V done = call_numpy_library(*this, callable, positional, keywords)) return done;
     const std::string name = callable_name(callable);
     break_graph(BreakReason::UnsupportedOperation, inside.detail == name ? name : name + ": " + inside.detail);
   }

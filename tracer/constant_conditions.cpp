@@ -48,7 +48,8 @@ class Evaluation {
   const DenseArray* of(ValueId value) {
     if (auto known = values_.find(value.index); known != values_.end()) return &known->second;
     auto found = definition_.find(value.index);
-    if (found == definition_.end() || --patience_ < 0 || !is_exact(found->second->op) || !is_small(graph_.type(value)) || !symbols_used(graph_, *found->second).empty()) return nullptr;
+    if (found == definition_.end() || --patience_ < 0 || !is_exact(found->second->op) || !is_small(graph_.type(value))) return nullptr;
+    if (!symbols_used(graph_, *found->second).empty()) return nullptr;
     std::vector<const DenseArray*> operands;
     for (ValueId operand : found->second->operands) {
       operands.push_back(of(operand));

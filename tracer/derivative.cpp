@@ -127,19 +127,9 @@ std::shared_ptr<Derivative> Derivative::of(const Graph& graph, const std::vector
   for (std::size_t i = 0; i < graph.inputs.size(); ++i) place[graph.inputs[i].value.index] = {End::Input, int(i)};
   for (std::size_t i = 0; i < result->views_.size(); ++i)
     if (ValueId value = result->views_[i].value; value.valid()) place[value.index] = {End::View, int(i)};
-  // A tensor that was given has what was written last: a later piece may write it again, which is an error of backward. Not what a library
-  // call wrote, running statistics: its derivative makes the call again, which writes what it is given.
-  const auto of_call = [&](ValueId value) {
-    for (auto node = graph.nodes.rbegin(); node != graph.nodes.rend(); ++node) {
-      if (std::find(node->results.begin(), node->results.end(), value) == node->results.end()) continue;
-      if (node->op == Op::extern_call) return true;
-      if (node->operands.size() != 1) return false;
-      value = node->operands[0];
-    }
-    return false;
-  };
+  // A tensor that was given has what was written last: a later piece may write it again, which is an error of backward.
   for (const Write& write : graph.writes)
-    if (!needs[write.value.index] && !of_call(write.value)) place[write.value.index] = {End::Input, write.input};
+    if (!needs[write.value.index]) place[write.value.index] = {End::Input, write.input};
   // Which of several arrays is read does not show: what is saved is in memory that nobody else sees.
   for (ValueId value : copies.twice) place.erase(value.index);
   for (auto& [value, where] : place) visible.push_back({value});
@@ -324,8 +314,8 @@ bool Derivative::sort_nodes() {
   return nodes_.size() == count;
 }
 
-bool Derivative::saves_input(ValueId input) const {
-  return std::find(saved_values_.begin(), saved_values_.end(), input) != saved_values_.end();
+bool Derivative::saves(ValueId value) const {
+  return std::find(saved_values_.begin(), saved_values_.end(), value) != saved_values_.end();
 }
 
 const Derivative::Backward& Derivative::compiled(int number, const std::string& layouts, const std::vector<bool>& requiring) {

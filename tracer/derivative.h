@@ -59,8 +59,8 @@ class Derivative : public std::enable_shared_from_this<Derivative> {
   bool reads_written() const { return reads_written_ || first_overwrite_ >= 0; }
   /// Where that was an array of the program's own: the nodes before the operation that wrote it, or -1.
   int first_overwrite() const { return first_overwrite_; }
-  /// Backward needs this input of the graph again.
-  bool saves_input(ValueId input) const;
+  /// Backward needs this value of the graph again.
+  bool saves(ValueId value) const;
 
   /// The graph with the saved values it does not return anyway behind its outputs.
   const Graph& forward() const { return forward_; }

@@ -816,10 +816,13 @@ void ExitBuilder::derive() {
   // torch refuses a backward then, but perhaps nobody asks for one.
   if (auto written = t_.written_with_history.find(segment_->derivative->first_overwrite()); written != t_.written_with_history.end())
     throw CannotRebuildValue{written->second, "a tensor that a derivative reads is written", BreakReason::Gradient};
-  // autograd saves tensors, and a float that varies is none.
+  // autograd saves tensors: a float that varies is none, nor is an array of NumPy's.
   const bool saves_float = std::any_of(t_.float_inputs_.begin(), t_.float_inputs_.end(),
-                                       [&](const auto& known) { return segment_->derivative->saves_input(known.second); });
-  if (saves_float || segment_->derivative->reads_written() || !segment_->derivative->is_exact()) {
+                                       [&](const auto& known) { return segment_->derivative->saves(known.second); });
+  const bool saves_numpy = std::any_of(t_.input_storages.begin(), t_.input_storages.end(), [&](const auto& storage) {
+    return storage->library == Library::Numpy && storage->contents.valid() && segment_->derivative->saves(storage->contents);
+  });
+  if (saves_float || saves_numpy || segment_->derivative->reads_written() || !segment_->derivative->is_exact()) {
     segment_->derivative = nullptr;
     segment_->eager_gradient = true;
     return;

@@ -638,7 +638,10 @@ V ExternBuilder::run(const std::vector<V>& positional, const Keywords& keywords)
     t_.graph->composites.push_back({CompositeRule::Stop, {}, values[i], {}, {}});
   if (derived) {
     // Their old contents, gone by then, say nothing of the derivative.
-    for (std::size_t i = 0; i < call_.mutated.size(); ++i) operands_[std::size_t(call_.mutated[i])] = values[returned + i];
+    for (std::size_t i = 0; i < call_.mutated.size(); ++i) {
+      operands_[std::size_t(call_.mutated[i])] = values[returned + i];
+      t_.copies.twice.insert(values[returned + i]);  // the derivative makes the call again, which writes: into a copy that nobody else sees
+    }
     for (std::size_t i = 0; i < returned; ++i)
       if (is_float(types[i].dtype)) add_derivative(i, values[i]);
   }

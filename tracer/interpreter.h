@@ -467,9 +467,6 @@ class TracerImpl {
   GradientFlow flow{*graph};
   /// An array has got memory with these contents.
   void note_memory(ValueId contents);
-  std::size_t writes = 0;  // in-place operations so far
-  /// That array is gone.
-  void forget_memory(ValueId contents);
   Copies copies;
   AlsoSaved also_saved;
   std::vector<int> inputs_requiring_gradient;             // of the graph
@@ -536,11 +533,7 @@ class TracerImpl {
 
   // ---- side effects (side_effects.cpp)
   std::vector<Effect> effects;       // of what came from outside, in program order
-  /// A moment of the trace, for questions about what was written since.
-  struct Mark {
-    std::size_t writes;
-    std::uint64_t values;
-  };
+  using Mark = Tracer::Mark;
   Mark mark() const { return {writes_.size(), values_made}; }
   /// Whether anything that was there at the mark has been written: contents of containers and arrays, attributes, cells, globals,
   /// positions of iterators.

@@ -103,9 +103,8 @@ ValueId Tracer::read(const ArrayValue& array) {
 
 void Tracer::write(ArrayValue& array, ValueId value) { impl_->write(array, value); }
 
-std::size_t Tracer::writes() const { return impl_->writes; }
-
-void Tracer::forget_memory(ValueId contents) { impl_->forget_memory(contents); }
+Tracer::Mark Tracer::mark() const { return impl_->mark(); }
+bool Tracer::written_since(const Mark& mark) const { return impl_->written_since(mark); }
 
 std::shared_ptr<ArrayValue> Tracer::new_array(Library library, ValueId value, std::optional<Strides> strides) {
   // What is computed under no_grad() or inference_mode() is a constant.

@@ -103,10 +103,15 @@ class Tracer {
   ValueId read(const ArrayValue& array);
   /// In-place: the array's elements become `value` (same dtype and shape); moves the storage to a new version.
   void write(ArrayValue& array, ValueId value);
-  /// In-place operations so far. A call that has written and then can't go on is not tried in another way: it would write twice.
-  std::size_t writes() const;
-  /// The array with these contents is gone: where they are written, they are the contents of that one alone.
-  void forget_memory(ValueId contents);
+  /// A moment of the trace, for questions about what was written since.
+  struct Mark {
+    std::size_t writes;
+    std::uint64_t values;
+  };
+  Mark mark() const;
+  /// Whether anything that was there at the mark has been written. A call that has and then can't go on is not tried in another way: it
+  /// would write twice.
+  bool written_since(const Mark& mark) const;
   /// The row-major positions at which a bool value is true, i64[n], n being a size that depends on data; one value per mask.
   ValueId positions(ValueId mask);
   /// A new array made by an operation, contents `value`, with strides (default contiguous).

@@ -284,3 +284,23 @@ def test_a_write_whose_derivative_is_left_to_torch_is_done_once(write, leaf):
             result = function(z)
             found.append((result.tolist(), z.tolist(), z._version))
     assert found[0] == found[1] == found[2] == found[3]
+
+
+def test_a_list_of_which_one_tensor_is_refused_is_written_once():
+    """The first tensors of the list were written when the last one was refused: no other way is tried then."""
+    def update(x, y):
+        made = [x * 2, y * 2]
+        leaf = made[1]
+        with torch.no_grad():
+            torch._foreach_add_([x, leaf], 1)
+        return x, made
+
+    compiled = framejit.compile(update)
+    for _ in range(2):
+        found = []
+        for call in (update, compiled):
+            x, y = torch.ones(2), torch.ones(2, requires_grad=True)
+            out, made = call(x, y)
+            found.append([x, out, *made])
+        for eager, ours in zip(*found):
+            assert eager.tolist() == ours.tolist() and eager._version == ours._version

@@ -1,6 +1,7 @@
 """Functions that torch runs inside a compiled program keep torch's derivative: no break, eager's gradients."""
 import copy
 
+import numpy
 import pytest
 
 torch = pytest.importorskip("torch", reason="derivatives of torch's functions need torch")
@@ -226,3 +227,48 @@ def test_an_argument_may_be_named_self():
     x = sample(3).requires_grad_()
     y = framejit.compile(lambda x: torch.pow(self=2.0, exponent=x))(x)
     torch.testing.assert_close(torch.autograd.grad(y.sum(), x), torch.autograd.grad(torch.pow(2.0, x).sum(), x))
+
+
+@pytest.mark.parametrize("returned", ["the result", "the result and the statistics"])
+def test_the_derivative_of_a_call_that_writes_writes_nothing_of_the_user_s(returned):
+    """Backward makes the call again, which moves running statistics again: of a copy."""
+    def normalised(x):
+        mean, var = torch.zeros(3), torch.ones(3)
+        y = F.instance_norm(x, mean, var, use_input_stats=True)
+        return (y, mean, var) if returned != "the result" else (y,)
+
+    def normalised_in_place(x, mean, var):
+        return (F.instance_norm(x, mean, var, use_input_stats=True) * 2,)
+
+    for function, statistics in ((normalised, 0), (normalised_in_place, 2)):
+        compiled = framejit.compile(function)
+        x = sample(2, 3, 4)
+        for _ in range(2):
+            found = []
+            for call in (function, compiled):
+                leaf, given = x.clone().requires_grad_(), [torch.ones(3) for _ in range(statistics)]
+                out = call(leaf, *given)
+                (out[0] ** 2).sum().backward()
+                found.append([leaf.grad, *out[1:], *given])
+            for eager, ours in zip(*found):
+                torch.testing.assert_close(ours, eager, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("writes", [False, True])
+def test_what_a_derivative_reads_of_an_array_of_numpy_is_torch_s_to_save(writes):
+    def scaled(x, a):
+        if writes:
+            a += 1
+        return x * torch.from_numpy(a)
+
+    compiled = framejit.compile(scaled)
+    for _ in range(2):
+        found = []
+        for call in (scaled, compiled):
+            leaf, array = torch.tensor([1.0, 2.0], dtype=torch.float64, requires_grad=True), numpy.array([3.0, 4.0])
+            y = call(leaf, array)
+            array *= 10  # torch does not know: eager's derivative reads what is there now
+            y.sum().backward()
+            found.append((y, leaf.grad, array))
+        for eager, ours in zip(*found):
+            assert eager.tolist() == ours.tolist()

@@ -165,11 +165,11 @@ namespace {
 /// What the rows do not cover of torch's syntax, by torch's own operator in the program.
 template <class Row>
 V with_syntax_fallback(Tracer& tracer, const char* name, const std::vector<V>& operands, Row row) {
-  const std::size_t writes = tracer.writes();
+  const Tracer::Mark before = tracer.mark();
   try {
     return row();
   } catch (const BreakGraph& refused) {
-    if (tracer.writes() != writes) throw;
+    if (tracer.written_since(before)) throw;
     if ((refused.reason != BreakReason::UnsupportedOperation && refused.reason != BreakReason::Gradient) || name == nullptr) throw;
     try {
       return torch_syntax(tracer, name, operands);
@@ -191,12 +191,7 @@ constexpr const char* kCompareNames[] = {"lt", "le", "eq", "ne", "gt", "ge"};
 
 V array_binary(Tracer& tracer, int nb_op, const V& a, const V& b) {
   if (!torch_decides(a, b)) return numpy_binary(tracer, nb_op, a, b);
-  return with_syntax_fallback(tracer, kBinaryNames[nb_op], {a, b}, [&] {
-    const std::size_t first = tracer.graph().nodes.size();
-    V result = torch_binary(tracer, nb_op, a, b);
-    if (!torch_operator_gradient_known(nb_op)) require_no_gradient(tracer, first);
-    return result;
-  });
+  return with_syntax_fallback(tracer, kBinaryNames[nb_op], {a, b}, [&] { return torch_binary(tracer, nb_op, a, b); });
 }
 
 V array_compare(Tracer& tracer, int comparison, const V& a, const V& b) {
@@ -283,22 +278,22 @@ V array_method(Tracer& tracer, const V& value, std::string_view name, const Argu
   with_self.positional.insert(with_self.positional.end(), arguments.positional.begin(), arguments.positional.end());
   with_self.keywords = arguments.keywords;
   if (!is_torch(value)) {
-    const std::size_t writes = tracer.writes();
+    const Tracer::Mark before = tracer.mark();
     try {
       if (found == methods.end()) unsupported("the method numpy.ndarray." + std::string(name));
       return found->second(tracer, with_self);
     } catch (const BreakGraph& refused) {
-      if (tracer.writes() != writes) throw;
+      if (tracer.written_since(before)) throw;
       return numpy_method_fallback(tracer, std::string(name), with_self, refused);
     }
   }
-  const std::size_t writes = tracer.writes();
+  const Tracer::Mark before = tracer.mark();
   try {
     V result = run_handler(tracer, found->second, with_self);
     torch_note_views(tracer, value, tensor_method(std::string(name)), arguments.positional, arguments.keywords, result);
     return result;
   } catch (const BreakGraph& refused) {
-    if (tracer.writes() != writes) throw;
+    if (tracer.written_since(before)) throw;
     if (refused.reason != BreakReason::UnsupportedOperation && refused.reason != BreakReason::RandomState &&
         refused.reason != BreakReason::Gradient)
       throw;

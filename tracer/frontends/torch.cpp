@@ -221,18 +221,13 @@ V torch_binary(Tracer& tracer, int nb_op, const V& a, const V& b) {
   const int op = in_place ? nb_op - kFirstInPlace : nb_op;
   // What a tensor does not take returns NotImplemented: the other side or TypeError decides.
   if (!try_torch_operand(tracer, a) || !try_torch_operand(tracer, b)) unsupported("an operator between a tensor and this object");
-  if (!array_of(a)) return reflected(tracer, op, a, b);
   // `x **= y` and `x //= y` write into x too; `x @= y` does not.
-  if (in_place && op != NB_MATRIX_MULTIPLY) {
-    Array target = array_of(a), other = array_of(b);
-    refuse_overlap(target, b);
-    if (other && other->storage == target->storage && !target->storage->input_array && tracer.requires_gradient(*target))
-      break_graph(BreakReason::Gradient, "an in-place operation whose operand is the tensor itself");
-  }
+  const bool writes = in_place && op != NB_MATRIX_MULTIPLY && array_of(a);
+  if (writes) refuse_operand(tracer, array_of(a), b);
   const std::size_t first = tracer.graph().nodes.size();
-  V result = forward(tracer, op, a, b);
+  V result = array_of(a) ? forward(tracer, op, a, b) : reflected(tracer, op, a, b);
   if (!torch_operator_gradient_known(nb_op)) require_no_gradient(tracer, first);
-  return in_place && op != NB_MATRIX_MULTIPLY ? torch_write(tracer, a, result) : result;
+  return writes ? torch_write(tracer, a, result) : result;
 }
 
 V torch_compare(Tracer& tracer, int comparison, const V& a, const V& b) {

@@ -99,6 +99,8 @@ V torch_in_place(Tracer& tracer, Handler handler, const Arguments& arguments);
 V torch_with_tuple(Tracer& tracer, Handler handler, const Arguments& arguments);
 /// torch raises where an operand overlaps the tensor written without being it; where that can't be excluded eager decides.
 void refuse_overlap(const Array& target, const V& operand);
+/// That, and an operand that is the tensor itself where autograd records.
+void refuse_operand(Tracer& tracer, const Array& target, const V& operand);
 
 template <auto function, Op op>
 V Row(Tracer& tracer, const Arguments& arguments) { return function(tracer, op, arguments); }

@@ -267,8 +267,6 @@ V torch_write(Tracer& tracer, const V& target, const V& result) {
   if (!torch_can_cast(from->dtype, array->dtype)) refuse("the result can't be cast to the dtype of the tensor written");
   if (!same_shape(tracer, array->shape, from->shape)) refuse("the result does not have the shape of the tensor written");
   const ValueId value = tracer.read(*from);
-  // The result was never an array of its own, unless somebody else has it.
-  if (from.use_count() <= 2 && from->storage.use_count() == 1 && from->view.empty()) tracer.forget_memory(value);
   assign(tracer, *array, torch_cast(tracer, value, array->dtype));
   return target;
 }
@@ -298,18 +296,19 @@ void refuse_overlap(const Array& target, const V& operand) {
     unsupported("an operand that shares memory with the tensor written");
 }
 
+void refuse_operand(Tracer& tracer, const Array& target, const V& operand) {
+  refuse_overlap(target, operand);
+  // torch may save it: then it refuses the backward.
+  const Array read = array_of(operand);
+  if (read && read->storage == target->storage && !target->storage->input_array && tracer.requires_gradient(*target))
+    break_graph(BreakReason::Gradient, "an in-place operation whose operand is the tensor itself");
+}
+
 V torch_in_place(Tracer& tracer, Handler handler, const Arguments& arguments) {
   if (arguments.positional.empty()) refuse("a method without its tensor");
   if (Array target = array_of(arguments.positional[0])) {
-    for (const V& operand : arguments.positional) refuse_overlap(target, operand);
-    for (const auto& [name, operand] : arguments.keywords) refuse_overlap(target, operand);
-  }
-  // torch may save an operand that is the tensor itself: then it refuses the backward.
-  if (Array target = array_of(arguments.positional[0]); target && !target->storage->input_array && tracer.requires_gradient(*target)) {
-    const auto is_other = [&](const V& operand) { return array_of(operand) && array_of(operand)->storage == target->storage; };
-    if (std::any_of(arguments.positional.begin() + 1, arguments.positional.end(), is_other) ||
-        std::any_of(arguments.keywords.begin(), arguments.keywords.end(), [&](const auto& keyword) { return is_other(keyword.second); }))
-      break_graph(BreakReason::Gradient, "an in-place operation whose operand is the tensor itself");
+    for (std::size_t i = 1; i < arguments.positional.size(); ++i) refuse_operand(tracer, target, arguments.positional[i]);
+    for (const auto& [name, operand] : arguments.keywords) refuse_operand(tracer, target, operand);
   }
   const std::size_t first = tracer.graph().nodes.size();
   const V result = handler(tracer, arguments);

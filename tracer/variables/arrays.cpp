@@ -227,10 +227,6 @@ bool TracerImpl::requires_gradient(const ArrayValue& array) {
   return array.storage->contents.valid() && flow.needs(array.storage->contents);
 }
 
-void TracerImpl::forget_memory(ValueId contents) {
-  if (!copies.twice.count(contents)) in_memory_.erase(contents);
-}
-
 ValueId TracerImpl::apart(ValueId value) { return in_memory_.count(value) ? same_again(value) : value; }
 
 ValueId TracerImpl::same_again(ValueId value) {
@@ -327,7 +323,8 @@ ValueId undo(Graph& graph, const ViewStep& step, ValueId before, ValueId after, 
 /// Autograd notes the operation as the last one of the tensor's history: so does the graph, whose values are never written. Not where others see
 /// the tensor too, whose history then changes with it.
 void TracerImpl::refuse_history(const ArrayValue& array, bool needed) {
-  const FakeStorage& storage = *array.storage;
+  FakeStorage& storage = *array.storage;
+  std::erase_if(storage.views, [](const std::weak_ptr<ArrayValue>& view) { return view.expired(); });
   const auto seen = [&](const std::weak_ptr<ArrayValue>& view) {
     const auto other = view.lock();
     if (!other || other.get() == &array) return false;
@@ -348,7 +345,6 @@ void TracerImpl::write(ArrayValue& array, ValueId value) {
   if (!array.writeable || array.numpy_scalar) break_graph(BreakReason::ErrorWhileTracing, "the array is read-only");
   auto* base = static_cast<ArrayValue*>(storage.input_array);
   if (storage.inference && !modes.inference) break_graph(BreakReason::ErrorWhileTracing, "a write into an inference tensor outside of inference mode");
-  note_write(nullptr);
   ensure_input(storage);
   bool with_history = false;
   if (array.library == Library::Torch) {
@@ -373,8 +369,9 @@ void TracerImpl::write(ArrayValue& array, ValueId value) {
       if (!graph->nodes[i].results.empty() && graph->nodes[i].results[0] == value) return &graph->nodes[i];
     return nullptr;
   };
-  const bool given_here = with_history && made_here(value);
-  if (given_here && !array.view.empty()) {
+  // What this operation gave is in the tensor alone: its result was never one that somebody has.
+  const bool given_here = array.library == Library::Torch && made_here(value);
+  if (given_here && with_history && !array.view.empty()) {
     const Node* made = made_here(value);
     while (made && stands_for_operand(made->op)) made = made_here(made->operands[0]);
     // What torch saves of it is in the tensor too, but not in a value of the graph.
@@ -398,15 +395,15 @@ void TracerImpl::write(ArrayValue& array, ValueId value) {
   if (with_history) {
     // Without one it would be another tensor to torch than it was: one that does not require a gradient.
     if (!requires_gradient(value)) break_graph(BreakReason::Gradient, "all of a tensor that requires a gradient is replaced");
-    // What this operation gave is in the tensor alone: what torch saves of its result is the tensor. Anything else is copied into it.
-    if (given_here && array.view.empty())
-      in_memory_.erase(value);
-    else
-      value = apart(value);
     written_with_history.emplace(int(nodes_before_instruction_), step);
   }
+  // What torch saves of its result is the tensor. Anything else is copied into it.
+  if (given_here && array.view.empty())
+    in_memory_.erase(value);
+  else if (with_history)
+    value = apart(value);
   if (array.library == Library::Torch) overwritten_.emplace(storage.contents, nodes_before_instruction_);
-  ++writes;
+  note_write(storage.owner.lock().get());
   storage.contents = value;
   note_memory(value);
   ++storage.version;

@@ -477,11 +477,11 @@ V TracerImpl::object_method(const V& owner, const std::string& name, std::vector
     if (!bound) PyErr_Clear();
     if (Handler handler = bound ? find_handler(bound.get()) : nullptr) {
       if (!guard_value(*known) && owner->source) add_guard(GuardKind::Identity, owner->source, known->object.get());
-      const std::size_t before = writes;
+      const Mark before = mark();
       try {
         return run_handler(tracer, handler, {positional, keywords});
       } catch (const BreakGraph& refused) {
-        if (writes != before || refused.reason != BreakReason::UnsupportedOperation || !find_numpy_call(bound.get())) throw;
+        if (written_since(before) || refused.reason != BreakReason::UnsupportedOperation || !find_numpy_call(bound.get())) throw;
       }
     }
     if (bound && find_numpy_call(bound.get())) {

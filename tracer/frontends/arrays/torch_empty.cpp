@@ -80,16 +80,9 @@ struct Functions {
 }  // namespace
 
 Ref<> torch_empty(DType dtype, std::span<const std::int64_t> shape, std::span<const std::int64_t> strides) {
-  static Functions functions;
-  static enum { Unknown, Proven, Refused } state = Unknown;
-  if (state == Unknown) [[unlikely]] {
-    const TorchLayout* layout = torch_layout();
-    if (!layout || torch_modes() != 0) return {};  // a mode would see the probe: later
-    state = Refused;  // while it is tried out
-    if (functions.find(*layout) && functions.prove()) state = Proven;
-  }
-  if (state != Proven) return {};
-  return functions.make(dtype, {shape.data(), shape.size()}, {strides.data(), strides.size()});
+  const Functions* functions = tried_out<Functions>([](Functions& found, const TorchLayout& layout) { return found.find(layout) && found.prove(); });
+  if (!functions) return {};
+  return functions->make(dtype, {shape.data(), shape.size()}, {strides.data(), strides.size()});
 }
 
 }  // namespace fj

@@ -101,27 +101,19 @@ struct Accumulators {
 };
 
 const Accumulators* accumulators() {
-  static Accumulators found;
-  static enum { Unknown, Proven, Refused } state = Unknown;
-  if (state == Unknown) [[unlikely]] {
-    const TorchLayout* layout = torch_layout();
-    if (!layout || torch_modes() != 0) return nullptr;  // a mode would see the probes: later
-    state = Refused;  // while it is tried out
-    if (found.find(*layout)) state = Proven;
-    PyErr_Clear();
-  }
-  return state == Proven ? &found : nullptr;
+  return tried_out<Accumulators>([](Accumulators& found, const TorchLayout& layout) { return found.find(layout); });
 }
 
-PyObject* has_accumulator_hooks(PyObject*, PyObject* tensor) {
-  const Accumulators* known = is_torch_array(tensor) ? accumulators() : nullptr;
-  return PyBool_FromLong(known && known->has_hooks(tensor));
+PyObject* may_have_accumulator_hooks(PyObject*, PyObject* tensor) {
+  if (!is_torch_array(tensor)) Py_RETURN_FALSE;
+  const Accumulators* known = accumulators();
+  return PyBool_FromLong(!known || known->has_hooks(tensor));
 }
 
 }  // namespace
 
 PyObject* accumulator_hooks_function() {
-  static PyMethodDef definition = {"has_accumulator_hooks", has_accumulator_hooks, METH_O, nullptr};
+  static PyMethodDef definition = {"may_have_accumulator_hooks", may_have_accumulator_hooks, METH_O, nullptr};
   static PyObject* const function = PyCFunction_New(&definition, nullptr);
   return function;
 }

@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "runtime/base/dtype.h"
+#include "tracer/frontends/arrays/arrays.h"
 
 namespace fj {
 
@@ -36,5 +37,21 @@ struct TorchLayout {
 
 /// The layout of the torch in this process; null if torch is not loaded or its layout is not understood.
 const TorchLayout* torch_layout();
+
+/// What is found out about torch beyond its layout, by trying: null until it can be, and for good where `find(Found&, layout)` says that it is
+/// not as thought.
+template <class Found, class Find>
+const Found* tried_out(Find find) {
+  static Found found;
+  static enum { Unknown, Proven, Refused } state = Unknown;
+  if (state == Unknown) [[unlikely]] {
+    const TorchLayout* layout = torch_layout();
+    if (!layout || torch_modes() != 0) return nullptr;  // a mode would see the probes: later
+    state = Refused;  // while it is tried out
+    if (find(found, *layout)) state = Proven;
+    PyErr_Clear();
+  }
+  return state == Proven ? &found : nullptr;
+}
 
 }  // namespace fj

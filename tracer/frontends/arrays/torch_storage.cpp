@@ -106,15 +106,7 @@ bool prove(const StoragePlace& place) {
 }
 
 const StoragePlace* place() {
-  static StoragePlace found;
-  static enum { Unknown, Proven, Refused } state = Unknown;
-  if (state == Unknown) [[unlikely]] {
-    const TorchLayout* layout = torch_layout();
-    if (!layout || torch_modes() != 0) return nullptr;  // a mode would see the probes: later
-    state = Refused;  // while it is tried out
-    if (find_place(found, *layout) && prove(found)) state = Proven;
-  }
-  return state == Proven ? &found : nullptr;
+  return tried_out<StoragePlace>([](StoragePlace& found, const TorchLayout& layout) { return find_place(found, layout) && prove(found); });
 }
 
 }  // namespace
