@@ -33,6 +33,7 @@ bool BoundArguments::bind(PyFunctionObject* function, PyObject* const* args, Py_
   }
   const Py_ssize_t positional = code->co_argcount, keyword_only = code->co_kwonlyargcount;
   std::copy_n(args, std::min(count, positional), slots_);
+  if (count == positional && keyword_only == 0 && keyword_names == nullptr && !(code->co_flags & (CO_VARARGS | CO_VARKEYWORDS))) [[likely]] return true;
   if (code->co_flags & CO_VARARGS) {
     rest_ = Ref<>::steal(PyTuple_New(std::max<Py_ssize_t>(0, count - positional)));
     if (!rest_) return PyErr_Clear(), false;

@@ -144,20 +144,20 @@ class GuardSet {
 /// values where the last call left them; else (recursion, another thread) new ones. The set must outlive the lease.
 class BindingsLease {
  public:
-  explicit BindingsLease(const GuardSet& set) : set_(set.lent_ ? nullptr : &set) {
+  explicit BindingsLease(const GuardSet& set) : set_(set.lent_ ? nullptr : &set), bindings_(set_ ? set.bindings_ : own_.emplace()) {
     if (set_) set.lent_ = true;
   }
   ~BindingsLease() {
-    GuardBindings& used = bindings();
-    if (!used.owned.empty()) used.owned.clear();
+    if (!bindings_.owned.empty()) bindings_.owned.clear();
     if (set_) set_->lent_ = false;
   }
   BindingsLease(const BindingsLease&) = delete;
-  GuardBindings& bindings() { return set_ ? set_->bindings_ : own_; }
+  GuardBindings& bindings() { return bindings_; }
 
  private:
   const GuardSet* set_;
-  GuardBindings own_;
+  std::optional<GuardBindings> own_;
+  GuardBindings& bindings_;
 };
 
 }  // namespace fj

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <type_traits>
 #include <utility>
 
@@ -30,7 +31,6 @@ constexpr std::size_t kAlignment = 64;
 // costs some microseconds to wake).
 constexpr double kParallelNanoseconds = 25000;
 constexpr double kChunkNanoseconds = 8000;
-constexpr std::uint32_t kAlwaysFails = kIndexOutOfRange | kIntegerDivisionByZero | kHostFailed | kInterrupted | kDeviceFailed | kUnexpectedCount;
 
 /// A few elements inside, more on the heap: calls of small programs allocate nothing. Not initialised: clearing the room
 /// for all costs more than the few that are used.
@@ -181,12 +181,12 @@ class CompiledProgram : public Program {
     }
   }
 
+  const DirectKernel* direct() const override { return direct_ && runs_.load(std::memory_order_relaxed) >= kSettled ? &*direct_ : nullptr; }
   int kernel_count() const override { return launches_; }
   std::string text() const override { return parts_.text; }
 
   std::uint32_t run(Call& call) const override {
     if (runs_.load(std::memory_order_relaxed) < kSettled) [[unlikely]] count_run();
-    if (!direct_.empty()) return run_direct(call);
     Scratch<std::int64_t, 32> symbols(parts_.symbols.size());
     for (std::size_t s = 0; s < parts_.symbols.size(); ++s) {
       const ProgramSymbol& symbol = parts_.symbols[s];
@@ -239,67 +239,29 @@ class CompiledProgram : public Program {
   }
 
  private:
-  /// Where a pointer of the only kernel comes from.
-  struct Pointer {
-    bool output;
-    int number, buffer;
-  };
-
-  /// A program of one small kernel from inputs to outputs, all of known sizes: a call is little more than what it allocates.
   void find_direct() {
     if (!is_static_ || parts_.device || !parts_.symbols.empty() || parts_.kernels.size() != 1 || parts_.steps.size() != 1) return;
-    if (parts_.steps[0].kind != StepKind::Kernel || parts_.steps[0].commit || static_launches_[0].chunks != 1 || static_launches_[0].items <= 0) return;
-    std::vector<Pointer> pointers;
-    std::vector<int> written(parts_.output_buffers.size(), -1);
-    for (const int b : parts_.kernels[0].buffers) {
+    const ProgramKernel& kernel = parts_.kernels[0];
+    const LaunchPlan& plan = static_launches_[0];
+    if (parts_.steps[0].kind != StepKind::Kernel || parts_.steps[0].commit || plan.chunks != 1 || plan.items <= 0) return;
+    if (parts_.output_buffers.size() != 1 || kernel.buffers.size() > DirectKernel::kPointers) return;
+    DirectKernel direct;
+    for (const int b : kernel.buffers) {
       const ProgramBuffer& buffer = parts_.buffers[std::size_t(b)];
-      if (buffer.kind != BufferKind::Input && buffer.kind != BufferKind::Output) return;
-      if (buffer.kind == BufferKind::Output && std::exchange(written[std::size_t(buffer.number)], b) >= 0) return;
-      pointers.push_back({buffer.kind == BufferKind::Output, buffer.number, b});
+      if (buffer.kind != BufferKind::Input && b != parts_.output_buffers[0]) return;
+      direct.pointers.push_back(buffer.kind == BufferKind::Input ? buffer.number : DirectKernel::kResult);
     }
-    if (written != parts_.output_buffers || pointers.size() > kDirectPointers) return;
-    direct_ = std::move(pointers);
-  }
-
-  std::uint32_t run_direct(Call& call) const {
-    std::array<char*, kDirectPointers> pointers;
-    std::array<ArrayRef, kDirectPointers> made;
-    std::size_t allocated = 0;
-    bool complete = true;
-    for (std::size_t p = 0; p < direct_.size(); ++p) {
-      const Pointer& pointer = direct_[p];
-      if (!pointer.output) {
-        pointers[p] = static_cast<char*>(call.inputs[std::size_t(pointer.number)].data);
-        continue;
-      }
-      const ProgramBuffer& buffer = parts_.buffers[std::size_t(pointer.buffer)];
-      const std::size_t rank = buffer.shape.size();
-      const std::int64_t* sizes = shapes_[std::size_t(pointer.buffer)].data();
-      const ArrayRef array = call.host->allocate(pointer.number, buffer.dtype, {sizes, rank}, {sizes + rank, rank});
-      if (!(complete = array.object != nullptr)) break;
-      made[allocated++] = array;
-      pointers[p] = static_cast<char*>(array.data);
-    }
-    std::uint32_t status = kHostFailed;
-    if (complete) {
-      const Conditions collected(parts_.float_conditions);
-      const LaunchPlan& plan = static_launches_[0];
-      status = Launch::run(parts_.kernels[0].code->function(), pointers.data(), nullptr, 0, plan.items, plan.scratch_bytes);
-      status |= collected.raised();
-    }
-    Scratch<char*, 32> places(parts_.buffers.size());
-    if (status & kNotFinite) [[unlikely]] {
-      std::fill_n(places.data(), parts_.buffers.size(), nullptr);
-      for (std::size_t p = 0; p < direct_.size(); ++p) places[std::size_t(direct_[p].buffer)] = pointers[p];
-    }
-    const bool failed = fails(status, call, {}, places.data());
-    std::size_t next = 0;
-    for (const Pointer& pointer : direct_) {
-      if (!pointer.output || next == allocated) continue;
-      if (failed) call.host->release(made[next++].object);
-      else call.outputs[std::size_t(pointer.number)] = made[next++];
-    }
-    return failed ? status : std::uint32_t(kOk);
+    if (std::count(direct.pointers.begin(), direct.pointers.end(), DirectKernel::kResult) != 1) return;
+    const auto made = std::size_t(parts_.output_buffers[0]);
+    const auto rank = std::ptrdiff_t(parts_.buffers[made].shape.size());
+    direct.code = kernel.code.get();
+    direct.items = plan.items;
+    direct.scratch_bytes = plan.scratch_bytes;
+    direct.float_conditions = parts_.float_conditions;
+    direct.dtype = parts_.buffers[made].dtype;
+    direct.shape.assign(shapes_[made].begin(), shapes_[made].begin() + rank);
+    direct.strides.assign(shapes_[made].begin() + rank, shapes_[made].end());
+    direct_ = std::move(direct);
   }
 
   /// Settles what is open in `status`.
@@ -894,7 +856,6 @@ class CompiledProgram : public Program {
   }
 
   static constexpr int kSettled = 2;
-  static constexpr std::size_t kDirectPointers = 16;
 
   ProgramParts parts_;
   mutable std::atomic<int> runs_{0};
@@ -912,10 +873,15 @@ class CompiledProgram : public Program {
   std::vector<LaunchPlan> static_launches_;
   std::vector<BatchPlan> batches_;  // by step
   int launches_ = 0;
-  std::vector<Pointer> direct_;  // see find_direct; empty: the program is another one
+  std::optional<DirectKernel> direct_;
 };
 
 }  // namespace
+
+std::uint32_t DirectKernel::run(char* const* arrays) const {
+  const Conditions collected(float_conditions);
+  return Launch::run(code->function(), arrays, nullptr, 0, items, scratch_bytes) | collected.raised();
+}
 
 std::unique_ptr<Program> make_compiled_program(ProgramParts parts) { return std::make_unique<CompiledProgram>(std::move(parts)); }
 

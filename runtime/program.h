@@ -33,11 +33,32 @@ struct Call {
   std::string error = {};
 };
 
+class KernelCode;
+
+/// A program that is one small kernel from its inputs to one new array, all of known sizes: around the kernel there is little to do.
+struct DirectKernel {
+  static constexpr std::size_t kPointers = 24;
+  static constexpr int kResult = -1;
+  const KernelCode* code = nullptr;
+  std::vector<int> pointers;         // of the kernel, at most kPointers: numbers of inputs, and kResult once
+  std::int64_t items = 0;
+  std::size_t scratch_bytes = 0;
+  bool float_conditions = false;     // they are collected
+  DType dtype{};                     // of the result
+  std::vector<std::int64_t> shape, strides;
+
+  /// KernelStatus bits. Those that are not fatal to the call say what they say of Program::run.
+  std::uint32_t run(char* const* arrays) const;
+};
+
 class Program {
  public:
   virtual ~Program() = default;
   /// kOk, or the reasons of failure: then nothing visible has happened and `outputs` is untouched.
   virtual std::uint32_t run(Call& call) const = 0;
+  /// What `run` does, if it is that; null also until it has run a few times. Where the kernel reports what may be fatal, nothing has happened and
+  /// `run` decides.
+  virtual const DirectKernel* direct() const { return nullptr; }
   /// Kernels launched by one run (for tests and explain).
   virtual int kernel_count() const = 0;
   /// One line per step, for explain and logs.

@@ -6,6 +6,7 @@
 #include "tracer/segment.h"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <memory>
 #include <type_traits>
@@ -14,6 +15,8 @@
 #include "tracer/drops.h"
 #include "tracer/host.h"
 #include "tracer/frontends/arrays/arrays.h"
+#include "tracer/frontends/arrays/numpy_arrays.h"
+#include "tracer/frontends/arrays/torch_arrays.h"
 #include "tracer/recipe_run.h"
 
 namespace fj {
@@ -138,11 +141,6 @@ bool Segment::follows(const std::vector<bool>& decisions) const {
 }
 
 SegmentStatus Segment::run(const FrameValues& values, const GuardBindings& bindings, FrameUpdate& update) const {
-  if (returns_one_array && program && !derivative &&
-      std::all_of(recipe.let_go.begin(), recipe.let_go.end(), [&](int slot) {
-        return std::size_t(slot) < values.slots.size() && ends_alone(values.slots[std::size_t(slot)]);
-      }))
-    return run_one_array(values, bindings, update);
   if (eager_gradient) return eager(update, "the result needs a gradient");
   // Hooks see what eager saves, in eager's order: a checkpoint finds by it what it computes again, in CPython's frames or in ours.
   if ((derivative || ran_backward) && torch_saved_tensors_hooks()) return eager(update, "hooks on the tensors that autograd saves are set");
@@ -233,29 +231,39 @@ SegmentStatus Segment::run(const FrameValues& values, const GuardBindings& bindi
 
 void Segment::settle() {
   const bool calls = graph && std::any_of(graph->nodes.begin(), graph->nodes.end(), [](const Node& node) { return node.op == Op::extern_call; });
-  returns_one_array = graph && !eager_gradient && !ran_backward && !calls && conditions.empty() && input_versions.empty() && output_versions.empty() &&
-                      inference_outputs.empty() && exit.kind == Exit::Kind::Return && recipe.steps.size() == 1 &&
-                      recipe.steps[0].op == RecipeOp::Output && recipe.steps[0].index == 0 && graph->outputs.size() == 1;
+  runs_directly = graph && !derivative && !eager_gradient && !ran_backward && !calls && conditions.empty() && input_versions.empty() &&
+                  output_versions.empty() && inference_outputs.empty() && covers_function && recipe.steps.size() == 1 &&
+                  recipe.steps[0].op == RecipeOp::Output && recipe.steps[0].index == 0 && graph->outputs.size() == 1;
 }
 
-SegmentStatus Segment::run_one_array(const FrameValues& values, const GuardBindings& bindings, FrameUpdate& update) const {
-  Buffer<std::int64_t, 16> symbols(std::max(bindings.symbols.size(), graph->symbols.size()));
-  std::fill(std::copy(bindings.symbols.begin(), bindings.symbols.end(), symbols.span().begin()), symbols.span().end(), 0);
-  if (!derive_symbols(*graph, symbols.span())) return eager(update, "a size is divided by zero");
-  Buffer<ArrayRef, 16> input_buffer(inputs.size());
+PyObject* Segment::run_directly(const FrameValues& values, const GuardBindings& bindings) const {
+  const DirectKernel* kernel = program->direct();
+  if (!kernel || direct_failures_ == kDirectFailures) return nullptr;
+  for (int slot : recipe.let_go)
+    if (std::size_t(slot) >= values.slots.size() || !ends_alone(values.slots[std::size_t(slot)])) return nullptr;
+  Buffer<ArrayRef, DirectKernel::kPointers> input_buffer(inputs.size());
   HeldInputs held{input_buffer.span()};
-  if (SourceRef missing = hold_inputs(*this, values, bindings, held)) return eager(update, missing->text() + " is missing");
-  ArrayRef output;
-  SegmentHost host(output_library, nullptr);
-  Call call;
-  call.host = &host;
-  call.inputs = input_buffer.span();
-  call.symbols = symbols.span();
-  call.outputs = {&output, 1};
-  call.trapped = collects;
-  if (std::uint32_t status = program->run(call); status != kOk) return eager(update, call.error.empty() ? reason_text(status, host.failure()) : call.error);
-  update.result = Ref<>::steal(static_cast<PyObject*>(output.object));
-  return SegmentStatus::Done;
+  std::array<char*, DirectKernel::kPointers> arrays;
+  std::size_t result = 0;
+  for (std::size_t p = 0; p < kernel->pointers.size(); ++p) {
+    if (kernel->pointers[p] == DirectKernel::kResult) {
+      result = p;
+      continue;
+    }
+    const auto id = std::size_t(inputs[std::size_t(kernel->pointers[p])]->id);
+    if (!bindings.values[id] || !bindings.data[id]) return nullptr;  // a number
+    held.hold(bindings.data[id], bindings.values[id]);
+    arrays[p] = static_cast<char*>(bindings.data[id]);
+  }
+  Ref<> array = allocate(output_library[0], kernel->dtype, kernel->shape, kernel->strides);
+  if (!array) return PyErr_Clear(), nullptr;
+  arrays[result] = static_cast<char*>(output_library[0] == Library::Numpy ? numpy_data(array.get()) : torch_data(array.get()));
+  const std::uint32_t fatal = kAlwaysFails | collects | (collects & kFloatInvalid ? kNotFinite : kOk);
+  if (kernel->run(arrays.data()) & fatal) {
+    ++direct_failures_;
+    return nullptr;
+  }
+  return array.release();
 }
 
 }  // namespace fj

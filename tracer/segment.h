@@ -84,7 +84,7 @@ class Segment {
   bool ran_backward = false;                       // it has run a backward of torch's, as far as nobody listens to that
   std::vector<std::pair<int, int>> input_versions, output_versions;  // what is written in place, by how many `_version`s
   std::vector<Condition> conditions;               // in order; a segment is good for calls that decide them so
-  bool returns_one_array = false;                  // all that is to do is to run the program, whose one result is the value returned
+  bool runs_directly = false;                      // all that is to do is to run the program, whose one result is the value returned
   int nodes = 0;
   std::size_t bytes = 0;                           // what it costs to keep, about; its machine code exactly
   bool asked_compiling = false;                    // the user's code has asked whether it is compiled: eagerly it may do something else
@@ -99,9 +99,14 @@ class Segment {
 
   /// Runs program and recipe. `bindings` are those of guards->holds on the same values.
   SegmentStatus run(const FrameValues& values, const GuardBindings& bindings, FrameUpdate& update) const;
+  /// Precondition: runs_directly. The same in the fewest instructions where the program is one small kernel: a new reference to the result. Null: nothing has
+  /// happened, and `run` does it or says why not.
+  PyObject* run_directly(const FrameValues& values, const GuardBindings& bindings) const;
 
  private:
-  SegmentStatus run_one_array(const FrameValues& values, const GuardBindings& bindings, FrameUpdate& update) const;
+  // A program that keeps failing, or of data with NaN, is looked at by `run` alone.
+  static constexpr int kDirectFailures = 4;
+  mutable int direct_failures_ = 0;
 };
 
 }  // namespace fj

@@ -20,4 +20,7 @@ enum KernelStatus : std::uint32_t {
   kNotFinite = 1024,     // a sum or product is NaN, or infinite where a library computes it: invalid if an infinity took part
 };
 
+/// Whatever the caller asks for.
+inline constexpr std::uint32_t kAlwaysFails = kIndexOutOfRange | kIntegerDivisionByZero | kHostFailed | kInterrupted | kDeviceFailed | kUnexpectedCount;
+
 }  // namespace fj

@@ -235,34 +235,33 @@ std::optional<DType> numpy_scalar_dtype(PyObject* object) {
 
 Ref<> allocate_numpy(DType dtype, std::span<const std::int64_t> shape, std::span<const std::int64_t> strides) {
   FJ_CHECK(ready(), "NumPy is not loaded");
-  npy_intp dims[NPY_MAXDIMS], steps[NPY_MAXDIMS];
+  static_assert(sizeof(npy_intp) == sizeof(std::int64_t));
+  const auto* dims = reinterpret_cast<const npy_intp*>(shape.data());
   const npy_intp item = npy_intp(size_in_bytes(dtype));
   bool contiguous = true;
-  npy_intp expected = 1;
+  npy_intp count = 1;
   for (std::size_t i = shape.size(); i-- > 0;) {
-    dims[i] = shape[i];
-    steps[i] = strides[i] * item;
-    contiguous = contiguous && strides[i] == expected;
-    expected *= shape[i];
+    contiguous = contiguous && strides[i] == count;
+    count *= shape[i];
   }
+  npy_intp steps[NPY_MAXDIMS];
   if (!contiguous) {
     // NumPy allocates by the element count and trusts the strides.
-    std::int64_t last = 0, count = 1;
+    std::int64_t last = 0;
     for (std::size_t i = 0; i < shape.size(); ++i) {
+      steps[i] = strides[i] * item;
       last += strides[i] * (shape[i] - 1);
-      count *= shape[i];
       FJ_CHECK(strides[i] >= 0 || shape[i] <= 1, "a new array has positive strides");
     }
     FJ_CHECK(count == 0 || last < count, "a new array has no gaps");
   }
   PyArray_Descr* descr = PyArray_DescrFromType(type_number(dtype));
-  if (const std::size_t bytes = std::size_t(expected) * std::size_t(item); bytes >= kOwnedBytes)
+  if (const std::size_t bytes = std::size_t(count) * std::size_t(item); bytes >= kOwnedBytes)
     if (Ref<> array = array_over_block(descr, int(shape.size()), dims, contiguous ? nullptr : steps, bytes)) {
       Py_DECREF(descr);
       return array;
     }
-  PyObject* array = PyArray_NewFromDescr(&PyArray_Type, descr, int(shape.size()), dims, contiguous ? nullptr : steps, nullptr, 0, nullptr);
-  return Ref<>::steal(array);
+  return Ref<>::steal(PyArray_NewFromDescr(&PyArray_Type, descr, int(shape.size()), dims, contiguous ? nullptr : steps, nullptr, 0, nullptr));
 }
 
 Ref<> view_numpy(PyObject* base, DType dtype, std::span<const std::int64_t> shape, std::span<const std::int64_t> strides,
