@@ -157,7 +157,7 @@ class Vjp:
         taken, own = {cotangent.untyped_storage().data_ptr()}, []
         for gradient in gradients:
             storage = gradient.untyped_storage().data_ptr()
-            whole = gradient.is_contiguous() and storage not in taken and gradient._base is None
+            whole = gradient.is_contiguous() and storage not in taken and gradient._base is None and not gradient.requires_grad
             taken.add(storage)
             own.append(gradient if whole else gradient.clone(memory_format=torch.contiguous_format))
         return tuple(own)

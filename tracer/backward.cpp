@@ -9,6 +9,7 @@
 /// freed history gets a grad_fn that raises the same (framejit/_autograd.py).
 #include <algorithm>
 
+#include "graph_ir/autodiff_collected.h"
 #include "graph_ir/rules/grad_rules.h"
 #include "runtime/base/error.h"
 #include "tracer/frontends/arrays/torch_hooks.h"
@@ -150,35 +151,9 @@ void TracerImpl::refuse_overwritten(std::size_t first) {
       if (gone.count(operand)) break_graph(BreakReason::Gradient, "a backward through a tensor that was written in place since");
 }
 
-namespace {
-
-/// How often autograd, which collects what arrives at `wanted`, adds to a tensor in place: to the first if it is new memory that nobody else
-/// has, and to every sum. A tensor's `_version` tells.
-int additions_in_place(const Graph& graph, const std::vector<BackwardStep>& steps, ValueId wanted) {
-  std::vector<ValueId> parts;
-  std::map<ValueId, int> uses;
-  for (const BackwardStep& step : steps)
-    for (std::size_t i = 0; i < step.into.size(); ++i) {
-      ++uses[step.given[i]];
-      if (step.into[i] == wanted) parts.push_back(step.given[i]);
-    }
-  if (parts.size() < 2) return 0;
-  auto is_own = [&](ValueId value) {
-    while (uses[value] < 2) {
-      const auto node = std::find_if(graph.nodes.rbegin(), graph.nodes.rend(), [&](const Node& node) { return !node.results.empty() && node.results[0] == value; });
-      if (node == graph.nodes.rend() || node->op == Op::broadcast) return false;
-      if (node->op != Op::reshape && node->op != Op::transpose) return true;
-      value = node->operands[0];
-    }
-    return false;
-  };
-  return int(parts.size()) - (is_own(parts[0]) ? 1 : 2);
-}
-
-}  // namespace
-
-/// The gradients of `wanted`, constants of every other derivative; invalid where none arrives. `versions`: by how often they were added to.
-std::vector<ValueId> TracerImpl::pass_back(const Tracer::Backward& call, const std::vector<ValueId>& wanted, std::vector<int>* versions) {
+/// The gradients of `wanted`, constants of every other derivative; invalid where none arrives. `versions`: what torch has done
+/// to them in place.
+std::vector<ValueId> TracerImpl::pass_back(const Tracer::Backward& call, const std::vector<ValueId>& wanted, std::vector<GradientVersion>& versions) {
   if (request.follow || !batches.empty()) break_graph(BreakReason::Gradient, "torch's backward in a function that framejit derives");
   std::vector<ValueId> of, from;
   for (std::size_t i = 0; i < call.results.size(); ++i) {
@@ -234,8 +209,8 @@ std::vector<ValueId> TracerImpl::pass_back(const Tracer::Backward& call, const s
       for (ValueId value : known->second)
         if (overwritten_.count(value)) break_graph(BreakReason::Gradient, "a backward through a tensor that was written in place since");
   refuse_overwritten(first);
-  if (versions)
-    for (ValueId value : wanted) versions->push_back(additions_in_place(*graph, steps, value));
+  const Collected collected(*graph, steps);
+  for (ValueId value : wanted) versions.push_back({collected.additions_in_place(value), collected.is_copied(value)});
   for (ValueId& gradient : found)
     if (gradient.valid()) gradient = stopped(gradient);
   if (!call.retain)
@@ -256,7 +231,8 @@ void TracerImpl::backward(const Tracer::Backward& call) {
   }
   for (const V& input : call.inputs)
     if (std::find(leaves.begin(), leaves.end(), input) == leaves.end()) break_graph(BreakReason::Gradient, "a backward to " + describe(input));
-  const std::vector<ValueId> gradients = pass_back(call, wanted);
+  std::vector<GradientVersion> versions;
+  const std::vector<ValueId> gradients = pass_back(call, wanted, versions);
   for (std::size_t i = 0; i < leaves.size(); ++i) {
     if (!gradients[i].valid()) continue;
     const V& leaf = leaves[i];
@@ -264,7 +240,11 @@ void TracerImpl::backward(const Tracer::Backward& call) {
     auto written = written_attribute(leaf, grad_name());
     V before = written ? *written : gradient_field(leaf);
     if (is_none(before)) {
-      note_attribute(leaf, grad_name(), tracer.new_array(Library::Torch, gradients[i], gradient_strides(array)));
+      const Strides strides = gradient_strides(array);
+      auto gradient = tracer.new_array(Library::Torch, gradients[i], strides);
+      // A copy in the layout of the leaf is written into an empty tensor.
+      *gradient->torch_version = versions[i].additions + (versions[i].copied && strides == array.strides);
+      note_attribute(leaf, grad_name(), gradient);
       continue;
     }
     auto* sum = as<ArrayValue>(before);
@@ -285,13 +265,13 @@ std::vector<V> TracerImpl::grad(const Tracer::Backward& call) {
     wanted.push_back(read(*array));
   }
   std::vector<V> answers;
-  std::vector<int> versions;
-  const std::vector<ValueId> found = pass_back(call, wanted, &versions);
+  std::vector<GradientVersion> versions;
+  const std::vector<ValueId> found = pass_back(call, wanted, versions);
   for (std::size_t i = 0; i < found.size(); ++i) {
     answers.push_back(none);
     if (!found[i].valid()) continue;
     auto gradient = tracer.new_array(Library::Torch, found[i]);
-    *gradient->torch_version = versions[i];
+    *gradient->torch_version = versions[i].additions;
     answers.back() = gradient;
   }
   return answers;

@@ -5,6 +5,7 @@
 #include <numeric>
 #include <set>
 
+#include "graph_ir/autodiff_collected.h"
 #include "graph_ir/autodiff_parts.h"
 #include "graph_ir/pipeline.h"
 #include "guards/check_program.h"
@@ -334,6 +335,7 @@ const Derivative::Backward& Derivative::compiled(int number, const std::string& 
     const Saved& from = saved_[std::size_t(node.saved[i])];
     made.graph.inputs[i].strides = strides_of(from.kind, from.index);
   }
+  const Collected collected(joint.graph, joint.steps);
   std::size_t next = saved.size();
   for (char layout : layouts) {
     if (Layout(layout) == Layout::Absent) continue;
@@ -343,6 +345,7 @@ const Derivative::Backward& Derivative::compiled(int number, const std::string& 
   for (std::size_t i = 0, output = 0; i < wanted.size(); ++i) {
     const bool reached = joint.gradients[i].valid();
     made.gradients.push_back(reached ? int(output) : -1);
+    made.additions.push_back(reached ? collected.additions_in_place(wanted[i]) : 0);
     if (!reached) continue;
     const End& end = node.sources[i];
     made.graph.outputs[output++].strides = dense_layout(graph_.type(end.value).shape, strides_of(end.kind, end.index));
@@ -366,6 +369,7 @@ const Derivative::Backward& Derivative::compiled(int number, const std::string& 
 
 bool Derivative::link(std::span<const ArrayRef> inputs, std::span<ArrayRef> outputs, std::span<const std::int64_t> symbols) const {
   std::vector<Ref<>> empties(static_cast<std::size_t>(empties_));
+  ViewsMade views_made;
   // The tensor at an end; a view is made when it is first asked for. Null: a Python error is set.
   const std::function<PyObject*(End::Kind, int)> tensor = [&](End::Kind kind, int index) -> PyObject* {
     if (kind == End::Empty) return empties[std::size_t(index)].get();
@@ -374,7 +378,7 @@ bool Derivative::link(std::span<const ArrayRef> inputs, std::span<ArrayRef> outp
     if (made.object != nullptr) return static_cast<PyObject*>(made.object);
     const GradientView& view = views_[std::size_t(index)];
     PyObject* viewed = view.viewed >= 0 ? tensor(End::View, view.viewed) : tensor(view.input ? End::Input : End::Output, view.owner);
-    Ref<> object = viewed ? torch_view(viewed, view.made.view, view.made.strides, symbols) : Ref<>();
+    Ref<> object = viewed ? torch_view(viewed, view.made.view, view.made.strides, symbols, &views_made) : Ref<>();
     if (!object) return nullptr;
     made = {data_pointer(object.get()), object.get()};
     return object.release();
@@ -506,11 +510,15 @@ Ref<> Derivative::backward(int number, std::vector<Ref<>> saved, std::span<PyObj
     for (std::size_t i = 0; i < objects.size(); ++i) given.push_back({inputs[i].data, objects[i].get()});
     if (!backward.next->link(given, outputs, symbols)) return {};
   }
+  std::vector<PyObject*> added;
   for (std::size_t i = 0; i < node.sources.size(); ++i)
     if (backward.gradients[i] >= 0) {
       PyObject* gradient = static_cast<PyObject*>(outputs[std::size_t(backward.gradients[i])].object);
       PyTuple_SetItem(result.get(), Py_ssize_t(i), Py_NewRef(gradient));
+      // Under create_graph autograd adds out of place.
+      if (!torch_grad_enabled()) added.insert(added.end(), std::size_t(backward.additions[i]), gradient);
     }
+  if (!added.empty() && !bump_versions(added)) return {};
   return result;
 }
 

@@ -91,6 +91,7 @@ class Derivative : public std::enable_shared_from_this<Derivative> {
     std::unique_ptr<Program> program;
     std::shared_ptr<Derivative> next;     // of this program, under create_graph
     std::vector<int> gradients;           // by source of the node: output of the graph, or -1
+    std::vector<int> additions;           // by source: how often torch adds to its gradient in place
   };
   /// One node of autograd's graph.
   struct Node {

@@ -46,6 +46,7 @@ class ExitBuilder {
   int build(const V& value);
   int make(const V& value);
   int build_array(const V& value);
+  bool is_marked(const ArrayValue& array) const;
   void guard_every_stride(const FakeStorage& storage);
   int detached_tensor(const DetachedTensor& detached, const FakeStorage& storage, DType dtype, int owner);
   int build_instance(const V& value, InstanceValue& instance);
@@ -510,6 +511,15 @@ int ExitBuilder::detached_tensor(const DetachedTensor& detached, const FakeStora
   return known->second = made.target;
 }
 
+/// Autograd refuses to record a write into this view: it is one of several that a call has returned, or made in another mode than the exit's.
+bool ExitBuilder::is_marked(const ArrayValue& array) const {
+  if (array.refused_since < 0 || array.storage->inference || array.detached || !(is_float(array.dtype) || is_complex(array.dtype))) return false;
+  const bool records = t_.modes_outside().records();
+  return std::any_of(array.view.begin(), array.view.end(), [&](const ViewStep& step) {
+    return step.recorded != records || (step.recorded && step.made_by && step.made_by->which >= 0);
+  });
+}
+
 int ExitBuilder::build_array(const V& value) {
   auto& array = *as<ArrayValue>(value);
   FakeStorage& storage = *array.storage;
@@ -548,9 +558,11 @@ int ExitBuilder::build_array(const V& value) {
     }
     // Made where nothing was recorded: autograd knows that of it, and refuses writes into it.
     unrecorded = array.stops_gradient && !array.detached && !crosses && !returns;
-    if (unrecorded) {
-      if (std::any_of(array.view.begin(), array.view.end(), [](const ViewStep& step) { return step.op == Op::extern_call; })) cannot(value);
-      made.view = array.view;
+    const bool marked = !crosses && !returns && is_marked(array);
+    if (unrecorded || marked) {
+      const bool foreign = std::any_of(array.view.begin(), array.view.end(), [](const ViewStep& step) { return step.op == Op::extern_call; });
+      if (foreign && unrecorded) cannot(value);
+      if (!foreign) made.view = array.view;
     }
   }
   if (array.stops_gradient && !array.detached && !crosses && !unrecorded) {
@@ -565,7 +577,7 @@ int ExitBuilder::build_array(const V& value) {
   if (storage.inference && (crosses || returns) && !t_.modes_outside().inference) cannot(value);
   if (*array.torch_version && !of_input && !storage.inference && (crosses || returns || moved_versions_.insert(array.torch_version.get()).second)) {
     if (!crosses && !returns && array.torch_version == storage.torch_version)
-      segment_->output_versions.emplace_back(owner_outputs_.at(&storage), *array.torch_version);
+      segment_->output_versions.emplace_back(owner_outputs_.at(&storage), *array.torch_version + storage.library_version);
     else
       effect_step(RecipeOp::BumpVersion, {target}).index = *array.torch_version;
   }

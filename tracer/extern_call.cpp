@@ -368,7 +368,7 @@ std::vector<ExternResult> ExternBuilder::results_of(const Prediction& now) {
   if (!symbolic_) {
     for (const ExternArray& array : arrays) {
       ExternResult result{array.dtype, {array.shape.begin(), array.shape.end()}, {array.strides.begin(), array.strides.end()},
-                          array.view_of, array.offset, array.made_as_view};
+                          array.view_of, array.offset, array.made_as_view, array.version};
       results.push_back(std::move(result));
     }
     return results;
@@ -405,6 +405,7 @@ std::vector<ExternResult> ExternBuilder::results_of(const Prediction& now) {
     result.dtype = array.dtype;
     result.view_of = array.view_of;
     result.made_as_view = array.made_as_view;
+    result.version = array.version;
     for (std::size_t d = 0; d < array.shape.size(); ++d)
       result.shape.push_back(fit.expression([&](const Prediction& p) { return p.arrays[r].shape[d]; }));
     // Dense in some order of the axes, as it is now; a view's strides are those of what it shows.
@@ -656,6 +657,7 @@ V ExternBuilder::run(const std::vector<V>& positional, const Keywords& keywords)
       }
       auto made = t_.tracer.new_array(call_.library, values[i], result.strides);
       made->storage->made_as_view = result.made_as_view;
+      made->storage->library_version = result.version;
       arrays.push_back(std::move(made));
       continue;
     }

@@ -133,6 +133,7 @@ struct Reader {
         break;
       }
       array.made_as_view = array.view_of < 0 && method_number(object, "_is_view") == 1;
+      if (array.view_of < 0) array.version = int(std::max<std::int64_t>(0, attribute_number(object, "_version")));
       if (array.view_of < 0 && std::find(storages.begin(), storages.end(), storage) != storages.end())
         throw std::string("returns tensors that share memory");
       storages.push_back(storage);

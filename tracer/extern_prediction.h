@@ -22,6 +22,7 @@ struct ExternArray {
   static constexpr int kOfNewMemory = -2;
   std::int64_t offset = 0;  // elements from that operand's element 0
   bool made_as_view = false;  // torch: a view of a tensor that nobody else has
+  int version = 0;            // torch: of a result, its `_version`
 };
 
 struct Prediction {

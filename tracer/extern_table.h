@@ -53,6 +53,7 @@ struct ExternResult {
   int view_of = -1;             // the operand whose memory it shows; the node's result is a copy
   SymDim offset;                // of a view: elements from the operand's element 0
   bool made_as_view = false;    // torch: a view of a tensor that nobody else has
+  int version = 0;              // torch: its `_version`
 };
 
 /// What the callable returns, around its arrays.

@@ -600,7 +600,12 @@ class TracerImpl {
   /// By value: it is one of these, or their derivative leads to it.
   std::vector<bool> history(const std::vector<ValueId>& of);
   void refuse_overwritten(std::size_t first);
-  std::vector<ValueId> pass_back(const Tracer::Backward& call, const std::vector<ValueId>& wanted, std::vector<int>* versions = nullptr);
+  /// What torch does to a gradient in place, and whether a leaf copies it.
+  struct GradientVersion {
+    int additions;
+    bool copied;
+  };
+  std::vector<ValueId> pass_back(const Tracer::Backward& call, const std::vector<ValueId>& wanted, std::vector<GradientVersion>& versions);
   /// Values that in-place operations have replaced, and what stood for them: the number of nodes before that operation, which
   /// may read what it replaces.
   std::map<ValueId, std::size_t> overwritten() const;

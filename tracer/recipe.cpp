@@ -157,7 +157,7 @@ Ref<> RecipeRun::make_function(const RecipeStep& step) {
 }
 
 Ref<> RecipeRun::make_view(const RecipeStep& step) {
-  if (!step.view.empty()) return torch_view(argument(step, 0), step.view, step.strides, symbols_);
+  if (!step.view.empty()) return torch_view(argument(step, 0), step.view, step.strides, symbols_, &views_made_);
   auto shape = evaluate(step.shape, symbols_), strides = evaluate(step.strides, symbols_);
   const std::int64_t offset = step.expression.evaluate(symbols_);
   Ref<> view = view_of(argument(step, 0), step.dtype, shape, strides, offset);

@@ -45,6 +45,7 @@ class RecipeRun {
   const FrameValues& values_;
   const GuardBindings& bindings_;
   std::span<const std::int64_t> symbols_;
+  ViewsMade views_made_;
   std::span<const ArrayRef> outputs_;
   std::vector<Ref<>> registers_;
   std::vector<bool> waits_;          // registers that are made after the program

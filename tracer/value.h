@@ -116,6 +116,7 @@ struct FakeStorage {
   bool written_without_gradient = false;  // an array that requires a gradient, under no_grad()
   bool inference = false;       // of a tensor made in torch's inference mode
   bool made_as_view = false;    // torch: a library call gave a view of what nobody else has
+  int library_version = 0;      // torch: the `_version` that a library call gave it with; what is written is another tensor, which has it too
 };
 
 /// What `detach()` of a tensor made: views of it have it as their base, and it has none itself.

@@ -100,13 +100,18 @@ Ref<> follow(PyObject* tensor, const ViewStep& view, Symbols symbols) {
 }
 
 /// As the user made it; the tensor of other sizes that this gives nobody, if it does: null then, without an error.
-Ref<> made_again(PyObject* tensor, const ViewCall& call, const Dims& shape, Symbols symbols) {
-  const Py_ssize_t count = PyTuple_GET_SIZE(call.arguments.get());
-  auto arguments = Ref<>::steal(PyTuple_New(count + 1));
-  if (!arguments) return {};
-  PyTuple_SET_ITEM(arguments.get(), 0, Py_NewRef(tensor));
-  for (Py_ssize_t i = 0; i < count; ++i) PyTuple_SET_ITEM(arguments.get(), i + 1, Py_NewRef(PyTuple_GET_ITEM(call.arguments.get(), i)));
-  Ref<> view = Ref<>::steal(PyObject_Call(call.function.get(), arguments.get(), call.keywords.get()));
+Ref<> made_again(PyObject* tensor, const ViewCall& call, const Dims& shape, Symbols symbols, ViewsMade* known) {
+  Ref<>* views = call.which >= 0 && known ? &(*known)[{call.together.get(), tensor}] : nullptr;
+  Ref<> view = views ? *views : Ref<>();
+  if (!view) {
+    const Py_ssize_t count = PyTuple_GET_SIZE(call.arguments.get());
+    auto arguments = Ref<>::steal(PyTuple_New(count + 1));
+    if (!arguments) return {};
+    PyTuple_SET_ITEM(arguments.get(), 0, Py_NewRef(tensor));
+    for (Py_ssize_t i = 0; i < count; ++i) PyTuple_SET_ITEM(arguments.get(), i + 1, Py_NewRef(PyTuple_GET_ITEM(call.arguments.get(), i)));
+    view = Ref<>::steal(PyObject_Call(call.function.get(), arguments.get(), call.keywords.get()));
+    if (views) *views = view;
+  }
   if (view && call.which >= 0) view = Ref<>::steal(PySequence_GetItem(view.get(), call.which));
   ArrayView seen;
   const std::vector<std::int64_t> expected = evaluate(shape, symbols);
@@ -130,13 +135,13 @@ bool repeats_elements(PyObject* tensor) {
 
 }  // namespace
 
-Ref<> torch_view(PyObject* tensor, std::span<const ViewStep> steps, const Strides& strides, Symbols symbols) {
+Ref<> torch_view(PyObject* tensor, std::span<const ViewStep> steps, const Strides& strides, Symbols symbols, ViewsMade* made) {
   Ref<> view = Ref<>::borrow(tensor);
   while (view && !steps.empty()) {
     const GradMode mode(steps[0].recorded);
     if (const ViewCall* call = steps[0].made_by.get(); call != nullptr && call->steps <= steps.size())
-      if (Ref<> made = made_again(view.get(), *call, steps[call->steps - 1].shape_after, symbols)) {
-        view = std::move(made);
+      if (Ref<> again = made_again(view.get(), *call, steps[call->steps - 1].shape_after, symbols, made)) {
+        view = std::move(again);
         steps = steps.subspan(call->steps);
         continue;
       }

@@ -3,8 +3,10 @@
 
 #include <Python.h>
 
+#include <map>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "frame_hook/cpython/ref.h"
@@ -18,7 +20,11 @@ struct ViewCall {
   Ref<> function, arguments, keywords;
   int which = -1;               // of the several
   std::size_t steps = 1;        // that it stands for
+  std::shared_ptr<const char> together = nullptr;  // one for all that the call returned
 };
+
+/// What calls that return several views have returned, by call and tensor: they are made once for all.
+using ViewsMade = std::map<std::pair<const char*, PyObject*>, Ref<>>;
 
 /// One step from a storage's owner to a view, in graph operations that can be run in both directions.
 struct ViewStep {
@@ -32,6 +38,6 @@ struct ViewStep {
 };
 
 /// The view of a tensor by torch's own functions, so that what a gradient does on its way through it is torch's. Null: a Python error is set.
-Ref<> torch_view(PyObject* tensor, std::span<const ViewStep> steps, const Strides& strides, std::span<const std::int64_t> symbols);
+Ref<> torch_view(PyObject* tensor, std::span<const ViewStep> steps, const Strides& strides, std::span<const std::int64_t> symbols, ViewsMade* made = nullptr);
 
 }  // namespace fj

@@ -66,6 +66,7 @@ void torch_note_views(Tracer& tracer, const V& base, PyObject* function, const s
   }
   PyErr_Clear();
   if (!known) return;
+  call.together = std::make_shared<const char>();
   for (std::size_t i = 0; i < results.size(); ++i) {
     if (!is_made(results[i])) continue;
     const Array view = array_of(results[i]);

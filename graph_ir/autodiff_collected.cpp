@@ -1,0 +1,68 @@
+#include "graph_ir/autodiff_collected.h"
+
+#include <algorithm>
+
+namespace fj {
+
+Collected::Collected(const Graph& graph, const std::vector<BackwardStep>& steps) : graph_(graph) {
+  for (const BackwardStep& step : steps)
+    for (std::size_t i = 0; i < step.into.size(); ++i) {
+      parts_[step.into[i]].push_back(step.given[i]);
+      holders_[step.given[i]].push_back(step.into[i]);
+    }
+  // An operation that passes on what it got alone (that of `x + 1`) has let go of it by then.
+  for (const BackwardStep& step : steps)
+    if (const auto known = parts_.find(step.result); known != parts_.end() && known->second.size() == 1)
+      if (std::find(step.given.begin(), step.given.end(), known->second[0]) != step.given.end()) std::erase(holders_[known->second[0]], step.result);
+  for (std::size_t n = 0; n < graph.nodes.size(); ++n)
+    for (ValueId result : graph.nodes[n].results) node_of_[result] = n;
+}
+
+bool Collected::is_repeated(ValueId gradient) const {
+  const auto made = node_of_.find(gradient);
+  if (made == node_of_.end()) return false;
+  const Node& node = graph_.nodes[made->second];
+  if (node.op == Op::reshape || node.op == Op::transpose) return is_repeated(node.operands[0]);
+  if (node.op != Op::broadcast) return false;
+  // That of a mean is divided where it is repeated.
+  if (const auto repeated = node_of_.find(node.operands[0]); repeated != node_of_.end() && graph_.nodes[repeated->second].op == Op::div) return false;
+  std::vector<SymDim> sizes;  // but those of one element
+  for (ValueId value : {node.operands[0], gradient}) {
+    std::vector<SymDim> own;
+    for (const SymDim& size : graph_.type(value).shape)
+      if (!(size == SymDim(1))) own.push_back(size);
+    if (value == gradient) return own != sizes;
+    sizes = std::move(own);
+  }
+  return true;
+}
+
+bool Collected::is_own(ValueId gradient) const {
+  if (const auto holders = holders_.find(gradient); holders != holders_.end() && holders->second.size() > 1) return false;
+  const auto made = node_of_.find(gradient);
+  if (made == node_of_.end()) return false;
+  switch (graph_.nodes[made->second].op) {
+    case Op::constant: return false;
+    case Op::broadcast: case Op::reshape: case Op::slice: case Op::transpose: return false;  // a view: its base has the memory too
+    default: return true;
+  }
+}
+
+int Collected::additions_in_place(ValueId wanted) const {
+  const auto parts = parts_.find(wanted);
+  if (parts == parts_.end() || parts->second.size() < 2) return 0;
+  return int(parts->second.size()) - (is_own(parts->second[0]) ? 1 : 2);
+}
+
+bool Collected::is_copied(ValueId leaf) const {
+  const auto parts = parts_.find(leaf);
+  if (parts == parts_.end() || parts->second.size() != 1) return false;
+  const ValueId gradient = parts->second[0];
+  if (is_repeated(gradient)) return true;
+  const std::vector<ValueId>& holders = holders_.at(gradient);
+  if (holders.size() < 2 || holders.back() == leaf) return false;
+  // Leaves get theirs at once, each while those behind it have it too. What holds it besides may be a part of one function of the library.
+  return std::all_of(holders.begin(), holders.end(), [&](ValueId value) { return parts_.at(value).size() == 1 && !node_of_.count(value); });
+}
+
+}  // namespace fj

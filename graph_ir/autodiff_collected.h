@@ -1,0 +1,33 @@
+/// How a library's autograd collects a gradient: what a tensor's `_version` tells of it.
+///
+///     y = x * x + x.exp()      # three gradients arrive at x: the first is new memory, the second is added to it, so is the third: 2
+///     y = x + x                # both are the tensor that arrived at y: their sum is a new one: 0
+#pragma once
+
+#include <map>
+#include <vector>
+
+#include "graph_ir/autodiff.h"
+
+namespace fj {
+
+class Collected {
+ public:
+  /// `steps`: of one derivative; what they give is in `graph`. Both must live longer.
+  Collected(const Graph& graph, const std::vector<BackwardStep>& steps);
+  /// How often what arrives at a value is added to in place: to the first if it is new memory that nobody else has, and to every sum.
+  int additions_in_place(ValueId wanted) const;
+  /// A leaf does not keep the one gradient that arrives, but copies it: one that repeats elements, or that somebody else has.
+  bool is_copied(ValueId leaf) const;
+
+ private:
+  bool is_own(ValueId gradient) const;
+  bool is_repeated(ValueId gradient) const;
+
+  const Graph& graph_;
+  std::map<ValueId, std::vector<ValueId>> parts_;  // by value: what arrives, in order
+  std::map<ValueId, std::vector<ValueId>> holders_;  // by gradient: whose part it is until all of it has arrived
+  std::map<ValueId, std::size_t> node_of_;
+};
+
+}  // namespace fj

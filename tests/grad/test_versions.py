@@ -1,0 +1,137 @@
+"""What of a gradient's way shows: how often torch wrote into it in place (`_version`), which views it lets nobody write into, what it leaves to be derived."""
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+import framejit  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
+
+LOSSES = {
+    "square": lambda x, w: (x * x).sum(),
+    "cube": lambda x, w: (x * x * x).sum(),
+    "twice the same": lambda x, w: (x + x).sum(),
+    "two ways": lambda x, w: (x.exp() * x + w).sum(),
+    "three ways": lambda x, w: (x * x * x + x.exp() + w * w).sum(),
+    "a repeated gradient": lambda x, w: x.sum() + w.mean(),
+    "a gradient of two": lambda x, w: ((x + w) * 3).sum(),
+    "a repeated gradient of two": lambda x, w: (x + w + x).sum(),
+    "passed on": lambda x, w: ((x + 1) * 2 + w * x).sum(),
+    "a product": lambda x, w: (F.linear(x, w) + x).sum(),
+    "itself": lambda x, w: (x.reshape(-1) * w.reshape(-1)).sum() + x.t().exp().sum(),
+    "views": lambda x, w: (x.reshape(-1) * 2).sum() + (x.reshape(-1) * 3).sum() + (w.t() * w.t()).sum(),
+    "products": lambda x, w: (torch.ones(2, 3, 4) @ x).sum() + (torch.ones(2, 3, 4) @ x).sum() + F.linear(x, w).sum(),
+    "softmax": lambda x, w: (F.softmax(x * w, -1) * x).sum(),
+}
+
+
+def leaves():
+    generator = torch.Generator().manual_seed(3)
+    return [torch.randn(4, 4, generator=generator).requires_grad_() for _ in range(2)]
+
+
+@pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_gradient_has_the_version_that_eagers_has(loss, times):
+    def step(x, w):
+        for _ in range(times):
+            loss(x, w).backward()
+        return [None if t.grad is None else t.grad._version for t in (x, w)]
+
+    framejit.reset()
+    compiled = framejit.compile(step)
+    expected = step(*leaves())
+    assert [compiled(*leaves()) for _ in range(3)] == [expected] * 3
+
+
+@pytest.mark.parametrize("loss", [loss for name, loss in LOSSES.items() if "repeated" not in name and "of two" not in name])
+def test_a_gradient_of_torchs_backward_has_the_version_that_eagers_has(loss):
+    def versions(function):
+        x, w = leaves()
+        gradients = torch.autograd.grad(function(x, w), (x, w), allow_unused=True, retain_graph=True)
+        function(x, w).backward()
+        return [None if g is None else g._version for g in (*gradients, x.grad, w.grad)]
+
+    framejit.reset()
+    compiled = framejit.compile(loss)
+    assert [versions(compiled) for _ in range(3)] == [versions(loss)] * 3
+
+
+def test_what_a_library_call_gives_has_its_version_also_when_it_was_written():
+    def f(x):
+        whole = F.linear(x[0], x)  # of ints: a call of torch, which squeezes its result in place
+        written = F.linear(x[1], x)
+        written += 1
+        return whole, written
+
+    framejit.reset()
+    compiled = framejit.compile(f)
+    x = torch.arange(12, dtype=torch.int8).reshape(3, 4)
+    expected = f(x)
+    for _ in range(3):
+        assert [t._version for t in compiled(x)] == [t._version for t in expected] == [1, 2]
+
+
+def of_a_split(x, w):
+    a, b = x.split(2)
+    print(end="")
+    a.mul_(w)
+    return x
+
+
+def of_a_new_tensor(x, w):
+    a, b = (x + 1).unbind(0)[:2]
+    print(end="")
+    b.mul_(w[0])
+    return a
+
+
+def made_under_no_grad(x, w):
+    with torch.no_grad():
+        a = x[1:3]
+    print(end="")
+    a.mul_(w)
+    return x
+
+
+def views_of_views(x, w):
+    a = x.chunk(2)[1].t()
+    print(end="")
+    a.mul_(w.t())
+    return x
+
+
+def returned(x, w):
+    return x.split(2)[0]
+
+
+@pytest.mark.parametrize("function", [of_a_split, of_a_new_tensor, made_under_no_grad, views_of_views, returned])
+def test_torch_refuses_writes_into_views_where_nothing_needed_a_gradient(function):
+    framejit.reset()
+    compiled = framejit.compile(function)
+
+    def error(f):
+        with pytest.raises(RuntimeError) as raised:
+            f(torch.ones(4, 3), torch.ones(2, 3, requires_grad=True)).mul_(torch.ones(2, 3, requires_grad=True))
+        return str(raised.value)
+
+    assert [error(compiled) for _ in range(3)] == [error(function)] * 3
+
+
+def test_views_that_one_call_returns_are_views_of_what_was_given():
+    compiled = framejit.compile(lambda x: x.unbind(0))
+    x = torch.arange(40.0).reshape(10, 4).clone()
+    for _ in range(3):
+        made = compiled(x)
+    assert [t.tolist() for t in made] == x.tolist() and all(t._base is x for t in made)
+    made[3][0] = 100
+    assert x[3, 0] == 100
+
+
+@pytest.mark.parametrize("name", ["cummax", "cummin"])
+def test_a_running_maximum_of_no_elements_has_a_derivative(name):
+    framejit.reset()
+    compiled = framejit.compile(lambda x: getattr(x, name)(0)[0])
+    for _ in range(2):
+        x = torch.empty(0, requires_grad=True)
+        compiled(x).sum().backward()
+        assert x.grad.shape == (0,) and not x.grad.requires_grad and x.grad is not x
