@@ -3,6 +3,28 @@
 #include <algorithm>
 
 namespace fj {
+namespace {
+
+const Node* maker(const Graph& graph, ValueId value) {
+  const auto node = std::find_if(graph.nodes.rbegin(), graph.nodes.rend(), [&](const Node& node) { return !node.results.empty() && node.results[0] == value; });
+  return node == graph.nodes.rend() ? nullptr : &*node;
+}
+
+}  // namespace
+
+const Node* repeats(const Graph& graph, ValueId gradient) {
+  const Node* node = maker(graph, gradient);
+  if (node == nullptr || node->op != Op::broadcast) return nullptr;
+  // That of a mean is divided where it is repeated.
+  if (const Node* repeated = maker(graph, node->operands[0]); repeated != nullptr && repeated->op == Op::div) return nullptr;
+  const auto sizes = [&](ValueId value) {
+    std::vector<SymDim> more;  // than one element
+    for (const SymDim& size : graph.type(value).shape)
+      if (!(size == SymDim(1))) more.push_back(size);
+    return more;
+  };
+  return sizes(node->operands[0]) == sizes(gradient) ? nullptr : node;
+}
 
 Collected::Collected(const Graph& graph, const std::vector<BackwardStep>& steps) : graph_(graph) {
   for (const BackwardStep& step : steps)
@@ -19,22 +41,12 @@ Collected::Collected(const Graph& graph, const std::vector<BackwardStep>& steps)
 }
 
 bool Collected::is_repeated(ValueId gradient) const {
-  const auto made = node_of_.find(gradient);
-  if (made == node_of_.end()) return false;
-  const Node& node = graph_.nodes[made->second];
-  if (node.op == Op::reshape || node.op == Op::transpose) return is_repeated(node.operands[0]);
-  if (node.op != Op::broadcast) return false;
-  // That of a mean is divided where it is repeated.
-  if (const auto repeated = node_of_.find(node.operands[0]); repeated != node_of_.end() && graph_.nodes[repeated->second].op == Op::div) return false;
-  std::vector<SymDim> sizes;  // but those of one element
-  for (ValueId value : {node.operands[0], gradient}) {
-    std::vector<SymDim> own;
-    for (const SymDim& size : graph_.type(value).shape)
-      if (!(size == SymDim(1))) own.push_back(size);
-    if (value == gradient) return own != sizes;
-    sizes = std::move(own);
+  for (auto made = node_of_.find(gradient); made != node_of_.end(); made = node_of_.find(gradient)) {
+    const Node& node = graph_.nodes[made->second];
+    if (node.op != Op::reshape && node.op != Op::transpose) return node.op == Op::broadcast && repeats(graph_, gradient) != nullptr;
+    gradient = node.operands[0];
   }
-  return true;
+  return false;
 }
 
 bool Collected::is_own(ValueId gradient) const {

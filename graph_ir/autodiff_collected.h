@@ -11,6 +11,9 @@
 
 namespace fj {
 
+/// The node by which a gradient repeats elements of a smaller one, which a library gives as a view of that; null: it doesn't.
+const Node* repeats(const Graph& graph, ValueId gradient);
+
 class Collected {
  public:
   /// `steps`: of one derivative; what they give is in `graph`. Both must live longer.

@@ -210,7 +210,7 @@ std::vector<ValueId> TracerImpl::pass_back(const Tracer::Backward& call, const s
         if (overwritten_.count(value)) break_graph(BreakReason::Gradient, "a backward through a tensor that was written in place since");
   refuse_overwritten(first);
   const Collected collected(*graph, steps);
-  for (ValueId value : wanted) versions.push_back({collected.additions_in_place(value), collected.is_copied(value)});
+  for (std::size_t i = 0; i < wanted.size(); ++i) versions.push_back({collected.additions_in_place(wanted[i]), collected.is_copied(wanted[i]), found[i]});
   for (ValueId& gradient : found)
     if (gradient.valid()) gradient = stopped(gradient);
   if (!call.retain)
@@ -254,6 +254,21 @@ void TracerImpl::backward(const Tracer::Backward& call) {
   }
 }
 
+/// What torch gives as a view of a gradient with fewer elements, made where nothing is recorded.
+V TracerImpl::repeated(const Node& broadcast) {
+  Array array = tracer.new_array(Library::Torch, stopped(broadcast.operands[0]));
+  const Dims& shape = graph->type(broadcast.results[0]).shape;
+  const auto& dims = broadcast.attrs.get<Axes>("dims");
+  Axes added;
+  for (std::int64_t axis = 0; axis < std::int64_t(shape.size()); ++axis)
+    if (std::find(dims.begin(), dims.end(), axis) == dims.end()) added.push_back(axis);
+  if (!added.empty()) array = view_expand_axes(tracer, array, added);
+  array = view_broadcast(tracer, array, shape);
+  for (ViewStep& step : array->view) step.recorded = false;
+  array->refused_since = array->born;
+  return array;
+}
+
 std::vector<V> TracerImpl::grad(const Tracer::Backward& call) {
   std::vector<ValueId> wanted;
   for (const V& input : call.inputs) {
@@ -270,6 +285,11 @@ std::vector<V> TracerImpl::grad(const Tracer::Backward& call) {
   for (std::size_t i = 0; i < found.size(); ++i) {
     answers.push_back(none);
     if (!found[i].valid()) continue;
+    if (const Node* node = repeats(*graph, versions[i].value)) {
+      const Node repeat = *node;
+      answers.back() = repeated(repeat);
+      continue;
+    }
     auto gradient = tracer.new_array(Library::Torch, found[i]);
     *gradient->torch_version = versions[i].additions;
     answers.back() = gradient;

@@ -70,6 +70,18 @@ Ref<> copy_with_layout(PyObject* tensor, const Type& type, const std::optional<S
   return data && Ref<>::steal(PyObject_CallMethod(copy.get(), "copy_", "O", data.get())) ? copy : Ref<>();
 }
 
+/// As views of torch: what a broadcast does.
+std::vector<ViewStep> steps_of(const Graph& graph, const Node& broadcast) {
+  const Dims &shape = graph.type(broadcast.operands[0]).shape, &result = graph.type(broadcast.results[0]).shape;
+  Dims between(result.size(), SymDim(1));
+  const auto& dims = broadcast.attrs.get<std::vector<std::int64_t>>("dims");
+  for (std::size_t i = 0; i < dims.size(); ++i) between[std::size_t(dims[i])] = shape[i];
+  std::vector<ViewStep> steps;
+  if (between != shape) steps.push_back({Op::reshape, {}, shape, between});
+  steps.push_back({Op::broadcast, {}, between, result});
+  return steps;
+}
+
 /// The first in-place operation, by the nodes before it, that replaced what the derivative of an operation before it reads, or what eager saves of
 /// that one. -1: none.
 int earliest_overwrite(const Joint& joint, const Derivative::Overwritten& overwritten, const AlsoSaved& also_saved) {
@@ -345,10 +357,17 @@ const Derivative::Backward& Derivative::compiled(int number, const std::string& 
   for (std::size_t i = 0, output = 0; i < wanted.size(); ++i) {
     const bool reached = joint.gradients[i].valid();
     made.gradients.push_back(reached ? int(output) : -1);
+    made.repeated.emplace_back();
     made.additions.push_back(reached ? collected.additions_in_place(wanted[i]) : 0);
     if (!reached) continue;
     const End& end = node.sources[i];
-    made.graph.outputs[output++].strides = dense_layout(graph_.type(end.value).shape, strides_of(end.kind, end.index));
+    Output& gradient = made.graph.outputs[output++];
+    if (const fj::Node* repeat = repeats(made.graph, gradient.value)) {
+      made.repeated.back() = steps_of(made.graph, *repeat);
+      gradient.value = repeat->operands[0];
+    } else {
+      gradient.strides = dense_layout(graph_.type(end.value).shape, strides_of(end.kind, end.index));
+    }
   }
   std::vector<int> differentiated;
   for (std::size_t i = 0; i < requiring.size(); ++i)
@@ -514,6 +533,13 @@ Ref<> Derivative::backward(int number, std::vector<Ref<>> saved, std::span<PyObj
   for (std::size_t i = 0; i < node.sources.size(); ++i)
     if (backward.gradients[i] >= 0) {
       PyObject* gradient = static_cast<PyObject*>(outputs[std::size_t(backward.gradients[i])].object);
+      if (std::vector<ViewStep> steps = backward.repeated[i]; !steps.empty()) {
+        for (ViewStep& step : steps) step.recorded = torch_grad_enabled();
+        Ref<> view = torch_view(gradient, steps, contiguous_strides(steps.back().shape_after), symbols);
+        if (!view) return {};
+        PyTuple_SetItem(result.get(), Py_ssize_t(i), view.release());
+        continue;
+      }
       PyTuple_SetItem(result.get(), Py_ssize_t(i), Py_NewRef(gradient));
       // Under create_graph autograd adds out of place.
       if (!torch_grad_enabled()) added.insert(added.end(), std::size_t(backward.additions[i]), gradient);

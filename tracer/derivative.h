@@ -92,6 +92,7 @@ class Derivative : public std::enable_shared_from_this<Derivative> {
     std::shared_ptr<Derivative> next;     // of this program, under create_graph
     std::vector<int> gradients;           // by source of the node: output of the graph, or -1
     std::vector<int> additions;           // by source: how often torch adds to its gradient in place
+    std::vector<std::vector<ViewStep>> repeated;  // by source: how the gradient is seen in an output of fewer elements; none: it is the output
   };
   /// One node of autograd's graph.
   struct Node {

@@ -600,12 +600,14 @@ class TracerImpl {
   /// By value: it is one of these, or their derivative leads to it.
   std::vector<bool> history(const std::vector<ValueId>& of);
   void refuse_overwritten(std::size_t first);
-  /// What torch does to a gradient in place, and whether a leaf copies it.
+  /// What torch does to a gradient in place, whether a leaf copies it, and its value in the graph.
   struct GradientVersion {
     int additions;
     bool copied;
+    ValueId value;
   };
   std::vector<ValueId> pass_back(const Tracer::Backward& call, const std::vector<ValueId>& wanted, std::vector<GradientVersion>& versions);
+  V repeated(const Node& broadcast);
   /// Values that in-place operations have replaced, and what stood for them: the number of nodes before that operation, which
   /// may read what it replaces.
   std::map<ValueId, std::size_t> overwritten() const;

@@ -96,8 +96,22 @@ void Extern(Derivation& d) {
   }
 }
 
+/// The cotangent, or 0 where `below`. To torch it depends on what `below` compares, by a derivative that is 0: a second derivative reaches that.
+ValueId passed(Derivation& d, ValueId below, ValueId compared) {
+  const ValueId result = d.where(below, d.zeros(d.type(d.cotangent)), d.cotangent);
+  d.graph.composites.push_back({CompositeRule::Passed, {d.cotangent, compared}, result, {below}, {}});
+  return result;
+}
+void Passed(Derivation& d) {
+  if (d.wanted[0]) d.give(0, passed(d, d.kept[0], d.operands[1]));
+  if (d.wanted[1]) d.give(1, d.zeros(d.type(d.operands[1])));
+}
+
 /// By the result: 0 where it is 0.
-void Relu(Derivation& d) { d.give(0, d.where(d.compare(Op::le, d.result, 0), d.zeros(d.type(d.result)), d.cotangent)); }
+void Relu(Derivation& d) { d.give(0, passed(d, d.compare(Op::le, d.result, 0), d.result)); }
+
+/// limit: what is not above is not passed on.
+void Threshold(Derivation& d) { d.give(0, passed(d, d.compare(Op::le, d.operands[0], attribute(d, "limit")), d.operands[0])); }
 
 /// By the result, which torch keeps, whatever becomes of x.
 void Reciprocal(Derivation& d) { d.give(0, d.mul(d.neg(d.cotangent), d.square(d.result))); }

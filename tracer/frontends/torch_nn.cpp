@@ -146,7 +146,8 @@ V torch_f_threshold(Tracer& tracer, const Arguments& arguments) {
   p.required("threshold"), p.required("value");
   const double limit = torch_number(tracer, p, "threshold", 0), value = torch_number(tracer, p, "value", 0);
   return activation(tracer, p, [&](ValueId x) {
-    return emit(tracer, Op::where, {with_constant(tracer, Op::le, x, limit), constant_like(tracer, x, value), x});
+    const ValueId below = with_constant(tracer, Op::le, x, limit);
+    return composite(tracer, CompositeRule::Threshold, {x}, emit(tracer, Op::where, {below, constant_like(tracer, x, value), x}), {{"limit", limit}});
   });
 }
 
