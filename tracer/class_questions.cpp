@@ -88,7 +88,7 @@ bool is_subclass(TracerImpl& t, PyTypeObject* type, PyTypeObject* base) {
 
 V builtin_isinstance(TracerImpl& t, std::vector<V>& a, Keywords& k) {
   expect("isinstance", a, k, 2, 2);
-  if (a[0]->kind == ValueKind::Iterator || a[0]->kind == ValueKind::Builtin) unknown_call("isinstance", a);
+  if (a[0]->kind == ValueKind::Builtin) unknown_call("isinstance", a);
   PyTypeObject* type = t.type_of(a[0]);
   if (!is_settled(type)) t.guard_bases(type);
   // What an object calls its class counts too.

@@ -26,6 +26,8 @@ OPTIMISERS = {
     "adam amsgrad": lambda p: torch.optim.Adam(p, lr=0.01, amsgrad=True),
     "adam maximize": lambda p: torch.optim.Adam(p, lr=0.01, maximize=True),
     "adamw": lambda p: torch.optim.AdamW(p, lr=0.01),
+    "sgd lr tensor": lambda p: torch.optim.SGD(p, lr=torch.tensor(0.1), momentum=0.9),
+    "adam lr tensor": lambda p: torch.optim.Adam(p, lr=torch.tensor(0.01), weight_decay=0.1),
     "adamw foreach": lambda p: torch.optim.AdamW(p, lr=0.01, foreach=True),
     "adam amsgrad foreach": lambda p: torch.optim.Adam(p, lr=0.01, amsgrad=True, weight_decay=0.1, foreach=True),
     "sgd nesterov foreach": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True, maximize=True, foreach=True),
@@ -707,3 +709,22 @@ def test_a_list_is_copied_into_another():
         same(eager, ours)
         assert [tensor._version for tensor in eager] == [tensor._version for tensor in ours]
     assert breaks_of(compiled, ours, sources) == []
+
+
+@pytest.mark.parametrize("clip", [lambda p: torch.nn.utils.clip_grad_norm_(p, 0.1), lambda p: torch.nn.utils.clip_grad_norm_(p, 0.1, norm_type=float("inf")),
+                                  lambda p: torch.nn.utils.clip_grad_value_(p, 0.01)])
+def test_gradients_of_model_parameters_are_clipped_in_the_graph(clip):
+    eager, compiled = pair("sgd")
+
+    def step(model, optimiser, x):
+        optimiser.zero_grad()
+        model(x).square().mean().backward()
+        clip(model.parameters())  # a generator
+        optimiser.step()
+
+    framejit.reset()
+    f, x = framejit.compile(step), torch.randn(4, 8)
+    for _ in range(4):
+        step(*eager, x), f(*compiled, x)
+        same_training(eager, compiled, exact=False)
+    assert breaks_of(f, *compiled, x) == []

@@ -5,6 +5,7 @@ import operator
 import sys
 import threading
 import traceback
+import types
 import warnings
 
 import numpy as np
@@ -341,6 +342,20 @@ def test_warnings_name_the_user_s_line():
         return y + 1
 
     same_as_eager(f, X)
+
+
+@both_libraries
+def test_a_generator_is_asked_for_its_type(lib):
+    def total(items):
+        if isinstance(items, (list, type(lib.sin))):
+            return 0
+        assert isinstance(items, types.GeneratorType) and type(items).__name__ == "generator" and hasattr(items, "send")
+        return sum(items)
+
+    def f(x):
+        return total(row * 2 for row in (x, x + 1))
+
+    same_as_eager(f, lib.sample((3, 4), "positive"), breaks=())
 
 
 def test_generators_and_coroutines_are_left_alone():

@@ -94,6 +94,14 @@ ValueId multiply_add(Tracer& tracer, ValueId a, ValueId b, ValueId c) {
   return pointwise(tracer, Op::add, {c, pointwise(tracer, Op::mul, {a, b})});
 }
 
+/// A number, or what a tensor without dimensions holds: torch reads it (a learning rate that is a tensor).
+TorchOperand number_operand(Tracer& tracer, const V& value) {
+  TorchOperand operand = torch_operand(tracer, value);
+  if (!operand.array) return operand;
+  if (!operand.array->shape.empty() || tracer.requires_gradient(*operand.array)) refuse("a tensor where torch takes a number");
+  return torch_operand(tracer, tracer.number(*operand.array));
+}
+
 /// a + alpha * b or a - alpha * b.
 V add_or_subtract(Tracer& tracer, Op op, const TorchOperands& operands, const V& alpha) {
   const DType dtype = torch_result_type(operands);
@@ -102,8 +110,7 @@ V add_or_subtract(Tracer& tracer, Op op, const TorchOperands& operands, const V&
   ValueId a = torch_value(tracer, operands[0], dtype), b = torch_value(tracer, operands[1], dtype);
   double factor = 1;
   if (alpha) {
-    TorchOperand scale = torch_operand(tracer, alpha);
-    if (scale.array) unsupported("alpha given as a tensor");
+    const TorchOperand scale = number_operand(tracer, alpha);
     if (!torch_can_cast(scale.dtype == DType::F64 ? DType::F32 : scale.dtype, is_float(dtype) ? DType::F32 : dtype) && dtype != DType::Bool)
       refuse("alpha of another kind than the tensors");
     if (!number_is(tracer, scale, factor)) factor = 0;
@@ -558,8 +565,7 @@ V add_product(Tracer& tracer, const char* function, Op op, const Arguments& argu
   ValueId x = cast(tracer, torch_value(tracer, operands[0], dtype), inner), a = cast(tracer, torch_value(tracer, operands[1], dtype), inner),
           b = cast(tracer, torch_value(tracer, operands[2], dtype), inner);
   double factor = 1;
-  const TorchOperand scale = p["value"] ? torch_operand(tracer, p["value"]) : TorchOperand();
-  if (p["value"] && scale.array) unsupported(std::string(function) + "() with a tensor as value");
+  const TorchOperand scale = p["value"] ? number_operand(tracer, p["value"]) : TorchOperand();
   if (p["value"] && !number_is(tracer, scale, factor)) factor = 0;
   if (factor != 1) a = pointwise(tracer, Op::mul, {a, torch_value(tracer, scale, inner)});
   ValueId result = op == Op::mul && !is_half(dtype) ? multiply_add(tracer, a, b, x) : pointwise(tracer, Op::add, {x, pointwise(tracer, op, {a, b})});

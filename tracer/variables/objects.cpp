@@ -402,6 +402,9 @@ PyTypeObject* TracerImpl::type_of(const V& value) {
     case ValueKind::Cell: return &PyCell_Type;
     case ValueKind::Instance: return as<InstanceValue>(value)->type.get();
     case ValueKind::Partial: return as<PartialValue>(value)->type.get();
+    case ValueKind::Iterator:
+      if (as<IteratorValue>(value)->frame) return &PyGen_Type;  // of what else there is no record
+      [[fallthrough]];
     default:
       break_graph(BreakReason::UnsupportedObject, "the type of " + describe(value));
   }
