@@ -26,6 +26,13 @@ ROWS = {
     "base_class": ("class A:\n    def m(self, x): return x + 1\nclass B(A): pass\nb = B()", "b.m(x)", "A.m = lambda self, x: x + 2"),
     "class_of_object": ("class A: k = 2.0\nclass B: k = 3.0\na = A()", "x * a.k", "a.__class__ = B"),
     "dict_of_object_replaced": ("class A: pass\na = A(); a.k = 2.0", "x * a.k", "a.__dict__ = {'k': 3.0}"),
+    "metaclass_rule": ("class M(type): pass\nclass A(metaclass=M): k = 2.0", "x * A.k", "M.__getattribute__ = lambda cls, name: 3.0"),
+    "bases_of_class": ("class A: k = 2.0\nclass B: k = 3.0\nclass C(A): pass", "x * C.__bases__[0].k", "C.__bases__ = (B,)"),
+    "order_of_bases": ("class A: pass\nclass B(A): pass", "x * len(B.__mro__)", "B.__bases__ = (type('C', (A,), {}),)"),
+    "annotations_replaced": ("class A:\n    k: int = 2", "x * len(A.__annotations__)", "A.__annotations__ = {}"),
+    "abstract_methods": ("class A: k = 2.0\ndef g():\n    try:\n        return A().k\n    except TypeError:\n        return 3.0", "x * g()",
+                         "A.__abstractmethods__ = frozenset(('m',))"),
+    "flags_of_class": ("class A: pass", "x * (A.__flags__ & 1 << 20)", "A.__abstractmethods__ = frozenset(('m',))"),
     "property": ("class A:\n    @property\n    def k(self): return 2.0\na = A()", "x * a.k", "A.k = property(lambda self: 3.0)"),
     "slot": ("class A: __slots__ = ('k',)\na = A(); a.k = 2.0", "x * a.k", "a.k = 3.0"),
     "list_length": ("l = [1.0, 2.0]", "x * len(l)", "l.append(3.0)"),
@@ -76,6 +83,8 @@ AMBIENT_ROWS = {
     "default_dtype": ("", "torch.zeros(4) + x.sum()", "torch.set_default_dtype(torch.float64)"),
     "autocast": ("", "torch.mm(x[None], x[:, None])", "context = torch.autocast('cpu', torch.bfloat16); context.__enter__()"),
     "number_of_threads": ("", "x * 2", "torch.set_num_threads(1)"),
+    "memory_filled": ("", "x * 2, torch.are_deterministic_algorithms_enabled() and [made.isnan().all() for made in (torch.empty(4), torch.empty_like(x), "
+                      "x.new_empty(3))]", "torch.use_deterministic_algorithms(True)"),
     "inference_mode": ("", "x * 2", "context = torch.inference_mode(); context.__enter__()"),
 }
 
@@ -138,6 +147,26 @@ def test_a_change_around_torch_is_seen_by_code_that_looked(name):
 
 
 @needs_torch
+@pytest.mark.parametrize("name", ["__getattr__", "__setattr__"])
+def test_a_method_of_torch_s_module_class_that_is_replaced_is_called(name, monkeypatch):
+    module = torch.nn.Linear(4, 4)
+
+    def f(x):
+        module.scale = 2.0
+        return x * module.bias * module.scale
+
+    framejit.reset()
+    compiled, x = framejit.compile(f), torch.ones(4)
+    for _ in range(2):
+        compare(Outcome(compiled, (x,), {}), Outcome(f, (x,), {}))
+    replaced = {"__getattr__": lambda self, name: torch.full((4,), 5.0), "__setattr__": lambda self, name, value: self.__dict__.update({name: value * 10})}
+    monkeypatch.setattr(torch.nn.Module, name, replaced[name])
+    for _ in range(2):
+        compare(Outcome(compiled, (x,), {}), Outcome(f, (x,), {}))
+    assert framejit.cache_info()["internal_errors"] == 0
+
+
+@needs_torch
 @pytest.mark.parametrize("name", AMBIENT_ROWS)
 def test_a_change_of_modes_is_seen(name):
     source, expression, change = AMBIENT_ROWS[name]
@@ -166,6 +195,7 @@ def test_a_change_of_modes_is_seen(name):
         torch.set_grad_enabled(True)
         torch.set_default_dtype(torch.float32)
         torch.set_num_threads(threads)
+        torch.use_deterministic_algorithms(False)
     for _ in range(2):
         call()
     assert framejit.cache_info()["internal_errors"] == 0

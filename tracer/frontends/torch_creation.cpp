@@ -1,6 +1,7 @@
 /// Creation of tensors: constants, ranges, and tensors from Python numbers.
 #include <cmath>
 
+#include "tracer/frontends/arrays/torch_modes.h"
 #include "tracer/frontends/composites.h"
 #include "tracer/frontends/torch.h"
 
@@ -128,6 +129,17 @@ V torch_new_zeros(Tracer& tracer, const Arguments& arguments) {
 V torch_new_ones(Tracer& tracer, const Arguments& arguments) {
   return filled(tracer, "new_ones", arguments, 1, 1, torch_tensor(tracer, arguments.positional.at(0))->dtype);
 }
+
+namespace {
+/// What nobody has written yet is as good as zeros, but under torch.use_deterministic_algorithms, which fills it.
+void refuse_filled_memory() {
+  if (torch_modes() & torch_mode_bits::kDeterministic) unsupported("memory that torch fills");
+}
+}  // namespace
+
+V torch_empty(Tracer& tracer, const Arguments& arguments) { return refuse_filled_memory(), torch_zeros(tracer, arguments); }
+V torch_empty_like(Tracer& tracer, const Arguments& arguments) { return refuse_filled_memory(), torch_zeros_like(tracer, arguments); }
+V torch_new_empty(Tracer& tracer, const Arguments& arguments) { return refuse_filled_memory(), torch_new_zeros(tracer, arguments); }
 
 namespace {
 V full_of(Tracer& tracer, const Parameters& p, std::optional<DType> like) {

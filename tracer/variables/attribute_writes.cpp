@@ -98,12 +98,7 @@ void TracerImpl::store_in_module(ObjectValue& module, PyObject* name, const V& v
 /// torch.nn.Module.__setattr__ of something that is no parameter, module or tensor, under a name that is none either, is a
 /// plain store: done here. False: it has to run.
 bool TracerImpl::plain_module_store(const V& owner, ObjectValue& object, PyObject* setter, PyObject* name, const V& value) {
-  static PyObject* const setattr_name = intern("__setattr__");
-  if (!module_getattr()) return false;
-  Ref<> nn = Ref<>::steal(PyObject_GetAttrString(torch_module(), "nn"));
-  Ref<> module = nn ? Ref<>::steal(PyObject_GetAttrString(nn.get(), "Module")) : Ref<>();
-  PyErr_Clear();
-  if (!module || setter != fj_type_lookup(reinterpret_cast<PyTypeObject*>(module.get()), setattr_name)) return false;
+  if (!is_method_of_module(setter, "Module.__setattr__")) return false;
   auto* stored = as<ObjectValue>(value);
   auto* array = as<ArrayValue>(value);
   const bool storable = array ? !array->parameter

@@ -30,17 +30,13 @@ PyObject* instance_dict(PyObject* object) {
   return dict;
 }
 
-PyObject* module_getattr() {
-  static PyObject* const name = intern("__getattr__");
-  PyObject* torch = torch_module();
-  if (!torch) return nullptr;
-  Ref<> nn = Ref<>::steal(PyObject_GetAttrString(torch, "nn"));
-  Ref<> module = nn ? Ref<>::steal(PyObject_GetAttrString(nn.get(), "Module")) : Ref<>();
-  if (!module) {
-    PyErr_Clear();
-    return nullptr;
-  }
-  return fj_type_lookup(reinterpret_cast<PyTypeObject*>(module.get()), name);
+bool is_method_of_module(PyObject* function, const char* qualname) {
+  // By its own name and module, not as what nn.Module has: somebody may have put another one there.
+  if (!function || !PyFunction_Check(function)) return false;
+  PyObject* place = PyDict_GetItemString(PyFunction_GET_GLOBALS(function), "__name__");
+  auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function));
+  return place && PyUnicode_Check(place) && PyUnicode_CompareWithASCIIString(place, "torch.nn.modules.module") == 0 &&
+         PyUnicode_CompareWithASCIIString(code->co_qualname, qualname) == 0;
 }
 
 /// A method a class has in Python; null: C's.
@@ -224,8 +220,11 @@ V TracerImpl::type_attribute(const V& owner, PyTypeObject* type, PyObject* name)
     if (Py_TYPE(from_meta) != &PyProperty_Type && (is_pure_getter(meta, from_meta) || PyDescr_TYPE(from_meta) == &PyType_Type)) {
       Ref<> found = Ref<>::steal(PyObject_GetAttr(reinterpret_cast<PyObject*>(type), name));
       if (!found) break_graph(BreakReason::ErrorWhileTracing, take_error());
-      // __name__ and the like are no attributes that a lookup finds.
-      if (PyUnicode_CheckExact(found.get())) {
+      // __name__, __bases__, __annotations__ and the like are no attributes that a lookup finds. Those that are made for each question
+      // (mappingproxy) have no place to be read again.
+      Ref<> again = PyUnicode_CheckExact(found.get()) ? found : Ref<>::steal(PyObject_GetAttr(reinterpret_cast<PyObject*>(type), name));
+      if (!again) PyErr_Clear();
+      if (again.get() == found.get() || is_plain(found.get())) {
         SourceRef source = value.source ? value.source : sources->constant(reinterpret_cast<PyObject*>(type));
         return wrap(keep(found).get(), sources->make(SourceKind::SlotMember, source, 0, name));
       }
@@ -448,7 +447,12 @@ V TracerImpl::class_attribute_rules(const V& owner, PyObject* name) {
   static PyObject* const getattr_name = intern("__getattr__");
   PyTypeObject* type = type_of(owner);
   PyObject* real = as<ObjectValue>(owner) ? as<ObjectValue>(owner)->object.get() : nullptr;
-  if (real && (PyType_Check(real) || PyModule_CheckExact(real))) return attribute_by_default(owner, name);
+  if (real && PyModule_CheckExact(real)) return attribute_by_default(owner, name);
+  if (real && PyType_Check(real)) {
+    // `__getattr__` of a metaclass: type_attribute.
+    PyObject* rule = Py_TYPE(real)->tp_flags & Py_TPFLAGS_HEAPTYPE ? overridden(*this, Py_TYPE(real), getattribute_name) : nullptr;
+    return rule ? call(wrap_constant(rule), {owner, wrap_constant(name)}, {}) : attribute_by_default(owner, name);
+  }
   PyObject* getattribute = overridden(*this, type, getattribute_name);
   PyObject* getattr = class_attribute(type, getattr_name);
   auto first = [&]() -> V {
@@ -474,7 +478,7 @@ V TracerImpl::class_attribute_rules(const V& owner, PyObject* name) {
     }
   }
   if (found) return found;
-  if (getattr == module_getattr() && real) return module_member(owner, *as<ObjectValue>(owner), name);
+  if (real && is_method_of_module(getattr, "Module.__getattr__")) return module_member(owner, *as<ObjectValue>(owner), name);
   if (!PyFunction_Check(getattr)) break_graph(BreakReason::UnsupportedObject, std::string("class ") + type->tp_name + " has __getattr__");
   return call(wrap_constant(getattr), {owner, wrap_constant(name)}, {});
 }

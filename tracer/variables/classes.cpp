@@ -91,6 +91,8 @@ V TracerImpl::new_instance(PyTypeObject* type, const std::vector<V>& positional,
   static PyObject* const del_name = intern("__del__");
   PyTypeObject* base = builtin_base(type);
   guard_bases(type);
+  static PyObject* const abstract_name = intern("__abstractmethods__");
+  class_attribute(type, abstract_name);  // the flag follows it
   if (class_attribute(type, del_name) || type->tp_flags & Py_TPFLAGS_IS_ABSTRACT) unknown();
   if (PyType_IsSubtype(type, &PyTuple_Type)) {
     if (positional.size() > 1 || !keywords.empty()) unknown();
