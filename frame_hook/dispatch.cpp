@@ -117,8 +117,9 @@ const std::shared_ptr<CodeCache>& cache_for(FunctionState& state, PyCodeObject* 
 /// Notes for the next trace the leaves that can be generalised, if everything that failed is one.
 void generalise(Generalisations& target, const std::vector<GuardSet::Failure>& failures) {
   auto is_number = [](const Guard& guard) {
-    return guard.kind == GuardKind::Equals && guard.object &&
-           (PyLong_CheckExact(guard.object.get()) || PyFloat_Check(guard.object.get()));
+    PyObject* object = guard.object.get();
+    if (guard.kind == GuardKind::Equals) return object && (PyLong_CheckExact(object) || PyFloat_Check(object));
+    return guard.kind == GuardKind::Identity && object && numpy_scalar_dtype(object);  // one object of many that may be equal
   };
   for (const auto& failure : failures) {
     if (failure.guard == nullptr || failure.guard->source == nullptr) return;

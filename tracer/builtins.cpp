@@ -262,6 +262,7 @@ void break_on_array(const char* name, const Arguments_& a) {
 /// What int() and float() are given as a number that the program computes, if it is one or an array that holds one; null: neither.
 V element(TracerImpl& t, const Arguments_& a, const Keywords& k) {
   if (a.size() != 1 || !k.empty()) return nullptr;
+  if (V scalar = t.changing_scalar(a[0])) return element(t, {scalar}, k);
   if (a[0]->kind == ValueKind::Number) return a[0];
   auto* array = as<ArrayValue>(a[0]);
   if (!array || is_complex(array->dtype) || t.requires_gradient(*array)) return nullptr;  // torch warns of the last
@@ -288,6 +289,8 @@ V fold_number(TracerImpl& t, PyTypeObject* type, const Arguments_& a, const Keyw
 }
 
 V builtin_int(TracerImpl& t, Arguments_& a, Keywords& k) {
+  if (a.size() == 1 && k.empty())
+    if (V index = t.scalar_index(a[0])) return index;
   if (V number = element(t, a, k))
     if (V whole = t.computed_int(number)) return whole;
   break_on_array("int", a);
@@ -307,6 +310,8 @@ V builtin_index(TracerImpl& t, Arguments_& a, Keywords& k) {
 }
 
 V builtin_float(TracerImpl& t, Arguments_& a, Keywords& k) {
+  if (a.size() == 1 && k.empty())
+    if (V number = t.scalar_float(a[0])) return number;
   if (V number = element(t, a, k))
     if (V real = t.computed_float(number)) return real;
   break_on_array("float", a);

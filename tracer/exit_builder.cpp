@@ -829,7 +829,7 @@ void ExitBuilder::derive() {
   if (auto written = t_.written_with_history.find(segment_->derivative->first_overwrite()); written != t_.written_with_history.end())
     throw CannotRebuildValue{written->second, "a tensor that a derivative reads is written", BreakReason::Gradient};
   // autograd saves tensors: a float that varies is none, nor is an array of NumPy's.
-  const bool saves_float = std::any_of(t_.float_inputs_.begin(), t_.float_inputs_.end(),
+  const bool saves_float = std::any_of(t_.number_inputs_.begin(), t_.number_inputs_.end(),
                                        [&](const auto& known) { return segment_->derivative->saves(known.second); });
   const bool saves_numpy = std::any_of(t_.input_storages.begin(), t_.input_storages.end(), [&](const auto& storage) {
     return storage->library == Library::Numpy && storage->contents.valid() && segment_->derivative->saves(storage->contents);

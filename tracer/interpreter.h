@@ -452,6 +452,13 @@ class TracerImpl {
   void ensure_input(FakeStorage& storage);
   /// `always`: an input though it has not changed yet.
   ValueId float_input(const V& value, bool always = false);
+  ValueId number_input(ObjectValue& held, DType dtype);
+  /// A NumPy scalar from outside that is another one at each call, as an array of rank 0 that the program reads. Null: it is not.
+  V changing_scalar(const V& value, bool always = false);
+  /// Python's int and float of a NumPy scalar from outside, known by their values. Null: it is none.
+  V scalar_index(const V& value);
+  V scalar_float(const V& value);
+  V scalar_as(ObjectValue& scalar, PyObject* function);
   void note_torch();
   void note_array(const ArrayValue& array);               // guards of the library's modes
   // ---- gradients (variables/arrays.cpp). Inputs need one where grad mode is on outside, and what is derived here (transforms.cpp).
@@ -618,7 +625,7 @@ class TracerImpl {
   std::size_t collected_nodes_ = 0;
   std::uint32_t collected_ = 0;
   std::unordered_map<PyObject*, V> identity_;
-  std::unordered_map<SourceRef, ValueId> float_inputs_;
+  std::unordered_map<SourceRef, ValueId> number_inputs_;
   std::map<ValueId, ValueId> positions_;  // by mask
   struct AskedSize {
     SymDim difference;

@@ -124,8 +124,9 @@ SourceRef hold_inputs(const Segment& segment, const FrameValues& values, const G
       object = found.get();
       if (!object) return source;
     }
-    // A float that changes between calls is an array of one element where it lies.
-    if (!data) data = PyFloat_Check(object) ? &reinterpret_cast<PyFloatObject*>(object)->ob_fval : data_pointer(object);
+    // A number that changes between calls is an array of one element where it lies.
+    if (!data) data = number_pointer(object);
+    if (!data) data = data_pointer(object);
     held.hold(data, object);
   }
   return nullptr;
@@ -173,7 +174,7 @@ SegmentStatus Segment::run(const FrameValues& values, const GuardBindings& bindi
   // Others may look at memory that processes share when the collective is done.
   if (program && externs && externs->once())
     for (const ArrayRef& input : held.inputs.first(held.held))
-      if (auto* object = static_cast<PyObject*>(input.object); !PyFloat_Check(object) && !has_private_memory(object))
+      if (auto* object = static_cast<PyObject*>(input.object); !number_pointer(object) && !has_private_memory(object))
         return eager(update, "a collective in a piece with memory that other processes may share");
   RandomStates random(program ? externs.get() : nullptr, generators);
   if (program) {

@@ -74,6 +74,8 @@ std::optional<double> Tracer::constant_float(const V& value) {
 }
 
 ValueId Tracer::float_input(const V& value) { return impl_->float_input(value); }
+V Tracer::changing_scalar(const V& value) { return impl_->changing_scalar(value); }
+V Tracer::scalar_index(const V& value) { return impl_->scalar_index(value); }
 
 bool Tracer::truth(const V& value) { return impl_->truth(value); }
 PyTypeObject* Tracer::type_of(const V& value) { return impl_->type_of(value); }

@@ -84,6 +84,8 @@ class Tracer {
   std::optional<double> constant_float(const V& value);        // float only
   /// A Python float that has changed between calls as a graph value f64[]; invalid for every other.
   ValueId float_input(const V& value);
+  V changing_scalar(const V& value);
+  V scalar_index(const V& value);
   bool truth(const V& value);                                  // breaks on arrays
   PyTypeObject* type_of(const V& value);
   /// Items of a tuple, list, torch.Size, range or other finite sequence.

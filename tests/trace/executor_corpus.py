@@ -4,6 +4,7 @@
 """
 import contextlib
 import sys
+import types
 import warnings
 
 seen = []
@@ -445,6 +446,44 @@ def nested_unpack(pairs):
     return out
 
 
+def _closure():
+    n, gone = 2, 3
+    del gone
+
+    def closure(a):
+        nonlocal gone
+        gone = note(a + n)
+        del gone
+        return note(n)
+
+    return closure
+
+
+closure = _closure()
+
+
+class ThreeItems:
+    """A new iterator for each call."""
+
+    def __init__(self):
+        self.items = iter(range(3))
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        return next(self.items)
+
+
+def _comprehension_code():
+    """The comprehensions as functions of their iterator, where they are code of their own."""
+    def both(xs):
+        return {note(x): x for x in xs}, {note(x) for x in xs}, [note(x) for x in xs]
+
+    inner = [code for code in both.__code__.co_consts if isinstance(code, types.CodeType)]
+    return [types.FunctionType(code, globals()) for code in inner]
+
+
 CASES = [
     (straight, (7, 2)), (straight, (2.5, 4)), (calls, (1,)), (calls, (3, 1, 7)), (loops, (6,)),
     (strings, (9, "b")), (containers, (1, 2, 3)), (comprehensions, (5,)), (closures, (4,)), (attributes, (Point,)),
@@ -458,4 +497,5 @@ CASES = [
     (matching, ([1, 2],)), (matching, ({"k": 1},)), (matching, (3,)), (matching, (2.5,)), (chained, (1, 3)), (chained, (3, 3)),
     (asserts, (2,)), (asserts, (1,)), (star_calls, (1, 2)), (global_store, (4,)), (many_locals, (1,)), (long_jump, (4,)),
     (recursive, (5,)), (destructors, ()), (exception_groups, ()), (walrus, ([1, 2, 3],)), (nested_unpack, (["abc", [1, 2]],)),
+    (closure, (1,)), *((function, (ThreeItems,)) for function in _comprehension_code()),
 ]

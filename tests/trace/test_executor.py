@@ -3,15 +3,17 @@ that CPython runs alone: results, what callees see of the frame, exceptions, tra
 import gc
 import sys
 import traceback
+import types
 
 import pytest
 
 import executor_corpus as corpus
+import test_bytecode
 from framejit import _core
 
 
 def arguments(values):
-    return tuple(v() if isinstance(v, type) and v is corpus.Point else v for v in values)
+    return tuple(v() if v in (corpus.Point, corpus.ThreeItems) else v for v in values)
 
 
 def outcome(call):
@@ -38,6 +40,22 @@ AS_CLASS = {corpus.make_class}
 
 def made(function, values):
     return values if function in AS_CLASS else arguments(values)
+
+
+#: Instructions of generators, class and module bodies and what the compiler only jumps around: such frames are CPython's.
+LEFT_TO_CPYTHON = {"YIELD_VALUE", "SEND", "GET_YIELD_FROM_ITER", "RETURN_GENERATOR", "STOPITERATION_ERROR", "LOAD_NAME", "STORE_NAME", "DELETE_NAME",
+                   "LOAD_CLASSDEREF", "IMPORT_STAR", "END_FOR", "NOP", "UNSUPPORTED", "CALL_INTRINSIC_2"}
+
+
+def test_the_corpus_has_every_instruction_at_which_a_segment_may_end():
+    def decoded(code):
+        inner = [decoded(constant) for constant in code.co_consts if isinstance(constant, types.CodeType)]
+        return {row[0] for row in _core.decoded_instructions(code)}.union(*inner)
+
+    programs = [program for table in (test_bytecode.WHOLE, test_bytecode.BREAK) for _, program in table]
+    needed = set().union(*(decoded(program.__code__) for program in programs)) - LEFT_TO_CPYTHON
+    shown = {row[0] for function, _ in corpus.CASES for row in _core.decoded_instructions(function.__code__)}
+    assert needed <= shown, sorted(needed - shown)
 
 
 IDS = [f"{function.__name__}-{i}" for i, (function, _) in enumerate(corpus.CASES)]

@@ -430,3 +430,30 @@ def test_the_sign_plus_gives_the_same_number():
         return +number is number, x * number
 
     graphs_for(f, [(X, number) for number in (1.5, 2.5, 3.5)] + [(X, number) for number in (1000, 2000, 3000)])
+
+
+SCALARS = {
+    "factor": lambda x, k: (x * k, k), "chain": lambda x, k: ((k + 0.5) * 2 - k / 4.0) * x, "among arrays": lambda x, k: (np.where(x > k, x, k), np.array([k, 1.0]), x ** k),
+    "written": lambda x, k: (x.fill(k), x), "function": lambda x, k: np.sqrt(k) * x + np.maximum(x, k), "held": lambda x, k: {"k": [k, k], "x": x - k},
+    "as float": lambda x, k: x * float(k), "attributes": lambda x, k: (x * k.astype(np.float32), k.dtype, k.shape),
+}
+
+
+@pytest.mark.parametrize("kind", [np.float64, np.float32, np.float16, np.int64, np.int8, np.uint8], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("name", SCALARS)
+def test_a_scalar_of_numpy_that_varies_is_read_by_the_program(name, kind):
+    for x in (X, X.astype(np.float32), np.arange(5)):
+        info = graphs_for(SCALARS[name], [(x.copy(), kind(k)) for k in (1, 2, 3, 0, 100, 7)])
+        assert info["graphs"] <= 2 or name == "as float", info
+
+
+def test_an_int_of_numpy_that_varies_is_an_index():
+    for f in (lambda x, k: x[k] * 2, lambda x, k: x[k:] + x[0], lambda x, k: x[:, None][k, 0] + x, lambda x, k: x * int(k), lambda x, k: x.reshape(k, -1) * 2):
+        info = graphs_for(f, [(np.arange(12.0), np.int64(k)) for k in (1, 2, 3, 4, 6)])
+        assert info["graphs"] <= 2 and info["breaks"] == 0, info
+
+
+def test_a_scalar_of_numpy_that_decides_is_right():
+    graphs_for(lambda x, k: x + 1 if k > 3 else x - k, [(X, np.float64(k)) for k in (1, 2, 7, 0, 5)])
+    graphs_for(lambda x, k: x * max(k, 2) if k else x, [(X, np.int32(k)) for k in (1, 2, 7, 0, 5)])
+    graphs_for(lambda x, k, n: x * n if k is n else x, [(X, *([np.float64(k)] * 2)) for k in (1, 2, 7)] + [(X, np.float64(1), np.float64(1))] * 2)

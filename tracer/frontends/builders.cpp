@@ -386,6 +386,7 @@ Dims resolve_reshape(Tracer& tracer, const Dims& from, Dims to) {
 
 SymDim dim_argument(Tracer& tracer, const V& value) {
   if (auto expression = tracer.int_expression(value)) return *expression;
+  if (V index = tracer.scalar_index(value)) return dim_argument(tracer, index);
   return int_argument(tracer, value);
 }
 
@@ -393,6 +394,7 @@ std::int64_t int_argument(Tracer& tracer, const V& value) {
   // A bool is an index to Python; the libraries mostly refuse it.
   if (auto* object = as<ObjectValue>(value); object && PyBool_Check(object->object.get())) unsupported("a bool where an int is taken");
   if (auto known = tracer.constant_int(value)) return *known;
+  if (V index = tracer.scalar_index(value)) return int_argument(tracer, index);
   if (PyObject* object = tracer.constant_object(value); object && PyIndex_Check(object)) {
     Ref<> index = Ref<>::steal(PyNumber_Index(object));
     int overflow = 0;

@@ -53,6 +53,7 @@ Index::Item parse_item(Tracer& tracer, Library library, const V& item) {
     result.integer = symbolic->expression;
     return result;
   }
+  if (V number = tracer.scalar_index(item)) return parse_item(tracer, library, number);
   PyObject* object = tracer.constant_object(item);
   if (!object) unsupported("indexing by this object");
   if (object == Py_None) {
@@ -74,7 +75,7 @@ Index::Item parse_item(Tracer& tracer, Library library, const V& item) {
     result.integer = *expression;
   } else if (numpy_scalar_dtype(object) && is_integer(*numpy_scalar_dtype(object))) {
     result.kind = Kind::Integer;
-    result.integer = int_argument(tracer, item);
+    result.integer = dim_argument(tracer, item);
   } else {
     unsupported("indexing by this object");
   }

@@ -126,6 +126,7 @@ Operand numpy_operand(Tracer& tracer, const V& value) {
   if (PyLong_CheckExact(object)) return number_operand(value, Operand::Weak::Int);
   if (PyFloat_CheckExact(object)) return number_operand(value, Operand::Weak::Float);
   if (auto dtype = numpy_scalar_dtype(object)) {
+    if (Array changing = array_of(tracer.changing_scalar(value))) return Operand{changing, nullptr, Operand::Weak::No};
     PyObject* known = tracer.constant_object(value);
     if (!known) unsupported("a NumPy scalar that changes between calls");
     return Operand{scalar_object(tracer, known, *dtype), nullptr, Operand::Weak::No};

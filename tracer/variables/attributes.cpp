@@ -528,6 +528,7 @@ V TracerImpl::find_attribute(const V& owner, PyObject* name) {
         if (!result) break_graph(BreakReason::ErrorWhileTracing, take_error());
         return wrap_constant(keep(result).get());
       }
+      if (V scalar = changing_scalar(owner, true)) return find_attribute(scalar, name);
       if (has_own_rules(Py_TYPE(object), "__getattribute__", reinterpret_cast<void*>(PyObject_GenericGetAttr)))
         break_graph(BreakReason::UnsupportedObject, "attribute '" + text + "' of " + describe(owner));
       return class_attribute_rules(owner, name);

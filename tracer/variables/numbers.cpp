@@ -271,6 +271,13 @@ bool is_foldable(PyObject* x) {
 
 bool is_number(PyObject* x) { return PyLong_CheckExact(x) || PyFloat_CheckExact(x) || PyBool_Check(x) || numpy_scalar_dtype(x); }
 
+/// Beside a NumPy scalar: an operator is NumPy's.
+bool meets_numpy(const V& other) {
+  if (auto* array = as<ArrayValue>(other)) return array->library == Library::Numpy;
+  if (auto* object = as<ObjectValue>(other)) return is_number(object->object.get());
+  return other->kind == ValueKind::SymInt || other->kind == ValueKind::Number;
+}
+
 /// Arithmetic of NumPy's scalars on known numbers: an array of one of them, and numbers beside it.
 bool is_scalar_arithmetic(PyObject* a, PyObject* b) {
   return a && b && (numpy_scalar_dtype(a) || numpy_scalar_dtype(b)) && is_number(a) && is_number(b);
@@ -358,6 +365,7 @@ V TracerImpl::array_operand(const V& value, const V& array) {
 
 V TracerImpl::index_number(const V& value) {
   if (value->kind == ValueKind::SymInt) return value;
+  if (V index = scalar_index(value)) return index;
   V method = python_method(value, "__index__");
   if (!method || PyType_IsSubtype(type_of(value), &PyLong_Type)) return number_part(value);  // an int is its own index
   V number = call(method, {}, {});
@@ -484,6 +492,8 @@ V TracerImpl::binary(int op, const V& a, const V& b) {
   if (is_unwrapped_array(a) || is_unwrapped_array(b)) break_graph(BreakReason::UnsupportedArray, describe(is_unwrapped_array(a) ? a : b));
   if (is_identity_number(a) || is_identity_number(b)) break_graph(BreakReason::UnsupportedObject, "calculates with the id() of an object");
   const BinaryMethods methods{row.method, row.reflected};
+  if (V scalar = meets_numpy(b) ? changing_scalar(a) : nullptr) return binary(op, scalar, b);
+  if (V scalar = meets_numpy(a) ? changing_scalar(b) : nullptr) return binary(op, a, scalar);
   if (is_array(a) || is_array(b)) {
     // The object on the left is asked first; what NumPy makes of one on the right is its own affair.
     if (is_array(b))
@@ -655,6 +665,7 @@ bool TracerImpl::operator_method_known(const std::string& name) {
 }
 
 V TracerImpl::unary(int opcode, const V& a) {
+  if (V scalar = changing_scalar(a)) return unary(opcode, scalar);
   if (is_array(a)) return array_unary(tracer, opcode, a);
   if (opcode == FJ_UNARY_INVERT && fj_bool_invert_warns() && type_of(a) == &PyBool_Type) break_graph(BreakReason::Warning, "`~` of a bool");
   if (auto computed = computed_unary(opcode, a)) return *computed;
@@ -717,6 +728,8 @@ V TracerImpl::compare(int comparison, const V& a, const V& b) {
     if (!equality || !is_identity_number(a) || !is_identity_number(b)) break_graph(BreakReason::UnsupportedObject, "compares the id() of an object with " + describe(is_identity_number(a) ? b : a));
     return tracer.boolean((a == b) == (comparison == Py_EQ));
   }
+  if (V scalar = meets_numpy(b) ? changing_scalar(a) : nullptr) return compare(comparison, scalar, b);
+  if (V scalar = meets_numpy(a) ? changing_scalar(b) : nullptr) return compare(comparison, a, scalar);
   if (is_array(a) || is_array(b)) {
     if (a->kind == ValueKind::Instance || (a->kind == ValueKind::Object && as<ObjectValue>(a)->source))
       if (V method = python_method(a, kComparisonMethod[comparison])) {

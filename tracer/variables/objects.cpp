@@ -269,13 +269,48 @@ ValueId TracerImpl::float_input(const V& value, bool always) {
   if (!PyFloat_CheckExact(object) && !(PyFloat_Check(object) && numpy_scalar_dtype(object))) return {};
   if (!always && !has_name(request.generalise.sources, held->source->text())) return {};
   if (!numpy_module()) return {};  // what is computed of it leaves the program in one of NumPy's arrays
-  auto [known, fresh] = float_inputs_.emplace(held->source, ValueId{});
+  return number_input(*held, DType::F64);
+}
+
+ValueId TracerImpl::number_input(ObjectValue& held, DType dtype) {
+  auto [known, fresh] = number_inputs_.emplace(held.source, ValueId{});
   if (fresh) {
-    guard_type(*held);
-    known->second = graph->add_input(held->source->text(), {DType::F64, {}}, Dims{});
-    graph_inputs.push_back(held->source);
+    guard_type(held);
+    known->second = graph->add_input(held.source->text(), {dtype, {}}, Dims{});
+    graph_inputs.push_back(held.source);
   }
   return known->second;
+}
+
+V TracerImpl::changing_scalar(const V& value, bool always) {
+  auto* held = as<ObjectValue>(value);
+  if (!request.generalise.float_inputs || request.generalise.never_dynamic || !held || !held->source || held->guarded_value) return nullptr;
+  const auto dtype = numpy_scalar_dtype(held->object.get());
+  if (!dtype || is_complex(*dtype) || (!always && !has_name(request.generalise.sources, held->source->text()))) return nullptr;
+  auto scalar = tracer.new_array(Library::Numpy, number_input(*held, *dtype));
+  scalar->numpy_scalar = true;
+  return scalar;
+}
+
+V TracerImpl::scalar_index(const V& value) {
+  static PyObject* const index = PyObject_GetAttrString(Ref<>::steal(PyImport_ImportModule("operator")).get(), "index");
+  auto* held = as<ObjectValue>(value);
+  const auto dtype = held ? numpy_scalar_dtype(held->object.get()) : std::nullopt;
+  return dtype && is_integer(*dtype) && *dtype != DType::Bool ? scalar_as(*held, index) : nullptr;
+}
+
+V TracerImpl::scalar_float(const V& value) {
+  auto* held = as<ObjectValue>(value);
+  const auto dtype = held ? numpy_scalar_dtype(held->object.get()) : std::nullopt;
+  return dtype && !is_complex(*dtype) ? scalar_as(*held, reinterpret_cast<PyObject*>(&PyFloat_Type)) : nullptr;
+}
+
+V TracerImpl::scalar_as(ObjectValue& scalar, PyObject* function) {
+  if (!scalar.source || scalar.source->kind == SourceKind::Constant || scalar.guarded_value) return nullptr;
+  Ref<> number = Ref<>::steal(PyObject_CallOneArg(function, scalar.object.get()));
+  if (!number) return PyErr_Clear(), nullptr;
+  guard_type(scalar);
+  return wrap(keep(number).get(), sources->make(SourceKind::AnswerAbout, scalar.source, 0, function));
 }
 
 V TracerImpl::string_length(const V& value) {

@@ -44,6 +44,8 @@ std::optional<Library> array_library(PyObject* object);
 ArrayInfo describe(PyObject* array);
 /// numpy.generic scalars of supported dtypes (np.float32(3)).
 std::optional<DType> numpy_scalar_dtype(PyObject* object);
+/// Where a float or a numpy.generic scalar has its number; null: it is neither.
+void* number_pointer(PyObject* object);
 
 /// The fast reads of one guard: no allocation, no Python code, no error left set. Shape and strides are borrowed
 /// until the array changes. False: not an array we can read fast.

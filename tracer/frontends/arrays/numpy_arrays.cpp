@@ -233,6 +233,13 @@ std::optional<DType> numpy_scalar_dtype(PyObject* object) {
   return dtype;
 }
 
+void* number_pointer(PyObject* object) {
+  if (PyFloat_Check(object)) return &reinterpret_cast<PyFloatObject*>(object)->ob_fval;
+  if (!ready() || !PyArray_IsScalar(object, Generic)) return nullptr;
+  // NumPy's own structs: the number follows the head of the object. Void and text are none we take.
+  return &reinterpret_cast<PyDoubleScalarObject*>(object)->obval;
+}
+
 Ref<> allocate_numpy(DType dtype, std::span<const std::int64_t> shape, std::span<const std::int64_t> strides) {
   FJ_CHECK(ready(), "NumPy is not loaded");
   static_assert(sizeof(npy_intp) == sizeof(std::int64_t));
