@@ -1,7 +1,7 @@
 """torch's functions as they are put into graphs.
 
 Those whose results have sizes that depend on data are calls of a graph: what they found, padded to the most there can be, and a mask of what
-counts. On meta tensors they say only how large that is. `attention` is traced."""
+counts. On meta tensors they say only how large that is. `attention` and `layers` are traced."""
 import math
 
 import torch
@@ -49,3 +49,18 @@ def attention(query, key, value, attn_mask, dropout_p, is_causal, scale):
     weights = (query * (-factor if scale < 0 else factor)) @ (key.transpose(-2, -1) * factor)
     weights = weights.softmax(-1) if attn_mask is None else torch._safe_softmax(weights + attn_mask, -1)
     return torch.dropout(weights, dropout_p, True) @ value
+
+
+def layers(function, found, state, weights, biases, count, dropout, train, bidirectional, batch_first):
+    """torch.lstm, gru, rnn_tanh or rnn_relu where it drops elements between its layers: layer by layer, as torch's code does it."""
+    if batch_first:
+        found = found.transpose(0, 1)
+    of_each, directions, states = len(weights) // count, 2 if bidirectional else 1, []
+    for layer in range(count):
+        rows = slice(layer * directions, (layer + 1) * directions)
+        own = tuple(part[rows] for part in state) if isinstance(state, tuple) else state[rows]
+        found, *after = function(found, own, weights[layer * of_each:(layer + 1) * of_each], biases, 1, 0.0, train, bidirectional, False)
+        states.append(after)
+        if layer < count - 1:
+            found = torch.dropout(found, dropout, True)
+    return (found.transpose(0, 1) if batch_first else found, *(torch.cat(parts) for parts in zip(*states)))

@@ -449,6 +449,8 @@ class TracerImpl {
   /// The view it was made of, if no write has come between: torch makes the history of all views anew after one, from their base.
   static const ArrayValue* viewed_now(const ArrayValue& view);
   void write(ArrayValue& array, ValueId value);
+  /// What is there already, into a tensor made in the trace.
+  void write_itself(ArrayValue& array);
   void ensure_input(FakeStorage& storage);
   /// `always`: an input though it has not changed yet.
   ValueId float_input(const V& value, bool always = false);

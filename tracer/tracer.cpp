@@ -104,6 +104,7 @@ ValueId Tracer::read(const ArrayValue& array) {
 }
 
 void Tracer::write(ArrayValue& array, ValueId value) { impl_->write(array, value); }
+void Tracer::write_itself(ArrayValue& array) { impl_->write_itself(array); }
 
 Tracer::Mark Tracer::mark() const { return impl_->mark(); }
 bool Tracer::written_since(const Mark& mark) const { return impl_->written_since(mark); }

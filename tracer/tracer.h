@@ -105,6 +105,7 @@ class Tracer {
   ValueId read(const ArrayValue& array);
   /// In-place: the array's elements become `value` (same dtype and shape); moves the storage to a new version.
   void write(ArrayValue& array, ValueId value);
+  void write_itself(ArrayValue& array);
   /// A moment of the trace, for questions about what was written since.
   struct Mark {
     std::size_t writes;

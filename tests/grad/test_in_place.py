@@ -105,7 +105,7 @@ def under_two_names(x, w):
     return y, z * x
 
 
-@broken
+@whole
 def view_written_and_returned(x, w):
     y = x * w
     v = y[0]
@@ -128,6 +128,62 @@ def a_constant_that_becomes_one_that_is_derived(x, w):
     y += 1
     y += w
     y.mul_(x)
+    return y
+
+
+@whole
+def column_scaled_and_shifted(x, w):
+    y = x * w
+    y[:, 1] *= 2
+    y[:, 2] -= w[:, 0]
+    y[0] /= 4
+    return y, y.T
+
+
+@whole
+def rows_added_to(x, w):
+    out = torch.zeros(4, 3)
+    for i in range(4):
+        out[i] += x[i]
+        out[i % 2] += w[i] * x[i]
+    return out
+
+
+@whole
+def method_of_a_view(x, w):
+    y = x * w
+    y[:, 0].add_(w[:, 1]).mul_(3)
+    y.t().neg_()
+    y.select(1, 0).mul_(0.5)
+    return y
+
+
+@broken
+def row_added_to_another(x, w):
+    y = x * w
+    y[0] += y[1]
+    return y
+
+
+@broken
+def row_scaled_by_a_tensor(x, w):
+    y = x * w
+    y[0] *= w[1]
+    return y
+
+
+@broken
+def saved_operand_written_in_a_row(x, w):  # eager refuses the backward
+    y = x * w
+    z = y * w
+    y[0] += 1
+    return y, z
+
+
+@broken
+def saved_result_written_in_a_row(x, w):
+    y = (x * w).exp()
+    y[0] += 1
     return y
 
 

@@ -302,6 +302,10 @@ void torch_set_item(Tracer& tracer, const Array& array, const V& key, const V& v
   if (by_arrays && given && given->library == Library::Torch && given->dtype != array->dtype && (by_integers || !(product(given->shape) == SymDim(1))))
     refuse("index_put of another dtype");
   if (operand.array && operand.array->storage == array->storage) refuse_overlap(by_arrays ? array : index_view(tracer, array, index), value);
+  // `y[0] += x`: what is written is there already. To the derivative that is nothing.
+  if (Array target = by_arrays || !operand.array || !tracer.requires_gradient(*array) || array->storage->input_array ? nullptr : index_view(tracer, array, index);
+      target && same_memory(target, operand.array))
+    return tracer.write_itself(*array);
   index_assign(tracer, array, index, torch_value(tracer, operand, array->dtype));
 }
 

@@ -97,6 +97,8 @@ V torch_float_binary(Tracer& tracer, Op op, const Arguments& arguments);
 V torch_in_place(Tracer& tracer, Handler handler, const Arguments& arguments);
 /// A function that takes a tuple where the method takes ints too.
 V torch_with_tuple(Tracer& tracer, Handler handler, const Arguments& arguments);
+/// Both show the same elements of one storage.
+bool same_memory(const Array& a, const Array& b);
 /// torch raises where an operand overlaps the tensor written without being it; where that can't be excluded eager decides.
 void refuse_overlap(const Array& target, const V& operand);
 /// That, and an operand that is the tensor itself where autograd records.

@@ -455,6 +455,36 @@ V torch_f_attention(Tracer& tracer, const Arguments& arguments) {
                       tracer.boolean(p.flag("is_causal", false)), p.absent("scale") ? tracer.none() : p["scale"]});
 }
 
+/// A stack of recurrent layers with dropout between them: layer by layer, where a derivative is wanted. What torch draws has no other.
+V torch_recurrent(Tracer& tracer, const Arguments& arguments, const char* name) {
+  const std::vector<V>& given = arguments.positional;
+  if (given.size() != 9 || !arguments.keywords.empty() || given[2]->kind != ValueKind::List) unsupported("recurrent layers over packed sequences");
+  const auto probability = tracer.constant_float(given[5]);
+  if (!probability || *probability <= 0 || *probability >= 1 || !tracer.truth(given[6]) || int_argument(tracer, given[4]) < 2)
+    unsupported("recurrent layers that drop nothing");
+  const auto derived = [&](const V& argument) {
+    const Array array = array_of(argument);
+    return array && tracer.requires_gradient(*array);
+  };
+  std::vector<V> operands = tracer.sequence_items(given[2]);
+  if (given[1]->kind == ValueKind::Tuple)
+    for (const V& state : tracer.sequence_items(given[1])) operands.push_back(state);
+  else
+    operands.push_back(given[1]);
+  operands.push_back(given[0]);
+  if (std::none_of(operands.begin(), operands.end(), derived)) unsupported("recurrent layers that nothing is derived from");
+  static PyObject* const function = imported("framejit._torch", "layers").release();
+  FJ_CHECK(function, "framejit._torch.layers");
+  std::vector<V> passed{tracer.constant(torch_object(name))};
+  passed.insert(passed.end(), given.begin(), given.end());
+  return tracer.call(tracer.constant(Ref<>::borrow(function)), std::move(passed));
+}
+
+V torch_lstm(Tracer& tracer, const Arguments& arguments) { return torch_recurrent(tracer, arguments, "lstm"); }
+V torch_gru(Tracer& tracer, const Arguments& arguments) { return torch_recurrent(tracer, arguments, "gru"); }
+V torch_rnn_tanh(Tracer& tracer, const Arguments& arguments) { return torch_recurrent(tracer, arguments, "rnn_tanh"); }
+V torch_rnn_relu(Tracer& tracer, const Arguments& arguments) { return torch_recurrent(tracer, arguments, "rnn_relu"); }
+
 V torch_f_embedding(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "embedding", arguments, "input, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse");
   if (!p.absent("max_norm")) p.refuse("max_norm");  // writes into the weight

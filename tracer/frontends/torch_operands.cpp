@@ -287,10 +287,14 @@ std::optional<std::pair<std::int64_t, std::int64_t>> shown(const Array& array) {
 
 }  // namespace
 
+bool same_memory(const Array& a, const Array& b) {
+  return a->storage == b->storage && a->dtype == b->dtype && a->shape == b->shape && a->strides == b->strides && a->offset == b->offset;
+}
+
 void refuse_overlap(const Array& target, const V& operand) {
   Array read = array_of(operand);
   if (!read || read->storage != target->storage) return;
-  if (read->shape == target->shape && read->strides == target->strides && read->offset == target->offset) return;
+  if (same_memory(read, target)) return;
   auto written = shown(target), used = shown(read);
   if (!written || !used || (written->first <= used->second && used->first <= written->second))
     unsupported("an operand that shares memory with the tensor written");

@@ -318,6 +318,21 @@ ValueId undo(Graph& graph, const ViewStep& step, ValueId before, ValueId after, 
   }
 }
 
+bool is_number(const Graph& graph, ValueId value) {
+  const auto node = std::find_if(graph.nodes.begin(), graph.nodes.end(), [&](const Node& made) { return !made.results.empty() && made.results[0] == value; });
+  return node != graph.nodes.end() && (node->op == Op::constant || ((node->op == Op::broadcast || node->op == Op::cast) && is_number(graph, node->operands[0])));
+}
+
+/// Of the operation torch's derivative reads no tensor: sums, and products with a number.
+bool saves_no_tensor(const Graph& graph, const Node& node) {
+  switch (node.op) {
+    case Op::add: case Op::sub: case Op::neg: return true;
+    case Op::mul: return is_number(graph, node.operands[0]) || is_number(graph, node.operands[1]);
+    case Op::div: return is_number(graph, node.operands[1]);
+    default: return false;
+  }
+}
+
 }  // namespace
 
 /// Autograd notes the operation as the last one of the tensor's history: so does the graph, whose values are never written. Not where others see
@@ -375,7 +390,7 @@ void TracerImpl::write(ArrayValue& array, ValueId value) {
     const Node* made = made_here(value);
     while (made && stands_for_operand(made->op)) made = made_here(made->operands[0]);
     // What torch saves of it is in the tensor too, but not in a value of the graph.
-    if (made && !made->operands.empty()) break_graph(BreakReason::Gradient, "an in-place operation on a view of a tensor that requires a gradient");
+    if (made && !made->operands.empty() && !saves_no_tensor(*graph, *made)) break_graph(BreakReason::Gradient, "an in-place operation on a view of a tensor that requires a gradient");
   }
   std::vector<ValueId> contents{storage.contents};
   for (const ViewStep& view : array.view) contents.push_back(show(*graph, view, contents.back(), where));
@@ -408,6 +423,12 @@ void TracerImpl::write(ArrayValue& array, ValueId value) {
   note_memory(value);
   ++storage.version;
   if (array.library == Library::Torch) ++*array.torch_version;
+}
+
+void TracerImpl::write_itself(ArrayValue& array) {
+  note_write(array.storage->owner.lock().get());
+  ++array.storage->version;
+  ++*array.torch_version;
 }
 
 }  // namespace fj
