@@ -588,8 +588,10 @@ PyObject* run_frame(PyThreadState* thread, FjFrame* frame, int throwflag) {
   return drive(*mine.state, *mine.cache, thread, frame);
 }
 
-/// The result of most calls of small functions: of the segment used last, if it runs directly and its guards hold. Null: nothing has happened.
-PyObject* call_directly(FunctionState& state, CodeCache& cache, PyFunctionObject* function, PyObject* const* args, Py_ssize_t count, PyObject* kwnames) {
+/// The result of most calls of small functions: of the segment used last, if it runs directly and its guards hold. Null: nothing has
+/// happened.
+PyObject* call_directly(FunctionState& state, CodeCache& cache, PyFunctionObject* function, PyObject* const* args, Py_ssize_t count,
+                        PyObject* kwnames) {
   const auto& segments = cache.place(0).segments;
   if (segments.empty() || !segments.front()->runs_directly || segments.front()->comparison) return nullptr;
   BoundArguments bound;

@@ -99,8 +99,8 @@ class Segment {
 
   /// Runs program and recipe. `bindings` are those of guards->holds on the same values.
   SegmentStatus run(const FrameValues& values, const GuardBindings& bindings, FrameUpdate& update) const;
-  /// Precondition: runs_directly. The same in the fewest instructions where the program is one small kernel: a new reference to the result. Null: nothing has
-  /// happened, and `run` does it or says why not.
+  /// Precondition: runs_directly. The same in the fewest instructions where the program is one small kernel: a new reference to the
+  /// result. Null: nothing has happened, and `run` does it or says why not.
   PyObject* run_directly(const FrameValues& values, const GuardBindings& bindings) const;
 
  private:
