@@ -81,10 +81,12 @@ std::vector<ValueId> values_read_backward(const Joint& joint);
 /// its own what eager saves as it was given.
 bool stands_for_operand(Op op);
 
-/// Copies the user has made, which a graph of values does not show: what is done to the original afterwards does not change them.
+/// What a graph of values does not show of their memory: copies that the user has made, which do not change with the original, and what
+/// never was an array.
 struct Copies {
   std::set<ValueId> maps;   // results of index maps and casts in memory of their own: not what eager would save its source for
   std::set<ValueId> twice;  // contents of several arrays
+  std::set<ValueId> vectors;  // vectors as the matrices that a product here takes: the library takes the vectors
 };
 
 /// What a library saves of an operation, by its result, where the rule here does not read it: values that may not be written before backward. With or

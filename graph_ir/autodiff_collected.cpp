@@ -26,11 +26,12 @@ const Node* repeats(const Graph& graph, ValueId gradient) {
   return sizes(node->operands[0]) == sizes(gradient) ? nullptr : node;
 }
 
-Collected::Collected(const Graph& graph, const std::vector<BackwardStep>& steps) : graph_(graph) {
+Collected::Collected(const Graph& graph, const std::vector<BackwardStep>& steps, const std::set<ValueId>& vectors) : graph_(graph) {
   for (const BackwardStep& step : steps)
     for (std::size_t i = 0; i < step.into.size(); ++i) {
       parts_[step.into[i]].push_back(step.given[i]);
       holders_[step.given[i]].push_back(step.into[i]);
+      if (vectors.count(step.result)) of_vectors_.insert(step.given[i]);
     }
   // An operation that passes on what it got alone (that of `x + 1`) has let go of it by then.
   for (const BackwardStep& step : steps)
@@ -55,7 +56,8 @@ bool Collected::is_own(ValueId gradient) const {
   if (made == node_of_.end()) return false;
   switch (graph_.nodes[made->second].op) {
     case Op::constant: return false;
-    case Op::broadcast: case Op::reshape: case Op::slice: case Op::transpose: return false;  // a view: its base has the memory too
+    case Op::reshape: return of_vectors_.count(gradient) && is_own(graph_.nodes[made->second].operands[0]);
+    case Op::broadcast: case Op::slice: case Op::transpose: return false;  // a view: its base has the memory too
     default: return true;
   }
 }

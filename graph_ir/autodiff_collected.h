@@ -5,6 +5,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <vector>
 
 #include "graph_ir/autodiff.h"
@@ -16,8 +17,8 @@ const Node* repeats(const Graph& graph, ValueId gradient);
 
 class Collected {
  public:
-  /// `steps`: of one derivative; what they give is in `graph`. Both must live longer.
-  Collected(const Graph& graph, const std::vector<BackwardStep>& steps);
+  /// `steps`: of one derivative; what they give is in `graph`. Both must live longer. `vectors`: as in Copies.
+  Collected(const Graph& graph, const std::vector<BackwardStep>& steps, const std::set<ValueId>& vectors);
   /// How often what arrives at a value is added to in place: to the first if it is new memory that nobody else has, and to every sum.
   int additions_in_place(ValueId wanted) const;
   /// A leaf does not keep the one gradient that arrives, but copies it: one that repeats elements, or that somebody else has.
@@ -30,6 +31,7 @@ class Collected {
   const Graph& graph_;
   std::map<ValueId, std::vector<ValueId>> parts_;  // by value: what arrives, in order
   std::map<ValueId, std::vector<ValueId>> holders_;  // by gradient: whose part it is until all of it has arrived
+  std::set<ValueId> of_vectors_;  // gradients of vectors in products
   std::map<ValueId, std::size_t> node_of_;
 };
 

@@ -209,7 +209,7 @@ std::vector<ValueId> TracerImpl::pass_back(const Tracer::Backward& call, const s
       for (ValueId value : known->second)
         if (overwritten_.count(value)) break_graph(BreakReason::Gradient, "a backward through a tensor that was written in place since");
   refuse_overwritten(first);
-  const Collected collected(*graph, steps);
+  const Collected collected(*graph, steps, copies.vectors);
   for (std::size_t i = 0; i < wanted.size(); ++i) versions.push_back({collected.additions_in_place(wanted[i]), collected.is_copied(wanted[i]), found[i]});
   for (ValueId& gradient : found)
     if (gradient.valid()) gradient = stopped(gradient);

@@ -126,6 +126,7 @@ std::shared_ptr<Derivative> Derivative::of(const Graph& graph, const std::vector
   result->graph_ = graph;
   result->wanted_ = wanted;
   result->views_ = std::move(views);
+  result->vectors_ = copies.vectors;
   const std::vector<ValueId> wanted_values = result->variables();
   std::vector<ValueId> of;
   const std::vector<bool> needs = gradient_flow(graph, wanted_values);
@@ -347,7 +348,7 @@ const Derivative::Backward& Derivative::compiled(int number, const std::string& 
     const Saved& from = saved_[std::size_t(node.saved[i])];
     made.graph.inputs[i].strides = strides_of(from.kind, from.index);
   }
-  const Collected collected(joint.graph, joint.steps);
+  const Collected collected(joint.graph, joint.steps, vectors_);
   std::size_t next = saved.size();
   for (char layout : layouts) {
     if (Layout(layout) == Layout::Absent) continue;

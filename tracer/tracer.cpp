@@ -190,6 +190,7 @@ void Tracer::also_saves(ValueId result, std::vector<ValueId> values) {
   std::vector<ValueId>& known = impl_->also_saved[result];
   known.insert(known.end(), values.begin(), values.end());
 }
+void Tracer::vector_in_product(ValueId matrix) { impl_->copies.vectors.insert(matrix); }
 bool Tracer::requires_gradient(const ArrayValue& array) { return impl_->requires_gradient(array); }
 bool Tracer::requires_gradient(ValueId value) { return impl_->requires_gradient(value); }
 

@@ -21,6 +21,18 @@ LOSSES = {
     "views": lambda x, w: (x.reshape(-1) * 2).sum() + (x.reshape(-1) * 3).sum() + (w.t() * w.t()).sum(),
     "products": lambda x, w: (torch.ones(2, 3, 4) @ x).sum() + (torch.ones(2, 3, 4) @ x).sum() + F.linear(x, w).sum(),
     "softmax": lambda x, w: (F.softmax(x * w, -1) * x).sum(),
+    "vectors": lambda x, w: x.view(-1) @ w.view(-1) + x.view(-1) @ x.view(-1),
+}
+# of one leaf, a vector
+PRODUCTS = {
+    "of itself": lambda x, w: x @ x,
+    "dot": lambda x, w: torch.mv(w, x).sum() + torch.dot(x, x),
+    "matrix by vector": lambda x, w: (w @ x).sum() + (w @ x).exp().sum(),
+    "vector by matrix": lambda x, w: (x @ w).sum() + (x @ w).exp().sum(),
+    "matrices by vector": lambda x, w: (w[None] @ x).sum() + (w[None] @ x).sin().sum(),
+    "vector by matrices": lambda x, w: (x @ w[None]).sum() + (x @ w[None]).sin().sum(),
+    "column": lambda x, w: (w @ x.view(-1, 1)).sum() + (w @ x.view(-1, 1)).sin().sum(),
+    "row": lambda x, w: (x.view(1, -1) @ w).sum() + (x.view(1, -1) @ w).sin().sum(),
 }
 
 
@@ -54,6 +66,25 @@ def test_a_gradient_of_torchs_backward_has_the_version_that_eagers_has(loss):
     framejit.reset()
     compiled = framejit.compile(loss)
     assert [versions(compiled) for _ in range(3)] == [versions(loss)] * 3
+
+
+@pytest.mark.parametrize("product", PRODUCTS.values(), ids=PRODUCTS)
+def test_a_gradient_of_a_vector_in_a_product_is_new_memory(product):
+    """But where torch makes a matrix of the vector."""
+    def grad(x, w):
+        return torch.autograd.grad(product(x, w), x)[0]
+
+    def backward(x, w):
+        product(x, w).backward()
+        return x.grad
+
+    matrix = leaves()[0].detach()
+    for function in (grad, backward):
+        compiled = framejit.compile(function)
+        for _ in range(2):
+            expected, found = (call(torch.arange(4.0).requires_grad_(), matrix) for call in (function, compiled))
+            torch.testing.assert_close(found, expected)
+            assert found._version == expected._version
 
 
 def test_what_a_library_call_gives_has_its_version_also_when_it_was_written():

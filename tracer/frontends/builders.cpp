@@ -190,12 +190,16 @@ ValueId matmul(Tracer& tracer, ValueId a, ValueId b) {
   right[right.size() - 2] = inner;
   const Dims batches[] = {Dims(left.begin(), left.end() - 2), Dims(right.begin(), right.end() - 2)};
   Dims batch = broadcast_shapes(tracer, batches);
-  auto prepare = [&](ValueId x, const Dims& matrix) {
+  auto prepare = [&](ValueId x, const Dims& matrix, bool vector) {
     Dims full_shape = batch;
     full_shape.insert(full_shape.end(), matrix.end() - 2, matrix.end());
-    return broadcast_to(tracer, reshape(tracer, x, matrix), full_shape);
+    const ValueId whole = reshape(tracer, x, matrix);
+    if (vector) tracer.vector_in_product(whole);
+    return broadcast_to(tracer, whole, full_shape);
   };
-  ValueId product = emit(tracer, Op::matmul, {prepare(a, left), prepare(b, right)});
+  // torch makes a matrix of a vector that is multiplied by one matrix from the right.
+  const bool of_matrix = vector_left && !vector_right && right.size() == 2;
+  ValueId product = emit(tracer, Op::matmul, {prepare(a, left, vector_left && !of_matrix), prepare(b, right, vector_right)});
   Dims shape = batch;
   if (!vector_left) shape.push_back(left[left.size() - 2]);
   if (!vector_right) shape.push_back(right.back());
