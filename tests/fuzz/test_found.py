@@ -377,3 +377,12 @@ def f(x, y, z, k, s, items, table):
 def test_what_a_library_call_gave_as_a_view_is_one_when_it_is_written(call, write):
     """Programs 832959, 833725, 871019 of torch."""
     check(Case("torch", f"def f(x, y):\n    v = {call}\n    {write}\n    return v\n", ['ARGS = [make((3, 2), "float32"), make((3, 2), "float32")]'] * 3))
+
+
+@pytest.mark.parametrize("view", ["s.squeeze()", "s.transpose()", "s.reshape(())", "s.T", "lib.squeeze(s)", "lib.transpose(s)", "lib.reshape(s, ())", "lib.moveaxis(s, [], [])", "lib.flip(s)",
+                                  "lib.flip(lib.asarray(s))", "lib.squeeze(lib.asarray(s))", "s[...]", "lib.ravel(s)", "s.squeeze() is s"])
+@pytest.mark.parametrize("scalar", ["s = x.max()", "s = k", "s = lib.float32(2)"])
+def test_a_view_of_a_numpy_scalar_is_a_scalar(scalar, view):
+    # What NumPy's scalars do as arrays do they give as scalars (torch 915046).
+    source = f"def f(x, k):\n    {scalar}\n    v = {view}\n    return v, type(v).__name__, x * 2\n"
+    check(Case("numpy", source, [f"ARGS = [make((3,)), np.float32({k})]" for k in (1.5, 1.5, 2.5, 3.5)]))

@@ -127,6 +127,7 @@ V split(Tracer& tracer, const Arguments& arguments, const char* name, bool uneve
 }
 
 V flip_axes(Tracer& tracer, const Array& x, const Axes& axes) {
+  if (x->shape.empty()) return numpy_result(tracer, fresh(tracer, tracer.read(*x)));  // x[()]
   Array view = x;
   for (std::int64_t axis : axes) view = view_slice(tracer, view, axis, view->shape[axis] - 1, view->shape[axis], -1);
   return axes.empty() ? view_alias(tracer, x) : view;
@@ -147,11 +148,23 @@ V triangle(Tracer& tracer, const Arguments& arguments, const char* name, bool up
 
 }  // namespace
 
+namespace {
+
+/// A method of a NumPy scalar that leaves it without axes gives a scalar, of an array an array: so do the functions, which call the method.
+V of_scalar(Tracer& tracer, const V& given, V result) {
+  const Array x = array_of(given), made = array_of(result);
+  auto* object = as<ObjectValue>(given);
+  const bool scalar = x ? x->numpy_scalar : object && numpy_scalar_dtype(object->object.get());
+  return scalar && made->shape.empty() ? numpy_result(tracer, fresh(tracer, tracer.read(*made))) : result;
+}
+
+}  // namespace
+
 V numpy_reshape(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "numpy.reshape", arguments, "a, shape, order, *, newshape, copy");
   p.unsupported("copy, newshape");
   require_c_order(p);
-  return reshape_array(tracer, viewable(tracer, p.required("a")), dims_argument(tracer, p.required("shape")));
+  return of_scalar(tracer, p["a"], reshape_array(tracer, viewable(tracer, p.required("a")), dims_argument(tracer, p.required("shape"))));
 }
 
 V numpy_reshape_method(Tracer& tracer, const Arguments& arguments) {
@@ -181,7 +194,7 @@ V numpy_flatten(Tracer& tracer, const Arguments& arguments) {
 
 V numpy_transpose(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "numpy.transpose", arguments, "a, axes");
-  return transpose_by(tracer, viewable(tracer, p.required("a")), p["axes"]);
+  return of_scalar(tracer, p["a"], transpose_by(tracer, viewable(tracer, p.required("a")), p["axes"]));
 }
 
 V numpy_transpose_method(Tracer& tracer, const Arguments& arguments) {
@@ -260,7 +273,7 @@ V numpy_moveaxis(Tracer& tracer, const Arguments& arguments) {
   for (std::size_t i = 0; i < source.size(); ++i) moves.emplace_back(destination[i], source[i]);
   std::sort(moves.begin(), moves.end());
   for (const auto& [to, from] : moves) permutation.insert(permutation.begin() + to, from);
-  return view_transpose(tracer, x, permutation);
+  return of_scalar(tracer, p["a"], view_transpose(tracer, x, permutation));
 }
 
 V numpy_squeeze(Tracer& tracer, const Arguments& arguments) {
@@ -276,7 +289,7 @@ V numpy_squeeze(Tracer& tracer, const Arguments& arguments) {
       if (!tracer.decide(x->shape[axis], Py_EQ, 1)) refuse("cannot select an axis to squeeze out which has size not equal to one");
   }
   // Nothing to take out: the array itself, not a view.
-  return axes.empty() && x == array_of(p["a"]) ? p["a"] : V(view_squeeze(tracer, x, axes));
+  return axes.empty() && x == array_of(p["a"]) ? p["a"] : of_scalar(tracer, p["a"], view_squeeze(tracer, x, axes));
 }
 
 V numpy_expand_dims(Tracer& tracer, const Arguments& arguments) {
