@@ -585,6 +585,12 @@ V ExternBuilder::run(const std::vector<V>& positional, const Keywords& keywords)
     }
     t_.note_torch();
   }
+  // It reads memory by its place: of the operand that the program hands over there is only what the tensor shows.
+  if (call_.name.find("as_strided") != std::string::npos) {
+    const bool placed = positional.size() > 3 || std::any_of(keywords.begin(), keywords.end(), [](const auto& keyword) { return keyword.first == "storage_offset"; });
+    if (placed || !std::all_of(operand_values_.begin(), operand_values_.end(), [&](const auto& array) { return is_dense(*array, t_); }))
+      give_up("`" + call_.name + "` reads memory that the tensor may not show");
+  }
   const bool derived = requires_grad_ && t_.modes.records();
   if (derived && effects.underivable)
     break_graph(BreakReason::Gradient, "`" + call_.name + "`, which torch refuses to derive");
