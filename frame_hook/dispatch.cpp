@@ -588,28 +588,15 @@ PyObject* run_frame(PyThreadState* thread, FjFrame* frame, int throwflag) {
   return drive(*mine.state, *mine.cache, thread, frame);
 }
 
-/// The result of most calls of small functions: of the segment used last, if it runs directly and its guards hold. Null: nothing has
-/// happened.
-PyObject* call_directly(FunctionState& state, CodeCache& cache, PyFunctionObject* function, PyObject* const* args, Py_ssize_t count,
-                        PyObject* kwnames) {
-  const auto& segments = cache.place(0).segments;
-  if (segments.empty() || !segments.front()->runs_directly || segments.front()->comparison) return nullptr;
-  BoundArguments bound;
-  if (!bound.bind(function, args, count, kwnames)) return nullptr;
-  const FrameValues values{function, bound.slots()};
-  const Running running;
-  const Segment& segment = *segments.front();
-  BindingsLease lease(*segment.guards);
-  if (!segment.guards->holds(values, lease.bindings())) return nullptr;
+/// What run_segment does, in the fewest instructions, for a program that is one small kernel. Null: nothing has happened.
+PyObject* run_directly(FunctionState& state, const Segment& segment, const FrameValues& values, const GuardBindings& bindings) {
   PyObject* result;
   try {
-    result = segment.run_directly(values, lease.bindings());
+    result = segment.run_directly(values, bindings);
   } catch (const std::exception&) {
-    return nullptr;  // the other way reports it
+    return nullptr;  // run_segment reports it
   }
   if (!result) return nullptr;
-  CodeCache::note_use(segment);
-  totals().hits++;
   totals().kernels_launched++;
   note_array_work(state);
   return result;
@@ -641,6 +628,7 @@ Frameless call_without_frame(FunctionState& state, CodeCache& cache, PyFunctionO
       if (compared->eagerly()) return Frameless::Eager;
     }
     totals().hits++;
+    if (segment.runs_directly && !compared && (result = run_directly(state, segment, values, lease.bindings())) != nullptr) return Frameless::Done;
     FrameUpdate update;
     update.settled = decisions.settled;
     const SegmentStatus status = run_segment(state, cache.options(), segment, values, lease.bindings(), update);
@@ -696,19 +684,15 @@ PyObject* call_compiled(FunctionState& state, PyFunctionObject* function, PyObje
   auto* code = reinterpret_cast<PyCodeObject*>(function->func_code);
   PyThreadState* thread = PyThreadState_Get();
   totals().calls++;
-  const bool compiles = eager_depth == 0 && fj_self_check() == nullptr && !(code->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR)) &&
-                        !fj_code_observed(thread, code);
-  static const std::shared_ptr<CodeCache> none;
-  if (compiles)  // needs no more of the stack than CPython's own call would
-    if (const auto& cache = cache_for(state, code); cache && !cache->options().disable)
-      if (PyObject* result = call_directly(state, *cache, function, args, PyVectorcall_NARGS(nargsf), kwnames)) return result;
-  const std::shared_ptr<CodeCache>& found = compiles ? cache_for(state, code) : none;
   const CStack stack = c_stack();
   if (stack == CStack::Full) {
     PyErr_SetString(PyExc_RecursionError, "maximum recursion depth exceeded while calling a Python object");
     return nullptr;
   }
-  if (!found || found->options().disable || stack == CStack::Short) return PyObject_Vectorcall(callable, args, nargsf, kwnames);
+  if (stack == CStack::Short || eager_depth > 0 || fj_self_check() != nullptr || (code->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR)) || fj_code_observed(thread, code))
+    return PyObject_Vectorcall(callable, args, nargsf, kwnames);
+  const std::shared_ptr<CodeCache>& found = cache_for(state, code);
+  if (!found || found->options().disable) return PyObject_Vectorcall(callable, args, nargsf, kwnames);
 
   PyObject* result = nullptr;
   if (found->place(0).covers) {

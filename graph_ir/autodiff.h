@@ -86,7 +86,7 @@ bool stands_for_operand(Op op);
 struct Copies {
   std::set<ValueId> maps;   // results of index maps and casts in memory of their own: not what eager would save its source for
   std::set<ValueId> twice;  // contents of several arrays
-  std::set<ValueId> vectors;  // vectors as the matrices that a product here takes: the library takes the vectors
+  std::set<ValueId> inner;  // inside one function of the library, which makes no array of them: a vector as a matrix, the sum of a mean
 };
 
 /// What a library saves of an operation, by its result, where the rule here does not read it: values that may not be written before backward. With or

@@ -15,8 +15,6 @@ const Node* maker(const Graph& graph, ValueId value) {
 const Node* repeats(const Graph& graph, ValueId gradient) {
   const Node* node = maker(graph, gradient);
   if (node == nullptr || node->op != Op::broadcast) return nullptr;
-  // That of a mean is divided where it is repeated.
-  if (const Node* repeated = maker(graph, node->operands[0]); repeated != nullptr && repeated->op == Op::div) return nullptr;
   const auto sizes = [&](ValueId value) {
     std::vector<SymDim> more;  // than one element
     for (const SymDim& size : graph.type(value).shape)
@@ -26,12 +24,12 @@ const Node* repeats(const Graph& graph, ValueId gradient) {
   return sizes(node->operands[0]) == sizes(gradient) ? nullptr : node;
 }
 
-Collected::Collected(const Graph& graph, const std::vector<BackwardStep>& steps, const std::set<ValueId>& vectors) : graph_(graph) {
+Collected::Collected(const Graph& graph, const std::vector<BackwardStep>& steps, const std::set<ValueId>& inner) : graph_(graph) {
   for (const BackwardStep& step : steps)
     for (std::size_t i = 0; i < step.into.size(); ++i) {
       parts_[step.into[i]].push_back(step.given[i]);
       holders_[step.given[i]].push_back(step.into[i]);
-      if (vectors.count(step.result)) of_vectors_.insert(step.given[i]);
+      if (inner.count(step.result)) by_inner_.insert(step.given[i]);
     }
   // An operation that passes on what it got alone (that of `x + 1`) has let go of it by then.
   for (const BackwardStep& step : steps)
@@ -41,23 +39,16 @@ Collected::Collected(const Graph& graph, const std::vector<BackwardStep>& steps,
     for (ValueId result : graph.nodes[n].results) node_of_[result] = n;
 }
 
-bool Collected::is_repeated(ValueId gradient) const {
-  for (auto made = node_of_.find(gradient); made != node_of_.end(); made = node_of_.find(gradient)) {
-    const Node& node = graph_.nodes[made->second];
-    if (node.op != Op::reshape && node.op != Op::transpose) return node.op == Op::broadcast && repeats(graph_, gradient) != nullptr;
-    gradient = node.operands[0];
-  }
-  return false;
-}
+bool Collected::is_view_that_repeats(ValueId gradient) const { return !by_inner_.count(gradient) && repeats(graph_, gradient) != nullptr; }
 
 bool Collected::is_own(ValueId gradient) const {
   if (const auto holders = holders_.find(gradient); holders != holders_.end() && holders->second.size() > 1) return false;
   const auto made = node_of_.find(gradient);
   if (made == node_of_.end()) return false;
+  if (by_inner_.count(gradient)) return true;
   switch (graph_.nodes[made->second].op) {
     case Op::constant: return false;
-    case Op::reshape: return of_vectors_.count(gradient) && is_own(graph_.nodes[made->second].operands[0]);
-    case Op::broadcast: case Op::slice: case Op::transpose: return false;  // a view: its base has the memory too
+    case Op::broadcast: case Op::reshape: case Op::slice: case Op::transpose: return false;  // a view: its base has the memory too
     default: return true;
   }
 }
@@ -72,7 +63,14 @@ bool Collected::is_copied(ValueId leaf) const {
   const auto parts = parts_.find(leaf);
   if (parts == parts_.end() || parts->second.size() != 1) return false;
   const ValueId gradient = parts->second[0];
-  if (is_repeated(gradient)) return true;
+  // Also through a view of it.
+  ValueId viewed = gradient;
+  for (auto made = node_of_.find(viewed); made != node_of_.end() && !by_inner_.count(viewed); made = node_of_.find(viewed)) {
+    const Node& node = graph_.nodes[made->second];
+    if (node.op != Op::reshape && node.op != Op::transpose) break;
+    viewed = node.operands[0];
+  }
+  if (is_view_that_repeats(viewed)) return true;
   const std::vector<ValueId>& holders = holders_.at(gradient);
   if (holders.size() < 2 || holders.back() == leaf) return false;
   // Leaves get theirs at once, each while those behind it have it too. What holds it besides may be a part of one function of the library.

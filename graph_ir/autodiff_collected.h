@@ -12,26 +12,27 @@
 
 namespace fj {
 
-/// The node by which a gradient repeats elements of a smaller one, which a library gives as a view of that; null: it doesn't.
+/// The node by which a gradient repeats elements of a smaller one; null: it doesn't.
 const Node* repeats(const Graph& graph, ValueId gradient);
 
 class Collected {
  public:
-  /// `steps`: of one derivative; what they give is in `graph`. Both must live longer. `vectors`: as in Copies.
-  Collected(const Graph& graph, const std::vector<BackwardStep>& steps, const std::set<ValueId>& vectors);
+  /// `steps`: of one derivative; what they give is in `graph`. Both must live longer. `inner`: as in Copies.
+  Collected(const Graph& graph, const std::vector<BackwardStep>& steps, const std::set<ValueId>& inner);
   /// How often what arrives at a value is added to in place: to the first if it is new memory that nobody else has, and to every sum.
   int additions_in_place(ValueId wanted) const;
+  /// A library gives the gradient as a view of one with fewer elements.
+  bool is_view_that_repeats(ValueId gradient) const;
   /// A leaf does not keep the one gradient that arrives, but copies it: one that repeats elements, or that somebody else has.
   bool is_copied(ValueId leaf) const;
 
  private:
   bool is_own(ValueId gradient) const;
-  bool is_repeated(ValueId gradient) const;
 
   const Graph& graph_;
   std::map<ValueId, std::vector<ValueId>> parts_;  // by value: what arrives, in order
   std::map<ValueId, std::vector<ValueId>> holders_;  // by gradient: whose part it is until all of it has arrived
-  std::set<ValueId> of_vectors_;  // gradients of vectors in products
+  std::set<ValueId> by_inner_;  // gradients that inner values have given: the function that these are in makes them in new memory
   std::map<ValueId, std::size_t> node_of_;
 };
 

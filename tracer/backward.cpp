@@ -209,8 +209,9 @@ std::vector<ValueId> TracerImpl::pass_back(const Tracer::Backward& call, const s
       for (ValueId value : known->second)
         if (overwritten_.count(value)) break_graph(BreakReason::Gradient, "a backward through a tensor that was written in place since");
   refuse_overwritten(first);
-  const Collected collected(*graph, steps, copies.vectors);
-  for (std::size_t i = 0; i < wanted.size(); ++i) versions.push_back({collected.additions_in_place(wanted[i]), collected.is_copied(wanted[i]), found[i]});
+  const Collected collected(*graph, steps, copies.inner);
+  for (std::size_t i = 0; i < wanted.size(); ++i)
+    versions.push_back({collected.additions_in_place(wanted[i]), collected.is_copied(wanted[i]), collected.is_view_that_repeats(found[i]) ? found[i] : ValueId()});
   for (ValueId& gradient : found)
     if (gradient.valid()) gradient = stopped(gradient);
   if (!call.retain)
@@ -285,8 +286,8 @@ std::vector<V> TracerImpl::grad(const Tracer::Backward& call) {
   for (std::size_t i = 0; i < found.size(); ++i) {
     answers.push_back(none);
     if (!found[i].valid()) continue;
-    if (const Node* node = repeats(*graph, versions[i].value)) {
-      const Node repeat = *node;
+    if (versions[i].repeats.valid()) {
+      const Node repeat = *repeats(*graph, versions[i].repeats);
       answers.back() = repeated(repeat);
       continue;
     }

@@ -126,7 +126,7 @@ std::shared_ptr<Derivative> Derivative::of(const Graph& graph, const std::vector
   result->graph_ = graph;
   result->wanted_ = wanted;
   result->views_ = std::move(views);
-  result->vectors_ = copies.vectors;
+  result->inner_ = copies.inner;
   const std::vector<ValueId> wanted_values = result->variables();
   std::vector<ValueId> of;
   const std::vector<bool> needs = gradient_flow(graph, wanted_values);
@@ -348,7 +348,7 @@ const Derivative::Backward& Derivative::compiled(int number, const std::string& 
     const Saved& from = saved_[std::size_t(node.saved[i])];
     made.graph.inputs[i].strides = strides_of(from.kind, from.index);
   }
-  const Collected collected(joint.graph, joint.steps, vectors_);
+  const Collected collected(joint.graph, joint.steps, inner_);
   std::size_t next = saved.size();
   for (char layout : layouts) {
     if (Layout(layout) == Layout::Absent) continue;
@@ -363,7 +363,7 @@ const Derivative::Backward& Derivative::compiled(int number, const std::string& 
     if (!reached) continue;
     const End& end = node.sources[i];
     Output& gradient = made.graph.outputs[output++];
-    if (const fj::Node* repeat = repeats(made.graph, gradient.value)) {
+    if (const fj::Node* repeat = collected.is_view_that_repeats(joint.gradients[i]) ? repeats(made.graph, gradient.value) : nullptr) {
       made.repeated.back() = steps_of(made.graph, *repeat);
       gradient.value = repeat->operands[0];
     } else {

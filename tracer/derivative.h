@@ -115,7 +115,7 @@ class Derivative : public std::enable_shared_from_this<Derivative> {
   Graph graph_, forward_;                 // as captured
   std::vector<int> wanted_;
   std::vector<GradientView> views_;
-  std::set<ValueId> vectors_;             // as in Copies
+  std::set<ValueId> inner_;               // as in Copies
   std::vector<ValueId> saved_values_;
   std::vector<Saved> saved_;
   std::vector<Node> nodes_;               // each after those it needs

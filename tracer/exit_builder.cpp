@@ -1,17 +1,10 @@
-/// From the symbolic state at an exit to a Segment: the graph's outputs and writes, and the recipe that rebuilds every live
-/// value and replays the side effects in order.
-///
-/// Each Value gets one register, so objects that are the same come back as the same. Making steps come first, effects
-/// after them. A Value that can't be rebuilt breaks with CannotRebuild and the step it was born at, and the trace is ended
-/// before that step instead.
+// Values, effects, and the whole segment; what torch's derivatives ask of an exit is in exit_gradients.cpp.
+#include "tracer/exit_builder.h"
+
 #include <algorithm>
-#include <map>
-#include <set>
 
 #include "runtime/base/error.h"
 #include "tracer/liveness.h"
-#include "tracer/interpreter.h"
-#include "tracer/restart.h"
 #include "tracer/variables/proxies.h"
 
 namespace fj {
@@ -35,95 +28,15 @@ bool is_derived_container(const V& value) {
 
 }  // namespace
 
-class ExitBuilder {
- public:
-  explicit ExitBuilder(TracerImpl& tracer) : t_(tracer), segment_(std::make_unique<Segment>()) {}
-
-  /// `result`: of a return; else the frame is left where it stands, and `kind` says what happens there.
-  std::unique_ptr<Segment> finish(const Frame& frame, const V* result, Exit::Kind kind);
-
- private:
-  int build(const V& value);
-  int make(const V& value);
-  int build_array(const V& value);
-  bool is_marked(const ArrayValue& array) const;
-  void guard_every_stride(const FakeStorage& storage);
-  int detached_tensor(const DetachedTensor& detached, const FakeStorage& storage, DType dtype, int owner);
-  int build_instance(const V& value, InstanceValue& instance);
-  V unbound_method(const V& below, const V& above);
-  std::vector<int> dict_items(const DictValue& dict);
-  bool contains_itself(const V& value);
-  int storage_owner(FakeStorage& storage, const std::shared_ptr<FakeStorage>& shared);
-  int output_of(ValueId value, Library library, const Strides& strides, bool scalar, bool inference = false);
-  void build_effects();
-  void keep_written_apart();
-  const std::vector<V>& tracked() {
-    if (tracked_.empty()) tracked_ = t_.tracked_values();
-    return tracked_;
-  }
-  void guard_apart(SourceRef written, const std::vector<SourceRef>& others);
-  void keep_apart(const V& written);
-  void keep_apart_from_dicts(SourceRef space);
-  static bool held_in_the_end(const Value& owner, const V& argument);
-  void fill_dict(int target, const DictValue& dict);
-  void order_views();
-  std::vector<GradientView> views_to_link() const;
-  void derive();
-  [[noreturn]] void cannot(const V& value) { throw CannotRebuildValue{value->born, describe(value)}; }
-
-  RecipeStep& step(RecipeOp op, std::vector<int> args = {}) {
-    RecipeStep step;
-    step.op = op;
-    step.args = std::move(args);
-    step.target = segment_->recipe.register_count++;
-    steps_.push_back(std::move(step));
-    return steps_.back();
-  }
-  RecipeStep& effect_step(RecipeOp op, std::vector<int> args) {
-    RecipeStep step;
-    step.op = op;
-    step.args = std::move(args);
-    effects_.push_back(std::move(step));
-    return effects_.back();
-  }
-  int from_source(SourceRef source) {
-    RecipeStep& made = step(RecipeOp::FromSource);
-    made.source = source;
-    return made.target;
-  }
-  /// A key of a dict or set: a constant, or the object a proxy stands for.
-  int key(Ref<> object) {
-    // What has a hash of its own would be asked for it again.
-    if (V value = hashed_by_its_class(object.get())) cannot(value);
-    if (V value = proxied(object.get())) return build(value);
-    // Fetched again: a segment keeps no object of the program alive.
-    if (auto known = t_.outside_keys_.find(object.get()); known != t_.outside_keys_.end()) return build(known->second);
-    if (holds_proxy(object.get())) return build(t_.wrap_constant(t_.keep(object).get()));
-    return constant(std::move(object));
-  }
-  int constant(Ref<> object) {
-    RecipeStep& made = step(RecipeOp::Constant);
-    made.object = std::move(object);
-    return made.target;
-  }
-
-  TracerImpl& t_;
-  std::unique_ptr<Segment> segment_;
-  std::vector<RecipeStep> steps_, effects_;
-  std::map<Value*, int> registers_;
-  std::map<FakeStorage*, int> owners_, owner_outputs_;  // registers, and indices of outputs
-  std::map<const DetachedTensor*, int> detached_;
-  struct BuiltView {
-    const ArrayValue* array;
-    int target;
-  };
-  std::vector<BuiltView> gradient_views_;  // views that torch has a gradient of; those of views behind these
-  std::set<FakeStorage*> freed_;           // whose owner has no gradient any more
-  std::set<int*> moved_versions_;
-  int depth_ = 0;              // of containers in containers, while one is built
-  std::vector<V> tracked_;
-  std::vector<V> alive_;  // a key of registers_ must not be freed and reused
-};
+int ExitBuilder::key(Ref<> object) {
+  // What has a hash of its own would be asked for it again.
+  if (V value = hashed_by_its_class(object.get())) cannot(value);
+  if (V value = proxied(object.get())) return build(value);
+  // Fetched again: a segment keeps no object of the program alive.
+  if (auto known = t_.outside_keys_.find(object.get()); known != t_.outside_keys_.end()) return build(known->second);
+  if (holds_proxy(object.get())) return build(t_.wrap_constant(t_.keep(object).get()));
+  return constant(std::move(object));
+}
 
 int ExitBuilder::build(const V& value) {
   if (auto known = registers_.find(value.get()); known != registers_.end()) {
@@ -773,84 +686,6 @@ bool looks_at_frame(const Frame& frame, Exit::Kind kind) {
 }
 
 }  // namespace
-
-/// A view of a view that is a result too is made of that one, which is then made first.
-void ExitBuilder::order_views() {
-  auto place = [&](int target) { return std::find_if(steps_.begin(), steps_.end(), [&](const RecipeStep& step) { return step.target == target; }); };
-  std::map<const ArrayValue*, std::size_t> built;
-  std::stable_sort(gradient_views_.begin(), gradient_views_.end(), [](const BuiltView& a, const BuiltView& b) {
-    return std::pair(a.array->made_after, a.array->view.size()) < std::pair(b.array->made_after, b.array->view.size());
-  });
-  for (const BuiltView& view : gradient_views_) {
-    const ArrayValue* viewed = TracerImpl::viewed_now(*view.array);
-    while (viewed && !built.count(viewed)) viewed = TracerImpl::viewed_now(*viewed);
-    built.emplace(view.array, built.size());
-    if (!viewed) continue;
-    const int first = gradient_views_[built.at(viewed)].target;
-    RecipeStep& made = *place(view.target);
-    made.args = {first};
-    made.view.erase(made.view.begin(), made.view.begin() + std::ptrdiff_t(viewed->view.size()));
-  }
-  for (const BuiltView& view : gradient_views_)
-    for (auto here = place(view.target), before = place(here->args[0]); before > here && before != steps_.end(); before = place(here->args[0]))
-      std::rotate(here, before, before + 1);  // `here` is now what was behind it
-}
-
-/// Those that the derivative makes: of what the program returns or is given.
-std::vector<GradientView> ExitBuilder::views_to_link() const {
-  std::vector<GradientView> views;
-  std::map<int, int> numbers;  // by register
-  for (const BuiltView& built : gradient_views_) {
-    FakeStorage& storage = *built.array->storage;
-    const bool input = storage.input_array != nullptr;
-    if (input ? storage.input < 0 : freed_.count(&storage) > 0) continue;
-    const RecipeStep& step = *std::find_if(segment_->recipe.steps.begin(), segment_->recipe.steps.end(),
-                                           [&](const RecipeStep& step) { return step.target == built.target; });
-    GradientView view{step, input, input ? storage.input : owner_outputs_.at(&storage), built.array->made_after};
-    if (auto known = numbers.find(step.args[0]); known != numbers.end()) view.viewed = known->second;
-    if (built.array->contents.valid() && built.array->contents_version == storage.version) view.value = built.array->contents;
-    numbers.emplace(built.target, int(views.size()));
-    views.push_back(std::move(view));
-  }
-  return views;
-}
-
-/// The derivative of the graph, which is as captured still; the program returns what it saves behind its results.
-void ExitBuilder::derive() {
-  if (t_.inputs_requiring_gradient.empty()) return;
-  const std::vector<GradientView> views = views_to_link();
-  try {
-    segment_->derivative = Derivative::of(*t_.graph, t_.inputs_requiring_gradient, t_.copies, t_.also_saved, views, t_.overwritten());
-  } catch (const NoDerivative&) {
-    segment_->eager_gradient = true;
-  }
-  if (!segment_->derivative) return;
-  // torch refuses a backward then, but perhaps nobody asks for one.
-  if (auto written = t_.written_with_history.find(segment_->derivative->first_overwrite()); written != t_.written_with_history.end())
-    throw CannotRebuildValue{written->second, "a tensor that a derivative reads is written", BreakReason::Gradient};
-  // autograd saves tensors: a float that varies is none, nor is an array of NumPy's.
-  const bool saves_float = std::any_of(t_.number_inputs_.begin(), t_.number_inputs_.end(),
-                                       [&](const auto& known) { return segment_->derivative->saves(known.second); });
-  const bool saves_numpy = std::any_of(t_.input_storages.begin(), t_.input_storages.end(), [&](const auto& storage) {
-    return storage->library == Library::Numpy && storage->contents.valid() && segment_->derivative->saves(storage->contents);
-  });
-  if (saves_float || saves_numpy || segment_->derivative->reads_written() || !segment_->derivative->is_exact()) {
-    segment_->derivative = nullptr;
-    segment_->eager_gradient = true;
-    return;
-  }
-  segment_->derivative->call_with(t_.externs);
-  segment_->graph = std::make_shared<Graph>(segment_->derivative->forward());
-  segment_->output_library.resize(segment_->graph->outputs.size(), Library::Torch);
-  for (RecipeStep& step : segment_->recipe.steps)
-    for (std::size_t i = 0; i < views.size(); ++i)
-      if (step.target == views[i].made.target && step.op == RecipeOp::View) {
-        step = RecipeStep{};
-        step.op = RecipeOp::Output;
-        step.target = views[i].made.target;
-        step.index = std::int64_t(segment_->graph->outputs.size() + i);
-      }
-}
 
 std::unique_ptr<Segment> ExitBuilder::finish(const Frame& frame, const V* result, Exit::Kind kind) {
   Recipe& recipe = segment_->recipe;

@@ -59,6 +59,7 @@ class ExternBuilder {
   const Prediction& predicted(std::span<const std::int64_t> symbols) {
     return predict(call_, operand_arrays(symbols), symbols);
   }
+  void refuse_places();
   void find_mutated(const Prediction& prediction);
   /// Sizes and strides of every result as expressions over the graph's symbols.
   std::vector<ExternResult> results_of(const Prediction& now);
@@ -565,6 +566,16 @@ bool draws_nothing(const ExternCall& call) {
   return dropout != call.positional.end() && is_zero(*dropout);
 }
 
+/// Of the operand that the program hands over there is only what the tensor shows, and it begins elsewhere.
+void ExternBuilder::refuse_places() {
+  const std::size_t offset = call_.name == "as_strided_scatter" ? 4 : 3;
+  const bool placed = call_.positional.size() > offset || std::any_of(call_.keywords.begin(), call_.keywords.end(), [](const auto& keyword) {
+    return text_of(keyword.first.get()) == "storage_offset";
+  });
+  if (placed || !std::all_of(operand_values_.begin(), operand_values_.end(), [&](const auto& array) { return is_dense(*array, t_); }))
+    give_up("`" + call_.name + "` reads memory that the tensor may not show");
+}
+
 V ExternBuilder::run(const std::vector<V>& positional, const Keywords& keywords) {
   // Its warnings would go by the filters outside; NumPy's calls give none.
   if (t_.filters_warnings() && !numpy_) break_graph(BreakReason::Warning, "`" + call_.name + "`, a library call");
@@ -585,12 +596,7 @@ V ExternBuilder::run(const std::vector<V>& positional, const Keywords& keywords)
     }
     t_.note_torch();
   }
-  // It reads memory by its place: of the operand that the program hands over there is only what the tensor shows.
-  if (call_.name.find("as_strided") != std::string::npos) {
-    const bool placed = positional.size() > 3 || std::any_of(keywords.begin(), keywords.end(), [](const auto& keyword) { return keyword.first == "storage_offset"; });
-    if (placed || !std::all_of(operand_values_.begin(), operand_values_.end(), [&](const auto& array) { return is_dense(*array, t_); }))
-      give_up("`" + call_.name + "` reads memory that the tensor may not show");
-  }
+  if (effects.by_place) refuse_places();
   const bool derived = requires_grad_ && t_.modes.records();
   if (derived && effects.underivable)
     break_graph(BreakReason::Gradient, "`" + call_.name + "`, which torch refuses to derive");

@@ -52,6 +52,7 @@ ExternEffects read_effects(const std::string& name) {
   effects.random = undeclared_random().count(name) != 0;
   effects.autocast = lower_precision().count(name) != 0;
   effects.detaches = name == "detach";
+  effects.by_place = name.rfind("as_strided", 0) == 0;
   effects.underivable = name == "floordiv" || name == "floor_divide";
   if (name == "batch_norm" || name == "instance_norm" || name == "native_batch_norm") effects.writes = {3, 4};
   if (excluded().count(name) != 0 || is_data_name(name)) return effects;

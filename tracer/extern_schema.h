@@ -16,6 +16,7 @@ struct ExternEffects {
   bool factory = false;          // takes `device=`: may make tensors from none
   bool detaches = false;         // its result shares memory, but torch calls it no view
   bool underivable = false;      // torch differentiates through it only to say that it can't
+  bool by_place = false;         // reads its tensor's memory by places that the tensor need not show
   std::vector<int> writes;       // positions of running statistics, which are written though the schema does not say so
 };
 

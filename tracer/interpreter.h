@@ -609,11 +609,11 @@ class TracerImpl {
   /// By value: it is one of these, or their derivative leads to it.
   std::vector<bool> history(const std::vector<ValueId>& of);
   void refuse_overwritten(std::size_t first);
-  /// What torch does to a gradient in place, whether a leaf copies it, and its value in the graph.
+  /// What torch does to a gradient in place, whether a leaf copies it, and the value of one that is a view of fewer elements.
   struct GradientVersion {
     int additions;
     bool copied;
-    ValueId value;
+    ValueId repeats;
   };
   std::vector<ValueId> pass_back(const Tracer::Backward& call, const std::vector<ValueId>& wanted, std::vector<GradientVersion>& versions);
   V repeated(const Node& broadcast);

@@ -190,7 +190,7 @@ void Tracer::also_saves(ValueId result, std::vector<ValueId> values) {
   std::vector<ValueId>& known = impl_->also_saved[result];
   known.insert(known.end(), values.begin(), values.end());
 }
-void Tracer::vector_in_product(ValueId matrix) { impl_->copies.vectors.insert(matrix); }
+void Tracer::note_inner(ValueId value) { impl_->copies.inner.insert(value); }
 bool Tracer::requires_gradient(const ArrayValue& array) { return impl_->requires_gradient(array); }
 bool Tracer::requires_gradient(ValueId value) { return impl_->requires_gradient(value); }
 

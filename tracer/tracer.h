@@ -129,8 +129,8 @@ class Tracer {
   void composite(CompositeRule rule, std::vector<ValueId> operands, ValueId result, std::vector<ValueId> kept = {}, Attrs attrs = {});
   /// torch saves these of the operation that has made `result`, whether or not the rule here reads them.
   void also_saves(ValueId result, std::vector<ValueId> values);
-  /// The matrix stands for a vector, with which torch multiplies as it is: of its gradient it makes no view.
-  void vector_in_product(ValueId matrix);
+  /// The value is inside one function of the library: see Copies.
+  void note_inner(ValueId value);
   /// The trace relies on torch's modes.
   void note_torch();
   /// Whether a gradient would flow back through the array (or value).

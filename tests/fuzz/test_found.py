@@ -388,6 +388,14 @@ def test_a_view_of_a_numpy_scalar_is_a_scalar(scalar, view):
     check(Case("numpy", source, [f"ARGS = [make((3,)), np.float32({k})]" for k in (1.5, 1.5, 2.5, 3.5)]))
 
 
+@pytest.mark.parametrize("text", ["m = s.nonzero; return m.__self__ is s, x * 2", "m = s.item; return m(), m.__name__, x * 2", "return s.sum(), s.round(1), s.tolist(), x * 2",
+                                  "try:\n        s.nonzero(1, 2, 3)\n    except TypeError as e:\n        return str(e), x * 2", "return s.real, s.T, s.dtype, s.size, x + s.item()",
+                                  "return getattr(s, 'nothing', 3), hasattr(s, 'astype'), s.astype(np.float64) + x"])
+def test_a_method_of_a_numpy_scalar_is_of_that_scalar(text):
+    # Not of the array that stands for it in the graph (NumPy 917582).
+    check(Case("numpy", f"def f(x, s):\n    {text}\n", [f"ARGS = [make((3,)), np.float32({k})]" for k in (1.5, 1.5, 2.5, 3.5)]))
+
+
 @pytest.mark.skipif(torch is None, reason="needs torch")
 @pytest.mark.parametrize("view", ["z.as_strided((2,), (1,))", "z.T.as_strided((2,), (1,)) / 2", "lib.as_strided(z, (2, 2), (1, 1))", "z[0].as_strided((2,), (1,), 0)", "z[0, 1:].as_strided((2,), (1,), storage_offset=0)",
                                   "(z * 2)[0, 1:].as_strided((2,), (1,), 1)", "(z * 2)[:, ::2].as_strided((3,), (1,))", "lib.as_strided_copy(z, (2,), (1,))"])

@@ -22,6 +22,8 @@ LOSSES = {
     "products": lambda x, w: (torch.ones(2, 3, 4) @ x).sum() + (torch.ones(2, 3, 4) @ x).sum() + F.linear(x, w).sum(),
     "softmax": lambda x, w: (F.softmax(x * w, -1) * x).sum(),
     "vectors": lambda x, w: x.view(-1) @ w.view(-1) + x.view(-1) @ x.view(-1),
+    "a part of a sum": lambda x, w: x.sum() / 4 + w.sum(0).sum() * 2,
+    "means": lambda x, w: x.mean() + x.mean() + w.mean(1, keepdim=True).sum() + (w.mean(0) ** 2).mean(),
 }
 # of one leaf, a vector
 PRODUCTS = {
@@ -85,6 +87,31 @@ def test_a_gradient_of_a_vector_in_a_product_is_new_memory(product):
             expected, found = (call(torch.arange(4.0).requires_grad_(), matrix) for call in (function, compiled))
             torch.testing.assert_close(found, expected)
             assert found._version == expected._version
+
+
+VIEWS = {
+    "sum": lambda x: x.sum(), "a part of a sum": lambda x: x.sum() / 4, "a multiple": lambda x: x.sum() * 3, "rows": lambda x: (x.sum(1) ** 2).sum(),
+    "mean": lambda x: x.mean(), "rows' means": lambda x: x.mean(1).sum(), "kept": lambda x: x.mean(0, keepdim=True).sum(), "a mean's part": lambda x: x.mean() / 3,
+}
+
+
+@pytest.mark.parametrize("loss", VIEWS.values(), ids=VIEWS)
+def test_a_gradient_is_a_view_where_torchs_is(loss):
+    """Of one number, repeated; that of a mean is divided into memory of its own."""
+    def grad(x):
+        return torch.autograd.grad(loss(x), x)[0]
+
+    def backward(x):
+        loss(x).backward()
+        return x.grad
+
+    compiled_loss = framejit.compile(loss)
+    for function, compiled in ((grad, framejit.compile(grad)), (backward, framejit.compile(backward)),
+                               (grad, lambda x: torch.autograd.grad(compiled_loss(x), x)[0])):
+        for _ in range(2):
+            expected, found = (call(torch.arange(12.0).view(3, 4).requires_grad_()) for call in (function, compiled))
+            torch.testing.assert_close(found, expected)
+            assert (found._version, found.stride(), found._is_view()) == (expected._version, expected.stride(), expected._is_view())
 
 
 def test_what_a_library_call_gives_has_its_version_also_when_it_was_written():

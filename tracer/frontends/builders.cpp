@@ -194,7 +194,7 @@ ValueId matmul(Tracer& tracer, ValueId a, ValueId b) {
     Dims full_shape = batch;
     full_shape.insert(full_shape.end(), matrix.end() - 2, matrix.end());
     const ValueId whole = reshape(tracer, x, matrix);
-    if (vector) tracer.vector_in_product(whole);
+    if (vector) tracer.note_inner(whole);
     return broadcast_to(tracer, whole, full_shape);
   };
   // torch makes a matrix of a vector that is multiplied by one matrix from the right.

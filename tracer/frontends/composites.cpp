@@ -126,7 +126,10 @@ ValueId mean(Tracer& tracer, ValueId input, const Axes& axes, bool keepdims) {
   return in_compute_dtype(tracer, input, [&](ValueId x) {
     const DType dtype = dtype_of(tracer, x);
     ValueId count = count_value(tracer, shape_of(tracer, x), axes, dtype);
-    return pointwise(tracer, Op::div, {reduce(tracer, Op::reduce_sum, x, axes, keepdims), count});
+    const std::size_t before = tracer.graph().nodes.size();
+    const ValueId total = reduce(tracer, Op::reduce_sum, x, axes, keepdims);
+    for (std::size_t n = before; n < tracer.graph().nodes.size(); ++n) tracer.note_inner(tracer.graph().nodes[n].results[0]);
+    return pointwise(tracer, Op::div, {total, count});
   });
 }
 

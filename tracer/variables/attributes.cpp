@@ -528,7 +528,10 @@ V TracerImpl::find_attribute(const V& owner, PyObject* name) {
         if (!result) break_graph(BreakReason::ErrorWhileTracing, take_error());
         return wrap_constant(keep(result).get());
       }
-      if (V scalar = changing_scalar(owner, true)) return find_attribute(scalar, name);
+      // A method is the scalar's own until it is called: object_method.
+      PyObject* of_class = fj_type_lookup(Py_TYPE(object), name);
+      if (of_class && Py_TYPE(of_class) != &PyMethodDescr_Type && Py_TYPE(of_class) != &PyWrapperDescr_Type)
+        if (V scalar = changing_scalar(owner, true)) return find_attribute(scalar, name);
       if (has_own_rules(Py_TYPE(object), "__getattribute__", reinterpret_cast<void*>(PyObject_GenericGetAttr)))
         break_graph(BreakReason::UnsupportedObject, "attribute '" + text + "' of " + describe(owner));
       return class_attribute_rules(owner, name);

@@ -384,6 +384,8 @@ V TracerImpl::object_method(const V& owner, const std::string& name, std::vector
   auto* instance = as<InstanceValue>(owner);
   if (known && PyFunction_Check(known->object.get()) && name == "__get__" && count >= 1)
     return is_none(positional[0]) ? owner : bound_method(owner, positional[0]);
+  if (PyObject* of_array = ndarray_method(name.c_str()); of_array && Py_TYPE(of_array) == &PyMethodDescr_Type)
+    if (V scalar = changing_scalar(owner, true)) return array_method(tracer, scalar, name, {positional, keywords});
   if (known && PyType_Check(known->object.get())) {
     auto* type = reinterpret_cast<PyTypeObject*>(known->object.get());
     // type.__call__(cls, ...) reached through super() in a metaclass.
