@@ -2,6 +2,7 @@
 #include "tracer/frontends/arrays/torch_modes.h"
 #include "tracer/interpreter.h"
 
+#include "graph_ir/rules/conditions.h"
 #include "runtime/base/error.h"
 #include "runtime/base/log.h"
 
@@ -70,8 +71,11 @@ V TracerImpl::run() {
 }
 
 std::uint32_t TracerImpl::collected_conditions() {
-  if (graph->nodes.size() > collected_nodes_) collected_ |= modes.float_conditions;
-  collected_nodes_ = graph->nodes.size();
+  // A library call reports what it is told to.
+  for (; collected_nodes_ < graph->nodes.size(); ++collected_nodes_) {
+    const Node& node = graph->nodes[collected_nodes_];
+    collected_ |= modes.float_conditions & (node.op == Op::extern_call ? kFloatConditions : conditions_of(*graph, node));
+  }
   return collected_;
 }
 

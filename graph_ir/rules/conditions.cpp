@@ -26,6 +26,14 @@ bool is_nonzero_constant(const Graph& graph, const std::vector<const Node*>& def
   return scalar_array(dtype, node->attrs.get<Scalar>("value")) != scalar_array(dtype, std::int64_t{0});
 }
 
+/// Neither divides nor has a pole, of complex numbers too. (A product of matrices may: BLAS multiplies what it pads with.)
+bool never_divides(Op op) {
+  switch (op) {
+    case Op::add: case Op::sub: case Op::mul: case Op::reduce_sum: case Op::cumsum: case Op::exp: case Op::sin: case Op::cos: return true;
+    default: return false;
+  }
+}
+
 }  // namespace
 
 bool is_quiet(Op op) {
@@ -40,19 +48,20 @@ bool is_quiet(Op op) {
   }
 }
 
-bool may_raise_condition(const Graph& graph, const Node& node) {
+std::uint32_t conditions_of(const Graph& graph, const Node& node) {
   switch (row(node.op).lowering) {
     case Lowering::Constant: case Lowering::Index: case Lowering::IndexMap: case Lowering::Gather: case Lowering::Nonzero: case Lowering::Extern:
-      return false;
+      return 0;
     default: break;
   }
-  if (node.op == Op::scatter) return false;
+  if (node.op == Op::scatter) return 0;
   const DType operand = graph.type(node.operands[0]).dtype;
-  if (node.op == Op::floor_div && is_signed_integer(operand)) return true;  // the lowest by -1 overflows
-  if (node.op == Op::cast) return cast_may_raise(operand, graph.type(node.results[0]).dtype);
+  if (node.op == Op::floor_div && is_signed_integer(operand)) return kFloatConditions;  // the lowest by -1 overflows
+  if (node.op == Op::cast) return cast_may_raise(operand, graph.type(node.results[0]).dtype) ? kFloatConditions & ~kFloatDivide : 0;
   // |a + bi| is a square root of squares.
-  if (is_complex(operand) && node.op == Op::abs) return true;
-  return is_real_or_complex(operand) && !is_quiet(node.op);
+  if (is_complex(operand) && node.op == Op::abs) return kFloatConditions;
+  if (!is_real_or_complex(operand) || is_quiet(node.op)) return 0;
+  return never_divides(node.op) ? kFloatConditions & ~kFloatDivide : kFloatConditions;
 }
 
 bool may_fail(const Graph& graph, const std::vector<const Node*>& definition, const Node& node) {

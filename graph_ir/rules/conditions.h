@@ -4,6 +4,7 @@
 /// reads its result. True of an operation that is not known to be quiet: a node too many costs time, one too few a warning.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "graph_ir/graph.h"
@@ -13,7 +14,9 @@ namespace fj {
 /// Whether it only looks at signs, order and kind, whatever the dtype.
 bool is_quiet(Op op);
 
-bool may_raise_condition(const Graph& graph, const Node& node);
+/// Bits of KernelStatus. That of a library call is its own affair: none.
+std::uint32_t conditions_of(const Graph& graph, const Node& node);
+inline bool may_raise_condition(const Graph& graph, const Node& node) { return conditions_of(graph, node) != 0; }
 
 /// Whether computing it can fail the program whoever collects conditions: an index out of range, an integer divided by zero.
 /// `definition`: the nodes of the values, null for inputs.

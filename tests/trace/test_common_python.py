@@ -359,6 +359,20 @@ def test_errstate_around_part_of_the_trace_keeps_other_warnings():
     same_as_eager(f, np.array([0.0, 1.0]), breaks=(), fallback=True)
 
 
+@pytest.mark.parametrize("after", ["r[~np.isfinite(r)] = 0", "r = np.where(np.isnan(r), 0, np.abs(r)).max(axis=0)", "r = r * 2 + np.exp(-x)", "r = r.astype(np.float32).sum()"])
+def test_what_does_not_divide_runs_behind_a_division_that_is_not_reported(after):
+    space = {"np": np}
+    exec(f"def f(x):\n    with np.errstate(divide='ignore'):\n        r = (x + 1) / x\n    {after}\n    return r", space)
+    same_as_eager(space["f"], np.array([0.0, 1.0, 2.0]), breaks=(), calls=3)
+
+
+@pytest.mark.parametrize("after", ["r / x", "np.log(x)", "r ** -1.0", "1 // x", "np.reciprocal(x)", "(np.array([r, r]) / x)[0]", "np.linalg.norm(r) / x", "np.power(x, -1)", "np.arctanh(x / x)"])
+def test_what_divides_behind_a_division_that_is_not_reported_is_reported(after):
+    space = {"np": np}
+    exec(f"def f(x):\n    with np.errstate(all='ignore'):\n        r = x / x\n        r = np.where(np.isnan(r), 0, r)\n    return {after}", space)
+    same_as_eager(space["f"], np.array([0.0, 1.0, 2.0]), breaks=(), calls=3, fallback=True)
+
+
 def test_a_break_inside_errstate():
     def f(x):
         with np.errstate(divide="ignore"):
