@@ -498,11 +498,41 @@ V numpy_roll(Tracer& tracer, const Arguments& arguments) {
   return tracer.new_array(Library::Numpy, value, like_strides(tracer, Library::Numpy, layout_of(x)));
 }
 
+/// `edge`, `reflect`, `symmetric` or `wrap`: the axis with elements of its own before and behind it. Refuses more than it has.
+ValueId pad_with_itself(Tracer& tracer, ValueId x, std::int64_t axis, const SymDim& before, const SymDim& after, const std::string& mode) {
+  const Dims shape = shape_of(tracer, x);
+  const SymDim& size = shape[std::size_t(axis)];
+  const bool in_front = tracer.decide(before, Py_GT, 0), behind = tracer.decide(after, Py_GT, 0);
+  if (!in_front && !behind) return x;
+  if (tracer.decide(size, Py_EQ, 0)) refuse("can't extend an empty axis");
+  // One element is reflected as itself.
+  const bool between = mode == "reflect" && !tracer.decide(size, Py_EQ, 1), edge = mode == "edge" || (mode == "reflect" && !between);
+  const SymDim skipped = between ? 1 : 0;
+  const auto added = [&](const SymDim& count, bool front) {
+    if (edge) {
+      Dims wide = shape;
+      wide[std::size_t(axis)] = count;
+      return broadcast_to(tracer, slice(tracer, x, axis, front ? SymDim(0) : size - 1, 1), wide);
+    }
+    if (tracer.decide(count, Py_GT, size - skipped)) unsupported("np.pad() by more than the axis has");
+    if (mode == "wrap") return slice(tracer, x, axis, front ? size - count : SymDim(0), count);
+    return flip(tracer, slice(tracer, x, axis, front ? skipped : size - skipped - count, count), {axis});
+  };
+  std::vector<ValueId> parts;
+  if (in_front) parts.push_back(added(before, true));
+  parts.push_back(x);
+  if (behind) parts.push_back(added(after, false));
+  return concatenate(tracer, parts, axis);
+}
+
 V numpy_pad(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "numpy.pad", arguments, "array, pad_width, mode, *, constant_values");
-  if (p.text("mode", "constant") != "constant") p.refuse("this mode");
+  const std::string mode = p.text("mode", "constant");
+  const bool constant = mode == "constant", itself = mode == "edge" || mode == "reflect" || mode == "symmetric" || mode == "wrap";
+  if (!constant && (!itself || p["constant_values"])) p.refuse("this mode");
   Array x = viewable(tracer, p.required("array"));
   const int rank = x->rank();
+  if (rank == 0) p.refuse("an array without axes");
   Operand fill = p["constant_values"] ? numpy_operand(tracer, p["constant_values"]) : numpy_operand(tracer, tracer.integer(0));
   if (fill.rank() != 0) p.refuse("several constant values");
   // n, (before, after), ((before, after),), or one pair per axis.
@@ -530,10 +560,14 @@ V numpy_pad(Tracer& tracer, const Arguments& arguments) {
   }
   for (int i = 0; i < rank; ++i)
     if (tracer.decide(low[i], Py_LT, 0) || tracer.decide(high[i], Py_LT, 0)) refuse("index can't contain negative values");
-  Attrs attrs;
-  attrs.set("low", low);
-  attrs.set("high", high);
-  const ValueId padded = emit(tracer, Op::pad, {tracer.read(*x), cast_operand_value(tracer, fill, x->dtype)}, std::move(attrs));
+  ValueId padded = tracer.read(*x);
+  if (constant) {
+    Attrs attrs;
+    attrs.set("low", low);
+    attrs.set("high", high);
+    padded = emit(tracer, Op::pad, {padded, cast_operand_value(tracer, fill, x->dtype)}, std::move(attrs));
+  }
+  for (int i = 0; itself && i < rank; ++i) padded = pad_with_itself(tracer, padded, i, low[i], high[i], mode);
   const Dims shape = shape_of(tracer, padded);
   return tracer.new_array(Library::Numpy, padded, c_or_fortran(tracer, x, shape));
 }
