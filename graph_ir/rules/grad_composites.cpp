@@ -287,6 +287,16 @@ void MaxAlong(Derivation& d) {
   d.give(0, d.where(chosen, spread_result(d, d.cotangent, axes, type.shape), d.zeros(type)));
 }
 
+/// The product of two vectors: multiples of the other one, of whose zeros a product of matrices would lose the sign.
+void Dot(Derivation& d) {
+  for (std::size_t i = 0; i < 2; ++i) {
+    if (!d.wanted[i]) continue;
+    const ValueId other = d.operands[1 - i];
+    const Dims shape = d.shape(other), given = d.shape(d.operands[i]);
+    d.give(i, d.reshape(d.mul(d.spread(d.cotangent, {std::int64_t(shape.size()) - 1}, shape), other), given));
+  }
+}
+
 }  // namespace composite
 
 GradientRule gradient_rule(CompositeRule rule) {

@@ -402,3 +402,10 @@ def test_a_method_of_a_numpy_scalar_is_of_that_scalar(text):
 def test_memory_that_a_tensor_does_not_show_is_read_in_eager(view):
     # The copy that a library call works on has gaps that nobody filled (torch 917573).
     check(Case("torch", f"def f(z):\n    return {view} + 1\n", ['ARGS = [make((2, 3), "float32", 195, "strided", "plain")]'] * 2))
+
+
+@pytest.mark.skipif(torch is None, reason="needs torch")
+@pytest.mark.parametrize("value", ["(x @ x).floor()", "x @ y * 0", "lib.dot(x, y) * -0.0", "lib.inner(x, y).trunc()", "(x @ lib.zeros(5, 1)).sum() + x @ x", "lib.vdot(y, x).round()"])
+def test_a_product_of_vectors_gives_back_zeros_of_both_signs(value):
+    # Backward multiplies, where a product of matrices adds to 0.0 (torch 1001229).
+    check(Case("torch", f"def f(x, y):\n    return {value}\n", ['ARGS = [make((5,), "float32", 770, "leaf", "plain"), make((5,), "float32", 771, "leaf", "plain")]'] * 2))

@@ -203,7 +203,9 @@ ValueId matmul(Tracer& tracer, ValueId a, ValueId b) {
   Dims shape = batch;
   if (!vector_left) shape.push_back(left[left.size() - 2]);
   if (!vector_right) shape.push_back(right.back());
-  return reshape(tracer, product, shape);
+  product = reshape(tracer, product, shape);
+  if (vector_left && vector_right && is_float(dtype_of(tracer, product))) tracer.composite(CompositeRule::Dot, {a, b}, product);
+  return product;
 }
 
 ValueId concatenate(Tracer& tracer, std::vector<ValueId> parts, std::int64_t axis) {
