@@ -14,6 +14,12 @@
 namespace fj {
 namespace {
 
+#if defined(__SANITIZE_ADDRESS__)
+constexpr std::size_t kFrames = 6;  // frames are about that much larger: locals have guard zones
+#else
+constexpr std::size_t kFrames = 1;
+#endif
+
 struct Bounds {
   std::uintptr_t low = 0, full = 0, short_of = 0;  // below these addresses; 0: not known
 };
@@ -39,7 +45,8 @@ Bounds bounds_of_thread() {
   if (low == 0 || size == 0) return {};
   // What CPython's own deepest C code and a handler of the RecursionError need; what a compilation takes: 64 to 96 KiB were too little
   // for 60 nodes, and a thread whose whole stack is smaller compiles nothing.
-  const std::size_t reserve = std::min<std::size_t>(size / 8, 192 << 10), compilation = std::clamp<std::size_t>(size / 4, 256 << 10, 1 << 20);
+  const std::size_t reserve = kFrames * std::min<std::size_t>(size / 8, 192 << 10);
+  const std::size_t compilation = kFrames * std::clamp<std::size_t>(size / 4, 256 << 10, 1 << 20);
   return {low, low + reserve, low + compilation};
 }
 

@@ -23,18 +23,15 @@ from shrink import shrink  # noqa: E402
 PATIENCE = 90  # seconds of silence after which a worker hangs; only this command, not the tests, has such a limit
 
 
-def check(seed, lib, **options):
-    """Raises `case.Difference` if program `seed` differs from eager in any of its calls."""
-    return case.check(grow.program(seed, lib), **options)
-
-
 def work(lib, first, count):
-    """What a worker does: one line before and one after each program."""
+    """What a worker does: a line before each program is grown, which runs it in eager, one before it is compared and one after."""
     faulthandler.enable(sys.stderr)
     for seed in range(first, first + count):
+        print("grow", seed, flush=True)
+        program = grow.program(seed, lib)
         print("start", seed, flush=True)
         try:
-            check(seed, lib)
+            case.check(program)
             print("same", seed, flush=True)
         except case.Difference as difference:
             print("differs", seed, difference.kind, repr(str(difference)[:500]), flush=True)
@@ -58,17 +55,19 @@ def programs(lib, first, count):
     while seed < end:
         worker = subprocess.Popen([sys.executable, "-P", __file__, "--worker", "--lib", lib, "--seed", str(seed), "--programs", str(end - seed)],
                                   stdout=subprocess.PIPE)
-        running = None
+        what = None
         for line in lines(worker):
             what, number, *rest = line.split(maxsplit=2)
-            running = int(number) if what == "start" else None
-            if what != "start":
+            if what in ("same", "differs"):
                 yield int(number), None if what == "same" else rest[0].strip()
             seed = int(number) + 1
-        if worker.wait() != 0 and running is not None:
-            yield running, f"crash: exit status {worker.returncode}"
-            seed = running + 1
-        elif worker.returncode != 0 and running is None and seed < end:
+        if worker.wait() == 0:
+            continue
+        if what == "start":
+            yield int(number), f"crash: exit status {worker.returncode}"
+        elif what == "grow":
+            print(f"program {number}, {lib}: eager itself does not end, or takes all memory", flush=True)
+        else:
             raise SystemExit(f"a worker failed between programs (exit status {worker.returncode})")
 
 

@@ -4,7 +4,6 @@ import warnings
 import numpy as np
 import pytest
 
-import fuzz
 import grow
 from case import Case, Difference, check
 from harness import both_libraries, same_as_eager
@@ -24,7 +23,7 @@ def test_random_programs_do_what_eager_does(lib, block):
     for seed in range(block * BLOCK, (block + 1) * BLOCK):
         known = KNOWN.get((lib.name, seed))
         try:
-            fuzz.check(seed, lib.name)
+            check(grow.program(seed, lib.name))
         except Difference as difference:
             if known is None:
                 raise AssertionError(f"program {seed}: `./run fuzz --lib {lib.name} --seed {seed} --programs 1` makes it small: {difference}") from None
@@ -47,7 +46,7 @@ def test_a_planted_wrong_rewrite_is_found(lib, monkeypatch):
     found = 0
     for seed in range(80):  # about one in ten shows it
         try:
-            fuzz.check(seed, lib.name, backend="eager")
+            check(grow.program(seed, lib.name), backend="eager")
         except Difference:
             found += 1
     assert found >= 3
