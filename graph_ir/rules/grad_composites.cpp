@@ -130,6 +130,11 @@ void Softplus(Derivation& d) {
   d.give(0, d.where(d.compare(Op::gt, scaled, attribute(d, "threshold")), d.cotangent, d.mul(d.cotangent, slope)));
 }
 
+/// slope
+void LeakyRelu(Derivation& d) {
+  d.give(0, d.where(d.compare(Op::gt, d.operands[0], 0), d.cotangent, d.scale(d.cotangent, attribute(d, "slope"))));
+}
+
 /// alpha, scale, input_scale
 void Elu(Derivation& d) {
   const ValueId x = d.operands[0], above = d.compare(Op::gt, x, 0);

@@ -245,7 +245,7 @@ def leaf_written(x, w):
     return x * w
 
 
-@broken
+@whole
 def replaced_by_constants(x, w):
     y = x * w
     y.zero_()
@@ -360,3 +360,40 @@ def test_a_list_of_which_one_tensor_is_refused_is_written_once():
             found.append([x, out, *made])
         for eager, ours in zip(*found):
             assert eager.tolist() == ours.tolist() and eager._version == ours._version
+
+
+REPLACED = ["y.zero_()", "y.fill_(3)", "y[:] = 3", "y[...] = w", "y[:, None] = w[0]", "y[None] = w", "y.copy_(w)", "y.view(-1)[:] = w", "y[0:5] = w", "y[::1] = w[:, None][:, 0]", "y[None].fill_(2)",
+            "y.unsqueeze(0).zero_()", "y[:] = y.detach()", "y[0:2] = y.detach()[0:2]", "y[:] = y", "y[:] = y[:]", "y.copy_(y)", "y[torch.arange(5)] = w", "y[torch.ones(5, dtype=torch.bool)] = 2"]
+
+
+@pytest.mark.parametrize("wanted", [False, True])
+@pytest.mark.parametrize("statement", REPLACED)
+def test_what_is_replaced_in_a_tensor_has_a_gradient_of_zeros(statement, wanted):
+    """torch 1013852: it had None where the new contents need a gradient, and y[:] = y.detach() went through."""
+    space = {"torch": torch}
+    exec(f"def f(x, w):\n    y = x * 2\n    {statement}\n    return y * w, y.sum()", space)
+
+    def run(function):
+        x, w = torch.arange(5.0).requires_grad_(), (torch.arange(5.0) + 1).requires_grad_(wanted)
+        product, total = function(x, w)
+        (product.sum() + total).backward()
+        return [None if t is None else t.tolist() for t in (product, x.grad, w.grad)]
+
+    compiled = framejit.compile(space["f"])
+    assert [run(compiled) for _ in range(2)] == [run(space["f"])] * 2
+
+
+def test_a_tensor_filled_in_the_function_breaks_nothing():
+    def f(x):
+        y = x * 2
+        y.zero_()
+        y += x
+        z = x + 1
+        z[:] = y
+        v = z * 2
+        v.copy_(x)
+        return (y * z * v).sum()
+
+    x = torch.arange(5.0).requires_grad_()
+    explanation = framejit.explain(f)(x)
+    assert len(explanation.graphs) == 1, explanation

@@ -23,6 +23,7 @@ LOSSES = {
     "softmax": lambda x, w: (F.softmax(x * w, -1) * x).sum(),
     "vectors": lambda x, w: x.view(-1) @ w.view(-1) + x.view(-1) @ x.view(-1),
     "a part of a sum": lambda x, w: x.sum() / 4 + w.sum(0).sum() * 2,
+    "functions of several operations": lambda x, w: F.leaky_relu(x).sum() + w.square().sum() + F.rms_norm(x, (4,)).sum(),
     "means": lambda x, w: x.mean() + x.mean() + w.mean(1, keepdim=True).sum() + (w.mean(0) ** 2).mean(),
 }
 # of one leaf, a vector

@@ -106,7 +106,8 @@ ValueId log_sigmoid(Tracer& tracer, ValueId input) {
 
 ValueId leaky_relu(Tracer& tracer, ValueId input, double slope) {
   return in_compute_dtype(tracer, input, [&](ValueId x) {
-    return emit(tracer, Op::where, {with_constant(tracer, Op::gt, x, 0), x, with_constant(tracer, Op::mul, x, slope)});
+    const ValueId bent = emit(tracer, Op::where, {with_constant(tracer, Op::gt, x, 0), x, with_constant(tracer, Op::mul, x, slope)});
+    return composite(tracer, CompositeRule::LeakyRelu, {x}, bent, {{"slope", slope}});
   });
 }
 
@@ -220,7 +221,7 @@ ValueId layer_norm(Tracer& tracer, ValueId input, int normalized_rank, ValueId w
 ValueId rms_norm(Tracer& tracer, ValueId input, int normalized_rank, ValueId weight, double epsilon) {
   return in_compute_dtype(tracer, input, [&](ValueId x) {
     const Axes axes = last_axes(tracer, x, normalized_rank);
-    ValueId power = mean(tracer, emit(tracer, Op::mul, {x, x}), axes, true);
+    ValueId power = mean(tracer, composite(tracer, CompositeRule::Power, {x}, emit(tracer, Op::mul, {x, x}), {{"exponent", 2.0}}), axes, true);
     ValueId result = pointwise(tracer, Op::mul, {x, emit(tracer, Op::rsqrt, {with_constant(tracer, Op::add, power, epsilon)})});
     if (weight.valid()) result = pointwise(tracer, Op::mul, {result, cast(tracer, weight, dtype_of(tracer, x))});
     return result;

@@ -304,7 +304,7 @@ void torch_set_item(Tracer& tracer, const Array& array, const V& key, const V& v
   if (operand.array && operand.array->storage == array->storage) refuse_overlap(by_arrays ? array : index_view(tracer, array, index), value);
   // `y[0] += x`: what is written is there already. To the derivative that is nothing.
   if (Array target = by_arrays || !operand.array || !tracer.requires_gradient(*array) || array->storage->input_array ? nullptr : index_view(tracer, array, index);
-      target && same_memory(target, operand.array))
+      target && !operand.array->stops_gradient && !operand.array->detached && same_memory(target, operand.array))
     return tracer.write_itself(*array);
   index_assign(tracer, array, index, torch_value(tracer, operand, array->dtype));
 }

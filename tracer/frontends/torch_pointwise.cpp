@@ -218,7 +218,9 @@ V torch_reciprocal(Tracer& tracer, const Arguments& arguments) {
 V torch_square(Tracer& tracer, const Arguments& arguments) {
   TorchOperands x = one(tracer, "square", arguments);
   ValueId value = torch_value(tracer, x[0], x[0].dtype == DType::Bool ? DType::I64 : x[0].dtype);
-  return torch_elementwise(tracer, emit(tracer, Op::mul, {value, value}), x);
+  const ValueId squared = emit(tracer, Op::mul, {value, value});
+  if (is_float(x[0].dtype)) composite(tracer, CompositeRule::Power, {value}, squared, {{"exponent", 2.0}});
+  return torch_elementwise(tracer, squared, x);
 }
 
 V torch_sigmoid(Tracer& tracer, const Arguments& arguments) {

@@ -7,6 +7,7 @@
 
 #include "runtime/base/error.h"
 #include "tracer/dynamic.h"
+#include "tracer/frontends/builders.h"
 #include "tracer/interpreter.h"
 #include "tracer/restart.h"
 
@@ -361,9 +362,9 @@ void TracerImpl::write(ArrayValue& array, ValueId value) {
   auto* base = static_cast<ArrayValue*>(storage.input_array);
   if (storage.inference && !modes.inference) break_graph(BreakReason::ErrorWhileTracing, "a write into an inference tensor outside of inference mode");
   ensure_input(storage);
-  bool with_history = false;
+  bool needed = false, with_history = false;
   if (array.library == Library::Torch) {
-    const bool needed = (base && base->requires_grad && (modes.records() || modes_outside().records())) || requires_gradient(storage.contents);
+    needed = (base && base->requires_grad && (modes.records() || modes_outside().records())) || requires_gradient(storage.contents);
     if (modes.records()) {
       with_history = needed || requires_gradient(value);
       if (with_history) refuse_history(array, needed);
@@ -408,8 +409,9 @@ void TracerImpl::write(ArrayValue& array, ValueId value) {
     }
   }
   if (with_history) {
-    // Without one it would be another tensor to torch than it was: one that does not require a gradient.
-    if (!requires_gradient(value)) break_graph(BreakReason::Gradient, "all of a tensor that requires a gradient is replaced");
+    // What was there stays in the tensor's history though nothing of it is left: its gradient is zeros.
+    if (needed && !history({value})[storage.contents.index])
+      value = graph->add(Op::where, {full(tracer, DType::Bool, scalar_of(DType::Bool, std::int64_t{1}), storage.shape), value, storage.contents}, {}, where);
     written_with_history.emplace(int(nodes_before_instruction_), step);
   }
   // What torch saves of its result is the tensor. Anything else is copied into it.
