@@ -221,9 +221,11 @@ V TracerImpl::call_without_row(const V& callable, PyObject* object, std::vector<
   if (PyFunction_Check(object)) {
     if (V done = call_numpy_library(*this, callable, positional, keywords)) return done;
     if (V done = call_collective(callable, object, positional, keywords)) return done;
-    guard_value(value);
     if (is_disabled(object)) break_graph(BreakReason::Disabled, callable_name(callable));
-    if (PyObject* wrapped = left_alone_by_dynamo(object)) return call(wrap_constant(wrapped), std::move(positional), std::move(keywords));
+    if (PyObject* wrapped = left_alone_by_dynamo(object)) {
+      guard_value(value);
+      return call(wrap_constant(wrapped), std::move(positional), std::move(keywords));
+    }
     return inline_python_function(callable, reinterpret_cast<PyFunctionObject*>(object), std::move(positional), std::move(keywords));
   }
   if (PyCFunction_Check(object) && !std::strcmp(reinterpret_cast<PyCFunctionObject*>(object)->m_ml->ml_name, "__new__") && !positional.empty()) {
@@ -303,34 +305,24 @@ V TracerImpl::call_without_row(const V& callable, PyObject* object, std::vector<
   if (V done = call_functional(*this, callable, positional, keywords)) return done;
   static PyObject* const call_name = PyUnicode_InternFromString("__call__");
   PyObject* method = fj_type_lookup(Py_TYPE(object), call_name);
-  if (!std::strcmp(Py_TYPE(object)->tp_name, "framejit.CompiledMethod")) {
+  const std::string_view type = Py_TYPE(object)->tp_name;
+  // What a field of C of the callable holds.
+  auto part = [&](const char* name) {
+    Ref<> found = Ref<>::steal(PyObject_GetAttrString(object, name));
     guard_type(value);
-    SourceRef source = value.source ? value.source : sources->constant(object);
-    auto part = [&](const char* name) {
-      Ref<> found = Ref<>::steal(PyObject_GetAttrString(object, name));
-      Ref<> text = keep(Ref<>::steal(PyUnicode_InternFromString(name)));
-      return wrap(keep(found).get(), sources->make(SourceKind::SlotMember, source, 0, text.get()));
-    };
+    Ref<> text = keep(Ref<>::steal(PyUnicode_InternFromString(name)));
+    return wrap(keep(found).get(), sources->make(SourceKind::SlotMember, value.source ? value.source : sources->constant(object), 0, text.get()));
+  };
+  if (type == "framejit.CompiledMethod") {
     positional.insert(positional.begin(), part("__self__"));
     return call(part("__func__"), std::move(positional), std::move(keywords));
   }
-  // A function compiled by framejit: what it wraps.
-  if (!std::strncmp(Py_TYPE(object)->tp_name, "framejit.", 9)) {
-    Ref<> wrapped = Ref<>::steal(PyObject_GetAttrString(object, "__wrapped__"));
-    if (!wrapped) PyErr_Clear();
-    if (wrapped && PyFunction_Check(wrapped.get())) {
-      if (value.source) add_guard(GuardKind::Identity, value.source, object);
-      return call(wrap_constant(keep(wrapped).get()), std::move(positional), std::move(keywords));
-    }
+  if (type == "framejit.CompiledFunction") {
+    const bool constant = !value.source || value.source->kind == SourceKind::Constant;
+    V wrapped = constant ? wrap_constant(keep(Ref<>::steal(PyObject_GetAttrString(object, "__wrapped__"))).get()) : part("__wrapped__");
+    return call(wrapped, std::move(positional), std::move(keywords));
   }
-  if (!std::strcmp(Py_TYPE(object)->tp_name, "functools.partial")) {
-    guard_type(value);
-    SourceRef source = value.source ? value.source : sources->constant(object);
-    auto part = [&](const char* name) {
-      Ref<> found = Ref<>::steal(PyObject_GetAttrString(object, name));
-      Ref<> text = keep(Ref<>::steal(PyUnicode_InternFromString(name)));
-      return wrap(keep(found).get(), sources->make(SourceKind::SlotMember, source, 0, text.get()));
-    };
+  if (type == "functools.partial") {
     std::vector<V> arguments = sequence_items(part("args"));
     arguments.insert(arguments.end(), positional.begin(), positional.end());
     V given = part("keywords");
@@ -468,10 +460,23 @@ V TracerImpl::inline_made_function(FunctionValue& function, std::vector<V> posit
                          text_of(function.qualname.get()).c_str(), std::move(positional), std::move(keywords));
 }
 
+/// That it has the code it has, and the same globals: of defaults and cells those that are looked at are guarded like any value.
+void TracerImpl::guard_code(SourceRef source, PyFunctionObject* function) {
+  add_guard(GuardKind::FunctionCode, source, function->func_code);
+  if (source->kind == SourceKind::Constant) return;  // `__globals__` can't be assigned
+  SourceRef globals = sources->make(SourceKind::FunctionGlobals, source);
+  if (function->func_globals != request.function->func_globals) return add_guard(GuardKind::Identity, globals, function->func_globals);
+  Guard same;
+  same.kind = GuardKind::SameObject;
+  same.source = globals;
+  same.others = {sources->make(SourceKind::FunctionGlobals, sources->function())};
+  add_guard(std::move(same));
+}
+
 V TracerImpl::inline_python_function(const V& callable, PyFunctionObject* function, std::vector<V> positional, Keywords keywords) {
   auto& value = *as<ObjectValue>(callable);
   SourceRef source = value.source ? value.source : sources->constant(reinterpret_cast<PyObject*>(function));
-  add_guard(GuardKind::FunctionCode, source, function->func_code);
+  guard_code(source, function);
   std::vector<V> defaults, closure;
   if (PyObject* tuple = function->func_defaults)
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); ++i)

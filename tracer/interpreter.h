@@ -220,6 +220,7 @@ class TracerImpl {
   V inline_function(PyCodeObject* code, PyObject* globals, const std::vector<V>& defaults,
                     const std::vector<std::pair<std::string, V>>& kwdefaults, std::vector<V> closure, const char* name,
                     std::vector<V> positional, Keywords keywords);
+  void guard_code(SourceRef source, PyFunctionObject* function);
   V inline_python_function(const V& function, PyFunctionObject* object, std::vector<V> positional, Keywords keywords);
   V inline_made_function(FunctionValue& function, std::vector<V> positional, Keywords keywords);
 

@@ -605,9 +605,21 @@ bool TracerImpl::same_object(const V& a, const V& b) {
     if (equal) break_graph(BreakReason::UnsupportedObject, "identity of equal " + std::string(Py_TYPE(x)->tp_name) + "s");
     return false;
   }
-  if (guard_value(*left) && guard_value(*right)) return x == y;
-  for (auto* value : {left, right})
-    if (value->source) add_guard(GuardKind::Identity, value->source, value->object.get());
+  // What is known by now needs no guard, nor do two constants.
+  auto is_known = [](const ObjectValue& value) { return !value.source || value.guarded_value || value.source->kind == SourceKind::Constant; };
+  if (is_plain(x) || (is_known(*left) && is_known(*right))) {
+    guard_value(*left);
+    guard_value(*right);
+  } else if (x == y && (is_known(*left) || is_known(*right))) {
+    for (auto* value : {left, right})
+      if (!is_known(*value)) add_guard(GuardKind::Identity, value->source, x);
+  } else {
+    Guard guard;
+    guard.kind = x == y ? GuardKind::SameObject : GuardKind::NotSame;
+    guard.source = left->source ? left->source : sources->constant(x);
+    guard.others = {right->source ? right->source : sources->constant(y)};
+    add_guard(std::move(guard));
+  }
   return x == y;
 }
 
