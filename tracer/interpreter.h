@@ -533,6 +533,12 @@ class TracerImpl {
   std::optional<V> computed_binary(int nb_op, const V& a, const V& b);
   std::optional<V> computed_unary(int opcode, const V& a);
   std::optional<V> computed_compare(int comparison, const V& a, const V& b);
+  /// Whether the back end gives back numbers that a program computes.
+  bool computes_numbers() const;
+  /// The number itself, where it is computed from symbols alone, which are guarded by value; else the value as it is.
+  V settled(const V& value);
+  /// float() of an int that is a symbol; null: it is none.
+  V symbol_as_float(const V& value);
   /// abs and math.sqrt of such a number; null: it is none.
   V computed_function(Op op, const V& a);
   /// int() and float() of a NumberValue; null: not without looking at it.

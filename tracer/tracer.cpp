@@ -68,6 +68,7 @@ std::optional<std::int64_t> Tracer::constant_int(const V& value) {
 std::optional<SymDim> Tracer::int_expression(const V& value) { return impl_->int_expression(value); }
 
 std::optional<double> Tracer::constant_float(const V& value) {
+  if (V known = impl_->settled(value); known != value) return constant_float(known);
   auto* object = as<ObjectValue>(value);
   if (!object || !PyFloat_CheckExact(object->object.get()) || !impl_->guard_value(*object)) return std::nullopt;
   return PyFloat_AS_DOUBLE(object->object.get());

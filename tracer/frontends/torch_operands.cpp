@@ -200,8 +200,8 @@ ValueId value_of(Tracer& tracer, const TorchOperand& operand, DType dtype, bool 
       const ValueId fits = emit(tracer, Op::le, {magnitude, constant(tracer, DType::F64, largest(dtype))});
       return torch_cast(tracer, tracer.checked(input, emit(tracer, Op::bit_or, {fits, emit(tracer, Op::logical_not, {emit(tracer, Op::is_finite, {input})})})), dtype);
     }
-  if (operand.number->kind == ValueKind::Number) unsupported("a number that is computed here, with a tensor of this dtype");
   PyObject* object = tracer.constant_object(operand.number);
+  if (!object && operand.number->kind == ValueKind::Number) unsupported("a number that is computed here, with a tensor of this dtype");
   FJ_CHECK(object, "a number that is no longer constant");
   if (PyFloat_Check(object)) {
     const double number = PyFloat_AS_DOUBLE(object);

@@ -360,6 +360,10 @@ PyObject* TracerImpl::constant_object(const V& value) {
       auto& object = *as<ObjectValue>(value);
       return guard_value(object) ? object.object.get() : nullptr;
     }
+    case ValueKind::Number: {
+      auto* known = as<ObjectValue>(settled(value));
+      return known ? known->object.get() : nullptr;  // which the number holds
+    }
     case ValueKind::Tuple: {
       auto& tuple = *as<TupleValue>(value);
       if (tuple.type) return nullptr;
@@ -472,7 +476,9 @@ bool TracerImpl::truth(const V& value) {
     }
     case ValueKind::Instance: return object_truth(value);
     case ValueKind::SymInt: return !decide(as<SymIntValue>(value)->expression, Py_EQ, 0);
-    case ValueKind::Number: break_graph(BreakReason::BranchOnData, "`" + source_text() + "` tests " + describe(value));
+    case ValueKind::Number:
+      if (V known = settled(value); known != value) return truth(known);
+      break_graph(BreakReason::BranchOnData, "`" + source_text() + "` tests " + describe(value));
     case ValueKind::Array:
       if (as<ArrayValue>(value)->dtype == DType::Bool)
         if (auto known = constant_condition(*graph, read(*as<ArrayValue>(value)))) return *known;
