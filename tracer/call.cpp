@@ -160,8 +160,22 @@ V TracerImpl::call(const V& callable, std::vector<V> positional, Keywords keywor
   }
 }
 
+/// torch.zeros(2, requires_grad=True) and its like: the tensor, which becomes a leaf. Null: no such call.
+V TracerImpl::make_torch_leaf(const V& callable, PyObject* object, const std::vector<V>& positional, const Keywords& keywords) {
+  const auto option = std::find_if(keywords.begin(), keywords.end(), [](const auto& keyword) { return keyword.first == "requires_grad"; });
+  if (option == keywords.end() || !PyCFunction_Check(object) || extern_use(object) == ExternUse::No) return nullptr;
+  PyObject* wanted = constant_object(option->second);
+  if (!wanted || !PyBool_Check(wanted)) break_graph(BreakReason::ErrorWhileTracing, "requires_grad=" + describe(option->second));
+  Keywords rest = keywords;
+  rest.erase(rest.begin() + (option - keywords.begin()));
+  V made = call_object(callable, object, positional, std::move(rest));
+  if (wanted == Py_True && !make_leaf(made)) break_graph(BreakReason::Gradient, callable_name(callable) + " makes a leaf");
+  return made;
+}
+
 V TracerImpl::call_object(const V& callable, PyObject* object, std::vector<V> positional, Keywords keywords) {
   auto& value = *as<ObjectValue>(callable);
+  if (V made = make_torch_leaf(callable, object, positional, keywords)) return made;
   // Rows of the libraries and of builtins.def, by identity.
   if (Handler handler = find_handler(object)) {
     if (!guard_value(value) && value.source) add_guard(GuardKind::Identity, value.source, object);

@@ -155,6 +155,7 @@ class TracerImpl {
 
   // ---- calls (inline_call.cpp, call.cpp)
   V call(const V& callable, std::vector<V> positional, Keywords keywords);
+  V make_torch_leaf(const V& callable, PyObject* object, const std::vector<V>& positional, const Keywords& keywords);
   V call_object(const V& callable, PyObject* object, std::vector<V> positional, Keywords keywords);
   V call_numpy_implementation(const V& callable, PyObject* object, const std::vector<V>& positional, const Keywords& keywords);
   V call_without_row(const V& callable, PyObject* object, std::vector<V> positional, Keywords keywords);
@@ -522,6 +523,17 @@ class TracerImpl {
   V gradient_field(const V& tensor);
   void set_gradient_field(const V& tensor, PyObject* name, const V& value);
   bool is_leaf(const V& tensor);
+  /// requires_grad_() of a tensor made in the trace that nobody has seen a part of: its contents are a variable of their own from here on.
+  /// False: of no such tensor. Only the leaf itself may leave the trace: what is computed from it has a history that nobody else would have.
+  bool make_leaf(const V& tensor);
+  struct MadeLeaf {
+    V tensor;
+    ValueId value;
+    int step;                                             // which made it
+  };
+  std::vector<MadeLeaf> made_leaves;
+  const MadeLeaf* made_leaf(const ArrayValue& array) const;
+  void refuse_made_history(ValueId value);
   /// Whether a backward through the value would meet what one in the trace has freed: eager raises there.
   bool is_freed(ValueId value);
   bool ran_backward = false;

@@ -364,6 +364,8 @@ void TracerImpl::write(ArrayValue& array, ValueId value) {
   bool with_history = false;
   if (array.library == Library::Torch) {
     const bool needed = (base && base->requires_grad && (modes.records() || modes_outside().records())) || requires_gradient(storage.contents);
+    if (needed && std::any_of(made_leaves.begin(), made_leaves.end(), [&](const MadeLeaf& leaf) { return as<ArrayValue>(leaf.tensor)->storage.get() == &storage; }))
+      break_graph(BreakReason::Gradient, "a write into a leaf");
     if (modes.records()) {
       with_history = needed || requires_gradient(value);
       if (with_history) refuse_history(array, needed);
