@@ -106,6 +106,27 @@ V call_numpy_library(TracerImpl& tracer, const V& callable, const std::vector<V>
   }
 }
 
+/// What framejit/_standard.py has for a function of C that acts on a list of items (or bisects a tuple), where both do the same: the error
+/// about an empty heap has another text, and -1 as an end another meaning. Null: none.
+PyObject* python_code_of(TracerImpl& tracer, PyObject* callable, const std::vector<V>& positional, const Keywords& keywords) {
+  static PyObject* const known = [] {
+    Ref<> helpers = Ref<>::steal(PyImport_ImportModule("framejit._standard"));
+    PyObject* made = helpers ? PyObject_CallMethod(helpers.get(), "traced_instead", nullptr) : nullptr;
+    PyErr_Clear();
+    return made;
+  }();
+  PyObject* found = known && PyCFunction_Check(callable) ? PyDict_GetItemWithError(known, callable) : nullptr;
+  PyErr_Clear();
+  if (!found || positional.empty() || positional.size() > 2) return nullptr;
+  const std::string_view name = reinterpret_cast<PyCFunctionObject*>(callable)->m_ml->ml_name;
+  const bool bisects = name.starts_with("bisect");
+  if (std::any_of(keywords.begin(), keywords.end(), [](const auto& keyword) { return keyword.first != "key"; })) return nullptr;
+  auto* list = as<ListValue>(positional[0]);
+  if (list ? bool(list->type) : !bisects || positional[0]->kind != ValueKind::Tuple) return nullptr;
+  if (list && tracer.sequence_items(positional[0]).empty() && name.find("heap") != name.npos && name != "heappush" && name != "heapify") return nullptr;
+  return found;
+}
+
 std::string callable_name(const V& callable) {
   if (auto* object = as<ObjectValue>(callable)) {
     Ref<> name = Ref<>::steal(PyObject_GetAttrString(object->object.get(), "__qualname__"));
@@ -353,6 +374,15 @@ V TracerImpl::call_without_row(const V& callable, PyObject* object, std::vector<
   }
   if (V done = call_numpy_implementation(callable, object, positional, keywords)) return done;
   if (V done = call_numpy_library(*this, callable, positional, keywords)) return done;
+  if (PyObject* code = python_code_of(*this, object, positional, keywords)) {
+    guard_value(value);
+    try {
+      return call(wrap_constant(code), std::move(positional), std::move(keywords));
+    } catch (const BreakGraph& inside) {
+      break_location.reset();
+      break_graph(BreakReason::UnknownCall, callable_name(callable) + ": " + inside.detail);
+    }
+  }
   if (object == attribute_of("builtins", "print")) break_graph(BreakReason::Print, source_text());
   if (PyObject* self = PyCFunction_Check(object) ? PyCFunction_GET_SELF(object) : nullptr; self && is_lock(self))
     break_graph(BreakReason::Lock, source_text());
