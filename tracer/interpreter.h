@@ -451,6 +451,9 @@ class TracerImpl {
   /// The view it was made of, if no write has come between: torch makes the history of all views anew after one, from their base.
   static const ArrayValue* viewed_now(const ArrayValue& view);
   void write(ArrayValue& array, ValueId value);
+  /// t_() and its like: a tensor made in the trace, whose memory nobody else has, gets the sizes and strides of a view of all of it.
+  /// False: of no such tensor.
+  bool turn(const V& tensor, const std::function<V()>& view);
   /// What is there already, into a tensor made in the trace.
   void write_itself(ArrayValue& array);
   void ensure_input(FakeStorage& storage);

@@ -74,6 +74,7 @@ std::optional<double> Tracer::constant_float(const V& value) {
   return PyFloat_AS_DOUBLE(object->object.get());
 }
 
+bool Tracer::turn(const V& tensor, const std::function<V()>& view) { return impl_->turn(tensor, view); }
 bool Tracer::make_leaf(const V& tensor) { return impl_->make_leaf(tensor); }
 ValueId Tracer::float_input(const V& value) { return impl_->float_input(value); }
 V Tracer::changing_scalar(const V& value) { return impl_->changing_scalar(value); }
