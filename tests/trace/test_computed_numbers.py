@@ -363,3 +363,21 @@ def test_no_graph_for_numbers_alone():
     f = framejit.compile(lambda n: 0.9**n / (n + 1))
     assert [f(n) for n in range(1, 5)] == [0.9**n / (n + 1) for n in range(1, 5)]
     assert framejit.cache_info()["graphs"] == 0
+
+
+@needs_torch
+def test_a_derivative_beside_such_a_float():
+    weight = torch.ones(4, requires_grad=True)
+
+    def f(x, n):
+        return ((weight * x).tanh() * 0.9**n + weight * (n / 10) + weight ** (n / 3)).sum()
+
+    framejit.reset()
+    compiled = framejit.compile(f)
+    for n in range(1, 8):
+        x = torch.linspace(-1, 1, 4) + n
+        results = [run(x, n) for run in (compiled, f)]
+        torch.testing.assert_close(*results)
+        torch.testing.assert_close(*(torch.autograd.grad(result, weight) for result in results))
+    info = framejit.cache_info()
+    assert info["graphs"] == 2 and info["breaks"] == 0 and info["eager_replays"] == 0
