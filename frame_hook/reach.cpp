@@ -63,7 +63,8 @@ bool is_library(PyCodeObject* code) {
   const std::string torch = directory_of("torch");
   if (torch.empty() || !file.starts_with(torch)) return false;
   const std::string_view inside = file.substr(torch.size());
-  return !inside.starts_with("nn/") || inside.ends_with("nn/modules/module.py") || inside.starts_with("nn/parallel/");
+  // Of recurrent layers and packed sequences each function is one call of the library, whatever is checked around it.
+  return !inside.starts_with("nn/") || inside.ends_with("nn/modules/module.py") || inside.ends_with("/rnn.py") || inside.starts_with("nn/parallel/");
 }
 
 bool is_array_module(PyObject* object) {

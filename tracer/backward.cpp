@@ -15,6 +15,7 @@
 #include "tracer/frontends/arrays/torch_hooks.h"
 #include "tracer/frontends/builders.h"
 #include "tracer/interpreter.h"
+#include "tracer/restart.h"
 #include "tracer/variables/attributes.h"
 
 namespace fj {
@@ -65,9 +66,39 @@ V TracerImpl::outside_field(const V& tensor, PyObject* name) {
 bool TracerImpl::is_leaf(const V& tensor) {
   static PyObject* const name = intern("is_leaf");
   auto& array = *as<ArrayValue>(tensor);
-  if (!tensor->source) return !requires_gradient(array);
+  if (!tensor->source) return !requires_gradient(array) || made_leaf(array);
   if (!array.requires_grad) return true;
   return truth(outside_field(tensor, name));
+}
+
+const TracerImpl::MadeLeaf* TracerImpl::made_leaf(const ArrayValue& array) const {
+  for (const MadeLeaf& leaf : made_leaves)
+    if (leaf.tensor.get() == &array) return &leaf;
+  return nullptr;
+}
+
+bool TracerImpl::make_leaf(const V& tensor) {
+  auto* array = as<ArrayValue>(tensor);
+  if (!array || array->library != Library::Torch || tensor->source || !is_float(array->dtype)) return false;
+  FakeStorage& storage = *array->storage;
+  // Nobody else has its memory.
+  if (storage.library != Library::Torch || storage.input_array || array->storage.use_count() != 1 || !array->view.empty() || array->is_view ||
+      storage.made_as_view || array->crosses || array->detached || array->stops_gradient || requires_gradient(*array))
+    return false;
+  if (storage.inference || modes.inference || modes_outside().inference || request.follow || !batches.empty() || storage.version != 0) return false;
+  storage.contents = same_again(read(*array));
+  in_memory_.insert(storage.contents);
+  array->contents_version = -1;
+  flow.want(storage.contents);
+  made_leaves.push_back({tensor, storage.contents, step});
+  return true;
+}
+
+void TracerImpl::refuse_made_history(ValueId value) {
+  if (made_leaves.empty() || !requires_gradient(value)) return;
+  const std::vector<bool> reached = history({value});
+  for (const MadeLeaf& leaf : made_leaves)
+    if (reached[leaf.value.index]) throw CannotRebuildValue{leaf.step, "what is computed from a tensor that became a leaf here", BreakReason::Gradient};
 }
 
 V TracerImpl::gradient_field(const V& tensor) {
@@ -224,12 +255,13 @@ std::vector<ValueId> TracerImpl::pass_back(const Tracer::Backward& call, const s
 void TracerImpl::backward(const Tracer::Backward& call) {
   std::vector<ValueId> wanted;
   std::vector<V> leaves;
-  for (int input : inputs_requiring_gradient) {
-    V leaf = input_array(input);
-    if (call.only_inputs && std::find(call.inputs.begin(), call.inputs.end(), leaf) == call.inputs.end()) continue;
+  const auto add = [&](const V& leaf, ValueId value) {
+    if (call.only_inputs && std::find(call.inputs.begin(), call.inputs.end(), leaf) == call.inputs.end()) return;
     leaves.push_back(leaf);
-    wanted.push_back(graph->inputs[std::size_t(input)].value);
-  }
+    wanted.push_back(value);
+  };
+  for (int input : inputs_requiring_gradient) add(input_array(input), graph->inputs[std::size_t(input)].value);
+  for (const MadeLeaf& leaf : made_leaves) add(leaf.tensor, leaf.value);
   for (const V& input : call.inputs)
     if (std::find(leaves.begin(), leaves.end(), input) == leaves.end()) break_graph(BreakReason::Gradient, "a backward to " + describe(input));
   std::vector<GradientVersion> versions;

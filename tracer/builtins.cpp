@@ -312,6 +312,7 @@ V builtin_index(TracerImpl& t, Arguments_& a, Keywords& k) {
 V builtin_float(TracerImpl& t, Arguments_& a, Keywords& k) {
   if (a.size() == 1 && k.empty())
     if (V number = t.scalar_float(a[0])) return number;
+  if (V number = a.size() == 1 && k.empty() ? t.symbol_as_float(a[0]) : nullptr) return number;
   if (V number = element(t, a, k))
     if (V real = t.computed_float(number)) return real;
   break_on_array("float", a);
@@ -376,7 +377,8 @@ V builtin_format(TracerImpl& t, Arguments_& a, Keywords& k) {
 }
 
 V builtin_math_sqrt(TracerImpl& t, Arguments_& a, Keywords& k) {
-  if (V number = element(t, a, k))
+  V symbol = a.size() == 1 && k.empty() ? t.symbol_as_float(a[0]) : nullptr;
+  if (V number = symbol ? symbol : element(t, a, k))
     if (V root = t.computed_function(Op::sqrt, number)) return root;
   if (V folded = fold_call(t, imported("math", "sqrt").get(), a, k)) return folded;
   unknown_call("math.sqrt", a);

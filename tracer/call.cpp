@@ -106,6 +106,27 @@ V call_numpy_library(TracerImpl& tracer, const V& callable, const std::vector<V>
   }
 }
 
+/// What framejit/_standard.py has for a function of C that acts on a list of items (or bisects a tuple), where both do the same: the error
+/// about an empty heap has another text, and -1 as an end another meaning. Null: none.
+PyObject* python_code_of(TracerImpl& tracer, PyObject* callable, const std::vector<V>& positional, const Keywords& keywords) {
+  static PyObject* const known = [] {
+    Ref<> helpers = Ref<>::steal(PyImport_ImportModule("framejit._standard"));
+    PyObject* made = helpers ? PyObject_CallMethod(helpers.get(), "traced_instead", nullptr) : nullptr;
+    PyErr_Clear();
+    return made;
+  }();
+  PyObject* found = known && PyCFunction_Check(callable) ? PyDict_GetItemWithError(known, callable) : nullptr;
+  PyErr_Clear();
+  if (!found || positional.empty() || positional.size() > 2) return nullptr;
+  const std::string_view name = reinterpret_cast<PyCFunctionObject*>(callable)->m_ml->ml_name;
+  const bool bisects = name.starts_with("bisect");
+  if (std::any_of(keywords.begin(), keywords.end(), [](const auto& keyword) { return keyword.first != "key"; })) return nullptr;
+  auto* list = as<ListValue>(positional[0]);
+  if (list ? bool(list->type) : !bisects || positional[0]->kind != ValueKind::Tuple) return nullptr;
+  if (list && tracer.sequence_items(positional[0]).empty() && name.find("heap") != name.npos && name != "heappush" && name != "heapify") return nullptr;
+  return found;
+}
+
 std::string callable_name(const V& callable) {
   if (auto* object = as<ObjectValue>(callable)) {
     Ref<> name = Ref<>::steal(PyObject_GetAttrString(object->object.get(), "__qualname__"));
@@ -160,8 +181,22 @@ V TracerImpl::call(const V& callable, std::vector<V> positional, Keywords keywor
   }
 }
 
+/// torch.zeros(2, requires_grad=True) and its like: the tensor, which becomes a leaf. Null: no such call.
+V TracerImpl::make_torch_leaf(const V& callable, PyObject* object, const std::vector<V>& positional, const Keywords& keywords) {
+  const auto option = std::find_if(keywords.begin(), keywords.end(), [](const auto& keyword) { return keyword.first == "requires_grad"; });
+  if (option == keywords.end() || !PyCFunction_Check(object) || extern_use(object) == ExternUse::No) return nullptr;
+  PyObject* wanted = constant_object(option->second);
+  if (!wanted || !PyBool_Check(wanted)) break_graph(BreakReason::ErrorWhileTracing, "requires_grad=" + describe(option->second));
+  Keywords rest = keywords;
+  rest.erase(rest.begin() + (option - keywords.begin()));
+  V made = call_object(callable, object, positional, std::move(rest));
+  if (wanted == Py_True && !make_leaf(made)) break_graph(BreakReason::Gradient, callable_name(callable) + " makes a leaf");
+  return made;
+}
+
 V TracerImpl::call_object(const V& callable, PyObject* object, std::vector<V> positional, Keywords keywords) {
   auto& value = *as<ObjectValue>(callable);
+  if (V made = make_torch_leaf(callable, object, positional, keywords)) return made;
   // Rows of the libraries and of builtins.def, by identity.
   if (Handler handler = find_handler(object)) {
     if (!guard_value(value) && value.source) add_guard(GuardKind::Identity, value.source, object);
@@ -221,9 +256,11 @@ V TracerImpl::call_without_row(const V& callable, PyObject* object, std::vector<
   if (PyFunction_Check(object)) {
     if (V done = call_numpy_library(*this, callable, positional, keywords)) return done;
     if (V done = call_collective(callable, object, positional, keywords)) return done;
-    guard_value(value);
     if (is_disabled(object)) break_graph(BreakReason::Disabled, callable_name(callable));
-    if (PyObject* wrapped = left_alone_by_dynamo(object)) return call(wrap_constant(wrapped), std::move(positional), std::move(keywords));
+    if (PyObject* wrapped = left_alone_by_dynamo(object)) {
+      guard_value(value);
+      return call(wrap_constant(wrapped), std::move(positional), std::move(keywords));
+    }
     return inline_python_function(callable, reinterpret_cast<PyFunctionObject*>(object), std::move(positional), std::move(keywords));
   }
   if (PyCFunction_Check(object) && !std::strcmp(reinterpret_cast<PyCFunctionObject*>(object)->m_ml->ml_name, "__new__") && !positional.empty()) {
@@ -303,34 +340,24 @@ V TracerImpl::call_without_row(const V& callable, PyObject* object, std::vector<
   if (V done = call_functional(*this, callable, positional, keywords)) return done;
   static PyObject* const call_name = PyUnicode_InternFromString("__call__");
   PyObject* method = fj_type_lookup(Py_TYPE(object), call_name);
-  if (!std::strcmp(Py_TYPE(object)->tp_name, "framejit.CompiledMethod")) {
+  const std::string_view type = Py_TYPE(object)->tp_name;
+  // What a field of C of the callable holds.
+  auto part = [&](const char* name) {
+    Ref<> found = Ref<>::steal(PyObject_GetAttrString(object, name));
     guard_type(value);
-    SourceRef source = value.source ? value.source : sources->constant(object);
-    auto part = [&](const char* name) {
-      Ref<> found = Ref<>::steal(PyObject_GetAttrString(object, name));
-      Ref<> text = keep(Ref<>::steal(PyUnicode_InternFromString(name)));
-      return wrap(keep(found).get(), sources->make(SourceKind::SlotMember, source, 0, text.get()));
-    };
+    Ref<> text = keep(Ref<>::steal(PyUnicode_InternFromString(name)));
+    return wrap(keep(found).get(), sources->make(SourceKind::SlotMember, value.source ? value.source : sources->constant(object), 0, text.get()));
+  };
+  if (type == "framejit.CompiledMethod") {
     positional.insert(positional.begin(), part("__self__"));
     return call(part("__func__"), std::move(positional), std::move(keywords));
   }
-  // A function compiled by framejit: what it wraps.
-  if (!std::strncmp(Py_TYPE(object)->tp_name, "framejit.", 9)) {
-    Ref<> wrapped = Ref<>::steal(PyObject_GetAttrString(object, "__wrapped__"));
-    if (!wrapped) PyErr_Clear();
-    if (wrapped && PyFunction_Check(wrapped.get())) {
-      if (value.source) add_guard(GuardKind::Identity, value.source, object);
-      return call(wrap_constant(keep(wrapped).get()), std::move(positional), std::move(keywords));
-    }
+  if (type == "framejit.CompiledFunction") {
+    const bool constant = !value.source || value.source->kind == SourceKind::Constant;
+    V wrapped = constant ? wrap_constant(keep(Ref<>::steal(PyObject_GetAttrString(object, "__wrapped__"))).get()) : part("__wrapped__");
+    return call(wrapped, std::move(positional), std::move(keywords));
   }
-  if (!std::strcmp(Py_TYPE(object)->tp_name, "functools.partial")) {
-    guard_type(value);
-    SourceRef source = value.source ? value.source : sources->constant(object);
-    auto part = [&](const char* name) {
-      Ref<> found = Ref<>::steal(PyObject_GetAttrString(object, name));
-      Ref<> text = keep(Ref<>::steal(PyUnicode_InternFromString(name)));
-      return wrap(keep(found).get(), sources->make(SourceKind::SlotMember, source, 0, text.get()));
-    };
+  if (type == "functools.partial") {
     std::vector<V> arguments = sequence_items(part("args"));
     arguments.insert(arguments.end(), positional.begin(), positional.end());
     V given = part("keywords");
@@ -347,6 +374,15 @@ V TracerImpl::call_without_row(const V& callable, PyObject* object, std::vector<
   }
   if (V done = call_numpy_implementation(callable, object, positional, keywords)) return done;
   if (V done = call_numpy_library(*this, callable, positional, keywords)) return done;
+  if (PyObject* code = python_code_of(*this, object, positional, keywords)) {
+    guard_value(value);
+    try {
+      return call(wrap_constant(code), std::move(positional), std::move(keywords));
+    } catch (const BreakGraph& inside) {
+      break_location.reset();
+      break_graph(BreakReason::UnknownCall, callable_name(callable) + ": " + inside.detail);
+    }
+  }
   if (object == attribute_of("builtins", "print")) break_graph(BreakReason::Print, source_text());
   if (PyObject* self = PyCFunction_Check(object) ? PyCFunction_GET_SELF(object) : nullptr; self && is_lock(self))
     break_graph(BreakReason::Lock, source_text());
@@ -468,10 +504,23 @@ V TracerImpl::inline_made_function(FunctionValue& function, std::vector<V> posit
                          text_of(function.qualname.get()).c_str(), std::move(positional), std::move(keywords));
 }
 
+/// That it has the code it has, and the same globals: of defaults and cells those that are looked at are guarded like any value.
+void TracerImpl::guard_code(SourceRef source, PyFunctionObject* function) {
+  add_guard(GuardKind::FunctionCode, source, function->func_code);
+  if (source->kind == SourceKind::Constant) return;  // `__globals__` can't be assigned
+  SourceRef globals = sources->make(SourceKind::FunctionGlobals, source);
+  if (function->func_globals != request.function->func_globals) return add_guard(GuardKind::Identity, globals, function->func_globals);
+  Guard same;
+  same.kind = GuardKind::SameObject;
+  same.source = globals;
+  same.others = {sources->make(SourceKind::FunctionGlobals, sources->function())};
+  add_guard(std::move(same));
+}
+
 V TracerImpl::inline_python_function(const V& callable, PyFunctionObject* function, std::vector<V> positional, Keywords keywords) {
   auto& value = *as<ObjectValue>(callable);
   SourceRef source = value.source ? value.source : sources->constant(reinterpret_cast<PyObject*>(function));
-  add_guard(GuardKind::FunctionCode, source, function->func_code);
+  guard_code(source, function);
   std::vector<V> defaults, closure;
   if (PyObject* tuple = function->func_defaults)
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); ++i)

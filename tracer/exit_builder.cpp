@@ -5,6 +5,7 @@
 
 #include "runtime/base/error.h"
 #include "tracer/liveness.h"
+#include "tracer/variables/attributes.h"
 #include "tracer/variables/proxies.h"
 
 namespace fj {
@@ -381,7 +382,7 @@ int ExitBuilder::storage_owner(FakeStorage& storage, const std::shared_ptr<FakeS
     owner_outputs_[&storage] = int(t_.graph->outputs.size());
     const bool freed = t_.is_freed(shared->contents);
     target = output_of(freed ? t_.stopped(shared->contents) : shared->contents, storage.library, storage.strides, false, storage.inference);
-    if (freed) {
+    if (freed && !t_.inputs_requiring_gradient.empty()) {
       // It has a history, which a backward in the trace has used up.
       const int leaf = build(t_.input_array(t_.inputs_requiring_gradient.front()));
       RecipeStep& made = step(RecipeOp::Call, {target, leaf});
@@ -438,6 +439,8 @@ int ExitBuilder::build_array(const V& value) {
   FakeStorage& storage = *array.storage;
   // How torch remembers where a view was made is not ours to set.
   if (array.viewed_in_inference) cannot(value);
+  const bool leaf = t_.made_leaf(array);
+  if (!leaf && t_.requires_gradient(array)) t_.refuse_made_history(t_.read(array));
   if (array.numpy_scalar) return output_of(t_.read(array), Library::Numpy, contiguous_strides(array.shape), true);
   const auto view = [&](int owner, const SymDim& offset) -> RecipeStep& {
     guard_every_stride(storage);
@@ -451,6 +454,11 @@ int ExitBuilder::build_array(const V& value) {
   };
   if (array.crossed) return view(build(array.crossed), array.offset - array.crossed->offset).target;
   int target = storage_owner(storage, array.storage);
+  if (leaf) {
+    const int yes = constant(Ref<>::borrow(Py_True));
+    effect_step(RecipeOp::SetAttr, {target, yes}).object = Ref<>::borrow(intern("requires_grad"));
+    return target;
+  }
   // What was written is in an array of ours, which to torch is no view.
   const bool was_view = storage.made_as_view && storage.version > 0 && !storage.inference && !t_.requires_gradient(array);
   bool owner = array.view.empty() && !array.is_view && !was_view;
@@ -635,6 +643,7 @@ void ExitBuilder::build_effects() {
   }
   keep_written_apart();
   for (const auto& storage : t_.written_inputs) {
+    t_.refuse_made_history(storage->contents);
     t_.graph->writes.push_back({storage->input, storage->contents});
     SourceRef written = storage->input_array->source;
     if (storage->library == Library::Numpy)

@@ -698,6 +698,8 @@ V ExternBuilder::run(const std::vector<V>& positional, const Keywords& keywords)
 }  // namespace
 
 V Tracer::extern_call(const V& callable, const std::vector<V>& positional, const std::vector<std::pair<std::string, V>>& keywords) {
+  for (auto& [name, value] : keywords)
+    if (name == "requires_grad" && constant_object(value) != Py_False) break_graph(BreakReason::Gradient, "a library call that makes a leaf");
   FJ_CHECK(as<ObjectValue>(callable), "extern call of something made in the trace");
   return ExternBuilder(*impl_, callable).run(positional, keywords);
 }

@@ -155,6 +155,7 @@ class TracerImpl {
 
   // ---- calls (inline_call.cpp, call.cpp)
   V call(const V& callable, std::vector<V> positional, Keywords keywords);
+  V make_torch_leaf(const V& callable, PyObject* object, const std::vector<V>& positional, const Keywords& keywords);
   V call_object(const V& callable, PyObject* object, std::vector<V> positional, Keywords keywords);
   V call_numpy_implementation(const V& callable, PyObject* object, const std::vector<V>& positional, const Keywords& keywords);
   V call_without_row(const V& callable, PyObject* object, std::vector<V> positional, Keywords keywords);
@@ -220,6 +221,7 @@ class TracerImpl {
   V inline_function(PyCodeObject* code, PyObject* globals, const std::vector<V>& defaults,
                     const std::vector<std::pair<std::string, V>>& kwdefaults, std::vector<V> closure, const char* name,
                     std::vector<V> positional, Keywords keywords);
+  void guard_code(SourceRef source, PyFunctionObject* function);
   V inline_python_function(const V& function, PyFunctionObject* object, std::vector<V> positional, Keywords keywords);
   V inline_made_function(FunctionValue& function, std::vector<V> positional, Keywords keywords);
 
@@ -449,6 +451,9 @@ class TracerImpl {
   /// The view it was made of, if no write has come between: torch makes the history of all views anew after one, from their base.
   static const ArrayValue* viewed_now(const ArrayValue& view);
   void write(ArrayValue& array, ValueId value);
+  /// t_() and its like: a tensor made in the trace, whose memory nobody else has, gets the sizes and strides of a view of all of it.
+  /// False: of no such tensor.
+  bool turn(const V& tensor, const std::function<V()>& view);
   /// What is there already, into a tensor made in the trace.
   void write_itself(ArrayValue& array);
   void ensure_input(FakeStorage& storage);
@@ -521,6 +526,17 @@ class TracerImpl {
   V gradient_field(const V& tensor);
   void set_gradient_field(const V& tensor, PyObject* name, const V& value);
   bool is_leaf(const V& tensor);
+  /// requires_grad_() of a tensor made in the trace that nobody has seen a part of: its contents are a variable of their own from here on.
+  /// False: of no such tensor. Only the leaf itself may leave the trace: what is computed from it has a history that nobody else would have.
+  bool make_leaf(const V& tensor);
+  struct MadeLeaf {
+    V tensor;
+    ValueId value;
+    int step;                                             // which made it
+  };
+  std::vector<MadeLeaf> made_leaves;
+  const MadeLeaf* made_leaf(const ArrayValue& array) const;
+  void refuse_made_history(ValueId value);
   /// Whether a backward through the value would meet what one in the trace has freed: eager raises there.
   bool is_freed(ValueId value);
   bool ran_backward = false;
@@ -532,6 +548,12 @@ class TracerImpl {
   std::optional<V> computed_binary(int nb_op, const V& a, const V& b);
   std::optional<V> computed_unary(int opcode, const V& a);
   std::optional<V> computed_compare(int comparison, const V& a, const V& b);
+  /// Whether the back end gives back numbers that a program computes.
+  bool computes_numbers() const;
+  /// The number itself, where it is computed from symbols alone, which are guarded by value; else the value as it is.
+  V settled(const V& value);
+  /// float() of an int that is a symbol; null: it is none.
+  V symbol_as_float(const V& value);
   /// abs and math.sqrt of such a number; null: it is none.
   V computed_function(Op op, const V& a);
   /// int() and float() of a NumberValue; null: not without looking at it.

@@ -116,8 +116,8 @@ std::unique_ptr<Segment> trace_segment(const TraceRequest& request) {
       V result = tracer.run();
       auto segment = tracer.build_return(result);
       segment->exit = exit_at(request, request.start_instruction, Exit::Kind::Return);
-      if (!has_array_work(*segment)) {
-        // Nothing to compile for such values; for others there may be.
+      if (!has_array_work(*segment) || !(tracer.uses_torch || tracer.uses_numpy)) {
+        // Nothing to compile for such values, or numbers alone; for others there may be.
         auto idle = empty_segment(request, exit_at(request, request.start_instruction, Exit::Kind::Handover));
         idle->guards = request.many ? loosened(*segment->guards, tracer.sources) : std::move(segment->guards);
         return idle;

@@ -68,11 +68,14 @@ std::optional<std::int64_t> Tracer::constant_int(const V& value) {
 std::optional<SymDim> Tracer::int_expression(const V& value) { return impl_->int_expression(value); }
 
 std::optional<double> Tracer::constant_float(const V& value) {
+  if (V known = impl_->settled(value); known != value) return constant_float(known);
   auto* object = as<ObjectValue>(value);
   if (!object || !PyFloat_CheckExact(object->object.get()) || !impl_->guard_value(*object)) return std::nullopt;
   return PyFloat_AS_DOUBLE(object->object.get());
 }
 
+bool Tracer::turn(const V& tensor, const std::function<V()>& view) { return impl_->turn(tensor, view); }
+bool Tracer::make_leaf(const V& tensor) { return impl_->make_leaf(tensor); }
 ValueId Tracer::float_input(const V& value) { return impl_->float_input(value); }
 V Tracer::changing_scalar(const V& value) { return impl_->changing_scalar(value); }
 V Tracer::scalar_index(const V& value) { return impl_->scalar_index(value); }

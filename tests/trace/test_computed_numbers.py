@@ -263,3 +263,121 @@ def test_a_power_by_a_number_that_turns_out_to_be_a_half():
     x = np.array([-0.0, -np.inf, 4.0])
     for m in (0.5, 2.0, 0.25, 1.0, -1.0):
         same_as_eager(lambda x, m: x ** m[0].item(), x, np.array([m]))
+
+
+def exact(f, numbers):
+    """The counts after calls with each number; every result is Python's to the last bit."""
+    framejit.reset()
+    compiled = framejit.compile(f)
+    for n in numbers:
+        results = []
+        for run in (compiled, f):
+            try:
+                results.append(run(X, n))
+            except ArithmeticError as error:
+                results.append((X, type(error), str(error)))
+        np.testing.assert_array_equal(results[0][0], results[1][0])
+        assert [(type(v), v.hex() if isinstance(v, float) else v) for v in results[0][1:]] == [
+            (type(v), v.hex() if isinstance(v, float) else v) for v in results[1][1:]], n
+    return framejit.cache_info()
+
+
+# What of an int gives a float: the quotient is rounded once, the power is C's.
+OF_AN_INT = {
+    "quotient": lambda x, n: (x * (n / 10), n / 7, n / 3.0),
+    "quotient of a number": lambda x, n: (x * (10 / n), 2.5 / n),
+    "quotient of two": lambda x, n: (x + n / (n + 7), (n - 1) / (n * n)),
+    "quotient of large ints": lambda x, n: (x * 2, (n * 2**40 + 1) / (n * 3 + 2**20)),
+    "power": lambda x, n: (x * 0.9**n, 1.0001**n, (-0.5)**n, 2.0**-n),
+    "root": lambda x, n: (x * n**-0.5, n**0.3, math.sqrt(n), abs(-n / 3)),
+    "float()": lambda x, n: (x * float(n), float(n), float(n) ** -1.5, -float(n)),
+    "sum and product": lambda x, n: (x - n * 0.1, n + 0.3, 0.7 - n, 1e-3 * (n + 1) * 2.5),
+    "a schedule": lambda x, n: (x * (1e-3 * (1 - n / 2**32) ** 0.9),),
+}
+
+
+@pytest.mark.parametrize("name", OF_AN_INT)
+def test_a_float_made_of_an_int_that_varies_is_computed(name):
+    info = exact(OF_AN_INT[name], [*range(1, 60), 1023, *([] if "of two" in name or "large" in name else [2**31 - 1])])
+    assert info["graphs"] == 2 and info["breaks"] == 0
+
+
+def test_a_float_made_of_a_size_is_computed():
+    framejit.reset()
+    f = lambda x: (x / math.sqrt(x.shape[0]), x * (1 / x.size), x.shape[0] * 0.5)  # noqa: E731
+    compiled = framejit.compile(f)
+    for n in range(1, 12):
+        x = np.linspace(1, 2, n)
+        for ours, eager in zip(compiled(x), f(x)):
+            np.testing.assert_array_equal(ours, eager)
+    assert framejit.cache_info()["graphs"] == 2
+
+
+def test_an_int_that_no_double_holds_is_divided_by_python():
+    exact(lambda x, n: (x + 1, (n * 2**58 + 1) / 3, (n * 2**58 + 1) / (n * 2**57 + 3)), range(1, 12))
+
+
+def test_where_python_raises_so_do_we():
+    exact(lambda x, n: (x * (1 / (n - 4)), n / 4), range(2, 9))
+    exact(lambda x, n: (x * (2.5 / (n - 4)), 1), range(2, 9))
+    exact(lambda x, n: (x * 10.0**n, 10.0**n), range(300, 315))
+    exact(lambda x, n: (x, 0.0**n), [2, 1, 0, -1, -2])
+    exact(lambda x, n: (x, type((n - 4) ** 0.5), (n - 4) ** 0.5), range(2, 9))
+
+
+# What has to be known of it is: the int is guarded by its value.
+KNOWN = {
+    "branch": lambda x, n: (x * 2 if n / 10 > 0.5 else x, n / 4 == 1, not n / 3),
+    "int()": lambda x, n: (x * int(n / 3), round(n / 3, 1), math.floor(n * 0.5), (n / 2) // 1, (n / 2) % 1, divmod(n / 2, 1)),
+    "text and keys": lambda x, n: (x * 2, f"{n / 3:.2f}", str(n / 4), {n / 2: n}),
+    "functions of C": lambda x, n: (x * math.cos(math.pi * n / 12), math.exp(n / 5)),
+    "identity and kind": lambda x, n: (x * 2, isinstance(n / 2, float), (n / 2).is_integer(), n / 2 is None),
+    "powers of an array": lambda x, n: (abs(x) ** (n / 4),),
+    "an array's dtype": lambda x, n: ((x * 9).astype(int) * 1 + np.array(n / 4),),
+    "a library call": lambda x, n: (np.percentile(x, n / 4) + np.full(3, n / 4),),
+}
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_what_is_asked_of_a_float_made_of_an_int_is_answered(name):
+    exact(KNOWN[name], [1, 2, 3, 4, 5, 2, 6, 1])
+
+
+@needs_torch
+def test_such_a_float_in_torch():
+    def f(x, n):
+        y = x.half() * (n / 10) + torch.add(x, x, alpha=n / 4).half()
+        return y, x.clamp(max=n / 5), x.abs() ** (n / 4), torch.full((2,), n / 3), torch.where(x > n / 9, x, n / 7), x.int() * (n / 3)
+
+    framejit.reset()
+    compiled = framejit.compile(f)
+    for n in [1, 2, 3, 4, 8, 2, 5]:
+        x = torch.linspace(-2, 3, 7)
+        for ours, eager in zip(compiled(x, n), f(x, n)):
+            torch.testing.assert_close(ours, eager)
+            assert ours.dtype == eager.dtype
+
+
+def test_no_graph_for_numbers_alone():
+    framejit.reset()
+    f = framejit.compile(lambda n: 0.9**n / (n + 1))
+    assert [f(n) for n in range(1, 5)] == [0.9**n / (n + 1) for n in range(1, 5)]
+    assert framejit.cache_info()["graphs"] == 0
+
+
+@needs_torch
+def test_a_derivative_beside_such_a_float():
+    weight = torch.ones(4, requires_grad=True)
+
+    def f(x, n):
+        return ((weight * x).tanh() * 0.9**n + weight * (n / 10) + weight ** (n / 3)).sum()
+
+    framejit.reset()
+    compiled = framejit.compile(f)
+    for n in range(1, 8):
+        x = torch.linspace(-1, 1, 4) + n
+        results = [run(x, n) for run in (compiled, f)]
+        torch.testing.assert_close(*results)
+        torch.testing.assert_close(*(torch.autograd.grad(result, weight) for result in results))
+    info = framejit.cache_info()
+    assert info["graphs"] == 2 and info["breaks"] == 0 and info["eager_replays"] == 0

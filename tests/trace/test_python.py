@@ -1,5 +1,7 @@
 """Ordinary Python around arrays: captured, and its meaning kept."""
+import bisect
 import functools
+import heapq
 import math
 import operator
 import sys
@@ -527,3 +529,65 @@ def test_nothing_is_leaked():
         once()
     gc.collect()
     assert len(gc.get_objects()) - objects < 40
+
+
+def test_heaps_and_bisection_are_traced_as_the_python_they_stand_for():
+    def heaps(x, lengths):
+        heap, order = [], []
+        for i, n in enumerate(lengths):
+            heapq.heappush(heap, (n, i))
+        while len(heap) > 1:
+            (a, i), (b, j) = heapq.heappop(heap), heapq.heappop(heap)
+            heapq.heappush(heap, (a + b, max(i, j)))
+            order.append((i, j))
+        rest = [5, 1, 4]
+        heapq.heapify(rest)
+        return x * heap[0][0], order, heapq.heappushpop(rest, 0), heapq.heapreplace(rest, 9), rest, heapq.nsmallest(2, lengths), heapq.nlargest(2, lengths)
+
+    def places(x, at):
+        edges = [1, 3, 3, 7]
+        bisect.insort(edges, at)
+        return (x * bisect.bisect_left(edges, 3), x + bisect.bisect(edges, at), bisect.bisect_right((1, 2), at), edges,
+                bisect.bisect_left(edges, -3, key=lambda v: -v), bisect.bisect_left(edges, 3, 1), bisect.bisect(edges, 3, hi=2))
+
+    framejit.reset()
+    for f, arguments in ((heaps, [[4, 2, 6, 1, 3], [1], [2, 2, 2]]), (places, [0, 3, 8, 5])):
+        compiled = framejit.compile(f)
+        for given in arguments:
+            x = np.arange(4.0)
+            for ours, eager in zip(compiled(x, given), f(x, given)):
+                np.testing.assert_array_equal(ours, eager)
+    assert same_as_eager(heaps, np.arange(3.0), [4, 2, 6]).breaks == []
+
+
+def test_errors_of_heaps_are_those_of_c():
+    def f(x, how):
+        y = x + 1
+        try:
+            how([])
+        except Exception as error:
+            return y, type(error), str(error)
+        return y
+
+    for how in (heapq.heappop, lambda h: heapq.heapreplace(h, 1), lambda h: heapq.heappush((), 1), lambda h: heapq.heappush([1], "a"),
+                lambda h: bisect.bisect([1], "a"), lambda h: bisect.bisect_left([1], 1, -1)):
+        same_as_eager(f, np.arange(3.0), how, breaks=None)
+
+
+@needs_torch
+def test_a_column_is_assigned_another_one():
+    def f(x):
+        y = x * 2
+        y[:, 0] = y[:, 1]
+        y[::2] += y[1::2]
+        y[0] *= y[1]
+        return y
+
+    assert same_as_eager(f, torch.arange(16.0).reshape(4, 4)).breaks == []
+
+    def overlapping(x):
+        y = x * 2
+        y[1:] = y[:-1]
+        return y
+
+    same_as_eager(overlapping, torch.arange(16.0).reshape(4, 4), breaks=None)

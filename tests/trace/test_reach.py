@@ -541,3 +541,39 @@ def test_a_weak_proxy_follows_its_own_rules():
 
     compiled = framejit.compile(f)
     assert compiled(np.ones(2))[0][0] == 3 and compiled(np.ones(2))[0][0] == 4 and compiled(np.ones(2))[1] is True and owner.k == 5
+
+
+@needs_torch
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+@pytest.mark.parametrize("grad", [False, True])
+def test_packed_sequences_are_three_calls_of_the_library(kind, grad):
+    """Packing, the layers and unpacking have sizes that depend on the lengths: each ends a piece, once, and nothing inside of them does."""
+    from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed, self.layers, self.out = torch.nn.Linear(4, 5), getattr(torch.nn, kind)(5, 6, 2, batch_first=True, bidirectional=True), torch.nn.Linear(12, 2)
+
+        def forward(self, x, lengths):
+            packed = pack_padded_sequence(self.embed(x).tanh() * 2, lengths.cpu(), batch_first=True, enforce_sorted=False)
+            padded, lengths = pad_packed_sequence(self.layers(packed)[0], batch_first=True)
+            return self.out(padded).relu().sum((1, 2)) * 2, lengths
+
+    torch.manual_seed(0)
+    model = Model()
+    compiled = framejit.compile(model)
+    for lengths in [[3, 7, 1], [3, 7, 1], [5, 2, 7], [1, 1, 6], [2, 4], [1], [9, 9, 9, 9]]:
+        x = torch.randn(len(lengths), max(lengths), 4)
+        with torch.set_grad_enabled(grad):
+            results = [run(x, torch.tensor(lengths)) for run in (compiled, model)]
+        torch.testing.assert_close(*results)
+        if grad:
+            torch.testing.assert_close(*([*torch.autograd.grad(result[0].sum(), model.parameters())] for result in results))
+    for run in (compiled, model):
+        with pytest.raises(RuntimeError, match="greater than 0"):
+            run(x, torch.tensor([2, 0, 1, 3]))
+    info = framejit.cache_info()
+    # Three places, for sizes that are constants and once more for symbols; a batch of one lies otherwise.
+    assert info["breaks"] <= 8 and info["graphs"] <= 8 and info["internal_errors"] == 0, info
+    assert len({(b.file, b.line) for b in framejit.explain(compiled).so_far().breaks}) == 3

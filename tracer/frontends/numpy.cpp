@@ -55,7 +55,10 @@ void refuse_integer_scalars(Tracer& tracer, const V& a, const V& b) {
 /// fast_scalar_power: arrays to the power of a Python number that has a cheaper ufunc. Null: none.
 V fast_power(Tracer& tracer, const V& base, const V& exponent, const V& out) {
   Array x = array_of(base);
-  if (x && !x->numpy_scalar && exponent->kind == ValueKind::Number && is_float(x->dtype)) unsupported("a power by a number that the program computes: NumPy takes the square root where it is 0.5");
+  if (x && !x->numpy_scalar && exponent->kind == ValueKind::Number && is_float(x->dtype)) {
+    if (PyObject* known = tracer.constant_object(exponent)) return fast_power(tracer, base, tracer.wrap(known, nullptr), out);
+    unsupported("a power by a number that the program computes: NumPy takes the square root where it is 0.5");
+  }
   auto* number = as<ObjectValue>(exponent);
   if (!x || x->numpy_scalar || !number) return nullptr;
   const bool integer = PyLong_CheckExact(number->object.get());

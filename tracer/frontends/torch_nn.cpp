@@ -548,12 +548,12 @@ V torch_is_complex(Tracer& tracer, const Arguments& arguments) {
 
 V torch_tolist(Tracer&, const Arguments&) { break_graph(BreakReason::ScalarFromArray, "a tensor's elements become Python numbers"); }
 V torch_unsupported_row(Tracer&, const Arguments&) { unsupported("a torch function that needs the real tensor"); }
-/// What the tensor does anyway. Else torch has to make a leaf of it, or to refuse.
+/// What the tensor does anyway, or a leaf of a new one. Else torch has to make a leaf of it, or to refuse.
 V torch_requires_grad(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "requires_grad_", arguments, "input, requires_grad");
   Array x = torch_tensor(tracer, p.required("input"));
   const bool wanted = p.flag("requires_grad", true), now = x->source ? x->requires_grad : tracer.requires_gradient(*x);
-  if (wanted != now) unsupported("a torch function that needs the real tensor");
+  if (wanted != now && !(wanted && tracer.make_leaf(x))) unsupported("a torch function that needs the real tensor");
   return x;
 }
 V torch_data_dependent(Tracer&, const Arguments&) {

@@ -3,9 +3,12 @@
 /// Start with `torch_result_type`: the promotion rule every pointwise row goes through.
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
+#include <numeric>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "runtime/base/error.h"
 #include "tracer/frontends/arrays/torch_modes.h"
@@ -200,8 +203,8 @@ ValueId value_of(Tracer& tracer, const TorchOperand& operand, DType dtype, bool 
       const ValueId fits = emit(tracer, Op::le, {magnitude, constant(tracer, DType::F64, largest(dtype))});
       return torch_cast(tracer, tracer.checked(input, emit(tracer, Op::bit_or, {fits, emit(tracer, Op::logical_not, {emit(tracer, Op::is_finite, {input})})})), dtype);
     }
-  if (operand.number->kind == ValueKind::Number) unsupported("a number that is computed here, with a tensor of this dtype");
   PyObject* object = tracer.constant_object(operand.number);
+  if (!object && operand.number->kind == ValueKind::Number) unsupported("a number that is computed here, with a tensor of this dtype");
   FJ_CHECK(object, "a number that is no longer constant");
   if (PyFloat_Check(object)) {
     const double number = PyFloat_AS_DOUBLE(object);
@@ -285,6 +288,32 @@ std::optional<std::pair<std::int64_t, std::int64_t>> shown(const Array& array) {
   return std::pair{first, last};
 }
 
+/// The elements of the storage that a tensor shows, in order; nothing where there are too many to look at, or a size or stride is a symbol.
+std::vector<std::int64_t> shown_elements(const Array& array) {
+  constexpr std::size_t kMost = 1 << 14;
+  std::vector<std::int64_t> places{array->offset.value()};
+  for (int i = 0; i < array->rank(); ++i) {
+    const std::int64_t size = array->shape[i].value(), count = std::int64_t(places.size());
+    if (std::size_t(size) > kMost / places.size()) return {};
+    for (std::int64_t row = 1; row < size; ++row)
+      for (std::int64_t j = 0; j < count; ++j) places.push_back(places[std::size_t(j)] + row * array->strides[i].value());
+  }
+  std::sort(places.begin(), places.end());
+  return places;
+}
+
+/// No element is in both: neither of any, nor where all steps are multiples of what the two places are not apart by.
+bool no_common_element(const Array& a, const Array& b) {
+  std::int64_t step = 0;
+  for (const Array& array : {a, b})
+    for (const SymDim& stride : array->strides) step = std::gcd(step, stride.value());
+  if (step != 0 && (a->offset.value() - b->offset.value()) % step != 0) return true;
+  const std::vector<std::int64_t> x = shown_elements(a), y = shown_elements(b);
+  std::vector<std::int64_t> both;
+  std::set_intersection(x.begin(), x.end(), y.begin(), y.end(), std::back_inserter(both));
+  return !x.empty() && !y.empty() && both.empty();
+}
+
 }  // namespace
 
 bool same_memory(const Array& a, const Array& b) {
@@ -296,7 +325,7 @@ void refuse_overlap(const Array& target, const V& operand) {
   if (!read || read->storage != target->storage) return;
   if (same_memory(read, target)) return;
   auto written = shown(target), used = shown(read);
-  if (!written || !used || (written->first <= used->second && used->first <= written->second))
+  if (!written || !used || (written->first <= used->second && used->first <= written->second && !no_common_element(target, read)))
     unsupported("an operand that shares memory with the tensor written");
 }
 

@@ -77,4 +77,20 @@ void torch_note_views(Tracer& tracer, const V& base, PyObject* function, const s
   }
 }
 
+namespace {
+
+/// `x.t_()` for a view `x.t()`: the tensor itself is laid out so.
+V turned(Tracer& tracer, Handler view, const Arguments& arguments) {
+  Array x = arguments.positional.empty() ? nullptr : array_of(arguments.positional[0]);
+  if (!x || !tracer.turn(x, [&] { return view(tracer, arguments); })) unsupported("a torch function that changes the sizes of its argument");
+  return x;
+}
+
+}  // namespace
+
+V torch_t_in_place(Tracer& tracer, const Arguments& arguments) { return turned(tracer, torch_t, arguments); }
+V torch_transpose_in_place(Tracer& tracer, const Arguments& arguments) { return turned(tracer, torch_transpose, arguments); }
+V torch_squeeze_in_place(Tracer& tracer, const Arguments& arguments) { return turned(tracer, torch_squeeze, arguments); }
+V torch_unsqueeze_in_place(Tracer& tracer, const Arguments& arguments) { return turned(tracer, torch_unsqueeze, arguments); }
+
 }  // namespace fj

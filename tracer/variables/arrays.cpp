@@ -365,6 +365,8 @@ void TracerImpl::write(ArrayValue& array, ValueId value) {
   bool needed = false, with_history = false;
   if (array.library == Library::Torch) {
     needed = (base && base->requires_grad && (modes.records() || modes_outside().records())) || requires_gradient(storage.contents);
+    if (needed && std::any_of(made_leaves.begin(), made_leaves.end(), [&](const MadeLeaf& leaf) { return as<ArrayValue>(leaf.tensor)->storage.get() == &storage; }))
+      break_graph(BreakReason::Gradient, "a write into a leaf");
     if (modes.records()) {
       with_history = needed || requires_gradient(value);
       if (with_history) refuse_history(array, needed);
@@ -431,6 +433,29 @@ void TracerImpl::write_itself(ArrayValue& array) {
   note_write(array.storage->owner.lock().get());
   ++array.storage->version;
   ++*array.torch_version;
+}
+
+bool TracerImpl::turn(const V& tensor, const std::function<V()>& view) {
+  auto& array = *as<ArrayValue>(tensor);
+  const auto old = array.storage;
+  const bool alone = old.use_count() == 2 && !old->input_array && !old->made_as_view && old->library == Library::Torch && array.view.empty() && !array.is_view &&
+                     !array.detached && !array.crosses;
+  if (!alone || old->inference || modes.inference || requires_gradient(array) || old->batch_depth != batch_depth) return false;
+  auto fresh = [&] {
+    auto shown = std::static_pointer_cast<ArrayValue>(view());
+    return shown->offset == SymDim(0) ? tracer.new_array(Library::Torch, read(*shown), shown->strides) : nullptr;
+  }();
+  if (!fresh) return false;
+  note_write(tensor.get());
+  array.shape = fresh->shape;
+  array.strides = fresh->strides;
+  array.storage = fresh->storage;
+  array.contents_version = -1;
+  array.storage->owner = tensor;
+  array.storage->version = old->version + 1;
+  array.storage->torch_version = array.torch_version;
+  ++*array.torch_version;
+  return true;
 }
 
 }  // namespace fj

@@ -41,6 +41,8 @@ void TracerImpl::set_attribute(const V& owner, PyObject* name, const V& value) {
     return;
   }
   static PyObject* const gradient_name = intern("grad");
+  static PyObject* const requires_name = intern("requires_grad");
+  if (owner->kind == ValueKind::Array && PyUnicode_Compare(name, requires_name) == 0 && constant_object(value) == Py_True && make_leaf(owner)) return;
   if (owner->kind == ValueKind::Array && PyUnicode_Compare(name, gradient_name) == 0) return set_gradient_field(owner, gradient_name, value);
   if (auto* array = as<ArrayValue>(owner); array && array->library == Library::Numpy && !array->numpy_scalar && text_of(name) == "flat")
     return numpy_set_flat(tracer, std::static_pointer_cast<ArrayValue>(owner), nullptr, value);

@@ -3,7 +3,8 @@
 /// A float is an f64 of no dimensions in the graph, and its arithmetic is CPython's: the same operations of the same C library.
 /// Where CPython raises (a division by zero, a power that overflows) the program fails, and CPython runs the piece and raises.
 /// Ints and booleans are only handed on. A float from outside that changes between calls takes part, so that a learning rate
-/// under a schedule is no constant of the trace.
+/// under a schedule is no constant of the trace; and so does an int that is a symbol, where the result is a float. What is computed from
+/// symbols alone is known, if it has to be: then they are guarded by value (`settled`).
 #include <opcode.h>
 
 #include <cmath>
@@ -40,7 +41,87 @@ ValueId as_float(TracerImpl& t, const V& value) {
 
 V float_of(ValueId contents) { return std::make_shared<NumberValue>(contents, DType::F64); }
 
+/// What it is in this call, if that follows from constants and symbols.
+bool add_known(TracerImpl& t, const V& value, std::vector<Ref<>>& now, std::vector<SymDim>& of) {
+  if (auto* number = as<NumberValue>(value)) {
+    if (!number->now) return false;
+    now.push_back(number->now);
+    of.insert(of.end(), number->of.begin(), number->of.end());
+    return true;
+  }
+  if (auto* symbolic = as<SymIntValue>(value)) {
+    if (t.graph->is_late(symbolic->expression)) return false;
+    now.push_back(Ref<>::steal(PyLong_FromLongLong(t.hint(symbolic->expression))));
+    of.push_back(symbolic->expression);
+    return true;
+  }
+  auto* object = as<ObjectValue>(value);
+  if (!object || changing_float(t, value).valid()) return false;
+  now.push_back(object->object);
+  return true;
+}
+
+/// The number, and what `compute` makes of what its operands are in this call.
+template <class Compute>
+V with_known(TracerImpl& t, V made, std::initializer_list<V> operands, Compute compute) {
+  auto& number = *as<NumberValue>(made);
+  std::vector<Ref<>> now;
+  std::vector<SymDim> of;
+  for (const V& operand : operands)
+    if (!add_known(t, operand, now, of)) return made;
+  number.now = t.keep(Ref<>::steal(compute(now)));
+  if (!number.now) PyErr_Clear();
+  number.of = std::move(of);
+  return made;
+}
+
+/// An int that a double holds, asked of a symbol by a guard.
+bool fits_double(TracerImpl& t, const V& value) {
+  constexpr std::int64_t kLargest = std::int64_t(1) << 53;
+  const auto expression = t.int_expression(value);
+  return expression && t.decide(*expression, Py_LE, kLargest) && t.decide(*expression, Py_GE, -kLargest);
+}
+
+/// Whether an operator on an int that is a symbol and another number gives a float that the program can compute: the quotient of ints is
+/// rounded once, as that of doubles is that hold them.
+bool gives_float(TracerImpl& t, int op, const V& a, const V& b) {
+  if (a->kind != ValueKind::SymInt && b->kind != ValueKind::SymInt) return false;
+  bool real = false;
+  for (const V& value : {a, b}) {
+    if (value->kind == ValueKind::SymInt) continue;
+    auto* object = as<ObjectValue>(value);
+    if (!object || !(PyFloat_CheckExact(object->object.get()) || PyLong_CheckExact(object->object.get()))) return false;
+    real = real || PyFloat_CheckExact(object->object.get());
+  }
+  if (!t.computes_numbers()) return false;
+  if (!real && (op != NB_TRUE_DIVIDE || !fits_double(t, a) || !fits_double(t, b))) return false;
+  if (op != NB_TRUE_DIVIDE) return true;
+  // CPython raises.
+  auto* divisor = as<SymIntValue>(b);
+  return divisor ? !t.decide(divisor->expression, Py_EQ, 0) : PyObject_IsTrue(t.constant_object(b)) == 1;
+}
+
 }  // namespace
+
+bool TracerImpl::computes_numbers() const {
+  // What is computed leaves the program in one of NumPy's arrays.
+  return request.generalise.float_inputs && !request.generalise.never_dynamic && numpy_module();
+}
+
+V TracerImpl::settled(const V& value) {
+  auto* number = as<NumberValue>(value);
+  if (!number || !number->now) return value;
+  for (const SymDim& symbols : number->of)
+    if (!decide(symbols, Py_EQ, hint(symbols))) return value;
+  return wrap_constant(number->now.get());
+}
+
+V TracerImpl::symbol_as_float(const V& value) {
+  auto* symbolic = as<SymIntValue>(value);
+  if (!symbolic || !computes_numbers()) return nullptr;
+  return with_known(*this, float_of(size_value(tracer, symbolic->expression, DType::F64)), {value},
+                    [](auto& now) { return PyNumber_Float(now[0].get()); });
+}
 
 ValueId TracerImpl::checked(ValueId value, ValueId holds) {
   // 1 / 0 fails the program, before it has written anything; else it is 1, and the value is what it was.
@@ -69,37 +150,46 @@ std::optional<V> TracerImpl::computed_binary(int nb_op, const V& a, const V& b) 
   const int plain = nb_op >= NB_INPLACE_ADD ? nb_op - NB_INPLACE_ADD : nb_op;
   const bool known = plain == NB_ADD || plain == NB_SUBTRACT || plain == NB_MULTIPLY || plain == NB_TRUE_DIVIDE || plain == NB_POWER;
   const bool computed = a->kind == ValueKind::Number || b->kind == ValueKind::Number;
-  if (!computed && (!known || (!changing_float(*this, a).valid() && !changing_float(*this, b).valid()))) return std::nullopt;
+  if (!computed && (!known || (!changing_float(*this, a).valid() && !changing_float(*this, b).valid() && !gives_float(*this, plain, a, b)))) return std::nullopt;
   const ValueId left = known ? as_float(*this, a) : ValueId{}, right = left.valid() ? as_float(*this, b) : ValueId{};
   if (!right.valid()) {
     if (!computed) return std::nullopt;
+    if (V x = settled(a), y = settled(b); x != a || y != b) return binary(nb_op, x, y);
     break_graph(BreakReason::ScalarFromArray, "`" + source_text() + "` computes with " + describe(a->kind == ValueKind::Number ? a : b));
   }
   auto make = [&](Op op, std::vector<ValueId> operands) { return graph->add(op, std::move(operands), {}, location()); };
+  auto made = [&](ValueId contents, auto compute) {
+    return with_known(*this, float_of(contents), {a, b}, [&](auto& now) { return compute(now[0].get(), now[1].get()); });
+  };
   switch (plain) {
-    case NB_ADD: return float_of(make(Op::add, {left, right}));
-    case NB_SUBTRACT: return float_of(make(Op::sub, {left, right}));
-    case NB_MULTIPLY: return float_of(make(Op::mul, {left, right}));
+    case NB_ADD: return made(make(Op::add, {left, right}), PyNumber_Add);
+    case NB_SUBTRACT: return made(make(Op::sub, {left, right}), PyNumber_Subtract);
+    case NB_MULTIPLY: return made(make(Op::mul, {left, right}), PyNumber_Multiply);
     case NB_TRUE_DIVIDE: {
-      // A constant that is not zero is seen to be none.
+      // A constant that is not zero is seen to be none, a symbol is asked.
       auto* divisor = as<ObjectValue>(b);
-      const bool constant = divisor && !changing_float(*this, b).valid() && PyObject_IsTrue(divisor->object.get()) == 1;
+      auto* symbol = as<SymIntValue>(b);
+      const bool not_zero = divisor  ? !changing_float(*this, b).valid() && PyObject_IsTrue(divisor->object.get()) == 1
+                            : symbol ? !graph->is_late(symbol->expression) && !decide(symbol->expression, Py_EQ, 0)
+                                     : false;
       const ValueId zero = fj::constant(tracer, DType::F64, 0.0);
-      return float_of(make(Op::div, {left, constant ? right : checked(right, make(Op::ne, {right, zero}))}));
+      return made(make(Op::div, {left, not_zero ? right : checked(right, make(Op::ne, {right, zero}))}), PyNumber_TrueDivide);
     }
     default: {
       // A power of finite numbers is finite in CPython, or complex, or an error. Powers of infinity are left to it too.
       const ValueId power = make(Op::pow, {left, right});
-      return float_of(checked(power, make(Op::is_finite, {power})));
+      return made(checked(power, make(Op::is_finite, {power})), [](PyObject* x, PyObject* y) { return PyNumber_Power(x, y, Py_None); });
     }
   }
 }
 
 std::optional<V> TracerImpl::computed_unary(int opcode, const V& a) {
   const ValueId value = changing_float(*this, a);
-  if (value.valid() && opcode == FJ_UNARY_NEGATIVE) return float_of(graph->add(Op::neg, {value}, {}, location()));
+  if (value.valid() && opcode == FJ_UNARY_NEGATIVE)
+    return with_known(*this, float_of(graph->add(Op::neg, {value}, {}, location())), {a}, [](auto& now) { return PyNumber_Negative(now[0].get()); });
   if (value.valid() && opcode == FJ_UNARY_POSITIVE) return a;  // the same object
   if (a->kind != ValueKind::Number) return std::nullopt;
+  if (V known = settled(a); known != a) return unary(opcode, known);
   break_graph(BreakReason::ScalarFromArray, "`" + source_text() + "` computes with " + describe(a));
 }
 
@@ -118,16 +208,23 @@ V TracerImpl::computed_function(Op op, const V& a) {
   const ValueId value = changing_float(*this, a);
   if (!value.valid()) return nullptr;
   const ValueId result = graph->add(op, {value}, {}, location());
-  if (op != Op::sqrt) return float_of(result);
+  auto made = [&](ValueId contents, auto compute) {
+    return with_known(*this, float_of(contents), {a}, [&](auto& now) { return compute(now[0].get()); });
+  };
+  if (op != Op::sqrt) return made(result, PyNumber_Absolute);
   // Of a negative number math.sqrt raises; of NaN it is NaN.
   const ValueId negative = graph->add(Op::lt, {value, fj::constant(tracer, DType::F64, 0.0)}, {}, location());
-  return float_of(checked(result, emit(tracer, Op::logical_not, {negative})));
+  return made(checked(result, emit(tracer, Op::logical_not, {negative})), [](PyObject* x) {
+    const double root = std::sqrt(PyFloat_AS_DOUBLE(x));
+    return std::isnan(root) ? nullptr : PyFloat_FromDouble(root);
+  });
 }
 
 std::optional<V> TracerImpl::computed_compare(int comparison, const V& a, const V& b) {
   if (a->kind != ValueKind::Number && b->kind != ValueKind::Number) return std::nullopt;
   // An int that a float holds; others are compared exactly by CPython, not as floats.
   auto comparable = [&](const V& value) -> ValueId {
+    if (value->kind == ValueKind::SymInt) return fits_double(*this, value) ? as_float(*this, value) : ValueId{};
     auto* object = as<ObjectValue>(value);
     if (!object || !PyLong_Check(object->object.get())) return changing_float(*this, value).valid() || object ? as_float(*this, value) : ValueId{};
     int overflow = 0;
@@ -135,10 +232,13 @@ std::optional<V> TracerImpl::computed_compare(int comparison, const V& a, const 
     return overflow == 0 && std::abs(number) <= (1LL << 53) ? as_float(*this, value) : ValueId{};
   };
   const ValueId left = comparable(a), right = left.valid() ? comparable(b) : ValueId{};
-  if (!right.valid())
+  if (!right.valid()) {
+    if (V x = settled(a), y = settled(b); x != a || y != b) return compare(comparison, x, y);
     break_graph(BreakReason::ScalarFromArray, "`" + source_text() + "` compares " + describe(a->kind == ValueKind::Number ? a : b));
+  }
   constexpr Op kOps[] = {Op::lt, Op::le, Op::eq, Op::ne, Op::gt, Op::ge};
-  return std::make_shared<NumberValue>(graph->add(kOps[comparison], {left, right}, {}, location()), DType::Bool);
+  return with_known(*this, std::make_shared<NumberValue>(graph->add(kOps[comparison], {left, right}, {}, location()), DType::Bool), {a, b},
+                    [&](auto& now) { return PyObject_RichCompare(now[0].get(), now[1].get(), comparison); });
 }
 
 }  // namespace fj

@@ -339,46 +339,48 @@ V call_functional(TracerImpl& t, const V& callable, std::vector<V>& positional, 
   if (type == "functools._lru_cache_wrapper") return call_lru_cache(t, callable, object, positional, keywords);
   const bool attributes = type == "operator.attrgetter", items = type == "operator.itemgetter", method = type == "operator.methodcaller";
   if ((!attributes && !items && !method) || positional.size() != 1 || !keywords.empty()) return nullptr;
-  if (known.source && known.source->kind != SourceKind::Constant) t.add_guard(GuardKind::Identity, known.source, object);
   // Its parts are what it pickles as: (class, arguments), or a partial of the class for a methodcaller with keywords.
-  Ref<> parts = Ref<>::steal(PyObject_CallMethod(object, "__reduce__", nullptr));
-  if (!parts || !PyTuple_Check(parts.get()) || PyTuple_GET_SIZE(parts.get()) < 2) {
+  Ref<> reduce = t.keep(attribute(reinterpret_cast<PyObject*>(Py_TYPE(object)), "__reduce__"));
+  Ref<> found = reduce ? t.keep(Ref<>::steal(PyObject_CallOneArg(reduce.get(), object))) : Ref<>();
+  if (!found || !PyTuple_Check(found.get()) || PyTuple_GET_SIZE(found.get()) != 2) {
     PyErr_Clear();
     return nullptr;
   }
-  PyObject* arguments = t.keep(Ref<>::borrow(PyTuple_GET_ITEM(parts.get(), 1))).get();
+  const bool constant = !known.source || known.source->kind == SourceKind::Constant;
+  const bool named = !PyType_Check(PyTuple_GET_ITEM(found.get(), 0));
+  t.guard_type(known);
+  if (!constant && named) t.add_guard(GuardKind::Identity, known.source, object);
+  V parts = constant || named ? t.wrap_constant(found.get()) : t.wrap(found.get(), t.sources->make(SourceKind::AnswerAbout, known.source, 0, reduce.get()));
+  const std::vector<V> pair = t.sequence_items(parts), arguments = t.sequence_items(pair[1]);
+  if (!t.constant_object(pair[0]) && !named) return nullptr;
   const V& owner = positional[0];
-  auto argument = [&](Py_ssize_t i) { return t.wrap_constant(PyTuple_GET_ITEM(arguments, i)); };
   if (method) {
     Keywords given;
-    PyObject* name = nullptr;
-    std::vector<V> values;
-    if (PyType_Check(PyTuple_GET_ITEM(parts.get(), 0))) {
-      name = PyTuple_GET_ITEM(arguments, 0);
-      for (Py_ssize_t i = 1; i < PyTuple_GET_SIZE(arguments); ++i) values.push_back(argument(i));
-    } else {
+    std::vector<V> values = arguments;
+    if (named) {
       // (partial(methodcaller, name, **keywords), arguments)
-      PyObject* partial = PyTuple_GET_ITEM(parts.get(), 0);
-      Ref<> bound = t.keep(attribute(partial, "args")), named = t.keep(attribute(partial, "keywords"));
-      if (!bound || !named || PyTuple_GET_SIZE(bound.get()) < 1) return nullptr;
-      name = PyTuple_GET_ITEM(bound.get(), 0);
-      for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(arguments); ++i) values.push_back(argument(i));
+      PyObject* partial = PyTuple_GET_ITEM(found.get(), 0);
+      Ref<> bound = t.keep(attribute(partial, "args")), keyword_values = t.keep(attribute(partial, "keywords"));
+      if (!bound || !keyword_values || PyTuple_GET_SIZE(bound.get()) < 1) return nullptr;
+      values.insert(values.begin(), t.wrap_constant(PyTuple_GET_ITEM(bound.get(), 0)));
       PyObject *key, *value;
       Py_ssize_t position = 0;
-      while (PyDict_Next(named.get(), &position, &key, &value)) given.emplace_back(text_of(key), t.wrap_constant(value));
+      while (PyDict_Next(keyword_values.get(), &position, &key, &value)) given.emplace_back(text_of(key), t.wrap_constant(value));
     }
-    V found = t.find_attribute(owner, t.keep(Ref<>::borrow(name)).get());
-    if (!found) t.raise_no_attribute(owner, name);
-    return t.call(found, std::move(values), std::move(given));
+    PyObject* name = t.constant_object(values.at(0));
+    values.erase(values.begin());
+    V bound = t.find_attribute(owner, name);
+    if (!bound) t.raise_no_attribute(owner, name);
+    return t.call(bound, std::move(values), std::move(given));
   }
   std::vector<V> results;
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(arguments); ++i) {
+  for (const V& argument : arguments) {
     if (items) {
-      results.push_back(t.get_item(owner, argument(i)));
+      results.push_back(t.get_item(owner, argument));
       continue;
     }
     V found = owner;
-    std::string path = text_of(PyTuple_GET_ITEM(arguments, i));
+    std::string path = text_of(t.constant_object(argument));
     while (!path.empty()) {
       const auto dot = path.find('.');
       Ref<> name = t.keep(Ref<>::steal(PyUnicode_InternFromString(path.substr(0, dot).c_str())));

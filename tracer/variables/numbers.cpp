@@ -804,6 +804,8 @@ V TracerImpl::builtin_compare(int comparison, const V& a, const V& b) {
   }
   V left_part = builtin_part(a), right_part = builtin_part(b);
   if (left_part || right_part) return on_part_of(left_part ? a : b, [&] { return builtin_compare(comparison, left_part ? left_part : a, right_part ? right_part : b); });
+  auto is_function = [](const V& value) { return value->kind == ValueKind::Object && PyFunction_Check(as<ObjectValue>(value)->object.get()); };
+  if (equality && is_function(a) && is_function(b)) return tracer.boolean(same_object(a, b) == (comparison == Py_EQ));
   PyObject* left = constant_object(a);
   PyObject* right = constant_object(b);
   if (left && right) {

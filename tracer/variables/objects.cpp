@@ -360,6 +360,10 @@ PyObject* TracerImpl::constant_object(const V& value) {
       auto& object = *as<ObjectValue>(value);
       return guard_value(object) ? object.object.get() : nullptr;
     }
+    case ValueKind::Number: {
+      auto* known = as<ObjectValue>(settled(value));
+      return known ? known->object.get() : nullptr;  // which the number holds
+    }
     case ValueKind::Tuple: {
       auto& tuple = *as<TupleValue>(value);
       if (tuple.type) return nullptr;
@@ -472,7 +476,9 @@ bool TracerImpl::truth(const V& value) {
     }
     case ValueKind::Instance: return object_truth(value);
     case ValueKind::SymInt: return !decide(as<SymIntValue>(value)->expression, Py_EQ, 0);
-    case ValueKind::Number: break_graph(BreakReason::BranchOnData, "`" + source_text() + "` tests " + describe(value));
+    case ValueKind::Number:
+      if (V known = settled(value); known != value) return truth(known);
+      break_graph(BreakReason::BranchOnData, "`" + source_text() + "` tests " + describe(value));
     case ValueKind::Array:
       if (as<ArrayValue>(value)->dtype == DType::Bool)
         if (auto known = constant_condition(*graph, read(*as<ArrayValue>(value)))) return *known;
@@ -605,9 +611,21 @@ bool TracerImpl::same_object(const V& a, const V& b) {
     if (equal) break_graph(BreakReason::UnsupportedObject, "identity of equal " + std::string(Py_TYPE(x)->tp_name) + "s");
     return false;
   }
-  if (guard_value(*left) && guard_value(*right)) return x == y;
-  for (auto* value : {left, right})
-    if (value->source) add_guard(GuardKind::Identity, value->source, value->object.get());
+  // What is known by now needs no guard, nor do two constants.
+  auto is_known = [](const ObjectValue& value) { return !value.source || value.guarded_value || value.source->kind == SourceKind::Constant; };
+  if (is_plain(x) || (is_known(*left) && is_known(*right))) {
+    guard_value(*left);
+    guard_value(*right);
+  } else if (x == y && (is_known(*left) || is_known(*right))) {
+    for (auto* value : {left, right})
+      if (!is_known(*value)) add_guard(GuardKind::Identity, value->source, x);
+  } else {
+    Guard guard;
+    guard.kind = x == y ? GuardKind::SameObject : GuardKind::NotSame;
+    guard.source = left->source ? left->source : sources->constant(x);
+    guard.others = {right->source ? right->source : sources->constant(y)};
+    add_guard(std::move(guard));
+  }
   return x == y;
 }
 
