@@ -64,7 +64,7 @@ class Batches {
     if (!nanoseconds || *nanoseconds > kSmallLaunch || !kernel.scratch_bytes.is_constant()) return false;
     return std::all_of(touched.writes.begin(), touched.writes.end(), [&](int number) {
       const ProgramBuffer& buffer = program_.buffers[std::size_t(number)];
-      if (buffer.kind != BufferKind::Temporary) return true;
+      if (buffer.kind == BufferKind::Input || buffer.kind == BufferKind::Output) return true;
       const auto elements = product(buffer.shape).constant();
       return elements && *elements * std::int64_t(size_in_bytes(buffer.dtype)) <= kSmallArray;
     });

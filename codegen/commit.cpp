@@ -2,6 +2,8 @@
 #include "codegen/commit.h"
 
 #include <algorithm>
+#include <iterator>
+#include <utility>
 
 #include "codegen/steps.h"
 
@@ -11,17 +13,40 @@ using namespace loop;
 
 namespace {
 
-void collect_stores(std::vector<Statement>& body, std::vector<Statement*>& found) {
+/// Stores next to each other: the values of all are computed before the first is stored.
+using Run = std::vector<Statement*>;
+
+void collect_stores(std::vector<Statement>& body, std::vector<Run>& runs, std::vector<Statement*>& others) {
+  bool open = false;
   for (Statement& statement : body) {
-    if (is_store(statement.kind)) found.push_back(&statement);
-    collect_stores(statement.body, found);
+    if (statement.kind != StatementKind::Store) {
+      others.push_back(&statement);
+      collect_stores(statement.body, runs, others);
+      open = false;
+      continue;
+    }
+    if (!std::exchange(open, true)) runs.emplace_back();
+    runs.back().push_back(&statement);
   }
 }
 
-/// Every statement but loops is a store, and all are in one body: an iteration computes all values before it stores the first.
-bool stores_together(const std::vector<Statement>& body) {
-  if (body.size() == 1 && body[0].kind == StatementKind::Loop) return stores_together(body[0].body);
-  return std::all_of(body.begin(), body.end(), [](const Statement& statement) { return statement.kind == StatementKind::Store; });
+/// By expression: whether it needs what lies in `buffer`.
+std::vector<bool> reached_by(const Kernel& kernel, int buffer) {
+  enum State : char { unknown, no, yes };
+  std::vector<State> states(kernel.expressions.size(), unknown);
+  const auto reached = [&](auto&& self, ExprId id) -> bool {
+    if (states[id.index] != unknown) return states[id.index] == yes;
+    const Expr& expr = kernel[id];
+    bool found = expr.kind == ExprKind::Load && expr.buffer == buffer;
+    for (const auto& [dynamic, coefficient] : expr.address.dynamic) found = found || self(self, dynamic);
+    for (ExprId arg : expr.args) found = found || self(self, arg);
+    found = found || (expr.predicate.valid() && self(self, expr.predicate));
+    states[id.index] = found ? yes : no;
+    return found;
+  };
+  std::vector<bool> result(states.size());
+  for (std::uint32_t i = 0; i < states.size(); ++i) result[i] = reached(reached, ExprId{i});
+  return result;
 }
 
 bool contains(const std::vector<int>& list, int item) { return std::find(list.begin(), list.end(), item) != list.end(); }
@@ -38,6 +63,7 @@ class Commits {
     if (std::none_of(program_.steps.begin(), program_.steps.end(), [](const ProgramStep& step) { return step.commit; })) return;
     hoist_small_failures();
     find_touches();
+    if (delay_updates()) find_touches();
     std::vector<bool> gone(program_.steps.size());
     for (std::size_t c = 0; c < program_.steps.size(); ++c) gone[c] = program_.steps[c].commit && becomes_in_place(int(c));
     remove(gone);
@@ -89,46 +115,113 @@ class Commits {
     }
   }
 
-  /// The kernel may store to `target` what it now stores to `source`.
-  bool reads_only_what_it_writes(Kernel& kernel, int source, int target) {
-    // Several passes over a row would read what an earlier one has overwritten.
-    if (!kernel.accumulators.empty()) return false;
-    std::vector<Statement*> stores;
-    collect_stores(kernel.body, stores);
-    std::erase_if(stores, [&](const Statement* store) { return store->buffer != source; });
-    if (stores.size() != 1) return false;
-    const bool together = stores_together(kernel.body);
+  /// The kernel may store to `target` what it now stores to `source`: an element of target is read only where it is written, and nothing
+  /// but what is stored next to it is computed from it. (Another pass over a row would read what has been written.)
+  bool reads_only_what_it_writes(Kernel& kernel, int source, int target) const {
+    if (program_.target != LoopTarget::Lanes && !kernel.accumulators.empty()) return false;
+    std::vector<Run> runs;
+    std::vector<Statement*> others;
+    collect_stores(kernel.body, runs, others);
+    const auto to_source = [&](const Statement* store) { return store->buffer == source; };
+    const auto home = std::find_if(runs.begin(), runs.end(), [&](const Run& run) { return std::any_of(run.begin(), run.end(), to_source); });
+    if (home == runs.end() || std::any_of(others.begin(), others.end(), [&](const Statement* other) { return is_store(other->kind) && to_source(other); })) return false;
+    const std::vector<bool> needs = reached_by(kernel, target);
     for (const Expr& expr : kernel.expressions)
-      if (expr.kind == ExprKind::Load && expr.buffer == target && !(together && expr.address == stores[0]->address)) return false;
-    return stores[0]->kind == StatementKind::Store;
+      if (expr.kind == ExprKind::Load && expr.buffer == target &&
+          std::none_of(home->begin(), home->end(), [&](const Statement* store) { return to_source(store) && store->address == expr.address; }))
+        return false;
+    const auto reads = [&](const Statement* statement) {
+      const auto needed = [&](ExprId expr) { return expr.valid() && needs[expr.index]; };
+      return needed(statement->value) || needed(statement->predicate) ||
+             std::any_of(statement->address.dynamic.begin(), statement->address.dynamic.end(), [&](const auto& term) { return needed(term.first); });
+    };
+    for (auto run = runs.begin(); run != runs.end(); ++run)
+      if (run != home && std::any_of(run->begin(), run->end(), [&](const Statement* store) { return to_source(store) || reads(store); })) return false;
+    return std::none_of(others.begin(), others.end(), reads);
+  }
+
+  struct Update {
+    int source = -1, target = -1;  // buffers
+    int producer = -1;             // the step that computes source
+  };
+
+  /// What commit copy `c` writes to an input could be computed there, as far as who else touches both does not matter. No producer: no.
+  Update update_of(int c) {
+    const ProgramStep& copy = program_.steps[std::size_t(c)];
+    if (copy.kind != StepKind::Kernel || by_step_[c].reads.size() != 1 || by_step_[c].writes.size() != 1) return {};
+    Update update{by_step_[c].reads[0], by_step_[c].writes[0]};
+    const auto [source, target, none] = update;
+    if (program_.buffers[source].kind != BufferKind::Temporary || program_.buffers[target].kind != BufferKind::Input) return {};
+    if (!(program_.buffers[source].strides == program_.buffers[target].strides)) return {};
+    for (int s : by_buffer_[source]) {
+      if (s == c) continue;
+      if (s > c || program_.steps[std::size_t(s)].kind != StepKind::Kernel) return {};
+      if (!contains(by_step_[s].writes, source)) continue;
+      if (update.producer >= 0) return {};
+      update.producer = s;
+    }
+    if (update.producer < 0 || !reads_only_what_it_writes(kernel_of(program_.steps[std::size_t(update.producer)]), source, target)) return {};
+    return update;
+  }
+
+  /// Steps that only compute new contents of inputs go behind the last one that can fail, where they can write in place, unless what they read
+  /// takes more memory until then than what they compute.
+  bool delay_updates() {
+    std::vector<double> saved(std::size_t(last_failing_ + 1), 0);
+    for (std::size_t c = 0; c < program_.steps.size(); ++c) {
+      if (!program_.steps[c].commit) continue;
+      const Update update = update_of(int(c));
+      if (update.producer >= 0 && update.producer < last_failing_) saved[std::size_t(update.producer)] += bytes(update.source);
+    }
+    std::vector<bool> late(saved.size(), false);
+    bool any = false;
+    for (int s = 0; s < int(saved.size()); ++s) any |= late[std::size_t(s)] = saved[std::size_t(s)] > 0 && can_wait(s, saved[std::size_t(s)]);
+    if (!any) return false;
+    std::vector<ProgramStep> sorted, waiting;
+    for (std::size_t s = 0; s < program_.steps.size(); ++s) {
+      (s < late.size() && late[s] ? waiting : sorted).push_back(std::move(program_.steps[s]));
+      if (int(s) == last_failing_) std::move(waiting.begin(), waiting.end(), std::back_inserter(sorted));
+    }
+    program_.steps = std::move(sorted);
+    return true;
+  }
+
+  bool can_wait(int s, double saved) {
+    if (may_fail(program_, program_.steps[std::size_t(s)], may_trap_)) return false;
+    const auto before_last_failing = [&](int buffer, const auto& matters) {
+      return std::any_of(by_buffer_[buffer].begin(), by_buffer_[buffer].end(), [&](int other) { return other != s && other <= last_failing_ && matters(other); });
+    };
+    for (int buffer : by_step_[s].writes)
+      if (before_last_failing(buffer, [](int) { return true; })) return false;
+    double kept = 0;
+    for (int buffer : by_step_[s].reads) {
+      if (before_last_failing(buffer, [&](int other) { return other > s && contains(by_step_[other].writes, buffer); })) return false;
+      const BufferKind kind = program_.buffers[std::size_t(buffer)].kind;
+      if (kind != BufferKind::Input && kind != BufferKind::Output && by_buffer_[buffer].back() <= last_failing_) kept += bytes(buffer);
+    }
+    return kept < saved;
+  }
+
+  double bytes(int buffer) const {
+    std::vector<std::int64_t> hints;
+    for (const Symbol& symbol : program_.symbols) hints.push_back(symbol.hint);
+    return double(product(program_.buffers[std::size_t(buffer)].shape).evaluate(hints)) * double(size_in_bytes(program_.buffers[std::size_t(buffer)].dtype));
   }
 
   bool becomes_in_place(int c) {
-    const ProgramStep& copy = program_.steps[std::size_t(c)];
-    if (copy.kind != StepKind::Kernel || by_step_[c].reads.size() != 1 || by_step_[c].writes.size() != 1) return false;
-    const int source = by_step_[c].reads[0], target = by_step_[c].writes[0];
-    if (program_.buffers[source].kind != BufferKind::Temporary || program_.buffers[target].kind != BufferKind::Input) return false;
-    if (!(program_.buffers[source].strides == program_.buffers[target].strides)) return false;
-    int producer = -1;
-    for (int s : by_buffer_[source]) {
-      if (s == c) continue;
-      const ProgramStep& step = program_.steps[std::size_t(s)];
-      if (s > c || step.kind != StepKind::Kernel) return false;
-      if (!contains(by_step_[s].writes, source)) continue;
-      if (producer >= 0) return false;
-      producer = s;
-    }
+    const auto [source, target, producer] = update_of(c);
     if (producer <= last_failing_) return false;
     for (int s : by_buffer_[target])
       if (s != c && s > producer && s < c) return false;  // needs the old contents
-    if (!reads_only_what_it_writes(kernel_of(program_.steps[std::size_t(producer)]), source, target)) return false;
     for (int s : by_buffer_[source]) {
       if (s == c) continue;
       Kernel& kernel = kernel_of(program_.steps[std::size_t(s)]);
-      std::vector<Statement*> stores;
-      collect_stores(kernel.body, stores);
-      for (Statement* store : stores)
-        if (store->buffer == source) store->buffer = target;
+      std::vector<Run> runs;
+      std::vector<Statement*> others;
+      collect_stores(kernel.body, runs, others);
+      for (const Run& run : runs)
+        for (Statement* store : run)
+          if (store->buffer == source) store->buffer = target;
       for (Expr& expr : kernel.expressions)
         if (expr.kind == ExprKind::Load && expr.buffer == source) expr.buffer = target;
       by_step_[s] = touches(program_, program_.steps[std::size_t(s)]);

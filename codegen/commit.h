@@ -2,7 +2,8 @@
 /// program that fails has changed nothing. No copy is needed where nothing that can fail comes later and the kernel reads the
 /// input only at the element it then writes:
 ///     %0 = add %x, %y;  write x <- %0        =>    one kernel, x[i] = x[i] + y[i]
-/// Kernels of one item that can fail (the checks of an optimiser's Python numbers) come first for that.
+/// Kernels of one item that can fail (the checks of an optimiser's Python numbers) come first for that, and kernels that only make new contents
+/// of inputs come behind the last that can fail, where waiting takes less memory than copies beside the inputs.
 #pragma once
 
 #include "codegen/lower.h"

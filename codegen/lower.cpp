@@ -554,8 +554,11 @@ class ProgramLowering {
     plan.dtype = graph_.type(result).dtype;
     auto operand = [&](ValueId value, int& buffer, Strides& strides) {
       const MatmulOperand found = matmul_operand(graph_, schedule_.node_of, value);
-      buffer = memory_.contiguous_buffer[found.source.index];
-      for (auto d : found.permutation) strides.push_back(program_.buffers[buffer].strides[d]);
+      ValueId source = found.source;
+      while (schedule_.in_place[source.index]) source = graph_.nodes[std::size_t(schedule_.node_of[source.index])].operands[0];
+      buffer = memory_.contiguous_buffer[source.index];
+      const Strides lies = source == found.source ? program_.buffers[buffer].strides : contiguous_strides(graph_.type(found.source).shape);
+      for (auto d : found.permutation) strides.push_back(lies[std::size_t(d)]);
     };
     operand(node.operands[0], plan.a, plan.a_strides);
     operand(node.operands[1], plan.b, plan.b_strides);

@@ -83,6 +83,7 @@ class Scheduler {
     schedule_.in_memory.assign(count, false);
     schedule_.copied_input.assign(count, false);
     schedule_.contiguous.assign(count, false);
+    schedule_.in_place.assign(count, false);
     schedule_.read_again.assign(count, false);
     schedule_.node_of.assign(count, -1);
     for (std::size_t n = 0; n < graph_.nodes.size(); ++n)
@@ -376,7 +377,12 @@ class Scheduler {
     const int g = new_group(GroupKind::Matmul, {}, {}, n);
     set_producer(node(n).results[0], g);
     for (ValueId operand : node(n).operands) {
-      const ValueId source = matmul_operand(graph_, schedule_.node_of, operand).source;
+      ValueId source = matmul_operand(graph_, schedule_.node_of, operand).source;
+      // Row-major memory is that of every shape; what is returned has memory of its own anyway.
+      while (node_is(source, Op::reshape) && !demanded_[source.index]) {
+        schedule_.in_place[source.index] = true;
+        source = node(schedule_.node_of[source.index]).operands[0];
+      }
       demand_contiguous(source);
       use(source, g, {}, true);
     }

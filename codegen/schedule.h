@@ -43,6 +43,7 @@ struct Schedule {
   std::vector<bool> in_memory;     // by ValueId: stored by its producer (inputs: true)
   std::vector<bool> copied_input;  // by ValueId: an input needed contiguous; `producer` is the group that copies it
   std::vector<bool> contiguous;    // by ValueId: its memory must be row-major contiguous
+  std::vector<bool> in_place;      // by ValueId: a reshape that a matmul reads where its operand lies
   std::vector<bool> read_again;    // by ValueId: read in some group by several nodes at one index
   std::vector<int> node_of;        // by ValueId: index in graph.nodes, -1 for inputs
 };

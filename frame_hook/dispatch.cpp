@@ -16,7 +16,6 @@
 #include "tracer/comparison.h"
 #include "frame_hook/executor.h"
 #include "frame_hook/replay.h"
-#include "graph_ir/print.h"
 #include "runtime/base/error.h"
 #include "runtime/base/phase.h"
 
@@ -175,20 +174,19 @@ struct Compiled {
   bool raised = false;                     // an error is set that the user must see
 };
 
-void record_segment(FunctionState& state, const Segment& segment, double seconds) {
+void record_segment(FunctionState& state, const std::shared_ptr<const Segment>& recorded, double seconds) {
+  const Segment& segment = *recorded;
   totals().segments++;
   if (segment.graph) {
     GraphEvent event;
     event.function = state.name;
     event.graph = segment.graph;
-    event.text = print(*segment.graph);
     event.nodes = int(segment.graph->nodes.size());
     event.kernels = segment.program ? segment.program->kernel_count() : 0;
-    event.program = segment.program ? segment.program->text() : "";
-    event.guards = segment.guards->text();
+    event.segment = recorded;
     event.seconds = seconds;
     event.timings = text(take_phases());
-    state.events->graph(std::move(event));
+    state.events->graph(std::move(event), segment.program.get());
   }
   if (segment.exit.kind == Exit::Kind::Break) state.events->graph_break(segment);
 }
@@ -357,8 +355,8 @@ class ComparedCall {
     if (may_be_slower(segment, options, callable != nullptr)) segment.comparison = std::make_unique<Comparison>();
     if (segment.derivative) segment.derivative->compile_with([options](const Graph& graph) { return compile_backward(graph, options); });
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-    record_segment(state, segment, seconds.count());
     std::shared_ptr<const Segment> published = std::move(traced.segment);
+    record_segment(state, published, seconds.count());
     cache.publish(instruction, published);
     return {std::move(published), false};
   } catch (const BackendFailure&) {

@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <string_view>
 
+#include "graph_ir/print.h"
 #include "runtime/base/error.h"
 
 namespace fj {
@@ -121,14 +122,15 @@ void Events::withdraw(const Graph* graph) {
   --totals().graphs;
 }
 
-void Events::graph(GraphEvent event) {
+void Events::graph(GraphEvent event, const Program* program) {
   ++totals().graphs;
   if (log_enabled(Artifact::graphs, event.function))
     log(Artifact::graphs, "framejit: graph of " + event.function + " (" + operations(event.nodes) + ", " +
-                              std::to_string(event.kernels) + (event.kernels == 1 ? " kernel)\n" : " kernels)\n") + event.text);
+                              std::to_string(event.kernels) + (event.kernels == 1 ? " kernel)\n" : " kernels)\n") + print(*event.graph));
   if (log_enabled(Artifact::guards, event.function)) {
     std::string text = "framejit: guards of " + event.function;
-    for (const std::string& guard : event.guards) text += "\n  " + guard;
+    if (const auto segment = event.segment.lock())
+      for (const std::string& guard : segment->guards->text()) text += "\n  " + guard;
     log(Artifact::guards, text);
   }
   if (log_enabled(Artifact::timings, event.function)) {
@@ -137,8 +139,9 @@ void Events::graph(GraphEvent event) {
     log(Artifact::timings, "framejit: first call of " + event.function + " took " + total + " ms (" + operations(event.nodes) + ")\n  " + event.timings);
   }
   const bool code = log_enabled(Artifact::code, event.function);
-  if ((code || log_enabled(Artifact::kernels, event.function)) && !event.program.empty())
-    log(code ? Artifact::code : Artifact::kernels, "framejit: kernels of " + event.function + "\n" + event.program);
+  if (program && (code || log_enabled(Artifact::kernels, event.function)))
+    if (const std::string steps = program->text(); !steps.empty())
+      log(code ? Artifact::code : Artifact::kernels, "framejit: kernels of " + event.function + "\n" + steps);
   if (graphs_.size() < kept) graphs_.push_back(std::move(event));
 }
 

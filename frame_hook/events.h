@@ -31,11 +31,9 @@ const BreakRow& break_row(BreakReason reason);
 struct GraphEvent {
   std::string function;
   std::shared_ptr<const Graph> graph;
-  std::string text;                      // the captured graph
   int nodes = 0;
   int kernels = 0;
-  std::string program;                   // its steps, one per line
-  std::vector<std::string> guards;
+  std::weak_ptr<const Segment> segment;  // while it is kept: its guards hold objects of the user
   std::string timings;  // by phase
   double seconds = 0;                    // tracing and compiling
 };
@@ -83,7 +81,8 @@ Totals& totals();
 
 class Events {
  public:
-  void graph(GraphEvent event);
+  /// `program`: what the graph became, or null. Texts of all are made only where they are logged or asked for: they are megabytes.
+  void graph(GraphEvent event, const Program* program);
   /// The graph was made from a wrong prediction and never ran: another takes its place.
   void withdraw(const Graph* graph);
   /// `segment` ended in a break (Exit::Kind::Break); loops and handovers are not breaks.

@@ -67,7 +67,8 @@ py::dict report(const py::object& compiled) {
   for (const GraphEvent& event : state.events->graphs()) {
     graphs.append(python_graph(event.graph));
     kernels += event.kernels;
-    for (const std::string& guard : event.guards) guards.append(guard);
+    if (const auto segment = event.segment.lock())
+      for (const std::string& guard : segment->guards->text()) guards.append(guard);
   }
   // Pieces without a graph have guards too.
   for (const auto& cache : state.caches)

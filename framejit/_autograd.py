@@ -193,9 +193,10 @@ def saved_storages(result):
 @torch.enable_grad()
 def saved_of(function, operands, derived, args, kwargs):
     """What torch saves of a call on meta tensors: of each operand whether its derivative reads (r)ead it, reads a (c)opy, or does not depend on it (u);
-    of each result whether it is saved (r); whether anything is, which a backward frees."""
+    of each result whether it is saved (r); whether anything is, which a backward frees; and what the derivative of each result depends on: for its
+    cotangent and for each of `derived` a 1, or 0. Nothing of that where torch does not say."""
     if (name := getattr(function, "__name__", "")) in _on_another_path:
-        return "r" * len(operands), _on_another_path[name], True
+        return "r" * len(operands), _on_another_path[name], True, ""
     for k in derived:
         operands[k].requires_grad_()
     results = _tensors(function(*args, **kwargs), [])
@@ -216,7 +217,29 @@ def saved_of(function, operands, derived, args, kwargs):
             of_operands, more = of_operands + "c", more - size
         else:
             of_operands += "r"
-    return of_operands, "".join("r" if result.untyped_storage()._cdata in saved else "n" for result in results), bool(saved)
+    of_results = "".join("r" if result.untyped_storage()._cdata in saved else "n" for result in results)
+    return of_operands, of_results, bool(saved), _dependences(results, [operands[k] for k in derived])
+
+
+def _dependences(results, leaves):
+    """By result, one after another: of its cotangent and of each leaf whether the gradients of the leaves depend on it, 1 or 0. "": torch does not say."""
+    found = ""
+    try:
+        for result in results:
+            cotangent = torch.empty_like(result)
+            if result.requires_grad:
+                cotangent.requires_grad_()
+                gradients = [gradient for gradient in torch.autograd.grad(result, leaves, cotangent, create_graph=True, allow_unused=True)
+                             if gradient is not None and gradient.requires_grad]
+                sources = [cotangent, *leaves]
+                reached = torch.autograd.grad(gradients, sources, [torch.empty_like(gradient) for gradient in gradients],
+                                              allow_unused=True) if gradients else [None] * len(sources)
+                found += "".join("0" if gradient is None else "1" for gradient in reached)
+            else:
+                found += "1" * (1 + len(leaves))
+    except (RuntimeError, NotImplementedError):
+        return ""
+    return found
 
 
 # What torch saves for these does not depend on the elements of floating-point operands: indices that were given.

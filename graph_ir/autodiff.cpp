@@ -53,6 +53,23 @@ std::vector<bool> gradient_flow(const Graph& graph, std::span<const ValueId> wan
   return needs;
 }
 
+namespace {
+
+/// By value: it is another one with its last two axes exchanged.
+std::vector<bool> turned_values(const Graph& graph) {
+  std::vector<bool> turned(graph.value_count(), false);
+  for (const Node& node : graph.nodes) {
+    if (node.op != Op::transpose) continue;
+    auto permutation = node.attrs.get<std::vector<std::int64_t>>("permutation");
+    if (permutation.size() < 2) continue;
+    std::swap(permutation.back(), permutation[permutation.size() - 2]);
+    turned[node.results[0].index] = std::is_sorted(permutation.begin(), permutation.end());
+  }
+  return turned;
+}
+
+}  // namespace
+
 std::vector<ValueId> add_gradients(Graph& graph, std::span<const ValueId> wanted, std::span<const ValueId> of,
                                    std::span<const ValueId> cotangents, std::vector<BackwardStep>* steps, bool apart) {
   const std::vector<bool> needs = gradient_flow(graph, wanted);
@@ -62,6 +79,7 @@ std::vector<ValueId> add_gradients(Graph& graph, std::span<const ValueId> wanted
   for (const Node& node : graph.nodes)
     if (row(node.op).effect != Effect::Extern && std::all_of(node.operands.begin(), node.operands.end(), [&](ValueId value) { return fixed[value.index]; }))
       for (ValueId result : node.results) fixed[result.index] = true;
+  const std::vector<bool> turned = turned_values(graph);
   std::unordered_map<std::uint32_t, ValueId> cotangent;
   auto accumulate = [&](ValueId value, ValueId added, const Location& location) {
     auto [place, fresh] = cotangent.try_emplace(value.index, added);
@@ -95,6 +113,7 @@ std::vector<ValueId> add_gradients(Graph& graph, std::span<const ValueId> wanted
       if (std::find(asked.begin(), asked.end(), true) == asked.end()) continue;  // a wanted value's own node
       if (rule == nullptr || is_complex(graph.type(result).dtype)) throw NoDerivative(node.op, node.location);
       Derivation derivation(graph, node.op, operands, result, kept, attrs, found->second, asked, node.location);
+      for (ValueId operand : operands) derivation.turned.push_back(turned[operand.index]);
       rule(derivation);
       BackwardStep step{result, {}, {}, false, {}};
       for (std::size_t n = before; n < graph.nodes.size(); ++n)

@@ -10,11 +10,14 @@ const Node* maker(const Graph& graph, ValueId value) {
   return node == graph.nodes.rend() ? nullptr : &*node;
 }
 
-}  // namespace
-
+/// The node by which a gradient repeats elements of a smaller one; null: it doesn't. Zeros are new memory.
 const Node* repeats(const Graph& graph, ValueId gradient) {
   const Node* node = maker(graph, gradient);
   if (node == nullptr || node->op != Op::broadcast) return nullptr;
+  if (const Node* number = maker(graph, node->operands[0]); number && number->op == Op::constant) {
+    const auto* value = std::get_if<double>(&number->attrs.get<Scalar>("value"));
+    if (value && *value == 0) return nullptr;
+  }
   const auto sizes = [&](ValueId value) {
     std::vector<SymDim> more;  // than one element
     for (const SymDim& size : graph.type(value).shape)
@@ -22,6 +25,21 @@ const Node* repeats(const Graph& graph, ValueId gradient) {
     return more;
   };
   return sizes(node->operands[0]) == sizes(gradient) ? nullptr : node;
+}
+
+}  // namespace
+
+Repeat repeat_of(const Graph& graph, ValueId gradient, int levels) {
+  Repeat repeat{gradient, {}};
+  for (std::int64_t axis = 0; axis < graph.type(gradient).rank(); ++axis) repeat.dims.push_back(axis);
+  for (; levels > 0; --levels) {
+    const Node* node = maker(graph, repeat.source);
+    if (node == nullptr || node->op != Op::broadcast) break;
+    std::vector<std::int64_t> dims;
+    for (std::int64_t dim : node->attrs.get<std::vector<std::int64_t>>("dims")) dims.push_back(repeat.dims[std::size_t(dim)]);
+    repeat = {node->operands[0], std::move(dims)};
+  }
+  return repeat;
 }
 
 Collected::Collected(const Graph& graph, const std::vector<BackwardStep>& steps, const std::set<ValueId>& inner) : graph_(graph) {
@@ -39,7 +57,12 @@ Collected::Collected(const Graph& graph, const std::vector<BackwardStep>& steps,
     for (ValueId result : graph.nodes[n].results) node_of_[result] = n;
 }
 
-bool Collected::is_view_that_repeats(ValueId gradient) const { return !by_inner_.count(gradient) && repeats(graph_, gradient) != nullptr; }
+int Collected::views_that_repeat(ValueId gradient) const {
+  int levels = 0;
+  const Node* node = by_inner_.count(gradient) ? nullptr : repeats(graph_, gradient);
+  for (; node != nullptr; node = by_inner_.count(gradient) ? nullptr : repeats(graph_, gradient)) gradient = node->operands[0], ++levels;
+  return levels;
+}
 
 bool Collected::is_own(ValueId gradient) const {
   if (const auto holders = holders_.find(gradient); holders != holders_.end() && holders->second.size() > 1) return false;
@@ -70,7 +93,7 @@ bool Collected::is_copied(ValueId leaf) const {
     if (node.op != Op::reshape && node.op != Op::transpose) break;
     viewed = node.operands[0];
   }
-  if (is_view_that_repeats(viewed)) return true;
+  if (views_that_repeat(viewed) > 0) return true;
   const std::vector<ValueId>& holders = holders_.at(gradient);
   if (holders.size() < 2 || holders.back() == leaf) return false;
   // Leaves get theirs at once, each while those behind it have it too. What holds it besides may be a part of one function of the library.

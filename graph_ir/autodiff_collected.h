@@ -12,8 +12,14 @@
 
 namespace fj {
 
-/// The node by which a gradient repeats elements of a smaller one; null: it doesn't.
-const Node* repeats(const Graph& graph, ValueId gradient);
+/// A gradient that repeats elements of a smaller one: as a broadcast by `dims`.
+struct Repeat {
+  ValueId source;
+  std::vector<std::int64_t> dims;
+};
+
+/// By the last `levels` nodes that made the gradient.
+Repeat repeat_of(const Graph& graph, ValueId gradient, int levels);
 
 class Collected {
  public:
@@ -21,8 +27,8 @@ class Collected {
   Collected(const Graph& graph, const std::vector<BackwardStep>& steps, const std::set<ValueId>& inner);
   /// How often what arrives at a value is added to in place: to the first if it is new memory that nobody else has, and to every sum.
   int additions_in_place(ValueId wanted) const;
-  /// A library gives the gradient as a view of one with fewer elements.
-  bool is_view_that_repeats(ValueId gradient) const;
+  /// A library gives the gradient as a view of one with fewer elements, that perhaps as a view of one with still fewer: how many views.
+  int views_that_repeat(ValueId gradient) const;
   /// A leaf does not keep the one gradient that arrives, but copies it: one that repeats elements, or that somebody else has.
   bool is_copied(ValueId leaf) const;
 

@@ -242,7 +242,7 @@ std::vector<ValueId> TracerImpl::pass_back(const Tracer::Backward& call, const s
   refuse_overwritten(first);
   const Collected collected(*graph, steps, copies.inner);
   for (std::size_t i = 0; i < wanted.size(); ++i)
-    versions.push_back({collected.additions_in_place(wanted[i]), collected.is_copied(wanted[i]), collected.is_view_that_repeats(found[i]) ? found[i] : ValueId()});
+    versions.push_back({collected.additions_in_place(wanted[i]), collected.is_copied(wanted[i]), found[i].valid() ? collected.views_that_repeat(found[i]) : 0, found[i]});
   for (ValueId& gradient : found)
     if (gradient.valid()) gradient = stopped(gradient);
   if (!call.retain)
@@ -288,10 +288,10 @@ void TracerImpl::backward(const Tracer::Backward& call) {
 }
 
 /// What torch gives as a view of a gradient with fewer elements, made where nothing is recorded.
-V TracerImpl::repeated(const Node& broadcast) {
-  Array array = tracer.new_array(Library::Torch, stopped(broadcast.operands[0]));
-  const Dims& shape = graph->type(broadcast.results[0]).shape;
-  const auto& dims = broadcast.attrs.get<Axes>("dims");
+V TracerImpl::repeated(ValueId gradient, int views) {
+  const auto [source, dims] = repeat_of(*graph, gradient, views);
+  const Dims shape = graph->type(gradient).shape;
+  Array array = tracer.new_array(Library::Torch, stopped(source));
   Axes added;
   for (std::int64_t axis = 0; axis < std::int64_t(shape.size()); ++axis)
     if (std::find(dims.begin(), dims.end(), axis) == dims.end()) added.push_back(axis);
@@ -318,9 +318,8 @@ std::vector<V> TracerImpl::grad(const Tracer::Backward& call) {
   for (std::size_t i = 0; i < found.size(); ++i) {
     answers.push_back(none);
     if (!found[i].valid()) continue;
-    if (versions[i].repeats.valid()) {
-      const Node repeat = *repeats(*graph, versions[i].repeats);
-      answers.back() = repeated(repeat);
+    if (versions[i].views > 0) {
+      answers.back() = repeated(versions[i].gradient, versions[i].views);
       continue;
     }
     auto gradient = tracer.new_array(Library::Torch, found[i]);

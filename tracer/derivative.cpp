@@ -71,11 +71,10 @@ Ref<> copy_with_layout(PyObject* tensor, const Type& type, const std::optional<S
 }
 
 /// As views of torch: what a broadcast does.
-std::vector<ViewStep> steps_of(const Graph& graph, const Node& broadcast) {
-  const Dims &shape = graph.type(broadcast.operands[0]).shape, &result = graph.type(broadcast.results[0]).shape;
+std::vector<ViewStep> steps_of(const Graph& graph, const Repeat& repeat, const Dims& result) {
+  const Dims& shape = graph.type(repeat.source).shape;
   Dims between(result.size(), SymDim(1));
-  const auto& dims = broadcast.attrs.get<std::vector<std::int64_t>>("dims");
-  for (std::size_t i = 0; i < dims.size(); ++i) between[std::size_t(dims[i])] = shape[i];
+  for (std::size_t i = 0; i < repeat.dims.size(); ++i) between[std::size_t(repeat.dims[i])] = shape[i];
   std::vector<ViewStep> steps;
   if (between != shape) steps.push_back({Op::reshape, {}, shape, between});
   steps.push_back({Op::broadcast, {}, between, result});
@@ -363,9 +362,10 @@ const Derivative::Backward& Derivative::compiled(int number, const std::string& 
     if (!reached) continue;
     const End& end = node.sources[i];
     Output& gradient = made.graph.outputs[output++];
-    if (const fj::Node* repeat = collected.is_view_that_repeats(joint.gradients[i]) ? repeats(made.graph, gradient.value) : nullptr) {
-      made.repeated.back() = steps_of(made.graph, *repeat);
-      gradient.value = repeat->operands[0];
+    if (const int views = collected.views_that_repeat(joint.gradients[i])) {
+      const Repeat repeat = repeat_of(made.graph, gradient.value, views);
+      made.repeated.back() = steps_of(made.graph, repeat, made.graph.type(gradient.value).shape);
+      gradient.value = repeat.source;
     } else {
       gradient.strides = dense_layout(graph_.type(end.value).shape, strides_of(end.kind, end.index));
     }

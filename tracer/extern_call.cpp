@@ -544,6 +544,10 @@ void ExternBuilder::add_derivative(std::size_t result, ValueId value) {
     }
     if (result < saved.results.size() && saved.results[result]) t_.also_saved[value].push_back(value);
     else if (saved.any) t_.also_saved[value];  // of what the call made itself: it is freed all the same
+    std::vector<std::int64_t> constant;
+    for (std::size_t i = 0, first = result * (1 + derived.size()) + 1; i < derived.size() && first + i < saved.dependences.size(); ++i)
+      if (!saved.dependences[first + i]) constant.push_back(derived[i]);
+    attrs.set("constant", std::move(constant));
   }
   t_.graph->composites.push_back({CompositeRule::Extern, operands_, value, read == operands_ ? std::vector<ValueId>{} : read, std::move(attrs)});
 }

@@ -270,12 +270,13 @@ ExternSaved ask_saved(const ExternCall& call, std::span<const ExternArray> opera
       found = Ref<>::steal(PyObject_CallMethod(module.get(), "saved_of", "OOOOO", call.callable.get(), tensors.get(), wanted.get(),
                                                meta.positional.get(), meta.keywords.get()));
     }
-    const char *of_operands = nullptr, *of_results = nullptr;
+    const char *of_operands = nullptr, *of_results = nullptr, *dependences = nullptr;
     int any = 0;
-    if (!found || !PyArg_ParseTuple(found.get(), "ssp", &of_operands, &of_results, &any)) throw take_error();
+    if (!found || !PyArg_ParseTuple(found.get(), "ssps", &of_operands, &of_results, &any, &dependences)) throw take_error();
     saved.any = any != 0;
     for (; *of_operands; ++of_operands) saved.operands.push_back(*of_operands == 'r' ? ExternSaved::Read : *of_operands == 'c' ? ExternSaved::Copied : ExternSaved::Unread);
     for (; *of_results; ++of_results) saved.results.push_back(*of_results == 'r');
+    for (; *dependences; ++dependences) saved.dependences.push_back(*dependences == '1');
   } catch (const std::string&) {
     PyErr_Clear();
   }

@@ -51,6 +51,8 @@ struct ExternSaved {
   std::vector<Operand> operands;  // empty: not known
   std::vector<bool> results;
   bool any = false;  // a backward frees the call
+  /// By result, and in it of the cotangent and of each operand that is derived: whether its gradients depend on it. Empty: not known.
+  std::vector<bool> dependences;
 };
 
 /// By torch's own graph of the call on meta tensors, of which those in `derived` require a gradient.

@@ -635,10 +635,11 @@ class TracerImpl {
   struct GradientVersion {
     int additions;
     bool copied;
-    ValueId repeats;
+    int views;  // that repeat, see Collected
+    ValueId gradient;
   };
   std::vector<ValueId> pass_back(const Tracer::Backward& call, const std::vector<ValueId>& wanted, std::vector<GradientVersion>& versions);
-  V repeated(const Node& broadcast);
+  V repeated(ValueId gradient, int views);
   /// Values that in-place operations have replaced, and what stood for them: the number of nodes before that operation, which
   /// may read what it replaces.
   std::map<ValueId, std::size_t> overwritten() const;

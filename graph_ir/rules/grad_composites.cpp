@@ -22,11 +22,25 @@ ValueId sigmoid(Derivation& d, ValueId x) {
   return y;
 }
 
-/// x to a constant power, as front ends lower it.
+/// The same value once more, which a composite can be about. The passes take it away.
+ValueId same_again(Derivation& d, ValueId x) {
+  Attrs attrs;
+  attrs.set("shape", d.shape(x));
+  return d.add(Op::reshape, {x}, std::move(attrs));
+}
+
+ValueId stopped(Derivation& d, ValueId x) {
+  const ValueId result = same_again(d, x);
+  d.graph.composites.push_back({CompositeRule::Stop, {}, result, {}, {}});
+  return result;
+}
+
+/// x to a constant power, as front ends lower it. Also x ** 0 depends on x for autograd, by a derivative that is 0.
 ValueId power(Derivation& d, ValueId x, double exponent) {
-  if (exponent == 0) return d.number(x, 1);
-  if (exponent == 1) return x;
-  const ValueId y = exponent == 2      ? d.square(x)
+  const ValueId one = exponent == 0 ? d.number(x, 1) : ValueId();
+  const ValueId y = exponent == 0      ? d.where(d.add(Op::is_nan, {x}), one, one)  // reads x, which a derivative in a graph of its own has to begin at
+                    : exponent == 1    ? same_again(d, x)
+                    : exponent == 2    ? d.square(x)
                     : exponent == 3    ? d.mul(d.square(x), x)
                     : exponent == 0.5  ? d.add(Op::sqrt, {x})
                     : exponent == -0.5 ? d.add(Op::rsqrt, {x})
@@ -60,8 +74,8 @@ ValueId spread_sum(Derivation& d, ValueId x, const Integers& axes) {
 void Stop(Derivation&) {}
 
 /// One result of a library call, by the library's own derivative: a call that takes the cotangent and the operands. handle: its number;
-/// derived: the operands it gives gradients of; operand_strides; again: if it has derivatives, the handle of each of its results'. Kept: what
-/// stands for the operands in that call, if it is not they.
+/// derived: the operands it gives gradients of; operand_strides; again: if it has derivatives, the handle of each of its results'; constant: operands
+/// that these gradients do not depend on, as that of a sort does not on what was sorted. Kept: what stands for the operands in that call, if it is not they.
 void Extern(Derivation& d) {
   const Integers derived = d.attrs.get<Integers>("derived");
   for (std::size_t i = 0; i < d.operands.size(); ++i)
@@ -72,6 +86,8 @@ void Extern(Derivation& d) {
   std::vector<ValueId> operands{d.cotangent};
   const std::vector<ValueId>& given = d.kept.empty() ? d.operands : d.kept;
   operands.insert(operands.end(), given.begin(), given.end());
+  if (const Attr* constant = d.attrs.find("constant"))
+    for (std::int64_t operand : std::get<Integers>(*constant)) operands[std::size_t(operand) + 1] = stopped(d, operands[std::size_t(operand) + 1]);
   std::vector<Type> types;
   for (std::int64_t operand : derived) types.push_back(d.type(d.operands[std::size_t(operand)]));
   Attrs attrs;

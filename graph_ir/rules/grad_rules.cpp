@@ -498,8 +498,13 @@ void MatmulGrad(Derivation& d) {
     std::swap(permutation[permutation.size() - 1], permutation[permutation.size() - 2]);
     return d.add(Op::transpose, {x}, with("permutation", permutation));
   };
-  if (d.wanted[0]) d.give(0, d.add(Op::matmul, {d.cotangent, transposed(d.operands[1])}));
-  if (d.wanted[1]) d.give(1, d.add(Op::matmul, {transposed(d.operands[0]), d.cotangent}));
+  // (a b)^T = b^T a^T: the gradient of a turned operand is computed as what was turned lies, so that it needs no copy to lie so.
+  const auto product = [&](std::size_t operand, ValueId a, ValueId b) {
+    const bool turned = operand < d.turned.size() && d.turned[operand];
+    d.give(operand, turned ? transposed(d.add(Op::matmul, {transposed(b), transposed(a)})) : d.add(Op::matmul, {a, b}));
+  };
+  if (d.wanted[0]) product(0, d.cotangent, transposed(d.operands[1]));
+  if (d.wanted[1]) product(1, transposed(d.operands[0]), d.cotangent);
 }
 
 }  // namespace grad

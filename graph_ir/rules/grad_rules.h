@@ -27,6 +27,7 @@ class Derivation {
   const Attrs attrs;
   const ValueId cotangent;           // of the result, in its type
   const std::vector<bool> wanted;    // operands that need a cotangent
+  std::vector<bool> turned;          // operands that are another value with its last two axes exchanged; empty: unknown
   std::vector<ValueId> given;        // what the rule gave; invalid: nothing
 
   void give(std::size_t operand, ValueId value);

@@ -237,6 +237,29 @@ graph @f(%x: f32[300], %y: f32[300]) {
 })", inputs, {.kernels = 3});
 }
 
+TEST(Fusion, the_librarys_product_reads_a_reshape_where_it_lies) {
+  const std::vector<DenseArray> inputs = {sample(DType::F32, {4, 50, 256}, 1), sample(DType::F32, {256, 512}, 2)};
+  // One kernel computes what both read: the product, and the last sum.
+  const char* both = R"(
+graph @f(%x: f32[4, 50, 256], %w: f32[256, 512]) {
+  %0 = exp %x : f32[4, 50, 256]
+  %1 = reshape %0 {shape = [200, 256]} : f32[200, 256]
+  %2 = matmul %1, %w : f32[200, 512]
+  %3 = transpose %1 {permutation = [1, 0]} : f32[256, 200]
+  %4 = matmul %3, %2 : f32[256, 512]
+  return %4, %0
+})";
+  same_as_reference(both, inputs, {.ulps = 256, .scale = 1e6, .kernels = 1});
+  // What is returned has memory of its own.
+  same_as_reference(R"(
+graph @f(%x: f32[4, 50, 256], %w: f32[256, 512]) {
+  %0 = exp %x : f32[4, 50, 256]
+  %1 = reshape %0 {shape = [200, 256]} : f32[200, 256]
+  %2 = matmul %1, %w : f32[200, 512]
+  return %2, %0, %1
+})", inputs, {.ulps = 256, .scale = 1e3});
+}
+
 TEST(Fusion, several_inputs_are_written_in_place_by_one_kernel) {
   const std::vector<DenseArray> inputs = {sample(DType::F32, {301}, 1), sample(DType::F32, {301}, 2), sample(DType::F32, {301}, 3)};
   // %x is overwritten by a value that %m's new value needs too, and the other way round.

@@ -165,6 +165,35 @@ def test_a_step_that_fails_has_written_nothing():
     same(opt.state_dict(), eager.state_dict())
 
 
+@pytest.mark.parametrize("position", range(5))
+def test_a_step_that_fails_anywhere_leaves_what_eager_leaves(position):
+    """Updates wait in memory for the last that can fail: CPython runs the whole of a step that fails, from where it began."""
+    def step(parameters, matrix):
+        with torch.no_grad():
+            for i, p in enumerate(parameters):
+                if i == position:
+                    matrix = torch.linalg.cholesky(matrix)
+                p.mul_(0.5).add_(matrix.sum())
+            if position == len(parameters):
+                matrix = torch.linalg.cholesky(matrix)
+        return matrix
+
+    compiled = framejit.compile(step)
+    ours, theirs = ([torch.full((3, 3), float(i)) for i in range(4)] for _ in range(2))
+    good, bad = torch.eye(3) * 2, -torch.eye(3)
+    for matrix in (good, good, bad, good, bad):
+        raised = []
+        for function, parameters in ((compiled, ours), (step, theirs)):
+            try:
+                function(parameters, matrix)
+            except torch.linalg.LinAlgError as error:
+                raised.append(str(error))
+        assert len(raised) == (2 if matrix is bad else 0) and raised[:1] == raised[1:]
+        for a, b in zip(ours, theirs):
+            same(a, b)
+    assert breaks_of(compiled, ours, good) == []
+
+
 @pytest.mark.parametrize("optimiser", OPTIMISERS)
 def test_a_whole_step_is_one_graph(optimiser):
     eager, compiled = pair(optimiser)

@@ -184,6 +184,23 @@ TEST(Autodiff, APointwiseChainIsRepeatedFromOneArray) {
   EXPECT_EQ(saved.size(), 1u);
 }
 
+TEST(Autodiff, TheGradientOfATurnedMatrixLiesAsTheMatrix) {
+  // As torch's linear: the gradient of %w is a product, not a copy of one.
+  const Graph graph = parsed(R"(graph @f(%x: f32[4, 8], %w: f32[3, 8]) {
+    %0 = transpose %w {permutation = [1, 0]} : f32[8, 3]
+    %1 = matmul %x, %0                       : f32[4, 3]
+    return %1
+  }
+)");
+  const std::vector<ValueId> inputs{graph.inputs[0].value, graph.inputs[1].value}, y{graph.outputs[0].value};
+  Graph gradients = gradients_of(differentiate(graph, inputs, y));
+  gradients.outputs.erase(gradients.outputs.begin());
+  optimise(gradients, false);
+  for (const Output& output : gradients.outputs)
+    EXPECT_TRUE(std::any_of(gradients.nodes.begin(), gradients.nodes.end(),
+                            [&](const Node& node) { return node.op == Op::matmul && node.results[0] == output.value; }));
+}
+
 TEST(Autodiff, WhatTheUserSeesIsSavedOnlyIfItIsRead) {
   // x + 1 is returned and read by nobody's derivative; sin reads it.
   const Graph graph = parsed(R"(graph @f(%x: f32[8]) {

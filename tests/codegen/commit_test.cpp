@@ -1,0 +1,109 @@
+// Inputs that are written in place: behind what can fail, and only where nothing needs what lay there.
+#include "graph_ir/parse.h"
+#include "tests/codegen/harness.h"
+
+namespace fj::test {
+
+namespace {
+
+DenseArray position(std::int64_t at) {
+  DenseArray made(DType::I64, {300});
+  for (std::int64_t i = 0; i < 300; ++i) *reinterpret_cast<std::int64_t*>(made.element(i)) = i == 7 ? at : i;
+  return made;
+}
+
+/// Three updates, and elements of %t picked before, between or after them.
+std::string updates(int picked) {
+  std::string nodes;
+  for (int u = 0, next = 0; u < 4; ++u) {
+    const auto name = [&] { return "  %" + std::to_string(next++); };
+    if (u == picked) nodes += name() + " = gather %t, %i {axis = 0} : f32[300]\n";
+    if (u < 3) nodes += name() + " = mul %g, %p" + std::to_string(u) + " : f32[300]\n";
+  }
+  const auto update = [&](int u) { return "%" + std::to_string(u + (u >= picked)); };
+  return "graph @f(%i: i64[300], %t: f32[300], %g: f32[300], %p0: f32[300], %p1: f32[300], %p2: f32[300]) {\n" + nodes + "  write %p0 <- " + update(0) +
+         "\n  write %p1 <- " + update(1) + "\n  write %p2 <- " + update(2) + "\n  return %" + std::to_string(picked) + "\n}";
+}
+
+}  // namespace
+
+TEST(Commit, updates_wait_for_what_can_fail_wherever_it_stands) {
+  const auto inputs = [](std::int64_t at) {
+    std::vector<DenseArray> made{position(at)};
+    for (std::uint64_t seed = 1; seed < 6; ++seed) made.push_back(sample(DType::F32, {300}, seed));
+    return made;
+  };
+  for (int picked = 0; picked < 4; ++picked) {
+    // One kernel picks, one launch updates: nothing is copied.
+    same_as_reference(updates(picked), inputs(7), {.kernels = 2});
+    const Outcome outcome = run_llvm(parse(updates(picked)), inputs(300), {}, {});
+    EXPECT_EQ(outcome.status, std::uint32_t(kIndexOutOfRange));
+    const std::vector<DenseArray> before = inputs(300);
+    ASSERT_EQ(outcome.results.size(), 3u);
+    for (std::size_t w = 0; w < 3; ++w) EXPECT_TRUE(close(outcome.results[w], before[w + 3], 0)) << picked << " " << w;
+  }
+}
+
+TEST(Commit, what_reads_the_old_contents_later_gets_them) {
+  same_as_reference(R"(
+graph @f(%i: i64[300], %t: f32[300], %g: f32[300], %p: f32[300]) {
+  %0 = mul %g, %p : f32[300]
+  %1 = gather %t, %i {axis = 0} : f32[300]
+  %2 = gather %p, %i {axis = 0} : f32[300]
+  %3 = add %1, %2 : f32[300]
+  write %p <- %0
+  return %3
+})", {position(7), sample(DType::F32, {300}, 1), sample(DType::F32, {300}, 2), sample(DType::F32, {300}, 3)});
+}
+
+TEST(Commit, the_rest_of_a_product_updates_in_place) {
+  const std::vector<DenseArray> inputs = {sample(DType::F32, {24, 16}, 1), sample(DType::F32, {16, 40}, 2), sample(DType::F32, {24, 40}, 3), sample(DType::F32, {24, 40}, 4)};
+  same_as_reference(R"(
+graph @f(%x: f32[24, 16], %y: f32[16, 40], %p: f32[24, 40], %m: f32[24, 40]) {
+  %0 = matmul %x, %y : f32[24, 40]
+  %1 = add %m, %0 : f32[24, 40]
+  %2 = sub %p, %1 : f32[24, 40]
+  write %m <- %1
+  write %p <- %2
+  return %0
+})", inputs, {.ulps = 64, .scale = 1, .kernels = 1});
+}
+
+TEST(Commit, rows_that_are_read_again_are_not_overwritten) {
+  const std::vector<DenseArray> inputs = {sample(DType::F32, {24, 40}, 1), sample(DType::F32, {24}, 2)};
+  // A row is summed, then every element computed from the sum: one pass reads all that the other writes.
+  same_as_reference(R"(
+graph @f(%p: f32[24, 40], %s: f32[24]) {
+  %0 = reduce_sum %p {axes = [1]} : f32[24]
+  %1 = broadcast %0 {dims = [0], shape = [24, 40]} : f32[24, 40]
+  %2 = sub %p, %1 : f32[24, 40]
+  %3 = reduce_max %2 {axes = [1]} : f32[24]
+  %4 = mul %s, %3 : f32[24]
+  write %p <- %2
+  write %s <- %4
+  return
+})", inputs, {.ulps = 64, .scale = 8});
+  // A product's matrix is what it updates.
+  same_as_reference(R"(
+graph @f(%p: f32[24, 24], %x: f32[24, 24]) {
+  %0 = matmul %p, %x : f32[24, 24]
+  %1 = sub %p, %0 : f32[24, 24]
+  write %p <- %1
+  return
+})", {sample(DType::F32, {24, 24}, 1), sample(DType::F32, {24, 24}, 2)}, {.ulps = 64, .scale = 8});
+}
+
+TEST(Commit, sums_of_rows_update_in_place) {
+  same_as_reference(R"(
+graph @f(%x: f32[300, 40], %p: f32[40], %q: f32[300]) {
+  %0 = reduce_sum %x {axes = [0]} : f32[40]
+  %1 = sub %p, %0 : f32[40]
+  %2 = reduce_sum %x {axes = [1]} : f32[300]
+  %3 = sub %q, %2 : f32[300]
+  write %p <- %1
+  write %q <- %3
+  return
+})", {sample(DType::F32, {300, 40}, 1), sample(DType::F32, {40}, 2), sample(DType::F32, {300}, 3)}, {.ulps = 64, .scale = 64});
+}
+
+}  // namespace fj::test
