@@ -258,6 +258,7 @@ Val Emitter::scalar_load(const Expr& expr) {
   Value* address = pointer(expr.buffer, expr.address);
   llvm::Type* type = storage(expr.buffer);
   if (expr.predicate.valid()) {
+    if (known(expr.predicate) == false) check_indices(expr);
     // Without a branch: where the element doesn't exist, something harmless is read instead.
     address = b.CreateSelect(emit(expr.predicate).real, address, harmless());
   }

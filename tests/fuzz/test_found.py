@@ -409,3 +409,19 @@ def test_memory_that_a_tensor_does_not_show_is_read_in_eager(view):
 def test_a_product_of_vectors_gives_back_zeros_of_both_signs(value):
     # Backward multiplies, where a product of matrices adds to 0.0 (torch 1001229).
     check(Case("torch", f"def f(x, y):\n    return {value}\n", ['ARGS = [make((5,), "float32", 770, "leaf", "plain"), make((5,), "float32", 771, "leaf", "plain")]'] * 2))
+
+
+@pytest.mark.skipif(torch is None, reason="needs torch")
+@pytest.mark.parametrize("write", ["x.add_(1)", "x.mul_(x)", "x[0] = 2", "lib.add(x, 1, out=x)"])
+def test_a_tensor_that_repeats_elements_is_not_written_by_code_for_others(write):
+    # Strides that vary may be 0 on a later call (torch 1021667).
+    padded, expanded = 'make((3, 1), "float64", 161, "padded", "plain")', 'make((3, 1), "float64", 827, "expanded", "plain")'
+    check(Case("torch", f"def f(x):\n    {write}\n    return x\n", [f"ARGS = [{x}]" for x in (padded, padded.replace("3, 1", "4, 1"), padded.replace("3, 1", "2, 1"), expanded, expanded)]))
+
+
+@pytest.mark.skipif(torch is None, reason="needs torch")
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "bfloat16"])
+@pytest.mark.parametrize("product", ["x.prod()", "lib.prod(x, 1)", "x.prod(0, keepdim=True)", "x.prod(dtype=lib.float32)", "x[:3].prod(-1)"])
+def test_a_product_overflows_and_vanishes_where_eagers_does(product, dtype):
+    # torch 1022203, 1024511, 960127: -0.0 for a NaN.
+    check(Case("torch", f"def f(x):\n    return {product}, x * 2\n", [f'ARGS = [make((16, 33), "{dtype}", {seed}, "c", "{kind}")]' for seed, kind in ((657, "plain"), (658, "special"), (659, "large"))]))

@@ -248,6 +248,14 @@ V torch_prod(Tracer& tracer, const Arguments& arguments) {
   p.unsupported("out");
   if (p["dim"] && is_sequence(p["dim"])) p.refuse("several dimensions");
   Reduction r = reduction(tracer, p);
+  // What overflows or vanishes on the way depends on the order of the multiplications, which torch's own function has.
+  if (is_float(r.dtype) && !tracer.requires_gradient(*r.x)) {
+    try {
+      return torch_extern(tracer, "prod", arguments);
+    } catch (const BreakGraph& refused) {
+      if (refused.reason != BreakReason::OneExample) throw;
+    }
+  }
   ValueId value = in_compute_dtype(tracer, cast(tracer, tracer.read(*r.x), r.dtype),
                                    [&](ValueId x) { return reduce(tracer, Op::reduce_prod, x, r.axes, r.keepdim); });
   return torch_fresh(tracer, value);

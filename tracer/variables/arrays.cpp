@@ -399,8 +399,8 @@ void TracerImpl::write(ArrayValue& array, ValueId value) {
   for (const ViewStep& view : array.view) contents.push_back(show(*graph, view, contents.back(), where));
   for (std::size_t i = array.view.size(); i-- > 0;) value = undo(*graph, array.view[i], contents[i], value, where);
   if (storage.input_array) {
-    for (const SymDim& stride : storage.strides)
-      if (stride == SymDim(0) && !storage.shape.empty())
+    for (std::size_t i = 0; i < storage.strides.size(); ++i)
+      if (tracer.decide(storage.strides[i], Py_EQ, 0) && !tracer.decide(storage.shape[i], Py_LE, 1))
         break_graph(BreakReason::MutationOfInput, "a write into an array that shows elements more than once");
     auto known = [&](const auto& other) { return other.get() == &storage; };
     if (std::none_of(written_inputs.begin(), written_inputs.end(), known)) {
