@@ -347,7 +347,7 @@ t 1 lib.nn.functional.dropout({e}, 0.5)
 t 1 lib.randn_like({a})
 """.strip().splitlines()
 
-# gelu of infinity is infinity or NaN, by which of torch's kernels a processor and a layout get.
+# gelu of infinity is infinity or NaN, and its zeros are of one sign or both, by which of torch's kernels a processor and a layout get.
 INEXACT = """
 b 3 lib.exp({e} / 8)
 b 3 lib.tanh({e})
@@ -362,7 +362,7 @@ n 1 {e}.var({ax})
 t 1 {e}.var({ax})
 t 1 lib.softmax({e}, {ax})
 t 1 lib.sigmoid({e})
-t 1 lib.nn.functional.gelu({e}.clip(-9, 9))
+t 1 (lib.nn.functional.gelu({e}.clip(-9, 9)) + 0)
 t 1 lib.nn.functional.silu({e})
 t 1 lib.nn.functional.layer_norm({e}.clamp(-9e9, 9e9), ({e}.shape[-1],))
 t 1 lib.nn.functional.softplus({e})
