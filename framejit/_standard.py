@@ -23,11 +23,11 @@ def traced_instead():
     """{the function in C: the same in Python}"""
     found = {}
     for name, accelerator in _ACCELERATED.items():
-        module, loader = importlib.import_module(name), importlib.util.find_spec(name).loader
+        loader = importlib.util.find_spec(name).loader
         space = {"__name__": name, "__builtins__": {**vars(builtins), "__import__": _without(accelerator)}}
         exec(loader.get_code(name), space)
         space["__builtins__"] = builtins
-        for member, function in vars(module).items():
+        for member, function in vars(importlib.import_module(accelerator)).items():  # those of the module itself may have been replaced
             if isinstance(function, types.BuiltinFunctionType) and isinstance(space.get(member), types.FunctionType):
                 found[function] = space[member]
     return found

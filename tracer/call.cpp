@@ -185,6 +185,10 @@ V TracerImpl::call(const V& callable, std::vector<V> positional, Keywords keywor
 V TracerImpl::make_torch_leaf(const V& callable, PyObject* object, const std::vector<V>& positional, const Keywords& keywords) {
   const auto option = std::find_if(keywords.begin(), keywords.end(), [](const auto& keyword) { return keyword.first == "requires_grad"; });
   if (option == keywords.end() || !PyCFunction_Check(object) || extern_use(object) == ExternUse::No) return nullptr;
+  // Those that have the option; others raise.
+  static const std::set<std::string_view> factories{"arange", "empty", "empty_like", "eye", "full", "full_like", "linspace", "logspace", "ones", "ones_like", "rand",
+                                                    "rand_like", "randint", "randn", "randn_like", "randperm", "tensor", "zeros", "zeros_like"};
+  if (!factories.count(reinterpret_cast<PyCFunctionObject*>(object)->m_ml->ml_name)) return nullptr;
   PyObject* wanted = constant_object(option->second);
   if (!wanted || !PyBool_Check(wanted)) break_graph(BreakReason::ErrorWhileTracing, "requires_grad=" + describe(option->second));
   Keywords rest = keywords;

@@ -473,6 +473,7 @@ class TracerImpl {
   bool requires_gradient(ValueId value) { return flow.needs(value); }
   /// Breaks the graph if an in-place operation that autograd records can't be one more value of it.
   void refuse_history(const ArrayValue& array, bool needed);
+  bool shows_again(const FakeStorage& storage);
   /// The value as a constant of the derivative.
   ValueId stopped(ValueId value);
   /// The value, or if some array has it as its contents another one that is equal.

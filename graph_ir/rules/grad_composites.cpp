@@ -4,6 +4,7 @@
 // above it. What a rule adds can be a composite again (a sigmoid in the derivative of silu), for derivatives of higher order.
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "graph_ir/autodiff.h"
 #include "graph_ir/rules/grad_rules.h"
@@ -112,14 +113,17 @@ void Extern(Derivation& d) {
   }
 }
 
-/// The cotangent, or 0 where `below`. To torch it depends on what `below` compares, by a derivative that is 0: a second derivative reaches that.
-ValueId passed(Derivation& d, ValueId below, ValueId compared) {
-  const ValueId result = d.where(below, d.zeros(d.type(d.cotangent)), d.cotangent);
-  d.graph.composites.push_back({CompositeRule::Passed, {d.cotangent, compared}, result, {below}, {}});
+/// The cotangent, and where `below` a part of it or 0. To torch it depends on what `below` compares, by a derivative that is 0: a second derivative
+/// reaches that.
+ValueId passed(Derivation& d, ValueId below, ValueId compared, std::optional<double> part = std::nullopt) {
+  const ValueId result = d.where(below, part ? d.scale(d.cotangent, *part) : d.zeros(d.type(d.cotangent)), d.cotangent);
+  Attrs attrs;
+  if (part) attrs.set("part", *part);
+  d.graph.composites.push_back({CompositeRule::Passed, {d.cotangent, compared}, result, {below}, std::move(attrs)});
   return result;
 }
 void Passed(Derivation& d) {
-  if (d.wanted[0]) d.give(0, passed(d, d.kept[0], d.operands[1]));
+  if (d.wanted[0]) d.give(0, passed(d, d.kept[0], d.operands[1], d.attrs.find("part") ? std::optional(attribute(d, "part")) : std::nullopt));
   if (d.wanted[1]) d.give(1, d.zeros(d.type(d.operands[1])));
 }
 
@@ -148,7 +152,7 @@ void Softplus(Derivation& d) {
 
 /// slope
 void LeakyRelu(Derivation& d) {
-  d.give(0, d.where(d.compare(Op::gt, d.operands[0], 0), d.cotangent, d.scale(d.cotangent, attribute(d, "slope"))));
+  d.give(0, passed(d, d.add(Op::logical_not, {d.compare(Op::gt, d.operands[0], 0)}), d.operands[0], attribute(d, "slope")));
 }
 
 /// alpha, scale, input_scale
@@ -269,14 +273,14 @@ void Power(Derivation& d) {
 
 /// low, high; `open`: the bounds themselves do not pass (hardtanh), else they do (clamp).
 void Clamp(Derivation& d) {
-  const ValueId x = d.operands[0], zero = d.zeros(d.type(x));
+  const ValueId x = d.operands[0];
   const double low = attribute(d, "low"), high = attribute(d, "high");
   if (d.attrs.get<bool>("open")) {
     const ValueId inside = d.add(Op::bit_and, {d.compare(Op::gt, x, low), d.compare(Op::lt, x, high)});
-    d.give(0, d.where(inside, d.cotangent, zero));
+    d.give(0, passed(d, d.add(Op::logical_not, {inside}), x));
   } else {
     const ValueId inside = d.add(Op::bit_and, {d.compare(Op::ge, x, low), d.compare(Op::le, x, high)});
-    d.give(0, d.where(inside, d.cotangent, zero));
+    d.give(0, d.where(inside, d.cotangent, d.zeros(d.type(x))));
   }
 }
 

@@ -15,6 +15,9 @@ FUNCTIONS = {
     "nan_to_num": torch.nan_to_num,
     "margin_ranking_loss": lambda x: F.margin_ranking_loss(x, x * 0.5, torch.ones(4)),
     "cumsum": lambda x: x.cumsum(0),
+    "leaky_relu": lambda x: F.leaky_relu(x - 1, 0.2),
+    "relu6": lambda x: F.relu6(x),
+    "hardtanh": lambda x: F.hardtanh(x, -2.0, 2.5) * 1.5,
     "abs": torch.abs,
     "relu": torch.relu,
     "clamp": lambda x: x.clamp(0.5, 2.5),
@@ -83,3 +86,32 @@ def test_a_gradient_of_zeros_is_no_view():
     x = torch.tensor([1.0, -2.0], requires_grad=True)
     slope, = torch.autograd.grad(framejit.compile(torch.Tensor.sign)(x).sum(), x)
     assert slope.stride() == (1,) and not slope._is_view() and slope.tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("bend", [lambda x: F.leaky_relu(x, 0.2), lambda x: F.hardtanh(x), lambda x: F.relu6(x)], ids=["leaky_relu", "hardtanh", "relu6"])
+def test_a_penalty_of_a_gradient_gives_every_parameter_one(bend):
+    def loss(x, w, b, v):
+        return bend(x @ w + b) @ v
+
+    def gradients(function):
+        generator = torch.Generator().manual_seed(0)
+        tensors = [torch.randn(*shape, generator=generator).requires_grad_() for shape in ((3, 4), (4, 5), (5,), (5,))]
+        gradient, = torch.autograd.grad(function(*tensors).sum(), tensors[0], create_graph=True)
+        ((gradient.norm(dim=1) - 1) ** 2).mean().backward()
+        return [t.grad for t in tensors]
+
+    for expected, found in zip(gradients(loss), gradients(framejit.compile(loss))):
+        torch.testing.assert_close(found, expected)
+
+
+def test_a_gradient_that_depends_on_nothing_requires_one_where_eagers_does():
+    """A convolution's has its input as an operand still; no number comes back (here zeros, in eager none)."""
+    def loss(x):
+        return F.conv1d(x[None], torch.ones(1, 2, 2)).sum()
+
+    compiled = framejit.compile(loss)
+    for _ in range(2):
+        x = torch.ones(2, 3, requires_grad=True)
+        gradient, = torch.autograd.grad(compiled(x), x, create_graph=True)
+        ((gradient - 1) ** 2).sum().backward()
+        assert gradient.requires_grad and (x.grad is None or not x.grad.any())

@@ -427,3 +427,39 @@ def test_containers_nested_deep_are_handed_back():
     for _ in range(900):
         found = found[0]
     np.testing.assert_array_equal(found[0], [2.0, 2.0])
+
+
+WINDOWS = {
+    "sliding": lambda: np.lib.stride_tricks.sliding_window_view(np.arange(6.0), 4, writeable=True),
+    "two apart": lambda: np.lib.stride_tricks.as_strided(np.arange(20.0), (4, 3), (16, 8)),
+    "beside each other": lambda: np.lib.stride_tricks.as_strided(np.arange(20.0), (4, 2), (16, 8)),
+    "backwards": lambda: np.arange(12.0).reshape(3, 4)[::-1, ::-2],
+}
+
+
+@pytest.mark.parametrize("first", WINDOWS)
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_a_write_into_elements_that_are_shown_again_is_seen_there(library, first):
+    if library == "torch":
+        torch = pytest.importorskip("torch", reason="torch is not installed")
+
+    def f(x):
+        x[0] = 7.0
+        x[1] *= 2
+        return x[1] * 1
+
+    def made(name):
+        array = WINDOWS[name]()
+        if library == "numpy":
+            return array
+        if name == "backwards":
+            return torch.arange(12.0).view(3, 4)[:, ::2]
+        return torch.arange(20.0, dtype=torch.float64).as_strided(array.shape, [stride // 8 for stride in array.strides])
+
+    compiled = framejit.compile(f)
+    for name in (first, *WINDOWS, first):
+        outcomes = []
+        for function in (f, compiled):
+            x = made(name)
+            outcomes.append((function(x).tolist(), x.tolist()))
+        assert outcomes[0] == outcomes[1], name

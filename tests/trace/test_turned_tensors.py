@@ -105,3 +105,16 @@ def test_a_tensor_that_changes_its_sizes(function, grad):
     assert info["internal_errors"] == 0
     if not grad and function in (turned, back_and_forth, two_names, a_view_of_it_afterwards, sizes_of_one):
         assert info["graphs"] == 1 and info["breaks"] == 0
+
+
+@needs_torch
+@pytest.mark.parametrize("call", ["(x + 1).t_(1)", "(x + 1).t_(dim=1)", "(x + 1).swapaxes_(dim0=0, dim1=1)", "torch.as_tensor([1.0], requires_grad=True)", "torch.add(x, 1, requires_grad=False)"])
+def test_an_argument_that_torch_does_not_take_is_its_error(call):
+    space = {"torch": torch}
+    exec(f"def f(x):\n    return {call}", space)
+    errors = []
+    for function in (space["f"], framejit.compile(space["f"])):
+        with pytest.raises(TypeError) as raised:
+            function(torch.ones(2, 3))
+        errors.append(str(raised.value))
+    assert errors[0] == errors[1]

@@ -82,13 +82,17 @@ namespace {
 /// `x.t_()` for a view `x.t()`: the tensor itself is laid out so.
 V turned(Tracer& tracer, Handler view, const Arguments& arguments) {
   Array x = arguments.positional.empty() ? nullptr : array_of(arguments.positional[0]);
+  if (!arguments.keywords.empty()) unsupported("a torch function that changes the sizes of its argument, by keyword");  // which the functions name differently
   if (!x || !tracer.turn(x, [&] { return view(tracer, arguments); })) unsupported("a torch function that changes the sizes of its argument");
   return x;
 }
 
 }  // namespace
 
-V torch_t_in_place(Tracer& tracer, const Arguments& arguments) { return turned(tracer, torch_t, arguments); }
+V torch_t_in_place(Tracer& tracer, const Arguments& arguments) {
+  if (arguments.positional.size() != 1) refuse("t_() takes no arguments");
+  return turned(tracer, torch_t, arguments);
+}
 V torch_transpose_in_place(Tracer& tracer, const Arguments& arguments) { return turned(tracer, torch_transpose, arguments); }
 V torch_squeeze_in_place(Tracer& tracer, const Arguments& arguments) { return turned(tracer, torch_squeeze, arguments); }
 V torch_unsqueeze_in_place(Tracer& tracer, const Arguments& arguments) { return turned(tracer, torch_unsqueeze, arguments); }

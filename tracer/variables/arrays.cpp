@@ -356,6 +356,24 @@ void TracerImpl::refuse_history(const ArrayValue& array, bool needed) {
   break_graph(BreakReason::Gradient, "a value that requires a gradient is written into a tensor");
 }
 
+/// Whether an element may be at two indices: an axis does not step over all that those of smaller strides reach.
+bool TracerImpl::shows_again(const FakeStorage& storage) {
+  std::vector<std::pair<SymDim, SymDim>> axes;  // stride, size
+  for (std::size_t i = 0; i < storage.strides.size(); ++i) {
+    const SymDim& stride = storage.strides[i];
+    axes.emplace_back(decide(stride, Py_LT, 0) ? SymDim(0) - stride : stride, storage.shape[i]);
+  }
+  std::stable_sort(axes.begin(), axes.end(), [&](const auto& a, const auto& b) {
+    return std::pair(hint(a.first), hint(a.second)) < std::pair(hint(b.first), hint(b.second));
+  });
+  SymDim reached = 0;
+  for (const auto& [stride, size] : axes) {
+    if (decide(stride, Py_LE, reached) && !decide(size, Py_LE, 1)) return true;
+    reached = reached + (size - 1) * stride;
+  }
+  return false;
+}
+
 void TracerImpl::write(ArrayValue& array, ValueId value) {
   FakeStorage& storage = *array.storage;
   if (!array.writeable || array.numpy_scalar) break_graph(BreakReason::ErrorWhileTracing, "the array is read-only");
@@ -399,9 +417,7 @@ void TracerImpl::write(ArrayValue& array, ValueId value) {
   for (const ViewStep& view : array.view) contents.push_back(show(*graph, view, contents.back(), where));
   for (std::size_t i = array.view.size(); i-- > 0;) value = undo(*graph, array.view[i], contents[i], value, where);
   if (storage.input_array) {
-    for (std::size_t i = 0; i < storage.strides.size(); ++i)
-      if (tracer.decide(storage.strides[i], Py_EQ, 0) && !tracer.decide(storage.shape[i], Py_LE, 1))
-        break_graph(BreakReason::MutationOfInput, "a write into an array that shows elements more than once");
+    if (shows_again(storage)) break_graph(BreakReason::MutationOfInput, "a write into an array that shows elements more than once");
     auto known = [&](const auto& other) { return other.get() == &storage; };
     if (std::none_of(written_inputs.begin(), written_inputs.end(), known)) {
       for (const auto& other : input_storages)
