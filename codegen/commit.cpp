@@ -106,6 +106,7 @@ class Commits {
 
   void find_touches() {
     by_step_.clear();
+    last_failing_ = -1;
     by_buffer_.assign(program_.buffers.size(), {});
     for (std::size_t s = 0; s < program_.steps.size(); ++s) {
       by_step_.push_back(touches(program_, program_.steps[s]));

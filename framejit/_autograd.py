@@ -221,23 +221,16 @@ def saved_of(function, operands, derived, args, kwargs):
     return of_operands, of_results, bool(saved), _dependences(results, [operands[k] for k in derived])
 
 
-class _Leaves(list):
-    """Of tensors, by identity."""
-
-    def __contains__(self, tensor):
-        return any(tensor is known for known in self)
-
-
 def _leaves_behind(tensors):
-    """Leaves that nodes behind the tensors have as operands, whether or not a gradient reaches them: by them a tensor requires one."""
-    found, seen, waiting = _Leaves(), set(), [tensor.grad_fn for tensor in tensors]
+    """The ids of leaves that nodes behind the tensors have as operands, whether or not a gradient reaches them: by them a tensor requires one."""
+    found, seen, waiting = set(), set(), [tensor.grad_fn for tensor in tensors]
     while waiting:
         node = waiting.pop()
         if node is None or node in seen:
             continue
         seen.add(node)
         if hasattr(node, "variable"):
-            found.append(node.variable)
+            found.add(id(node.variable))
         waiting.extend(behind for behind, _ in node.next_functions)
     return found
 
@@ -256,7 +249,7 @@ def _dependences(results, leaves):
                 reached = torch.autograd.grad(gradients, sources, [torch.empty_like(gradient) for gradient in gradients],
                                               allow_unused=True) if gradients else [None] * len(sources)
                 used = _leaves_behind(gradients)
-                found += "".join("0" if gradient is None and source not in used else "1" for gradient, source in zip(reached, sources))
+                found += "".join("0" if gradient is None and id(source) not in used else "1" for gradient, source in zip(reached, sources))
             else:
                 found += "1" * (1 + len(leaves))
     except (RuntimeError, NotImplementedError):

@@ -59,8 +59,12 @@ Collected::Collected(const Graph& graph, const std::vector<BackwardStep>& steps,
 
 int Collected::views_that_repeat(ValueId gradient) const {
   int levels = 0;
-  const Node* node = by_inner_.count(gradient) ? nullptr : repeats(graph_, gradient);
-  for (; node != nullptr; node = by_inner_.count(gradient) ? nullptr : repeats(graph_, gradient)) gradient = node->operands[0], ++levels;
+  while (!by_inner_.count(gradient)) {
+    const Node* node = repeats(graph_, gradient);
+    if (node == nullptr) break;
+    gradient = node->operands[0];
+    ++levels;
+  }
   return levels;
 }
 

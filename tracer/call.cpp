@@ -123,7 +123,7 @@ PyObject* python_code_of(TracerImpl& tracer, PyObject* callable, const std::vect
   if (std::any_of(keywords.begin(), keywords.end(), [](const auto& keyword) { return keyword.first != "key"; })) return nullptr;
   auto* list = as<ListValue>(positional[0]);
   if (list ? bool(list->type) : !bisects || positional[0]->kind != ValueKind::Tuple) return nullptr;
-  if (list && tracer.sequence_items(positional[0]).empty() && name.find("heap") != name.npos && name != "heappush" && name != "heapify") return nullptr;
+  if (list && tracer.sequence_items(positional[0]).empty() && (name.find("heappop") != name.npos || name.find("heapreplace") != name.npos)) return nullptr;
   return found;
 }
 

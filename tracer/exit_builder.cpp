@@ -1,4 +1,4 @@
-// Values, effects, and the whole segment; what torch's derivatives ask of an exit is in exit_gradients.cpp.
+// Values, effects, and the whole segment (start at `finish`); what torch's derivatives ask of an exit is in exit_gradients.cpp.
 #include "tracer/exit_builder.h"
 
 #include <algorithm>

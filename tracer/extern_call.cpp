@@ -570,8 +570,9 @@ bool draws_nothing(const ExternCall& call) {
   return dropout != call.positional.end() && is_zero(*dropout);
 }
 
-/// Of the operand that the program hands over there is only what the tensor shows, and it begins elsewhere.
+/// A function that reads memory by its place: of the operand that the program hands over there is only what the tensor shows, and it begins elsewhere.
 void ExternBuilder::refuse_places() {
+  // Where `storage_offset` stands among the arguments.
   const std::size_t offset = call_.name == "as_strided_scatter" ? 4 : 3;
   const bool placed = call_.positional.size() > offset || std::any_of(call_.keywords.begin(), call_.keywords.end(), [](const auto& keyword) {
     return text_of(keyword.first.get()) == "storage_offset";

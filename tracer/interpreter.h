@@ -632,7 +632,7 @@ class TracerImpl {
   /// By value: it is one of these, or their derivative leads to it.
   std::vector<bool> history(const std::vector<ValueId>& of);
   void refuse_overwritten(std::size_t first);
-  /// What torch does to a gradient in place, whether a leaf copies it, and the value of one that is a view of fewer elements.
+  /// What torch does to a gradient in place, whether a leaf copies it, of how many views it is, and its value before it is stopped.
   struct GradientVersion {
     int additions;
     bool copied;

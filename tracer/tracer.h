@@ -84,6 +84,7 @@ class Tracer {
   std::optional<double> constant_float(const V& value);        // float only
   /// A Python float that has changed between calls as a graph value f64[]; invalid for every other.
   ValueId float_input(const V& value);
+  /// requires_grad_() and t_() of a tensor made in the trace: as in TracerImpl.
   bool make_leaf(const V& tensor);
   bool turn(const V& tensor, const std::function<V()>& view);
   V changing_scalar(const V& value);

@@ -96,7 +96,7 @@ class NumberValue final : public Value {
   const DType dtype;            // F64: a float, I64: an int, Bool: a bool
   /// Where it is computed from symbols alone: what it is in this call, and will be as long as those have the values they have.
   Ref<> now;
-  std::vector<SymDim> of;
+  std::vector<SymDim> symbols;
 };
 
 /// Memory shared by views: its contents as a graph value, replaced by each in-place operation.

@@ -454,6 +454,7 @@ void TracerImpl::write_itself(ArrayValue& array) {
 bool TracerImpl::turn(const V& tensor, const std::function<V()>& view) {
   auto& array = *as<ArrayValue>(tensor);
   const auto old = array.storage;
+  // `old` and the tensor have it: nobody else does.
   const bool alone = old.use_count() == 2 && !old->input_array && !old->made_as_view && old->library == Library::Torch && array.view.empty() && !array.is_view &&
                      !array.detached && !array.crosses;
   if (!alone || old->inference || modes.inference || requires_gradient(array) || old->batch_depth != batch_depth) return false;

@@ -42,17 +42,17 @@ ValueId as_float(TracerImpl& t, const V& value) {
 V float_of(ValueId contents) { return std::make_shared<NumberValue>(contents, DType::F64); }
 
 /// What it is in this call, if that follows from constants and symbols.
-bool add_known(TracerImpl& t, const V& value, std::vector<Ref<>>& now, std::vector<SymDim>& of) {
+bool add_known(TracerImpl& t, const V& value, std::vector<Ref<>>& now, std::vector<SymDim>& symbols) {
   if (auto* number = as<NumberValue>(value)) {
     if (!number->now) return false;
     now.push_back(number->now);
-    of.insert(of.end(), number->of.begin(), number->of.end());
+    symbols.insert(symbols.end(), number->symbols.begin(), number->symbols.end());
     return true;
   }
   if (auto* symbolic = as<SymIntValue>(value)) {
     if (t.graph->is_late(symbolic->expression)) return false;
     now.push_back(Ref<>::steal(PyLong_FromLongLong(t.hint(symbolic->expression))));
-    of.push_back(symbolic->expression);
+    symbols.push_back(symbolic->expression);
     return true;
   }
   auto* object = as<ObjectValue>(value);
@@ -66,12 +66,12 @@ template <class Compute>
 V with_known(TracerImpl& t, V made, std::initializer_list<V> operands, Compute compute) {
   auto& number = *as<NumberValue>(made);
   std::vector<Ref<>> now;
-  std::vector<SymDim> of;
+  std::vector<SymDim> symbols;
   for (const V& operand : operands)
-    if (!add_known(t, operand, now, of)) return made;
+    if (!add_known(t, operand, now, symbols)) return made;
   number.now = t.keep(Ref<>::steal(compute(now)));
   if (!number.now) PyErr_Clear();
-  number.of = std::move(of);
+  number.symbols = std::move(symbols);
   return made;
 }
 
@@ -111,8 +111,8 @@ bool TracerImpl::computes_numbers() const {
 V TracerImpl::settled(const V& value) {
   auto* number = as<NumberValue>(value);
   if (!number || !number->now) return value;
-  for (const SymDim& symbols : number->of)
-    if (!decide(symbols, Py_EQ, hint(symbols))) return value;
+  for (const SymDim& symbol : number->symbols)
+    if (!decide(symbol, Py_EQ, hint(symbol))) return value;
   return wrap_constant(number->now.get());
 }
 
