@@ -5,6 +5,7 @@
 #include <iterator>
 #include <utility>
 
+#include "codegen/cost.h"
 #include "codegen/steps.h"
 
 namespace fj {
@@ -50,6 +51,21 @@ std::vector<bool> reached_by(const Kernel& kernel, int buffer) {
 }
 
 bool contains(const std::vector<int>& list, int item) { return std::find(list.begin(), list.end(), item) != list.end(); }
+
+/// A byte that goes to memory or comes from it, on one core: nearer to what the last cache takes than to memory.
+constexpr double kNanosecondsPerByte = 0.03;
+/// Copies beside the inputs that stay in a core's cache cost less than computing twice.
+constexpr double kCachedBytes = 1 << 19;
+
+void check_stores(std::vector<Statement>& body) {
+  for (Statement& statement : body) {
+    check_stores(statement.body);
+    if (statement.kind != StatementKind::Store) continue;
+    Statement check{StatementKind::Check};
+    check.value = statement.value;
+    statement = std::move(check);
+  }
+}
 
 void add_once(std::vector<int>& list, int item) {
   if (!contains(list, item)) list.push_back(item);
@@ -166,29 +182,77 @@ class Commits {
   }
 
   /// Steps that only compute new contents of inputs go behind the last one that can fail, where they can write in place, unless what they read
-  /// takes more memory until then than what they compute.
+  /// takes more memory until then than what they compute. One that can fail itself leaves a check where it was, if that pays.
   bool delay_updates() {
-    std::vector<double> saved(std::size_t(last_failing_ + 1), 0);
+    const std::size_t count = std::size_t(last_failing_ + 1);
+    std::vector<std::vector<int>> copies(count);  // by step: of what it computes
     for (std::size_t c = 0; c < program_.steps.size(); ++c) {
       if (!program_.steps[c].commit) continue;
       const Update update = update_of(int(c));
-      if (update.producer >= 0 && update.producer < last_failing_) saved[std::size_t(update.producer)] += bytes(update.source);
+      if (update.producer >= 0 && update.producer <= last_failing_) copies[std::size_t(update.producer)].push_back(int(c));
     }
-    std::vector<bool> late(saved.size(), false);
-    bool any = false;
-    for (int s = 0; s < int(saved.size()); ++s) any |= late[std::size_t(s)] = saved[std::size_t(s)] > 0 && can_wait(s, saved[std::size_t(s)]);
-    if (!any) return false;
+    std::vector<bool> late(count), checked(count);
+    double made = 0;
+    for (std::size_t s = 0; s < count; ++s) {
+      double saved = 0;
+      for (int c : copies[s]) saved += bytes(by_step_[std::size_t(c)].reads[0]);
+      if (saved == 0 || !can_wait(int(s), saved)) continue;
+      late[s] = true;
+      checked[s] = may_fail(program_, program_.steps[s], may_trap_);
+      if (!checked[s]) continue;
+      late[s] = checked[s] = copies[s].size() == by_step_[s].writes.size() && computing_again_pays(int(s), saved);
+      if (checked[s]) made += saved;
+    }
+    for (bool again = true; std::exchange(again, false);)
+      for (std::size_t s = 0; s < count; ++s) {
+        if (!checked[s] || (made > kCachedBytes && std::all_of(copies[s].begin(), copies[s].end(), [&](int c) { return is_alone(int(s), c, late); }))) continue;
+        late[s] = checked[s] = false;
+        again = true;
+      }
+    if (std::find(late.begin(), late.end(), true) == late.end()) return false;
     std::vector<ProgramStep> sorted, waiting;
     for (std::size_t s = 0; s < program_.steps.size(); ++s) {
-      (s < late.size() && late[s] ? waiting : sorted).push_back(std::move(program_.steps[s]));
+      const bool waits = s < count && late[s];
+      if (waits && checked[s]) sorted.push_back(check_of(program_.steps[s]));
+      (waits ? waiting : sorted).push_back(std::move(program_.steps[s]));
+      if (waits && checked[s]) waiting.back().commit = true;
       if (int(s) == last_failing_) std::move(waiting.begin(), waiting.end(), std::back_inserter(sorted));
     }
     program_.steps = std::move(sorted);
     return true;
   }
 
+  /// Nobody else needs the target of `copy` once step `s` waits, as those in `late` do.
+  bool is_alone(int s, int copy, const std::vector<bool>& late) const {
+    const std::vector<int>& others = by_buffer_[std::size_t(by_step_[std::size_t(copy)].writes[0])];
+    return std::none_of(others.begin(), others.end(), [&](int other) {
+      return other != s && other < copy && (other > last_failing_ || (other > s && late[std::size_t(other)]));
+    });
+  }
+
+  /// A copy beside an input is written, which reads the line of cache first, is read again, and the input is written the same way.
+  bool computing_again_pays(int s, double saved) {
+    if (program_.target != LoopTarget::Lanes) return false;
+    const Kernel& kernel = kernel_of(program_.steps[std::size_t(s)]);
+    if (!(kernel.scratch_bytes == SymDim(0))) return false;
+    double read = 0, computed = 0;
+    for (int buffer : by_step_[std::size_t(s)].reads) read += bytes(buffer);
+    for (const Expr& expr : kernel.expressions)
+      if (expr.kind == ExprKind::Pointwise) computed += kNanosecondsOfCost * expression_cost(expr);
+    return kNanosecondsPerByte * (5 * saved - (read + saved)) > computed * elements(kernel);
+  }
+
+  ProgramStep check_of(const ProgramStep& step) {
+    Kernel check = kernel_of(step);
+    check.name += "_check";
+    check_stores(check.body);
+    ProgramStep result = step;
+    result.kernel = int(program_.kernels.size());
+    program_.kernels.push_back(std::move(check));
+    return result;
+  }
+
   bool can_wait(int s, double saved) {
-    if (may_fail(program_, program_.steps[std::size_t(s)], may_trap_)) return false;
     const auto before_last_failing = [&](int buffer, const auto& matters) {
       return std::any_of(by_buffer_[buffer].begin(), by_buffer_[buffer].end(), [&](int other) { return other != s && other <= last_failing_ && matters(other); });
     };
@@ -203,10 +267,21 @@ class Commits {
     return kept < saved;
   }
 
+  std::vector<std::int64_t> hints() const {
+    std::vector<std::int64_t> values;
+    for (const Symbol& symbol : program_.symbols) values.push_back(symbol.hint);
+    return values;
+  }
+
   double bytes(int buffer) const {
-    std::vector<std::int64_t> hints;
-    for (const Symbol& symbol : program_.symbols) hints.push_back(symbol.hint);
-    return double(product(program_.buffers[std::size_t(buffer)].shape).evaluate(hints)) * double(size_in_bytes(program_.buffers[std::size_t(buffer)].dtype));
+    return double(product(program_.buffers[std::size_t(buffer)].shape).evaluate(hints())) * double(size_in_bytes(program_.buffers[std::size_t(buffer)].dtype));
+  }
+
+  /// Elements that a launch computes.
+  double elements(const Kernel& kernel) const {
+    double result = double(kernel.elements_per_item.evaluate(hints()));
+    for (VarId variable : kernel.parallel) result *= double(kernel.variables[variable.index].extent.evaluate(hints()));
+    return result;
   }
 
   bool becomes_in_place(int c) {

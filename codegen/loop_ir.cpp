@@ -139,6 +139,9 @@ void print(const Kernel& kernel, const std::vector<Statement>& body, int depth, 
         out += "b" + std::to_string(statement.buffer) + "[" + text(statement.address) +
                (statement.kind == StatementKind::Add ? "] += " : "] = ") + value() + "\n";
         break;
+      case StatementKind::Check:
+        out += "check " + value() + "\n";
+        break;
     }
   }
 }

@@ -93,7 +93,8 @@ struct AccumulatorInfo {
   bool contracts = false;  // a matrix product's: a multiplication that is added may be one fused instruction with it
 };
 
-enum class StatementKind : std::uint8_t { Loop, Initialise, Update, Store, Add, Put };
+/// Check: `value` is computed for what it reports only.
+enum class StatementKind : std::uint8_t { Loop, Initialise, Update, Store, Add, Put, Check };
 
 inline bool is_store(StatementKind kind) { return kind == StatementKind::Store || kind == StatementKind::Add || kind == StatementKind::Put; }
 
@@ -104,7 +105,7 @@ struct Statement {
   int accumulator = -1;         // Initialise, Update
   int buffer = -1;              // Store, Add (read-modify-write), Put (of what lies at one place the last counts): loops of both are serial
   Affine address;               // Store, Add, Put; Update of ArgMax/ArgMin: the index
-  ExprId value;                 // Update, Store, Add, Put
+  ExprId value;                 // Update, Store, Add, Put, Check
   ExprId predicate;             // Add, Put: optional
 };
 

@@ -78,6 +78,7 @@ StepTouches touches(const LoweredProgram& program, const ProgramStep& step) {
 }
 
 bool may_fail(const LoweredProgram& program, const ProgramStep& step, bool may_trap) {
+  if (step.commit) return false;
   const auto kernel_may_fail = [&](int number) {
     const Kernel& kernel = program.kernels[std::size_t(number)];
     if (!(kernel.scratch_bytes == SymDim(0)) || (may_trap && computes_floats(program, kernel))) return true;

@@ -14,7 +14,7 @@ struct StepTouches {
 
 StepTouches touches(const LoweredProgram& program, const ProgramStep& step);
 
-/// `may_trap`: IEEE conditions fail the program.
+/// `may_trap`: IEEE conditions fail the program. A commit does not fail: what it could report, an earlier step has.
 bool may_fail(const LoweredProgram& program, const ProgramStep& step, bool may_trap);
 
 }  // namespace fj

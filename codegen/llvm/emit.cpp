@@ -144,6 +144,7 @@ void Emitter::emit_body(const std::vector<Statement>& body) {
       case StatementKind::Update: update(statement); break;
       case StatementKind::Store: store(statement); break;
       case StatementKind::Add: case StatementKind::Put: put(statement); break;
+      case StatementKind::Check: check(statement); break;
     }
   }
 }
@@ -190,6 +191,17 @@ void Emitter::store(const Statement& statement) {
   Value* addresses = b.CreateGEP(element, buffer_pointer(statement.buffer), lane_addresses(statement.address));
   Value* mask = mask_ ? mask_ : all;
   annotate(b.CreateMaskedScatter(memory, addresses, align, mask), statement.buffer);
+}
+
+void Emitter::check(const Statement& statement) {
+  // A volatile store is what no pass takes away, nor what it stores.
+  const Val value = stored_value(statement);
+  const auto keep = [&](Value* part) {
+    llvm::IRBuilder<> entry(entry_, entry_->begin());
+    b.CreateStore(part, entry.CreateAlloca(part->getType()), true);
+  };
+  keep(ops_.to_memory(kernel_[statement.value].dtype, value.real));
+  if (value.imaginary) keep(value.imaginary);
 }
 
 void Emitter::put(const Statement& statement) {

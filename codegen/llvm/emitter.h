@@ -203,6 +203,7 @@ class Emitter {
   Val stored_value(const Statement& statement);
   void store(const Statement& statement);
   void put(const Statement& statement);
+  void check(const Statement& statement);
 
   // ---- loops
 

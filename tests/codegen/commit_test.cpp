@@ -106,4 +106,108 @@ graph @f(%x: f32[300, 40], %p: f32[40], %q: f32[300]) {
 })", {sample(DType::F32, {300, 40}, 1), sample(DType::F32, {40}, 2), sample(DType::F32, {300}, 3)}, {.ulps = 64, .scale = 64});
 }
 
+// Where IEEE conditions are reported, all floating-point work can fail.
+
+namespace {
+
+constexpr std::int64_t kLarge = 300'001;  // its copies do not fit a core's cache
+constexpr std::uint32_t kTrapped = kFloatDivide | kFloatOverflow | kFloatInvalid;
+
+std::vector<DenseArray> large(int count) {
+  std::vector<DenseArray> made;
+  for (int i = 0; i < count; ++i) made.push_back(sample(DType::F32, {kLarge}, std::uint64_t(i + 1), 1.25, 2));
+  return made;
+}
+
+/// Runs compiled with conditions and by the evaluator; what the compiled program's steps are.
+std::string reported_like_reference(const std::string& text, const std::vector<DenseArray>& inputs) {
+  const Graph graph = parse(text);
+  CompileOptions options;
+  options.float_conditions = true;
+  const auto program = compile_llvm(graph, options);
+  const Outcome outcome = run_program(*program, graph, inputs, {}, kTrapped);
+  EXPECT_EQ(outcome.status, std::uint32_t(kOk));
+  std::vector<DenseArray> expected;
+  evaluate(graph, inputs, {}, expected);
+  EXPECT_EQ(outcome.results.size(), expected.size());
+  for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_TRUE(close(outcome.results[i], expected[i], 0)) << i;
+  // What fails anywhere leaves all as it was.
+  for (std::int64_t at : {std::int64_t(0), kLarge / 2, kLarge - 1}) {
+    std::vector<DenseArray> failing = inputs;
+    *reinterpret_cast<float*>(failing[0].element(at)) = 3e38f;
+    const Outcome failed = run_program(*program, graph, failing, {}, kTrapped);
+    EXPECT_TRUE(failed.status & kFloatOverflow) << at;
+    const std::size_t writes = graph.writes.size();
+    for (std::size_t w = 0; w < writes; ++w)
+      EXPECT_TRUE(close(failed.results[failed.results.size() - writes + w], failing[std::size_t(graph.writes[w].input)], 0)) << at << " " << w;
+  }
+  return program->text();
+}
+
+}  // namespace
+
+TEST(Commit, large_updates_that_report_are_checked_and_then_computed_in_place) {
+  const std::string steps = reported_like_reference(R"(
+graph @f(%x: f32[300001], %y: f32[300001]) {
+  %0 = mul %x, %y : f32[300001]
+  %1 = mul %0, %x : f32[300001]
+  %2 = sub %y, %0 : f32[300001]
+  write %x <- %1
+  write %y <- %2
+  return
+})", large(2));
+  EXPECT_EQ(steps, "kernel0_check: mul mul sub\nkernel0: mul mul sub (commit)\n");
+}
+
+TEST(Commit, small_updates_that_report_are_computed_once) {
+  const Graph graph = parse(R"(
+graph @f(%x: f32[3000], %y: f32[3000]) {
+  %0 = mul %x, %y : f32[3000]
+  write %x <- %0
+  return
+})");
+  CompileOptions options;
+  options.float_conditions = true;
+  EXPECT_EQ(compile_llvm(graph, options)->text().find("check"), std::string::npos);
+}
+
+TEST(Commit, updates_that_read_each_other_are_not_written_before_they_are_read) {
+  for (const char* order : {"  write %x <- %1\n  write %y <- %3\n", "  write %y <- %3\n  write %x <- %1\n"})
+    reported_like_reference(std::string(R"(
+graph @f(%x: f32[300001], %y: f32[300001]) {
+  %0 = slice %y {starts = [300000], steps = [-1]} : f32[300001]
+  %1 = mul %x, %0 : f32[300001]
+  %2 = slice %x {starts = [300000], steps = [-1]} : f32[300001]
+  %3 = mul %y, %2 : f32[300001]
+)") + order + "  return\n}", large(2));
+}
+
+TEST(Commit, what_is_returned_and_updated_is_computed_once) {
+  reported_like_reference(R"(
+graph @f(%x: f32[300001], %y: f32[300001]) {
+  %0 = mul %x, %y : f32[300001]
+  %1 = mul %0, %x : f32[300001]
+  write %x <- %0
+  return %1
+})", large(2));
+}
+
+TEST(Commit, checks_find_integers_that_can_not_be_divided) {
+  const Graph graph = parse(R"(
+graph @f(%x: i64[300001], %y: i64[300001]) {
+  %0 = floor_div %x, %y : i64[300001]
+  write %x <- %0
+  return
+})");
+  const DenseArray ones = sample(DType::I64, {kLarge}, 1, 1, 9);
+  DenseArray zero = ones;
+  *reinterpret_cast<std::int64_t*>(zero.element(kLarge - 2)) = 0;
+  const Outcome outcome = run_llvm(graph, {ones, zero}, {}, {});
+  EXPECT_EQ(outcome.status, std::uint32_t(kIntegerDivisionByZero));
+  EXPECT_TRUE(close(outcome.results.back(), ones, 0));
+  const Outcome good = run_llvm(graph, {ones, ones}, {}, {});
+  EXPECT_EQ(good.status, std::uint32_t(kOk));
+  EXPECT_TRUE(close(good.results.back(), run_llvm(graph, {ones, ones}, {}, {.tier = TierChoice::Quick}).results.back(), 0));
+}
+
 }  // namespace fj::test
