@@ -372,3 +372,15 @@ def test_a_counted_index_out_of_range_is_an_error(program, dtype):
         x = np.ones(size, dtype)
         for source in (x, np.broadcast_to(x[:1], (size,)) if size else x):
             compare(Outcome(compiled, (source,), {}), Outcome(space["f"], (source,), {}))
+
+
+@needs_torch
+@pytest.mark.parametrize("shape, index", [((0, 3), (0, 3)), ((4, 3), (0, 3)), ((4, 3), (0,)), ((4, 3), (4, 3)), ((4, 3), (4,))])
+@pytest.mark.parametrize("dtype", ["bool", "int64", "uint8"])
+def test_a_tensor_without_elements_indexes_an_array_as_integers_do(shape, index, dtype):
+    def f(x, at):
+        y = x.copy()
+        y[at] = 5
+        return x[at], y
+
+    same_as_eager(f, np.arange(np.prod(shape), dtype=float).reshape(shape), torch.zeros(index, dtype=getattr(torch, dtype)), calls=2)
