@@ -140,7 +140,12 @@ void AcosGrad(Derivation& d) { d.give(0, d.mul(d.cotangent, d.neg(circle(d, d.op
 void AtanGrad(Derivation& d) { d.give(0, d.div(d.cotangent, d.plus(d.square(d.operands[0]), 1))); }
 void SinhGrad(Derivation& d) { d.give(0, d.mul(d.cotangent, d.add(Op::cosh, {d.operands[0]}))); }
 void CoshGrad(Derivation& d) { d.give(0, d.mul(d.cotangent, d.add(Op::sinh, {d.operands[0]}))); }
-void TanhGrad(Derivation& d) { d.give(0, d.mul(d.cotangent, d.plus(d.neg(d.square(d.result)), 1))); }
+/// One kernel of torch's: half dtypes are computed in float and rounded once.
+void TanhGrad(Derivation& d) {
+  const DType dtype = d.type(d.result).dtype, wide = compute_dtype(dtype);
+  const ValueId slope = d.plus(d.neg(d.square(d.cast(d.result, wide))), 1);
+  d.give(0, d.cast(d.mul(d.cast(d.cotangent, wide), slope), dtype));
+}
 void AsinhGrad(Derivation& d) { d.give(0, d.mul(d.cotangent, d.add(Op::rsqrt, {d.plus(d.square(d.operands[0]), 1)}))); }
 void AcoshGrad(Derivation& d) { d.give(0, d.mul(d.cotangent, d.add(Op::rsqrt, {d.plus(d.square(d.operands[0]), -1)}))); }
 void AtanhGrad(Derivation& d) { d.give(0, d.div(d.cotangent, d.plus(d.neg(d.square(d.operands[0])), 1))); }

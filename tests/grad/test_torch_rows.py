@@ -13,6 +13,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "ops"))
 torch = pytest.importorskip("torch", reason="torch is not installed")
 import torch.nn.functional as F  # noqa: E402
 
+import framejit  # noqa: E402
 from compare import compare_gradients  # noqa: E402
 from torch_cases import POINTWISE, REDUCTIONS, SHAPES  # noqa: E402
 
@@ -82,3 +83,13 @@ def test_gradient_is_eager_s(case, kind, dtype):
     if case in INFINITY_BY_DTYPE:
         x = torch.where(x.isinf(), 0.25, x)
     compare_gradients(namespace["f"], x)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("code", ["torch.tanh(x)", "x - x.tanh()", "F.tanhshrink(x)", "x * 2 + torch.tanh(x)"])
+def test_the_derivative_of_tanh_in_half_types_is_rounded_once_as_torch_s_kernel_does(code, dtype):
+    f = eval(f"lambda x: {code}")
+    eager, ours = (torch.linspace(-4, 4, 101, dtype=dtype).requires_grad_() for _ in range(2))
+    f(eager).sum().backward()
+    framejit.compile(f, fullgraph=True)(ours).sum().backward()
+    assert torch.equal(eager.grad, ours.grad)
