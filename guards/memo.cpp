@@ -83,7 +83,7 @@ void Memo::note(const Program& program, std::uint32_t index, const FrameValues& 
     if (root) {
       own = Place::Frame;
       before_.push_back(index);
-    } else if (place(step.base) != Place::Call && whole([&] { return fetch(step, frame, bindings); })) {
+    } else if (step.kind != Kind::FetchMade && place(step.base) != Place::Call && whole([&] { return fetch(step, frame, bindings); })) {
       own = Place::Here;
       values_.push_back({step.value, value(step.value)});
       if (step.base >= 0) use(step.base, value(step.base));

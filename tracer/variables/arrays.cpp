@@ -78,7 +78,9 @@ V TracerImpl::wrap_array(PyObject* object, SourceRef source) {
       array->shape.push_back(info.shape[i]);
       continue;
     }
-    array->shape.push_back(size_symbol(marks[std::size_t(i)], info.shape[i]));
+    const SymbolId symbol = size_symbol(marks[std::size_t(i)], info.shape[i]);
+    symbol_sources_.emplace(symbol, sources->make(SourceKind::Size, source, i));
+    array->shape.push_back(symbol);
   }
   // Strides that follow from the sizes: those of a dense array in some order of its axes.
   std::vector<int> order(rank);

@@ -420,6 +420,7 @@ V TracerImpl::get_item(const V& container, const V& key) {
     }
     case ValueKind::Dict: {
       auto& dict = *as<DictValue>(container);
+      if (V item = item_of(container, key)) return item;
       V found = dict_find(dict, constant_key(key).get());
       if (found) return found;
       if (!dict.default_factory) no_key(key);
