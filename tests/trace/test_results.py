@@ -217,6 +217,15 @@ def test_a_long_chain_of_floats_is_computed():
     counted(f, [(X, v) for v in (1.0, 1.1, 1.2, 1.3, 2.0)])
 
 
+def test_what_another_path_would_make_huge_is_not_made():
+    def f(x, n):
+        if n < 30:
+            return x * (math.factorial(n) % 7), "ab".ljust(n), f"{n:>{n}}", 2**n, "-" * n, bytes(n)
+        return x + n
+
+    counted(f, [(X, n) for n in (3, 4, 5, 6, 2**30, 7, 2**31 - 5, 8)])
+
+
 def test_static_options_make_nothing_of_it():
     f = framejit.compile(warmed, dynamic=False)
     for step in range(4):

@@ -6,6 +6,8 @@
 /// as the key of a dict from outside finds what that dict has there at each call (SourceKind::ItemOf).
 /// Nothing is made of values that have never changed: those are constants of the trace.
 #include <algorithm>
+#include <cstring>
+#include <string_view>
 
 #include "runtime/base/error.h"
 #include "tracer/interpreter.h"
@@ -16,6 +18,26 @@ namespace {
 
 /// Results of results: a source is fetched by recursion.
 constexpr int kDeepest = 500;
+
+/// A guard asks before it is known which way the function goes: what an int or a specification of a format that nobody has seen yet makes
+/// large is not made of one that changes.
+bool may_be_large(TracerImpl& t, PyObject* function, const std::vector<V>& operands) {
+  static constexpr std::string_view kGrowing[] = {"factorial", "comb", "perm", "pow", "lshift"};
+  auto int_changes = [&](const V& value) {
+    auto* object = as<ObjectValue>(value);
+    return value->kind == ValueKind::SymInt || (object && PyLong_Check(object->object.get()) && t.changes(value));
+  };
+  if (function == reinterpret_cast<PyObject*>(&PyBytes_Type) || Py_TYPE(function) == &PyMethodDescr_Type) return std::any_of(operands.begin(), operands.end(), int_changes);
+  if (!PyCFunction_Check(function)) return false;
+  const std::string_view name = reinterpret_cast<PyCFunctionObject*>(function)->m_ml->ml_name;
+  if (name == "format") return operands.size() > 1 && t.changes(operands[1]);
+  // 0.9 ** n is a float.
+  const bool all_ints = std::all_of(operands.begin(), operands.end(), [&](const V& operand) {
+    auto* object = as<ObjectValue>(operand);
+    return operand->kind == ValueKind::SymInt || (object && PyLong_Check(object->object.get()));
+  });
+  return all_ints && std::find(std::begin(kGrowing), std::end(kGrowing), name) != std::end(kGrowing);
+}
 
 bool is_number(PyObject* object) { return PyFloat_CheckExact(object) || PyLong_CheckExact(object) || PyBool_Check(object); }
 
@@ -79,6 +101,7 @@ TracerImpl::Known TracerImpl::known_outside(const V& value) {
 
 V TracerImpl::result_of(PyObject* function, const std::vector<V>& operands, bool looked_at) {
   if (request.generalise.never_dynamic || std::none_of(operands.begin(), operands.end(), [&](const V& operand) { return changes(operand); })) return nullptr;
+  if (may_be_large(*this, function, operands)) return nullptr;
   std::vector<SourceRef> from;
   std::vector<Ref<>> held;
   std::vector<PyObject*> objects;
@@ -107,22 +130,18 @@ V TracerImpl::result_of(PyObject* function, const std::vector<V>& operands, bool
 
 /// `name`: of a function of the module operator.
 V TracerImpl::result_of_operator(const char* name, const std::vector<V>& operands) {
-  bool all_ints = true, text = false;
+  bool text = false;
   for (const V& operand : operands) {
     if (operand->kind == ValueKind::SymInt) continue;
     if (auto* number = as<NumberValue>(operand)) {
       if (!number->known) return nullptr;
-      all_ints = false;
       continue;
     }
     auto* held = as<ObjectValue>(operand);
     if (!held || !is_plain_operand(held->object.get())) return nullptr;
-    all_ints = all_ints && PyLong_Check(held->object.get());
     text = text || !is_number(held->object.get());
   }
-  const std::string_view function = name;
-  // Of ints and texts these may be huge, at a call nobody has seen yet.
-  if ((all_ints && (function == "__pow__" || function == "__lshift__")) || (text && function != "__add__")) return nullptr;
+  if (text && std::strcmp(name, "__add__")) return nullptr;  // a repeated text may be huge, others are compared by their own rules
   return result_of(operator_function(name), operands);
 }
 
@@ -135,6 +154,7 @@ V TracerImpl::item_of(const V& container, const V& key) {
   auto& dict = *as<DictValue>(container);
   auto* held = as<ObjectValue>(key);
   if (dict.opened || !dict.real || !dict.source || dict.attributes_of || !changes(key)) return nullptr;
+  if (dict.source->kind == SourceKind::FunctionGlobals || dict.source->kind == SourceKind::InstanceDict) return nullptr;  // written by name too
   if (written_since(container.get(), Mark{0, 0})) return nullptr;  // perhaps under this key
   if (held && !PyUnicode_CheckExact(held->object.get())) return nullptr;
   Known known = known_outside(key);
