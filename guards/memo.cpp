@@ -26,6 +26,7 @@ bool uses_symbols(const Program& program, const Step& step) {
     case Kind::ArrayDeferred:
     case Kind::IntBind:
     case Kind::IntCompare:
+    case Kind::LengthBind:
     case Kind::Define:
     case Kind::Relation: return true;
     default: return false;

@@ -226,6 +226,15 @@ def test_what_another_path_would_make_huge_is_not_made():
     counted(f, [(X, n) for n in (3, 4, 5, 6, 2**30, 7, 2**31 - 5, 8)])
 
 
+def test_the_length_of_a_text_that_is_reached_by_steps_is_bound_before_it_is_compared():
+    class Named:
+        def __init__(self, name):
+            self.name = name
+
+    counted(lambda x, c: x[: max(1, len(c.name))] * 2, [(X, Named("a" * n)) for n in (0, 3, 1, 2, 0, 3, 2, 1, 0, 2)])
+    counted(lambda x, s: x[: max(1, len(s.strip()))] * 2, [(X, "a" * n) for n in (0, 3, 1, 2, 0, 3, 2, 1, 0, 2)])
+
+
 def test_static_options_make_nothing_of_it():
     f = framejit.compile(warmed, dynamic=False)
     for step in range(4):
