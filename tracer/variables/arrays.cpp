@@ -336,7 +336,8 @@ bool shows(const Graph& graph, ValueId value, ValueId contents) {
 bool saves_nothing_written(const Graph& graph, const Node& node, ValueId contents) {
   switch (node.op) {
     case Op::add: case Op::sub: case Op::neg: return true;
-    case Op::mul: case Op::div: return !shows(graph, node.operands[1], contents) || (node.op == Op::mul && !shows(graph, node.operands[0], contents));
+    case Op::mul: return shows(graph, node.operands[0], contents) != shows(graph, node.operands[1], contents);
+    case Op::div: return shows(graph, node.operands[0], contents) && !shows(graph, node.operands[1], contents);  // that of sigmoid is another
     default: return false;
   }
 }
