@@ -264,7 +264,15 @@ PyObject* fetch_step(const Source& source, PyObject* base, const FrameValues& va
       owned = Ref<>::steal(PyObject_Vectorcall(source.key.get(), operands.data(), operands.size(), nullptr));
       if (!owned) PyErr_Clear();
       return owned.get();
-    case SourceKind::ItemOf: return !operands.empty() && operands[0] && is_plain_operand(operands[0]) ? dict_item(base, operands[0]) : nullptr;
+    case SourceKind::ItemOf: {
+      PyObject* key = operands.empty() ? nullptr : operands[0];
+      if (!key || !is_plain_operand(key)) return nullptr;
+      if (!PyList_CheckExact(base) && !PyTuple_CheckExact(base)) return dict_item(base, key);
+      const Py_ssize_t place = PyLong_CheckExact(key) ? PyLong_AsSsize_t(key) : PY_SSIZE_T_MIN, size = PySequence_Fast_GET_SIZE(base);
+      PyErr_Clear();
+      if (place < -size || place >= size) return nullptr;
+      return PySequence_Fast_GET_ITEM(base, place < 0 ? place + size : place);
+    }
     case SourceKind::DictKey:
     case SourceKind::DictValue: {
       if (!PyDict_Check(base)) return nullptr;

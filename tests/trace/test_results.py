@@ -12,6 +12,7 @@ import framejit
 X = np.linspace(-1, 1, 12).reshape(3, 4)
 SCALES = {f"k{i}": i / 4 for i in range(30)}
 ARRAYS = {f"layer{i}.weight": np.full(4, float(i)) for i in range(30)}
+LEVELS = [i / 8 for i in range(21)]
 BY_NUMBER = {i: np.full(4, i / 2) for i in range(30)}
 
 
@@ -73,7 +74,9 @@ NUMBERS = {
     "rounding": (lambda x, p: x * round(p, 1) + math.floor(p * 9) + int(p * 5) + divmod(p, 0.3)[0], [(i / 20,) for i in range(20)], 2),
     "text handed back": (lambda x, n: (x + 1, f"epoch {n}: {n / 7:.3f}", str(n), repr(n / 3)), [(n,) for n in range(20)], 2),
     "methods of a text": (lambda x, s: (x + 1, s.upper(), s.split("_")[0] + "!"), [(f"a_{i}",) for i in range(3)], 3),
-    "a name found in a dict": (lambda x, s: x * SCALES[s], [(f"k{i}",) for i in range(20)], 3),
+    "a name found in a dict": (lambda x, s: x * SCALES[s], [(f"k{i}",) for i in range(20)], 2),
+    "a place in a list": (lambda x, i: x * LEVELS[i] + (2, 3, 5)[i % 3], [(i,) for i in range(20)], 2),
+    "a place counted from the end": (lambda x, i: x * LEVELS[-i - 1] + LEVELS[i - 21], [(i,) for i in range(20)], 2),
     "a name made of a number": (lambda x, i: x * ARRAYS[f"layer{i}.weight"], [(i,) for i in range(20)], 2),
     "a number found in a dict": (lambda x, i: x * BY_NUMBER[i], [(i,) for i in range(20)], 2),
 }
@@ -155,6 +158,17 @@ def test_a_dict_that_was_written_is_asked_by_the_key_of_this_call():
         return y * 2 + d[s]
 
     counted(g, [(X, {"a": X + 1, "b": X + 2, "c": X + 3, "d": X}, s, t) for s, t in ("bc", "cd", "da", "aa", "bb", "ab", "cc")])
+
+
+def test_a_place_that_is_not_there_is_python_s_error():
+    counted(lambda x, d, i: x * d[i], [(X, [1.0, 2.0, 3.0, 4.0], i) for i in (0, 1, 2, 7, 3, -1, -4, -5, 2**40)])
+    counted(lambda x, d, i: x * d[i], [(X, d, i) for d, i in (([1.0, 2.0, 3], 0), ([1.0, 2.0, 3], 1), ([1.0, 2.0, 3], 2), ([X, 2.0, 3], 0), ((1.5, 2.5, 3), 1))])
+
+    def f(x, d, i):
+        d[0] = d[0] + 1.0
+        return x * d[i]
+
+    counted(f, [(X, [1.0, 2.0, 3.0, 4.0], i) for i in (1, 2, 3, 0, 1)])
 
 
 def test_two_keys_may_meet_on_a_later_call():

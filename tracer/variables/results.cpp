@@ -54,7 +54,7 @@ bool TracerImpl::changes(const V& value) {
   if (auto* number = as<NumberValue>(value)) return number->known && changes(number->known);
   auto* held = as<ObjectValue>(value);
   if (!held || !held->source || held->guarded_value || request.generalise.never_dynamic) return false;
-  if (held->source->kind == SourceKind::Result) return true;
+  if (!held->source->operands.empty()) return is_plain_operand(held->object.get());
   const auto& names = request.generalise.sources;
   return !names.empty() && held->source->kind != SourceKind::Constant && is_plain_operand(held->object.get()) &&
          std::find(names.begin(), names.end(), held->source->text()) != names.end();
@@ -151,6 +151,21 @@ V TracerImpl::result_of_comparison(int comparison, const V& a, const V& b) {
 }
 
 V TracerImpl::item_of(const V& container, const V& key) {
+  if (container->kind != ValueKind::Dict) {
+    // Of a list or tuple a number or text: other items are known by their places.
+    auto* list = as<ListValue>(container);
+    auto* tuple = as<TupleValue>(container);
+    auto* index = as<SymIntValue>(key);
+    if (!index || !container->source || (list && (list->type || written_since(container.get(), Mark{0, 0}))) || (tuple && (tuple->type || tuple->view_of))) return nullptr;
+    const std::vector<V> items = sequence_items(container);
+    const std::int64_t size = std::int64_t(items.size());
+    Known known = known_outside(key);
+    if (!known.source) return nullptr;
+    const std::int64_t place = hint(index->expression) + (hint(index->expression) < 0 ? size : 0);
+    auto* item = place >= 0 && place < size ? as<ObjectValue>(items[std::size_t(place)]) : nullptr;
+    if (!item || !is_plain_operand(item->object.get())) return nullptr;
+    return wrap(item->object.get(), sources->make(SourceKind::ItemOf, container->source, 0, nullptr, {known.source}));
+  }
   auto& dict = *as<DictValue>(container);
   auto* held = as<ObjectValue>(key);
   if (dict.opened || !dict.real || !dict.source || dict.attributes_of || !changes(key)) return nullptr;
