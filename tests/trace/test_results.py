@@ -89,6 +89,12 @@ def test_what_changes_is_asked_only_what_the_code_asks(name):
     assert info["graphs"] == graphs and info["breaks"] == 0 and info["eager_replays"] == 0
 
 
+def test_a_ramp_of_a_number_of_steps_that_changes():
+    info = counted(lambda x, n: (np.linspace(0, 1, n) * x.size, np.linspace(-2.5, 7, num=n, endpoint=False), np.linspace(3, 3, n)), [(X, n) for n in range(2, 30)])
+    assert info["graphs"] == 2 and info["breaks"] == 0
+    counted(lambda x, n: (np.linspace(0, 1, n) + 1, np.linspace(0, 5e-324, n), x * 2), [(X, n) for n in (5, 6, 7, 1, 0, 2, -1, 3)])
+
+
 SIZES = {
     "a share": lambda x: (x[: int(x.shape[0] * 0.8)].sum(), x[int(len(x) * 0.8):] * 2),
     "batches": lambda x: x[: math.ceil(x.shape[0] / 4)] * 2,
