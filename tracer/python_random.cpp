@@ -92,9 +92,9 @@ V TracerImpl::call_python_random(PyObject* callable, const std::vector<V>& posit
   const std::string name = std::string("random.") + method.name;
   auto* generator = positional.empty() ? nullptr : as<ObjectValue>(positional[0]);
   if (!generator || type_of(positional[0]) != known.type) return nullptr;  // a derived one may draw in another way
-  if (method.drawn == Drawn::Other) give_up("`" + name + "`");
-  if (batch_depth > 0) break_graph(BreakReason::OneExample, "`" + name + "` draws once for all examples");
-  if (!computes_numbers()) give_up("`" + name + "` for a back end that gives no numbers back");
+  if (method.drawn == Drawn::Other) give_up(name + "()");
+  if (batch_depth > 0) break_graph(BreakReason::OneExample, name + "() draws once for all examples");
+  if (!computes_numbers()) give_up(name + "() for a back end that gives no numbers back");
   if (!generator->source) generator->source = sources->constant(generator->object.get());
   // The method calls others of its object, and these are the class's own.
   PyObject* dict = fj_instance_dict(generator->object.get());
@@ -102,7 +102,7 @@ V TracerImpl::call_python_random(PyObject* callable, const std::vector<V>& posit
   for (const char* called : kCalled) {
     Ref<> text = keep(Ref<>::steal(PyUnicode_InternFromString(called)));
     if (class_attribute(known.type, text.get()) != known.called.at(called) || (dict && PyDict_Contains(dict, text.get())))
-      give_up("`" + name + "` with another `" + called + "`");
+      give_up(name + "() with another " + called + "()");
     if (dict) add_guard(GuardKind::LacksKey, attributes, text.get());
   }
   if (PyFunction_Check(callable)) add_guard(GuardKind::FunctionCode, sources->constant(callable), PyFunction_GET_CODE(callable));
@@ -122,7 +122,7 @@ V TracerImpl::call_python_random(PyObject* callable, const std::vector<V>& posit
   bool floats = method.drawn == Drawn::Float;
   // The numbers to choose from, of one type; choosing from a tuple draws what choosing from any other sequence of its length does.
   auto sequence = [&](const V& value) {
-    if (value->kind != ValueKind::Tuple && value->kind != ValueKind::List && value->kind != ValueKind::Range) give_up("`" + name + "` from " + describe(value));
+    if (value->kind != ValueKind::Tuple && value->kind != ValueKind::List && value->kind != ValueKind::Range) give_up(name + "() from " + describe(value));
     ExternArgument argument;
     argument.object = constant_object(tracer.tuple(sequence_items(value)));
     PyObject* items = argument.object.get();
@@ -133,7 +133,7 @@ V TracerImpl::call_python_random(PyObject* callable, const std::vector<V>& posit
       PyObject* item = PyTuple_GET_ITEM(items, i);
       one_type = one_type && (floats ? PyFloat_CheckExact(item) : is_int(item) && is_short_int(item));
     }
-    if (!one_type) give_up("`" + name + "` of what are not all ints or all floats");
+    if (!one_type) give_up(name + "() of what are not all ints or all floats");
     return argument;
   };
   auto argument_of = [&](const V& given) {
@@ -151,8 +151,8 @@ V TracerImpl::call_python_random(PyObject* callable, const std::vector<V>& posit
       return argument;
     }
     PyObject* object = constant_object(value);
-    if (!object || !(is_number(object) || object == Py_None)) give_up("`" + name + "` of " + describe(value));
-    if (is_int(object) && !is_short_int(object)) give_up("`" + name + "` of a large int");
+    if (!object || !(is_number(object) || object == Py_None)) give_up(name + "() of " + describe(value));
+    if (is_int(object) && !is_short_int(object)) give_up(name + "() of a large int");
     argument.object = Ref<>::borrow(object);
     return argument;
   };
@@ -160,7 +160,7 @@ V TracerImpl::call_python_random(PyObject* callable, const std::vector<V>& posit
   for (auto& [key, value] : keywords) call.keywords.emplace_back(Ref<>::steal(PyUnicode_InternFromString(key.c_str())), argument_of(value));
   if (!std::strcmp(method.name, "getrandbits")) {
     const std::optional<std::int64_t> bits = positional.size() == 2 ? tracer.constant_int(positional[1]) : std::nullopt;
-    if (!bits || *bits > 62) give_up("`" + name + "` of more than 62 bits");
+    if (!bits || *bits > 62) give_up(name + "() of more than 62 bits");
   }
 
   const DType dtype = floats ? DType::F64 : DType::I64;
