@@ -115,20 +115,24 @@ const std::shared_ptr<CodeCache>& cache_for(FunctionState& state, PyCodeObject* 
 
 /// Notes for the next trace the leaves that can be generalised, if everything that failed is one.
 void generalise(Generalisations& target, const std::vector<GuardSet::Failure>& failures) {
-  auto is_number = [](const Guard& guard) {
+  // A question that has been answered otherwise leaves what it is about as general as it is.
+  auto is_answer = [](const Guard& guard) {
+    return guard.source->kind == SourceKind::Result && (guard.kind == GuardKind::Equals || guard.kind == GuardKind::TypeIs);
+  };
+  auto is_plain_value = [](const Guard& guard) {
     PyObject* object = guard.object.get();
-    if (guard.kind == GuardKind::Equals) return object && (PyLong_CheckExact(object) || PyFloat_Check(object));
+    if (guard.kind == GuardKind::Equals) return object && (PyLong_CheckExact(object) || PyFloat_Check(object) || PyUnicode_CheckExact(object));
     return guard.kind == GuardKind::Identity && object && numpy_scalar_dtype(object);  // one object of many that may be equal
   };
   for (const auto& failure : failures) {
     if (failure.guard == nullptr || failure.guard->source == nullptr) return;
     const bool sizes = failure.guard->kind == GuardKind::Array && !failure.axes.empty();
-    if (!sizes && !is_number(*failure.guard) && failure.guard->kind != GuardKind::Length) return;
+    if (!sizes && !is_plain_value(*failure.guard) && !is_answer(*failure.guard) && failure.guard->kind != GuardKind::Length) return;
   }
   for (const auto& failure : failures) {
     const std::string source = failure.guard->source->text();
     if (failure.guard->kind == GuardKind::Length) target.lengths.push_back(source);
-    if (is_number(*failure.guard)) target.sources.push_back(source);
+    if (is_plain_value(*failure.guard)) target.sources.push_back(source);
     for (int axis : failure.axes) target.dimensions.emplace_back(source, axis);
   }
 }

@@ -211,8 +211,15 @@ class Builder {
       current_ = asked_for;
       if (fetched_[std::size_t(source->id)]) return;
     }
+    for (SourceRef operand : source->operands) {
+      fetch(operand);
+      std::int32_t asked_for = current_;
+      guards_of(operand);
+      current_ = asked_for;
+    }
+    if (fetched_[std::size_t(source->id)]) return;
     fetched_[std::size_t(source->id)] = true;
-    Step step{Kind::FetchOther};
+    Step step{source->operands.empty() ? Kind::FetchOther : Kind::FetchMade};
     if (source->kind == SourceKind::Slot) step.kind = Kind::FetchSlot;
     if (source->kind == SourceKind::DictItem) step.kind = Kind::FetchDictItem;
     if (source->kind == SourceKind::Attribute) step.kind = Kind::FetchAttribute;
@@ -542,6 +549,17 @@ inline __attribute__((always_inline)) bool Program::decide(const Step& step, con
       }
       return (values[step.value] = step.remembered) != nullptr;
     }
+    case Kind::FetchMade: {
+      const auto& from = step.source->operands;
+      constexpr std::size_t kMost = 4;
+      PyObject* operands[kMost];
+      if (from.size() > kMost) return false;
+      for (std::size_t i = 0; i < from.size(); ++i) operands[i] = values[from[i]->id];
+      Ref<> owned;
+      values[step.value] = fetch_step(*step.source, step.base < 0 ? nullptr : values[step.base], frame, owned, {operands, from.size()});
+      if (owned) bindings.owned.push_back(std::move(owned));
+      return values[step.value] != nullptr;
+    }
     case Kind::FetchOther: {
       Ref<> owned;
       values[step.value] = fetch_step(*step.source, step.base < 0 ? nullptr : values[step.base], frame, owned);
@@ -688,6 +706,7 @@ inline __attribute__((always_inline)) bool Program::decide(const Step& step, con
     }
     case Kind::Unbound: {
       Ref<> owned;
+      FJ_CHECK(step.source->operands.empty(), "what is made of others is never unbound");
       return fetch_step(*step.source, step.base < 0 ? nullptr : values[step.base], frame, owned) == nullptr;
     }
     case Kind::GradMode: return torch_grad_enabled() == (step.number != 0);

@@ -122,6 +122,7 @@ std::vector<GuardSet::Failure> GuardSet::failures(const FrameValues& values) con
       case Kind::FetchDictItem:
       case Kind::FetchAttribute:
       case Kind::FetchGlobal:
+      case Kind::FetchMade:
       case Kind::FetchOther:
         failure.found = step.source->text() + " is missing";
         failure.expected = guard ? guard->text() : step.source->text();

@@ -26,6 +26,7 @@ bool uses_symbols(const Program& program, const Step& step) {
     case Kind::ArrayDeferred:
     case Kind::IntBind:
     case Kind::IntCompare:
+    case Kind::LengthBind:
     case Kind::Define:
     case Kind::Relation: return true;
     default: return false;
@@ -83,7 +84,7 @@ void Memo::note(const Program& program, std::uint32_t index, const FrameValues& 
     if (root) {
       own = Place::Frame;
       before_.push_back(index);
-    } else if (place(step.base) != Place::Call && whole([&] { return fetch(step, frame, bindings); })) {
+    } else if (step.kind != Kind::FetchMade && place(step.base) != Place::Call && whole([&] { return fetch(step, frame, bindings); })) {
       own = Place::Here;
       values_.push_back({step.value, value(step.value)});
       if (step.base >= 0) use(step.base, value(step.base));

@@ -5,10 +5,13 @@
 // keys of sources are exact str or int, whose comparison with a user's key is the user's only if their hashes agree.
 #include "guards/source.h"
 
+#include <algorithm>
 #include <functional>
 #include <string_view>
+#include <utility>
 
 #include "frame_hook/cpython/cpython.h"
+#include "guards/check_program.h"
 
 namespace fj {
 namespace {
@@ -107,8 +110,38 @@ std::string describe_object(PyObject* object) {
   return std::string(Py_TYPE(object)->tp_name) + " object";
 }
 
+namespace {
+
+/// `L.n / 10` for truediv(L.n, 10).
+std::string result_text(const Source& source) {
+  constexpr std::pair<std::string_view, std::string_view> kOperators[] = {
+      {"add", "+"}, {"sub", "-"}, {"mul", "*"}, {"truediv", "/"}, {"floordiv", "//"}, {"mod", "%"}, {"pow", "**"}, {"and_", "&"}, {"or_", "|"}, {"xor", "^"},
+      {"rshift", ">>"}, {"lt", "<"}, {"le", "<="}, {"eq", "=="}, {"ne", "!="}, {"gt", ">"}, {"ge", ">="}};
+  constexpr int kDeepest = 8;  // more nobody reads
+  PyObject* function = source.key.get();
+  const std::string name = PyCFunction_Check(function)                ? reinterpret_cast<PyCFunctionObject*>(function)->m_ml->ml_name
+                           : Py_TYPE(function) == &PyMethodDescr_Type ? utf8(reinterpret_cast<PyDescrObject*>(function)->d_name)
+                                                                      : describe_object(function);
+  if (source.depth > kDeepest) return name + "(...)";
+  auto operand = [&](std::size_t i) {
+    const Source& part = *source.operands[i];
+    const std::string text = part.kind == SourceKind::Constant ? describe_object(part.key.get()) : part.text();
+    return part.kind == SourceKind::Result && text.back() != ')' ? "(" + text + ")" : text;
+  };
+  if (source.operands.size() == 2)
+    for (auto [function_name, sign] : kOperators)
+      if (name == function_name) return operand(0) + " " + std::string(sign) + " " + operand(1);
+  std::string list;
+  for (std::size_t i = 0; i < source.operands.size(); ++i) list += (i ? ", " : "") + operand(i);
+  return name + "(" + list + ")";
+}
+
+}  // namespace
+
 std::string Source::text() const {
+  if (kind == SourceKind::Result) return result_text(*this);
   std::string result(templates[int(kind)]);
+  if (!operands.empty()) replace(result, "{operands}", operands[0]->text());
   if (base) replace(result, "{base}", base->text());
   replace(result, "{index}", std::to_string(index));
   if (key) {
@@ -119,16 +152,22 @@ std::string Source::text() const {
   return result;
 }
 
-SourceRef SourceTable::make(SourceKind kind, SourceRef base, std::int64_t index, PyObject* key) {
+bool is_plain_operand(PyObject* object) {
+  PyTypeObject* type = Py_TYPE(object);
+  return type == &PyLong_Type || type == &PyFloat_Type || type == &PyBool_Type || type == &PyUnicode_Type || type == &PyBytes_Type || object == Py_None;
+}
+
+SourceRef SourceTable::make(SourceKind kind, SourceRef base, std::int64_t index, PyObject* key, const std::vector<SourceRef>& operands) {
   // A slot is its number: its name is only how it prints.
   PyObject* identity = kind == SourceKind::Slot ? nullptr : key;
   std::size_t hash = std::size_t(kind) * 1000003u ^ std::hash<const void*>()(base) * 31u ^ std::size_t(index) * 8191u ^
                      key_hash(identity);
+  for (SourceRef operand : operands) hash = hash * 1000003u ^ std::hash<const void*>()(operand);
   bool by_value = kind != SourceKind::Constant;
   auto [begin, end] = interned_.equal_range(hash);
   for (auto it = begin; it != end; ++it) {
     SourceRef old = it->second;
-    if (old->kind != kind || old->base != base || old->index != index) continue;
+    if (old->kind != kind || old->base != base || old->index != index || old->operands != operands) continue;
     if (kind == SourceKind::Slot || old->key.get() == key || (by_value && same_key(old->key.get(), key))) return old;
   }
   auto source = std::make_unique<Source>();
@@ -136,6 +175,8 @@ SourceRef SourceTable::make(SourceKind kind, SourceRef base, std::int64_t index,
   source->base = base;
   source->index = index;
   source->key = Ref<>::borrow(key);
+  source->operands = operands;
+  for (SourceRef operand : operands) source->depth = std::max(source->depth, operand->depth + 1);
   source->id = std::int32_t(sources_.size());
   sources_.push_back(std::move(source));
   interned_.emplace(hash, sources_.back().get());
@@ -160,7 +201,7 @@ PyTypeObject* deque_type() {
 
 bool is_deque(PyObject* object) { return Py_TYPE(object) == deque_type(); }
 
-PyObject* fetch_step(const Source& source, PyObject* base, const FrameValues& values, Ref<>& owned) {
+PyObject* fetch_step(const Source& source, PyObject* base, const FrameValues& values, Ref<>& owned, std::span<PyObject* const> operands) {
   if (source.base && !base) return nullptr;
   PyFunctionObject* function = base && PyFunction_Check(base) ? reinterpret_cast<PyFunctionObject*>(base) : nullptr;
   switch (source.kind) {
@@ -211,6 +252,27 @@ PyObject* fetch_step(const Source& source, PyObject* base, const FrameValues& va
       owned = Ref<>::steal(PyObject_CallOneArg(source.key.get(), base));
       if (!owned) PyErr_Clear();
       return owned.get();
+    case SourceKind::Size: {
+      ArrayView view;
+      if (!guard_program::read_any_array(base, view) || source.index >= view.rank) return nullptr;
+      owned = Ref<>::steal(PyLong_FromLongLong(view.shape[source.index]));
+      return owned.get();
+    }
+    case SourceKind::Result:
+      for (PyObject* operand : operands)
+        if (!operand || !is_plain_operand(operand)) return nullptr;
+      owned = Ref<>::steal(PyObject_Vectorcall(source.key.get(), operands.data(), operands.size(), nullptr));
+      if (!owned) PyErr_Clear();
+      return owned.get();
+    case SourceKind::ItemOf: {
+      PyObject* key = operands.empty() ? nullptr : operands[0];
+      if (!key || !is_plain_operand(key)) return nullptr;
+      if (!PyList_CheckExact(base) && !PyTuple_CheckExact(base)) return dict_item(base, key);
+      const Py_ssize_t place = PyLong_CheckExact(key) ? PyLong_AsSsize_t(key) : PY_SSIZE_T_MIN, size = PySequence_Fast_GET_SIZE(base);
+      PyErr_Clear();
+      if (place < -size || place >= size) return nullptr;
+      return PySequence_Fast_GET_ITEM(base, place < 0 ? place + size : place);
+    }
     case SourceKind::DictKey:
     case SourceKind::DictValue: {
       if (!PyDict_Check(base)) return nullptr;
@@ -230,7 +292,13 @@ Ref<PyObject> SourceTable::fetch(SourceRef source, const FrameValues& values) co
     base = fetch(source->base, values);
     if (!base) return {};
   }
-  PyObject* found = fetch_step(*source, base.get(), values, owned);
+  std::vector<Ref<>> held;
+  std::vector<PyObject*> operands;
+  for (SourceRef operand : source->operands) {
+    held.push_back(fetch(operand, values));
+    operands.push_back(held.back().get());
+  }
+  PyObject* found = fetch_step(*source, base.get(), values, owned, operands);
   return owned ? std::move(owned) : Ref<>::borrow(found);
 }
 

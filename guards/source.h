@@ -39,7 +39,9 @@ class Source {
   SourceRef base = nullptr;   // null for roots
   std::int64_t index = 0;     // slot, tuple/list index, closure cell index
   Ref<PyObject> key;          // name or dict key; for Constant the object itself
-  std::int32_t id = 0;        // position in the table: bases come before what is built on them
+  std::vector<SourceRef> operands;  // Result, ItemOf: what else it is made of
+  std::int32_t id = 0;        // position in the table: bases and operands come before what is built on them
+  int depth = 0;              // of operands in operands
 
   std::string text() const;   // "L.x", "G.np", "L.self.weight", "L.xs[2]", "L.d['k']"
 };
@@ -51,7 +53,7 @@ class SourceTable {
   SourceRef builtin(PyObject* name);                    // function.__builtins__[name]
   SourceRef function();                                 // the function object itself
   SourceRef constant(PyObject* object);                 // an object held alive by the segment
-  SourceRef make(SourceKind kind, SourceRef base, std::int64_t index = 0, PyObject* key = nullptr);
+  SourceRef make(SourceKind kind, SourceRef base, std::int64_t index = 0, PyObject* key = nullptr, const std::vector<SourceRef>& operands = {});
 
   std::span<const std::unique_ptr<Source>> all() const { return sources_; }
   /// New reference, or null without an error set when a step fails (missing key, wrong type).
@@ -75,7 +77,10 @@ PyTypeObject* deque_type();
 /// Exactly collections.deque.
 bool is_deque(PyObject* object);
 
-PyObject* fetch_step(const Source& source, PyObject* base, const FrameValues& values, Ref<>& owned);
+PyObject* fetch_step(const Source& source, PyObject* base, const FrameValues& values, Ref<>& owned, std::span<PyObject* const> operands = {});
+
+/// Exactly int, float, bool, str, bytes or None: functions of C make of them what they make of them, and run no Python code.
+bool is_plain_operand(PyObject* object);
 
 /// How an object is named in guards and messages. Runs no Python code: values of builtin types by repr, the
 /// rest by what they are ("function relu", "Encoder object").

@@ -139,7 +139,14 @@ V extreme(TracerImpl& t, Arguments_& a, Keywords& k, const char* name, int bette
   V best, best_key;
   auto look = [&](const V& item) {
     V candidate = key && !t.is_none(key) ? t.call(key, {item}, {}) : item;
-    if (best && !t.truth(t.compare(better, candidate, best_key))) return;
+    if (best) {
+      V answer = t.compare(better, candidate, best_key);
+      if (V chosen = !key ? t.computed_choice(answer, item, best) : nullptr) {
+        best = best_key = chosen;
+        return;
+      }
+      if (!t.truth(answer)) return;
+    }
     best = item;
     best_key = candidate;
   };
@@ -224,6 +231,7 @@ V method_or_fold(TracerImpl& t, Arguments_& a, Keywords& k, const char* name, co
     return t.call(bound, {a.begin() + 1, a.end()}, k);
   }
   if (V own = t.python_method(a[0], method)) return t.call(own, {a.begin() + 1, a.end()}, k);
+  if (V result = k.empty() ? t.result_of(PyDict_GetItemString(PyEval_GetBuiltins(), name), a) : nullptr) return result;
   for (V& argument : a) {
     argument = t.number_part(argument);
     if (argument->kind == ValueKind::SymInt) argument = t.tracer.integer(*t.tracer.constant_int(argument));
@@ -586,6 +594,9 @@ bool is_pure(PyObject* callable) {
 
 
 V fold_call(TracerImpl& tracer, PyObject* callable, const std::vector<V>& positional, const Keywords& keywords) {
+  const bool of_parts = PyCFunction_Check(callable) && PyCFunction_GET_SELF(callable) && !PyModule_Check(PyCFunction_GET_SELF(callable));
+  if (!of_parts && keywords.empty())
+    if (V result = tracer.result_of(callable, positional)) return result;
   auto plain = [](auto& self, PyObject* object) -> bool {
     if (PyTuple_CheckExact(object)) {
       for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(object); ++i)

@@ -223,6 +223,18 @@ V TracerImpl::call_object(const V& callable, PyObject* object, std::vector<V> po
   return call_without_row(callable, object, std::move(positional), std::move(keywords));
 }
 
+/// What a method of C is bound to: such a method is a new object at each look, so it is known by its parts.
+V TracerImpl::bound_to(ObjectValue& method) {
+  auto* function = reinterpret_cast<PyCFunctionObject*>(method.object.get());
+  if (!method.source) return wrap_constant(function->m_self);
+  guard_type(method);
+  V owner = wrap(function->m_self, sources->make(SourceKind::MethodSelf, method.source));
+  type_of(owner);
+  Ref<> key = keep(Ref<>::steal(PyUnicode_InternFromString("__name__"))), name = keep(Ref<>::steal(PyUnicode_FromString(function->m_ml->ml_name)));
+  constant_object(wrap(name.get(), sources->make(SourceKind::SlotMember, method.source, 0, key.get())));
+  return owner;
+}
+
 V TracerImpl::call_without_row(const V& callable, PyObject* object, std::vector<V> positional, Keywords keywords) {
   auto& value = *as<ObjectValue>(callable);
   if (V done = call_mode_function(object, positional, keywords)) {
@@ -232,6 +244,15 @@ V TracerImpl::call_without_row(const V& callable, PyObject* object, std::vector<
   if (is_random_method(object)) {
     if (value.source && value.source->kind != SourceKind::Constant) add_guard(GuardKind::Identity, value.source, object);
     return call_random(object, std::move(positional), keywords);
+  }
+  if (is_python_random_method(object)) {
+    if (value.source && value.source->kind != SourceKind::Constant) add_guard(GuardKind::Identity, value.source, object);
+    if (V drawn = call_python_random(object, positional, keywords)) return drawn;
+  }
+  PyObject* bound = PyCFunction_Check(object) ? PyCFunction_GET_SELF(object) : nullptr;
+  if (PyObject* method = bound ? python_random_method(bound, reinterpret_cast<PyCFunctionObject*>(object)->m_ml->ml_name) : nullptr) {
+    positional.insert(positional.begin(), bound_to(value));
+    return call_python_random(method, positional, keywords);
   }
   if (BuiltinHandler handler = find_builtin(object)) {
     guard_value(value);
@@ -289,19 +310,10 @@ V TracerImpl::call_without_row(const V& callable, PyObject* object, std::vector<
     return call(function_value, std::move(positional), std::move(keywords));
   }
   if (PyObject* self = PyCFunction_Check(object) ? PyCFunction_GET_SELF(object) : nullptr; self && is_builtin_value(self)) {
-    // A method of C bound to a value: `frozenset(names).__contains__`, `items.append`.
-    // A new object at each look, so it is known by its parts.
+    // `frozenset(names).__contains__`, `items.append`
     BuiltinValue method;
     method.name = reinterpret_cast<PyCFunctionObject*>(object)->m_ml->ml_name;
-    if (!value.source) {
-      method.owner = wrap_constant(self);
-    } else {
-      guard_type(value);
-      method.owner = wrap(self, sources->make(SourceKind::MethodSelf, value.source));
-      type_of(method.owner);
-      Ref<> key = keep(Ref<>::steal(PyUnicode_InternFromString("__name__"))), name = keep(Ref<>::steal(PyUnicode_FromString(method.name.c_str())));
-      constant_object(wrap(name.get(), sources->make(SourceKind::SlotMember, value.source, 0, key.get())));
-    }
+    method.owner = bound_to(value);
     return call_builtin_method(method, std::move(positional), std::move(keywords));
   }
   if (Py_TYPE(object) == &PyMethodDescr_Type || Py_TYPE(object) == &PyWrapperDescr_Type) {

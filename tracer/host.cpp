@@ -397,10 +397,48 @@ bool SegmentHost::call_extern(std::int64_t handle, std::span<const ArrayRef> ope
   return true;
 }
 
+namespace {
+
+PyObject* gauss_next() {
+  static PyObject* const name = PyUnicode_InternFromString("gauss_next");
+  return name;
+}
+
+/// How many bytes behind the head of a random.Random are its state; 0: it is not as it is known. `getstate()` makes 625 ints of them, which
+/// costs more than what most programs do.
+std::size_t bytes_of_generator(PyObject* generator) {
+  static PyTypeObject* const random = reinterpret_cast<PyTypeObject*>(imported("random", "Random").release());
+  static PyTypeObject* const base = reinterpret_cast<PyTypeObject*>(imported("_random", "Random").release());
+  if (!random || !base || Py_TYPE(generator) != random || !PyType_IsSubtype(random, base)) return 0;
+  static const std::size_t bytes = [] {
+    // Without references, or CPython's collector would ask for them; and drawing again from the same bytes gives the same numbers.
+    const std::size_t size = std::size_t(base->tp_basicsize) - sizeof(PyObject);
+    if (PyType_HasFeature(base, Py_TPFLAGS_HAVE_GC) || base->tp_basicsize < Py_ssize_t(sizeof(PyObject) + 624 * 4) || size > 4096) return std::size_t(0);
+    Ref<> sample = Ref<>::steal(PyObject_CallFunction(reinterpret_cast<PyObject*>(base), "i", 1));
+    auto draw = [&] {
+      Ref<> number = sample ? Ref<>::steal(PyObject_CallMethod(sample.get(), "random", nullptr)) : Ref<>();
+      return number ? PyFloat_AsDouble(number.get()) : -1;
+    };
+    if (!sample) return PyErr_Clear(), std::size_t(0);
+    auto* state = reinterpret_cast<char*>(sample.get()) + sizeof(PyObject);
+    for (int i = 0; i < 700; ++i) draw();
+    const std::vector<char> before(state, state + size);
+    std::vector<double> first, again;
+    for (int i = 0; i < 700; ++i) first.push_back(draw());
+    std::copy(before.begin(), before.end(), state);
+    for (int i = 0; i < 700; ++i) again.push_back(draw());
+    PyErr_Clear();
+    return first == again ? size : std::size_t(0);
+  }();
+  return bytes;
+}
+
+}  // namespace
+
 RandomStates::RandomStates(const ExternTable* externs, std::span<const Ref<>> held) {
   if (!externs || !externs->random()) return;
   auto save = [&](Ref<> owner, Ref<> state, const char* setter) {
-    if (state) states_.push_back({std::move(owner), std::move(state), setter});
+    if (state) states_.push_back({std::move(owner), std::move(state), setter, {}});
     PyErr_Clear();
   };
   auto save_torch = [&](const Ref<>& generator) {
@@ -419,6 +457,18 @@ RandomStates::RandomStates(const ExternTable* externs, std::span<const Ref<>> he
   if (of_torch) save_torch(Ref<>::steal(PyObject_GetAttrString(torch_module(), "default_generator")));
   for (const Ref<>& generator : held) {
     if (PyFloat_Check(generator.get())) continue;  // what it draws with
+    if (const std::size_t bytes = bytes_of_generator(generator.get())) {
+      const char* state = reinterpret_cast<char*>(generator.get()) + sizeof(PyObject);
+      Ref<> next = Ref<>::steal(PyObject_GetAttr(generator.get(), gauss_next()));
+      PyErr_Clear();
+      states_.push_back({generator, next, nullptr, {state, state + bytes}});
+      continue;
+    }
+    if (Ref<> state = Ref<>::steal(PyObject_CallMethod(generator.get(), "getstate", nullptr))) {
+      save(generator, state, "setstate");
+      continue;
+    }
+    PyErr_Clear();
     // A RandomState keeps a number of its own beside its bit generator's state.
     if (Ref<> state = Ref<>::steal(PyObject_CallMethod(generator.get(), "get_state", "O", Py_False))) {
       save(generator, state, "set_state");
@@ -436,7 +486,10 @@ RandomStates::~RandomStates() {
   PyObject *type, *value, *traceback;
   PyErr_Fetch(&type, &value, &traceback);
   for (const State& saved : states_) {
-    if (saved.setter) {
+    if (!saved.bytes.empty()) {
+      std::copy(saved.bytes.begin(), saved.bytes.end(), reinterpret_cast<char*>(saved.owner.get()) + sizeof(PyObject));
+      if (saved.state) PyObject_SetAttr(saved.owner.get(), gauss_next(), saved.state.get());
+    } else if (saved.setter) {
       Ref<> done = Ref<>::steal(PyObject_CallMethod(saved.owner.get(), saved.setter, "O", saved.state.get()));
     } else {
       PyObject_SetAttrString(saved.owner.get(), "state", saved.state.get());

@@ -60,7 +60,7 @@ class SegmentHost final : public Host {
 /// kept, when everything that can fail has succeeded.
 class RandomStates {
  public:
-  /// Null: nothing is random. `held`: the generators among them are NumPy's.
+  /// Null: nothing is random. `held`: the generators among them are NumPy's and Python's.
   RandomStates(const ExternTable* externs, std::span<const Ref<>> held);
   ~RandomStates();
   RandomStates(const RandomStates&) = delete;
@@ -69,7 +69,8 @@ class RandomStates {
  private:
   struct State {
     Ref<> owner, state;
-    const char* setter;  // a method; null: the attribute `state`
+    const char* setter;      // a method; null: the attribute `state`
+    std::vector<char> bytes; // of a random.Random: what C holds of it; `state` is what its `gauss_next` was
   };
   std::vector<State> states_;
 };

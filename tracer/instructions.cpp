@@ -4,6 +4,9 @@
 /// UnsupportedBytecode and runs concretely.
 #include "tracer/instructions.h"
 
+#include <opcode.h>
+
+#include <algorithm>
 #include <cstring>
 
 #include "tracer/variables/text.h"
@@ -425,8 +428,14 @@ void TracerImpl::execute(Frame& frame, const FjInstr& instr, std::optional<V>& r
       return push(dict);
     }
     case FJ_BUILD_STRING: {
+      std::vector<V> parts = pop_many(frame, arg);
+      if (std::any_of(parts.begin(), parts.end(), [&](const V& part) { return changes(part); })) {
+        V joined = parts[0];
+        for (std::size_t i = 1; i < parts.size(); ++i) joined = binary(NB_ADD, joined, parts[i]);
+        return push(joined);
+      }
       Ref<> text = Ref<>::steal(PyUnicode_FromString(""));
-      for (V& part : pop_many(frame, arg)) {
+      for (V& part : parts) {
         PyObject* object = constant_object(part);
         if (!object || !PyUnicode_CheckExact(object)) break_graph(BreakReason::UnsupportedObject, "formats " + describe(part));
         text = Ref<>::steal(PyUnicode_Concat(text.get(), object));

@@ -159,6 +159,7 @@ class TracerImpl {
   V call_object(const V& callable, PyObject* object, std::vector<V> positional, Keywords keywords);
   V call_numpy_implementation(const V& callable, PyObject* object, const std::vector<V>& positional, const Keywords& keywords);
   V call_without_row(const V& callable, PyObject* object, std::vector<V> positional, Keywords keywords);
+  V bound_to(ObjectValue& method);
   V call_builtin_method(BuiltinValue& method, std::vector<V> positional, Keywords keywords);
   V call_module(const V& module, std::vector<V> positional, Keywords keywords);
   V call_type(const V& callable, PyTypeObject* type, std::vector<V> positional, Keywords keywords);
@@ -174,6 +175,8 @@ class TracerImpl {
   V call_context_variable(const V& owner, const std::string& name, const std::vector<V>& positional);
   /// A method of NumPy's generators (random_call.cpp): see is_random_method.
   V call_random(PyObject* callable, std::vector<V> positional, const Keywords& keywords);
+  /// A method of random.Random (python_random.cpp): see is_python_random_method. Null: of an object of another class.
+  V call_python_random(PyObject* callable, const std::vector<V>& positional, const Keywords& keywords);
   /// A function of torch.distributed as a node (collectives.cpp); null: none, or not with these arguments.
   V call_collective(const V& callable, PyObject* object, const std::vector<V>& positional, const Keywords& keywords);
   /// At an exit: throws CannotRebuildValue if a mode is not what it was outside.
@@ -411,6 +414,7 @@ class TracerImpl {
   V dict_find(DictValue& dict, PyObject* key);           // null: absent (guarded)
   void dict_store(const V& dict, Ref<> key, const V& value);
   /// Its place among the items; their number if it is not there. Runs __eq__ of keys.
+  bool has_plain_keys(DictValue& dict);
   std::size_t dict_place(DictValue& dict, PyObject* key);
   /// Puts a value into an opened dict, or deletes the key, without a note of it.
   void dict_put(DictValue& dict, Ref<> key, const V& value);
@@ -543,6 +547,23 @@ class TracerImpl {
   bool ran_backward = false;
   bool asked_compiling = false;
 
+  // ---- results of values from outside that change between calls (variables/results.cpp)
+  /// Whether another value has been seen there, and nothing here depends on which it is.
+  bool changes(const V& value);
+  /// What a pure function of C gives, as a value from outside. Null: no operand changes, or one is no plain number or text from outside.
+  /// `looked_at`: more than its source will be used.
+  V result_of(PyObject* function, const std::vector<V>& operands, bool looked_at = true);
+  V result_of_operator(const char* name, const std::vector<V>& operands);
+  V result_of_comparison(int comparison, const V& a, const V& b);
+  /// What a dict from outside has under a key that changes; null: it is looked up by what the key is in this call.
+  V item_of(const V& container, const V& key);
+  struct Known {
+    Ref<> object;
+    SourceRef source = nullptr;
+  };
+  Known known_outside(const V& value);
+  SourceRef source_of(const SymDim& expression);
+
   // ---- numbers that the program computes (variables/computed.cpp)
   V number(const ArrayValue& array);
   /// Of a number the program computes, or of a float that changes between calls; nothing: of neither, or not such an operator.
@@ -551,12 +572,14 @@ class TracerImpl {
   std::optional<V> computed_compare(int comparison, const V& a, const V& b);
   /// Whether the back end gives back numbers that a program computes.
   bool computes_numbers() const;
-  /// The number itself, where it is computed from symbols alone, which are guarded by value; else the value as it is.
+  /// The number as a value from outside, where it is computed from such alone; else the value as it is.
   V settled(const V& value);
   /// float() of an int that is a symbol; null: it is none.
   V symbol_as_float(const V& value);
   /// abs and math.sqrt of such a number; null: it is none.
   V computed_function(Op op, const V& a);
+  /// One of two floats by a condition that the program computes; null: it is none, or they are not both floats.
+  V computed_choice(const V& condition, const V& yes, const V& no);
   /// int() and float() of a NumberValue; null: not without looking at it.
   V computed_int(const V& number);
   V computed_float(const V& number);
@@ -661,6 +684,8 @@ class TracerImpl {
   std::vector<AskedSize> asked_sizes_;  // questions about sizes that depend on data which are followed
   std::set<ValueId> in_memory_;      // contents of some array
   std::unordered_map<SourceRef, SymbolId> string_lengths_;
+  std::map<SymbolId, SourceRef> symbol_sources_;  // of symbols that guards bind
+  std::unordered_map<SourceRef, V> results_;
   std::vector<Ref<>> kept_;
   std::unordered_map<std::uint32_t, DenseArray> evaluated_;  // values a followed condition is made of, as in this call
   const DenseArray* evaluated(ValueId value);
@@ -700,6 +725,8 @@ V fold_call(TracerImpl& tracer, PyObject* callable, const std::vector<V>& positi
 /// The same for functions that only read their arguments and give text or a plain value: containers are given as copies,
 /// objects as proxies (see variables/proxies.h).
 V fold_reading_call(TracerImpl& tracer, PyObject* callable, const std::vector<V>& positional, const Keywords& keywords);
+/// Of the module operator; borrowed.
+PyObject* operator_function(const char* name);
 /// Exactly int, float, complex, bool, str, bytes, None, Ellipsis: values whose operators are pure.
 bool is_plain(PyObject* object);
 /// Members of an Enum are made once and compare by identity, or as the int or str they are.
@@ -712,6 +739,10 @@ std::string text_of(PyObject* object);                     // str(), "" on error
 bool is_lock(PyObject* object);
 /// A row of random.def.
 bool is_random_method(PyObject* callable);
+/// A row of python_random.def.
+bool is_python_random_method(PyObject* callable);
+/// The same of C code: what the class has under the name, if the object is a generator of Python's; null: it is none.
+PyObject* python_random_method(PyObject* object, std::string_view name);
 /// Forgets the Python error that is set; its text.
 std::string take_error();
 /// torch.no_grad() and its like, np.errstate's settings, the token of a context variable: they can't be handed back half-run.

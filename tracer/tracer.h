@@ -26,7 +26,7 @@ struct BreakGraph {
 
 /// What failed guards of earlier segments at this place have taught: leaves to generalise from the start.
 struct Generalisations {
-  std::vector<std::string> sources;            // ints that become symbols, floats that become inputs, by Source::text()
+  std::vector<std::string> sources;            // ints that become symbols, floats that become inputs, texts that change, by Source::text()
   std::vector<std::string> lengths;            // strings whose length becomes a symbol
   std::vector<std::pair<std::string, int>> dimensions;  // sizes that become symbols: array source, axis
   bool all_dynamic = false;

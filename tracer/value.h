@@ -94,9 +94,8 @@ class NumberValue final : public Value {
   NumberValue(ValueId contents, DType dtype) : Value(ValueKind::Number), contents(contents), dtype(dtype) {}
   const ValueId contents;       // of dtype, 0-d
   const DType dtype;            // F64: a float, I64: an int, Bool: a bool
-  /// Where it is computed from symbols alone: what it is in this call, and will be as long as those have the values they have.
-  Ref<> now;
-  std::vector<SymDim> symbols;
+  /// Where it is computed from values from outside alone: the same number as a result of those (see results.cpp).
+  V known;
 };
 
 /// Memory shared by views: its contents as a graph value, replaced by each in-place operation.

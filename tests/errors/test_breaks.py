@@ -2,6 +2,7 @@
 import abc
 import inspect
 import pathlib
+import random
 import re
 import sys
 import threading
@@ -103,6 +104,13 @@ def user_request(x):
     return y + 1
 
 
+def random_order(x):
+    y = x * 2
+    order = [0, 1, 2]
+    random.shuffle(order)
+    return y + len(order)
+
+
 def raises(x):
     y = x * 2
     if y.shape[0] == 2:
@@ -176,7 +184,7 @@ CASES = [
     (unknown_call, "UnknownCall"), (prints, "Print"), (scalar_from_array, "ScalarFromArray"), (branch_on_data, "BranchOnData"),
     (unsupported_array, None), (unsupported_operation, "UnsupportedOperation"), (unsupported_bytecode, "UnsupportedBytecode"),
     (unsupported_object, None), (loop_too_long, None), (error_while_tracing, "ErrorWhileTracing"), (generator, None),
-    (user_request, "UserRequest"), (raises, "Raise"), (context_manager, None), (data_dependent_shape, "DataDependentShape"),
+    (user_request, "UserRequest"), (random_order, "RandomState"), (raises, "Raise"), (context_manager, None), (data_dependent_shape, "DataDependentShape"),
     (random_state, None), (recursion_limit, None), (disabled, "Disabled"),
     (warning_given, "Warning"), (lock_taken, "Lock"),
 ]

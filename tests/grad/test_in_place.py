@@ -165,10 +165,27 @@ def row_added_to_another(x, w):
     return y
 
 
-@broken
+@whole
 def row_scaled_by_a_tensor(x, w):
     y = x * w
     y[0] *= w[1]
+    y[1] /= w[0] + 3
+    y[:, 1].mul_(w[:, 2])
+    y[0] *= x[2]
+    return y
+
+
+@broken
+def row_scaled_by_another(x, w):  # eager refuses the backward
+    y = x * w
+    y[0] *= y[1]
+    return y
+
+
+@broken
+def row_divided_by_itself(x, w):  # eager refuses the backward
+    y = x * w
+    y[0] /= y[0]
     return y
 
 

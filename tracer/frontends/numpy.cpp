@@ -42,14 +42,47 @@ bool is_scalar(const V& value) {
 }
 
 /// Scalar arithmetic on integers reports overflow; an array loop does not.
-void refuse_integer_scalars(Tracer& tracer, const V& a, const V& b) {
-  if (!is_scalar(a) || (b && !is_scalar(b))) return;
+bool reports_overflow(Tracer& tracer, const V& a, const V& b) {
+  if (!is_scalar(a) || (b && !is_scalar(b))) return false;
   for (const V& value : {a, b}) {
     if (!value) continue;
     Operand operand = numpy_operand(tracer, value);
-    if (operand.array ? is_float(operand.array->dtype) : operand.weak == Operand::Weak::Float) return;
+    if (operand.array ? is_float(operand.array->dtype) : operand.weak == Operand::Weak::Float) return false;
   }
-  unsupported("arithmetic on integer NumPy scalars");
+  return true;
+}
+
+/// Below what an operator on integers of 64 bits can't overflow.
+std::int64_t harmless_operand(int operation) { return std::int64_t(1) << (operation == NB_MULTIPLY ? 31 : 62); }
+
+/// The scalar `made` by an operator on integer scalars that may overflow: where it does, or is near to it, the program fails, and NumPy
+/// computes and reports.
+V without_overflow(Tracer& tracer, int operation, const V& a, const V& b, const V& made) {
+  Array scalar = array_of(made);
+  if (!scalar || scalar->dtype == DType::Bool || operation == NB_AND || operation == NB_OR || operation == NB_XOR || operation == NB_TRUE_DIVIDE) return made;
+  const bool known = operation == NB_ADD || operation == NB_SUBTRACT || operation == NB_MULTIPLY;
+  const bool unsigned_64 = is_unsigned_integer(scalar->dtype) && size_in_bytes(scalar->dtype) == 8;
+  if (!known || !is_integer(scalar->dtype) || unsigned_64) unsupported("arithmetic on integer NumPy scalars");
+  auto number = [&](std::int64_t value) { return constant(tracer, DType::I64, value); };
+  ValueId holds;
+  auto require_range = [&](ValueId value, std::int64_t low, std::int64_t high) {
+    const ValueId inside = emit(tracer, Op::bit_and, {emit(tracer, Op::ge, {value, number(low)}), emit(tracer, Op::le, {value, number(high)})});
+    holds = holds.valid() ? emit(tracer, Op::bit_and, {holds, inside}) : inside;
+  };
+  std::vector<ValueId> wide;
+  for (const V& operand : {a, b}) {
+    wide.push_back(operand_value(tracer, numpy_operand(tracer, operand), DType::I64));
+    require_range(wide.back(), -harmless_operand(operation) + 1, harmless_operand(operation) - 1);
+  }
+  if (const auto bits = 8 * size_in_bytes(scalar->dtype); bits < 64) {
+    const std::int64_t span = std::int64_t(1) << (is_unsigned_integer(scalar->dtype) ? bits : bits - 1);
+    const Op op = operation == NB_ADD ? Op::add : operation == NB_SUBTRACT ? Op::sub : Op::mul;
+    require_range(emit(tracer, op, {wide[0], wide[1]}), is_unsigned_integer(scalar->dtype) ? 0 : -span, span - 1);
+  }
+  const ValueId unit = emit(tracer, Op::floor_div, {number(1), cast(tracer, holds, DType::I64)});  // 1, or the program fails
+  auto result = tracer.new_array(Library::Numpy, emit(tracer, Op::mul, {tracer.read(*scalar), cast(tracer, unit, scalar->dtype)}));
+  result->numpy_scalar = true;
+  return result;
 }
 
 /// fast_scalar_power: arrays to the power of a Python number that has a cheaper ufunc. Null: none.
@@ -108,7 +141,10 @@ V numpy_binary(Tracer& tracer, int nb_op, const V& a, const V& b) {
     // A list or tuple is repeated by a scalar, or refuses.
     const bool repeats = (is_sequence(a) && is_scalar(b)) || (is_sequence(b) && is_scalar(a));
     if (repeats && row.operation == NB_MULTIPLY) unsupported("a sequence times a NumPy scalar");
-    refuse_integer_scalars(tracer, a, b);
+    if (reports_overflow(tracer, a, b)) {
+      if (row.operation == NB_POWER) unsupported("arithmetic on integer NumPy scalars");
+      return without_overflow(tracer, row.operation, a, b, numpy_ufunc(tracer, row.ufunc, {a, b}));
+    }
     if (row.operation == NB_POWER)
       if (V fast = fast_power(tracer, a, b, nullptr)) return fast;
     return numpy_ufunc(tracer, row.ufunc, {a, b});
@@ -126,7 +162,7 @@ V numpy_compare(Tracer& tracer, int comparison, const V& a, const V& b) {
 V numpy_unary(Tracer& tracer, int opcode, const Array& a) {
   switch (opcode) {
     case FJ_UNARY_NEGATIVE:
-      refuse_integer_scalars(tracer, a, nullptr);
+      if (reports_overflow(tracer, a, nullptr)) unsupported("arithmetic on integer NumPy scalars");
       return numpy_ufunc(tracer, "negative", {a});
     case FJ_UNARY_POSITIVE: return numpy_ufunc(tracer, "positive", {a});
     case FJ_UNARY_INVERT: return numpy_ufunc(tracer, "invert", {a});

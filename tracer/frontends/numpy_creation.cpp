@@ -181,29 +181,29 @@ V numpy_linspace(Tracer& tracer, const Arguments& arguments) {
     return p.number(name, 0.0);
   };
   const double start = number("start"), stop = number("stop");
-  const std::int64_t count = p.integer("num", 50);
-  if (count < 0) refuse("Number of samples must be non-negative");
+  const auto given = p.absent("num") ? std::nullopt : tracer.int_expression(p["num"]);
+  const SymDim count = given ? *given : SymDim(p.integer("num", 50));
+  if (tracer.decide(count, Py_LT, 0)) refuse("Number of samples must be non-negative");
   const bool endpoint = p.flag("endpoint", true);
   const DType dtype = numpy_dtype_argument(tracer, p["dtype"]).value_or(DType::F64);
   if (!is_float(dtype)) p.refuse("a dtype that is not a float");
-  const std::int64_t intervals = endpoint ? count - 1 : count;
-  const double delta = stop - start, step = intervals > 0 ? delta / double(intervals) : 0.0;
-  const Dims shape{SymDim(count)};
+  const double delta = stop - start;
+  const SymDim intervals = endpoint ? count - 1 : count;
+  const bool any = tracer.decide(intervals, Py_GT, 0);
+  // NumPy divides first where a step is 0: for ends that are equal, or so close that it depends on the number of steps.
+  constexpr double kClose = 1e-280;
+  const bool by_division = any && (delta == 0 || (std::abs(delta) < kClose && delta / double(concrete(tracer, intervals)) == 0));
+  auto f64 = [&](double value) { return constant(tracer, DType::F64, value); };
+  auto steps = [&] { return size_value(tracer, intervals, DType::F64); };
   ValueId index = arange(tracer, DType::F64, Scalar(0.0), Scalar(1.0), count);
-  ValueId ramp;
-  if (intervals > 0 && step == 0) {
-    ramp = pointwise(tracer, Op::mul, {pointwise(tracer, Op::div, {index, constant(tracer, DType::F64, double(intervals))}), constant(tracer, DType::F64, delta)});
-  } else {
-    ramp = pointwise(tracer, Op::mul, {index, constant(tracer, DType::F64, intervals > 0 ? step : delta)});
-  }
-  ValueId values = pointwise(tracer, Op::add, {ramp, constant(tracer, DType::F64, start)});
-  if (endpoint && count > 1) {
-    const ValueId last = pointwise(tracer, Op::eq, {index, constant(tracer, DType::F64, double(count - 1))});
-    values = pointwise(tracer, Op::where, {last, constant(tracer, DType::F64, stop), values});
-  }
+  const ValueId ramp = by_division ? pointwise(tracer, Op::mul, {pointwise(tracer, Op::div, {index, steps()}), f64(delta)})
+                       : any       ? pointwise(tracer, Op::mul, {index, emit(tracer, Op::div, {f64(delta), steps()})})
+                                   : pointwise(tracer, Op::mul, {index, f64(delta)});
+  ValueId values = pointwise(tracer, Op::add, {ramp, f64(start)});
+  if (endpoint && any) values = pointwise(tracer, Op::where, {pointwise(tracer, Op::eq, {index, steps()}), f64(stop), values});
   Array result = fresh(tracer, cast(tracer, values, dtype));
   // np.linspace works in place on a reshaped arange; a cast or num=1 makes a new array.
-  return dtype == DType::F64 && intervals > 0 ? view_alias(tracer, result) : result;
+  return dtype == DType::F64 && any ? view_alias(tracer, result) : result;
 }
 
 V numpy_eye(Tracer& tracer, const Arguments& arguments) {

@@ -78,7 +78,9 @@ V TracerImpl::wrap_array(PyObject* object, SourceRef source) {
       array->shape.push_back(info.shape[i]);
       continue;
     }
-    array->shape.push_back(size_symbol(marks[std::size_t(i)], info.shape[i]));
+    const SymbolId symbol = size_symbol(marks[std::size_t(i)], info.shape[i]);
+    symbol_sources_.emplace(symbol, sources->make(SourceKind::Size, source, i));
+    array->shape.push_back(symbol);
   }
   // Strides that follow from the sizes: those of a dense array in some order of its axes.
   std::vector<int> order(rank);
@@ -319,17 +321,23 @@ ValueId undo(Graph& graph, const ViewStep& step, ValueId before, ValueId after, 
   }
 }
 
-bool is_number(const Graph& graph, ValueId value) {
-  const auto node = std::find_if(graph.nodes.begin(), graph.nodes.end(), [&](const Node& made) { return !made.results.empty() && made.results[0] == value; });
-  return node != graph.nodes.end() && (node->op == Op::constant || ((node->op == Op::broadcast || node->op == Op::cast) && is_number(graph, node->operands[0])));
+/// The value is the tensor's contents, or a part of them.
+bool shows(const Graph& graph, ValueId value, ValueId contents) {
+  while (value != contents) {
+    const auto node = std::find_if(graph.nodes.begin(), graph.nodes.end(), [&](const Node& made) { return !made.results.empty() && made.results[0] == value; });
+    if (node == graph.nodes.end() || node->operands.size() != 1) return false;
+    value = node->operands[0];
+  }
+  return true;
 }
 
-/// Of the operation torch's derivative reads no tensor: sums, and products with a number.
-bool saves_no_tensor(const Graph& graph, const Node& node) {
+/// Of the operation that is written into a part of the tensor, torch's derivative reads nothing of the tensor but what was there, of which it
+/// keeps a copy: sums, and products with something else.
+bool saves_nothing_written(const Graph& graph, const Node& node, ValueId contents) {
   switch (node.op) {
     case Op::add: case Op::sub: case Op::neg: return true;
-    case Op::mul: return is_number(graph, node.operands[0]) || is_number(graph, node.operands[1]);
-    case Op::div: return is_number(graph, node.operands[1]);
+    case Op::mul: return shows(graph, node.operands[0], contents) != shows(graph, node.operands[1], contents);
+    case Op::div: return shows(graph, node.operands[0], contents) && !shows(graph, node.operands[1], contents);  // that of sigmoid is another
     default: return false;
   }
 }
@@ -411,7 +419,7 @@ void TracerImpl::write(ArrayValue& array, ValueId value) {
     const Node* made = made_here(value);
     while (made && stands_for_operand(made->op)) made = made_here(made->operands[0]);
     // What torch saves of it is in the tensor too, but not in a value of the graph.
-    if (made && !made->operands.empty() && !saves_no_tensor(*graph, *made)) break_graph(BreakReason::Gradient, "an in-place operation on a view of a tensor that requires a gradient");
+    if (made && !made->operands.empty() && !saves_nothing_written(*graph, *made, storage.contents)) break_graph(BreakReason::Gradient, "an in-place operation on a view of a tensor that requires a gradient");
   }
   std::vector<ValueId> contents{storage.contents};
   for (const ViewStep& view : array.view) contents.push_back(show(*graph, view, contents.back(), where));

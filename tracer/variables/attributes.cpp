@@ -64,7 +64,7 @@ PyObject* dict_get(PyObject* dict, PyObject* name) {
 /// Callables of C that bind as functions do.
 bool is_function_like(PyObject* object) {
   const char* type = Py_TYPE(object)->tp_name;
-  return is_random_method(object) || !std::strcmp(type, "numpy._ArrayFunctionDispatcher") || !std::strcmp(type, "framejit.CompiledFunction");
+  return is_random_method(object) || (Py_TYPE(object) == &PyMethodDescr_Type && is_python_random_method(object)) || !std::strcmp(type, "numpy._ArrayFunctionDispatcher") || !std::strcmp(type, "framejit.CompiledFunction");
 }
 
 bool is_cached_property(PyObject* object) {

@@ -252,6 +252,12 @@ V TracerImpl::call_builtin_method(BuiltinValue& method, std::vector<V> positiona
   if (V done = call_mode_method(owner, name)) return done;
   if (auto* object = as<ObjectValue>(owner); object && is_lock(object->object.get())) break_graph(BreakReason::Lock, source_text());
   if (V done = keywords.empty() ? call_context_variable(owner, name, positional) : nullptr) return done;
+  if (auto* object = as<ObjectValue>(owner))
+    if (PyObject* drawing = python_random_method(object->object.get(), name)) {
+      positional.insert(positional.begin(), owner);
+      if (V drawn = call_python_random(drawing, positional, keywords)) return drawn;
+      positional.erase(positional.begin());
+    }
   const std::size_t count = positional.size();
   if (method.descriptor && (owner->kind == ValueKind::Dict || owner->kind == ValueKind::Instance || owner->kind == ValueKind::Object)) {
     // dict.__delitem__(ordered, key) goes behind the OrderedDict's back.
@@ -495,6 +501,13 @@ V TracerImpl::object_method(const V& owner, const std::string& name, std::vector
   }
   if (known)
     if (V mapping = proxied_mapping(owner)) return container_method(mapping, name, positional, keywords);
+  if (known && PyUnicode_CheckExact(known->object.get()) && keywords.empty() && changes(owner)) {
+    Ref<> method = Ref<>::steal(PyObject_GetAttrString(reinterpret_cast<PyObject*>(&PyUnicode_Type), name.c_str()));
+    PyErr_Clear();
+    std::vector<V> operands{owner};
+    operands.insert(operands.end(), positional.begin(), positional.end());
+    if (V result = method && Py_TYPE(method.get()) == &PyMethodDescr_Type ? result_of(keep(method).get(), operands) : nullptr) return result;
+  }
   Ref<> known_object = Ref<>::borrow(constant_object(owner));
   if (known_object && is_enum_member(known_object.get()) && (PyLong_Check(known_object.get()) || PyUnicode_Check(known_object.get())))
     known_object = constant_object(number_part(owner));

@@ -4,7 +4,7 @@
 /// Where CPython raises (a division by zero, a power that overflows) the program fails, and CPython runs the piece and raises.
 /// Ints and booleans are only handed on. A float from outside that changes between calls takes part, so that a learning rate
 /// under a schedule is no constant of the trace; and so does an int that is a symbol, where the result is a float. What is computed from
-/// symbols alone is known, if it has to be: then they are guarded by value (`settled`).
+/// such alone is a value from outside too, if its value is asked for (`settled`, results.cpp).
 #include <opcode.h>
 
 #include <cmath>
@@ -24,10 +24,25 @@ ValueId changing_float(TracerImpl& t, const V& value) {
   return object && PyFloat_CheckExact(object->object.get()) ? t.float_input(value) : ValueId{};
 }
 
+constexpr std::int64_t kLargestHeld = std::int64_t(1) << 53;  // of ints that doubles hold
+
+/// Exactly an int, of Python or of the program.
+bool is_int(const V& value) {
+  if (auto* number = as<NumberValue>(value)) return number->dtype == DType::I64;
+  auto* object = as<ObjectValue>(value);
+  return value->kind == ValueKind::SymInt || (object && PyLong_CheckExact(object->object.get()));
+}
+
 /// What float arithmetic takes the value for; invalid where it is no number it takes.
 ValueId as_float(TracerImpl& t, const V& value) {
   if (const ValueId changing = changing_float(t, value); changing.valid()) return changing;
   if (auto* symbolic = as<SymIntValue>(value)) return size_value(t.tracer, symbolic->expression, DType::F64);
+  if (auto* number = as<NumberValue>(value); number && number->dtype == DType::I64) {
+    // Held by a double, or the program fails.
+    auto bound = [&](std::int64_t value) { return fj::constant(t.tracer, DType::I64, value); };
+    const ValueId low = emit(t.tracer, Op::ge, {number->contents, bound(-kLargestHeld)}), high = emit(t.tracer, Op::le, {number->contents, bound(kLargestHeld)});
+    return t.checked(cast(t.tracer, number->contents, DType::F64), emit(t.tracer, Op::bit_and, {low, high}));
+  }
   auto* object = as<ObjectValue>(value);
   if (!object || !(PyFloat_CheckExact(object->object.get()) || PyLong_CheckExact(object->object.get()) || PyBool_Check(object->object.get()))) return {};
   PyObject* constant = t.constant_object(value);
@@ -41,45 +56,16 @@ ValueId as_float(TracerImpl& t, const V& value) {
 
 V float_of(ValueId contents) { return std::make_shared<NumberValue>(contents, DType::F64); }
 
-/// What it is in this call, if that follows from constants and symbols.
-bool add_known(TracerImpl& t, const V& value, std::vector<Ref<>>& now, std::vector<SymDim>& symbols) {
-  if (auto* number = as<NumberValue>(value)) {
-    if (!number->now) return false;
-    now.push_back(number->now);
-    symbols.insert(symbols.end(), number->symbols.begin(), number->symbols.end());
-    return true;
-  }
-  if (auto* symbolic = as<SymIntValue>(value)) {
-    if (t.graph->is_late(symbolic->expression)) return false;
-    now.push_back(Ref<>::steal(PyLong_FromLongLong(t.hint(symbolic->expression))));
-    symbols.push_back(symbolic->expression);
-    return true;
-  }
-  auto* object = as<ObjectValue>(value);
-  if (!object || changing_float(t, value).valid()) return false;
-  now.push_back(object->object);
-  return true;
-}
-
-/// The number, and what `compute` makes of what its operands are in this call.
-template <class Compute>
-V with_known(TracerImpl& t, V made, std::initializer_list<V> operands, Compute compute) {
-  auto& number = *as<NumberValue>(made);
-  std::vector<Ref<>> now;
-  std::vector<SymDim> symbols;
-  for (const V& operand : operands)
-    if (!add_known(t, operand, now, symbols)) return made;
-  number.now = t.keep(Ref<>::steal(compute(now)));
-  if (!number.now) PyErr_Clear();
-  number.symbols = std::move(symbols);
+/// The number, and what it is as a value from outside, where `function` makes it of such.
+V with_known(TracerImpl& t, V made, const std::vector<V>& operands, PyObject* function) {
+  as<NumberValue>(made)->known = t.result_of(function, operands, false);
   return made;
 }
 
 /// An int that a double holds, asked of a symbol by a guard.
 bool fits_double(TracerImpl& t, const V& value) {
-  constexpr std::int64_t kLargest = std::int64_t(1) << 53;
   const auto expression = t.int_expression(value);
-  return expression && t.decide(*expression, Py_LE, kLargest) && t.decide(*expression, Py_GE, -kLargest);
+  return expression && t.decide(*expression, Py_LE, kLargestHeld) && t.decide(*expression, Py_GE, -kLargestHeld);
 }
 
 /// Whether an operator on an int that is a symbol and another number gives a float that the program can compute: the quotient of ints is
@@ -110,17 +96,16 @@ bool TracerImpl::computes_numbers() const {
 
 V TracerImpl::settled(const V& value) {
   auto* number = as<NumberValue>(value);
-  if (!number || !number->now) return value;
-  for (const SymDim& symbol : number->symbols)
-    if (!decide(symbol, Py_EQ, hint(symbol))) return value;
-  return wrap_constant(number->now.get());
+  if (!number || !number->known) return value;
+  if (auto* known = as<ObjectValue>(number->known)) guard_type(*known);
+  return number->known;
 }
 
 V TracerImpl::symbol_as_float(const V& value) {
   auto* symbolic = as<SymIntValue>(value);
   if (!symbolic || !computes_numbers()) return nullptr;
-  return with_known(*this, float_of(size_value(tracer, symbolic->expression, DType::F64)), {value},
-                    [](auto& now) { return PyNumber_Float(now[0].get()); });
+  V made = with_known(*this, float_of(size_value(tracer, symbolic->expression, DType::F64)), {value}, reinterpret_cast<PyObject*>(&PyFloat_Type));
+  return as<NumberValue>(made)->known || graph->is_late(symbolic->expression) ? made : nullptr;
 }
 
 ValueId TracerImpl::checked(ValueId value, ValueId holds) {
@@ -151,20 +136,19 @@ std::optional<V> TracerImpl::computed_binary(int nb_op, const V& a, const V& b) 
   const bool known = plain == NB_ADD || plain == NB_SUBTRACT || plain == NB_MULTIPLY || plain == NB_TRUE_DIVIDE || plain == NB_POWER;
   const bool computed = a->kind == ValueKind::Number || b->kind == ValueKind::Number;
   if (!computed && (!known || (!changing_float(*this, a).valid() && !changing_float(*this, b).valid() && !gives_float(*this, plain, a, b)))) return std::nullopt;
-  const ValueId left = known ? as_float(*this, a) : ValueId{}, right = left.valid() ? as_float(*this, b) : ValueId{};
+  const bool of_floats = known && (plain == NB_TRUE_DIVIDE || !is_int(a) || !is_int(b));
+  const ValueId left = of_floats ? as_float(*this, a) : ValueId{}, right = left.valid() ? as_float(*this, b) : ValueId{};
   if (!right.valid()) {
     if (!computed) return std::nullopt;
     if (V x = settled(a), y = settled(b); x != a || y != b) return binary(nb_op, x, y);
     break_graph(BreakReason::ScalarFromArray, "`" + source_text() + "` computes with " + describe(a->kind == ValueKind::Number ? a : b));
   }
   auto make = [&](Op op, std::vector<ValueId> operands) { return graph->add(op, std::move(operands), {}, location()); };
-  auto made = [&](ValueId contents, auto compute) {
-    return with_known(*this, float_of(contents), {a, b}, [&](auto& now) { return compute(now[0].get(), now[1].get()); });
-  };
+  auto made = [&](ValueId contents, const char* function) { return with_known(*this, float_of(contents), {a, b}, operator_function(function)); };
   switch (plain) {
-    case NB_ADD: return made(make(Op::add, {left, right}), PyNumber_Add);
-    case NB_SUBTRACT: return made(make(Op::sub, {left, right}), PyNumber_Subtract);
-    case NB_MULTIPLY: return made(make(Op::mul, {left, right}), PyNumber_Multiply);
+    case NB_ADD: return made(make(Op::add, {left, right}), "add");
+    case NB_SUBTRACT: return made(make(Op::sub, {left, right}), "sub");
+    case NB_MULTIPLY: return made(make(Op::mul, {left, right}), "mul");
     case NB_TRUE_DIVIDE: {
       // A constant that is not zero is seen to be none, a symbol is asked.
       auto* divisor = as<ObjectValue>(b);
@@ -173,12 +157,12 @@ std::optional<V> TracerImpl::computed_binary(int nb_op, const V& a, const V& b) 
                             : symbol ? !graph->is_late(symbol->expression) && !decide(symbol->expression, Py_EQ, 0)
                                      : false;
       const ValueId zero = fj::constant(tracer, DType::F64, 0.0);
-      return made(make(Op::div, {left, not_zero ? right : checked(right, make(Op::ne, {right, zero}))}), PyNumber_TrueDivide);
+      return made(make(Op::div, {left, not_zero ? right : checked(right, make(Op::ne, {right, zero}))}), "truediv");
     }
     default: {
       // A power of finite numbers is finite in CPython, or complex, or an error. Powers of infinity are left to it too.
       const ValueId power = make(Op::pow, {left, right});
-      return made(checked(power, make(Op::is_finite, {power})), [](PyObject* x, PyObject* y) { return PyNumber_Power(x, y, Py_None); });
+      return made(checked(power, make(Op::is_finite, {power})), "pow");
     }
   }
 }
@@ -186,11 +170,18 @@ std::optional<V> TracerImpl::computed_binary(int nb_op, const V& a, const V& b) 
 std::optional<V> TracerImpl::computed_unary(int opcode, const V& a) {
   const ValueId value = changing_float(*this, a);
   if (value.valid() && opcode == FJ_UNARY_NEGATIVE)
-    return with_known(*this, float_of(graph->add(Op::neg, {value}, {}, location())), {a}, [](auto& now) { return PyNumber_Negative(now[0].get()); });
+    return with_known(*this, float_of(graph->add(Op::neg, {value}, {}, location())), {a}, operator_function("neg"));
   if (value.valid() && opcode == FJ_UNARY_POSITIVE) return a;  // the same object
   if (a->kind != ValueKind::Number) return std::nullopt;
   if (V known = settled(a); known != a) return unary(opcode, known);
   break_graph(BreakReason::ScalarFromArray, "`" + source_text() + "` computes with " + describe(a));
+}
+
+V TracerImpl::computed_choice(const V& condition, const V& yes, const V& no) {
+  auto* decides = as<NumberValue>(condition);
+  if (!decides || decides->dtype != DType::Bool || type_of(yes) != &PyFloat_Type || type_of(no) != &PyFloat_Type) return nullptr;
+  const ValueId left = as_float(*this, yes), right = left.valid() ? as_float(*this, no) : ValueId{};
+  return right.valid() ? float_of(graph->add(Op::where, {decides->contents, left, right}, {}, location())) : nullptr;
 }
 
 V TracerImpl::computed_int(const V& number) {
@@ -208,16 +199,11 @@ V TracerImpl::computed_function(Op op, const V& a) {
   const ValueId value = changing_float(*this, a);
   if (!value.valid()) return nullptr;
   const ValueId result = graph->add(op, {value}, {}, location());
-  auto made = [&](ValueId contents, auto compute) {
-    return with_known(*this, float_of(contents), {a}, [&](auto& now) { return compute(now[0].get()); });
-  };
-  if (op != Op::sqrt) return made(result, PyNumber_Absolute);
+  if (op != Op::sqrt) return with_known(*this, float_of(result), {a}, operator_function("abs"));
   // Of a negative number math.sqrt raises; of NaN it is NaN.
+  static PyObject* const root = imported("math", "sqrt").release();
   const ValueId negative = graph->add(Op::lt, {value, fj::constant(tracer, DType::F64, 0.0)}, {}, location());
-  return made(checked(result, emit(tracer, Op::logical_not, {negative})), [](PyObject* x) {
-    const double root = std::sqrt(PyFloat_AS_DOUBLE(x));
-    return std::isnan(root) ? nullptr : PyFloat_FromDouble(root);
-  });
+  return with_known(*this, float_of(checked(result, emit(tracer, Op::logical_not, {negative}))), {a}, root);
 }
 
 std::optional<V> TracerImpl::computed_compare(int comparison, const V& a, const V& b) {
@@ -237,8 +223,7 @@ std::optional<V> TracerImpl::computed_compare(int comparison, const V& a, const 
     break_graph(BreakReason::ScalarFromArray, "`" + source_text() + "` compares " + describe(a->kind == ValueKind::Number ? a : b));
   }
   constexpr Op kOps[] = {Op::lt, Op::le, Op::eq, Op::ne, Op::gt, Op::ge};
-  return with_known(*this, std::make_shared<NumberValue>(graph->add(kOps[comparison], {left, right}, {}, location()), DType::Bool), {a, b},
-                    [&](auto& now) { return PyObject_RichCompare(now[0].get(), now[1].get(), comparison); });
+  return std::make_shared<NumberValue>(graph->add(kOps[comparison], {left, right}, {}, location()), DType::Bool);
 }
 
 }  // namespace fj

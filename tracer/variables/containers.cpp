@@ -401,6 +401,7 @@ V TracerImpl::get_item(const V& container, const V& key) {
       if (as<TupleValue>(container)->view_of) break;
       [[fallthrough]];
     case ValueKind::List: {
+      if (V item = item_of(container, key)) return item;
       std::vector<V> items = sequence_items(container);
       auto* list = as<ListValue>(container);
       if (key->kind != ValueKind::Slice)
@@ -420,6 +421,7 @@ V TracerImpl::get_item(const V& container, const V& key) {
     }
     case ValueKind::Dict: {
       auto& dict = *as<DictValue>(container);
+      if (V item = item_of(container, key)) return item;
       V found = dict_find(dict, constant_key(key).get());
       if (found) return found;
       if (!dict.default_factory) no_key(key);

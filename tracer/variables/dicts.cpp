@@ -127,17 +127,19 @@ std::size_t TracerImpl::dict_place(DictValue& dict, PyObject* key) {
   return dict.items.size();
 }
 
+bool TracerImpl::has_plain_keys(DictValue& dict) {
+  Py_ssize_t position = 0;
+  PyObject *other, *item;
+  while (!dict.plain_keys && PyDict_Next(dict.real.get(), &position, &other, &item))
+    if (!PyUnicode_CheckExact(other) && runs_code_as_key(other)) return false;
+  return dict.plain_keys = true;
+}
+
 V TracerImpl::dict_find(DictValue& dict, PyObject* key) {
   if (!dict.opened && holds_proxy(key)) open(dict);
   if (const std::size_t place = dict_place(dict, key); place < dict.items.size()) return dict.items[place].second;
   if (dict.opened) return nullptr;
-  if (!dict.plain_keys) {
-    Py_ssize_t position = 0;
-    PyObject *other, *item;
-    while (PyDict_Next(dict.real.get(), &position, &other, &item))
-      if (!PyUnicode_CheckExact(other) && runs_code_as_key(other)) break_graph(BreakReason::UnsupportedObject, "a key of a class with its own __hash__ or __eq__");
-    dict.plain_keys = true;
-  }
+  if (!has_plain_keys(dict)) break_graph(BreakReason::UnsupportedObject, "a key of a class with its own __hash__ or __eq__");
   PyObject* found = PyDict_GetItemWithError(dict.real.get(), key);
   if (!found) {
     PyErr_Clear();

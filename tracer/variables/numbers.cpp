@@ -233,7 +233,8 @@ std::optional<V> TracerImpl::symbolic_binary(int op, const V& a, const V& b) {
   if (a->kind != ValueKind::SymInt && b->kind != ValueKind::SymInt) return std::nullopt;
   auto left = int_expression(a), right = int_expression(b);
   if (!left || !right) {
-    // With a float, the number of this run.
+    if (V result = result_of_operator(binary_row(op).method, {a, b})) return result;
+    // With anything else, the number of this run.
     auto settle = [&](const V& value) { return value->kind == ValueKind::SymInt ? tracer.integer(*tracer.constant_int(value)) : value; };
     return binary(op, settle(a), settle(b));
   }
@@ -256,6 +257,7 @@ std::optional<V> TracerImpl::symbolic_binary(int op, const V& a, const V& b) {
       return integer(SymDim(defined));
     }
   }
+  if (V result = result_of_operator(binary_row(op).method, {a, b})) return result;
   return binary(op, tracer.integer(*tracer.constant_int(a)), tracer.integer(*tracer.constant_int(b)));
 }
 
@@ -502,6 +504,7 @@ V TracerImpl::binary(int op, const V& a, const V& b) {
   }
   if (auto computed = computed_binary(op, a, b)) return *computed;
   if (auto symbolic = symbolic_binary(op, a, b)) return *symbolic;
+  if (V result = result_of_operator(row.method, {a, b})) return result;
   if (auto answer = try_operator(methods, in_place, a, b)) return *answer;
   return builtin_binary(op, a, b);
 }
@@ -742,9 +745,11 @@ V TracerImpl::compare(int comparison, const V& a, const V& b) {
   if (a->kind == ValueKind::SymInt || b->kind == ValueKind::SymInt) {
     auto left = int_expression(a), right = int_expression(b);
     if (left && right) return tracer.boolean(decide(*left, comparison, *right));
+    if (V result = result_of_comparison(comparison, a, b)) return result;
     auto settle = [&](const V& value) { return value->kind == ValueKind::SymInt ? tracer.integer(*tracer.constant_int(value)) : value; };
     return compare(comparison, settle(a), settle(b));
   }
+  if (V result = result_of_comparison(comparison, a, b)) return result;
   if (auto computed = computed_compare(comparison, a, b)) return *computed;
   if (equality && strings_differ(a, b)) return tracer.boolean(comparison == Py_NE);
   if (auto answer = try_comparison(comparison, a, b)) return *answer;

@@ -146,7 +146,7 @@ V TracerImpl::wrap(PyObject* object, SourceRef source) {
   if (!source) return wrap_constant(object);
   if (is_stateless(object)) {
     if (PyLong_CheckExact(object) && !request.generalise.never_dynamic && fits_symbol(object) &&
-        has_name(request.generalise.sources, source->text())) {
+        (!source->operands.empty() || has_name(request.generalise.sources, source->text()))) {
       const SymbolId symbol = graph->new_symbol({"s" + std::to_string(graph->symbols.size()), -kLargestInt, kLargestInt,
                                                  PyLong_AsLongLong(object), {}});
       Guard guard;
@@ -154,6 +154,7 @@ V TracerImpl::wrap(PyObject* object, SourceRef source) {
       guard.source = source;
       guard.symbol = symbol;
       guards->add(std::move(guard));
+      symbol_sources_[symbol] = source;
       auto value = std::make_shared<SymIntValue>(symbol);
       value->source = source;
       return value;
@@ -267,7 +268,7 @@ ValueId TracerImpl::float_input(const V& value, bool always) {
   // np.float64 is a float, and holds its number where a float does.
   PyObject* object = held->object.get();
   if (!PyFloat_CheckExact(object) && !(PyFloat_Check(object) && numpy_scalar_dtype(object))) return {};
-  if (!always && !has_name(request.generalise.sources, held->source->text())) return {};
+  if (!always && held->source->operands.empty() && !has_name(request.generalise.sources, held->source->text())) return {};
   if (!numpy_module()) return {};  // what is computed of it leaves the program in one of NumPy's arrays
   return number_input(*held, DType::F64);
 }
@@ -332,6 +333,8 @@ V TracerImpl::string_length(const V& value) {
     guard.source = held->source;
     guard.symbol = known->second;
     add_guard(std::move(guard));
+    static PyObject* const len = PyDict_GetItemString(PyEval_GetBuiltins(), "len");
+    symbol_sources_[known->second] = sources->make(SourceKind::Result, nullptr, 0, len, {held->source});
   }
   return integer(known->second);
 }
@@ -361,8 +364,8 @@ PyObject* TracerImpl::constant_object(const V& value) {
       return guard_value(object) ? object.object.get() : nullptr;
     }
     case ValueKind::Number: {
-      auto* known = as<ObjectValue>(settled(value));
-      return known ? known->object.get() : nullptr;  // which the number holds
+      V known = settled(value);
+      return known != value ? constant_object(known) : nullptr;
     }
     case ValueKind::Tuple: {
       auto& tuple = *as<TupleValue>(value);
@@ -466,6 +469,7 @@ bool TracerImpl::truth(const V& value) {
       auto& object = *as<ObjectValue>(value);
       PyObject* real = object.object.get();
       if (is_plain(real)) {
+        if (V known = PyFloat_CheckExact(real) ? result_of_operator("truth", {value}) : nullptr) return truth(known);
         guard_value(object);
         const int answer = PyObject_IsTrue(real);
         if (answer < 0) raise_python_error();
