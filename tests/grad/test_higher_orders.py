@@ -25,6 +25,7 @@ CASES = {
     "torch.cumprod(x, 1)": [TABLE], "torch.prod(x)": [TABLE], "torch.topk(x, 2)[0]": [TABLE], "torch.quantile(x, .3)": [TABLE],
     "F.nll_loss(x, torch.tensor([0, 4, 1, 1]))": [TABLE], "F.cross_entropy(x, torch.tensor([0, 4, 1, 1]))": [TABLE], "F.embedding_bag(torch.tensor([[0, 1], [3, 3]]), x)": [TABLE],
     "F.scaled_dot_product_attention(x, x, x)": [ROWS], "x ** 1": [TABLE],
+    "x.max(1, keepdim=True)[0].exp()": [TABLE], "x.min(0, keepdim=True)[0].sin()": [TABLE], "(x * 0 + x.mean()).max(1, keepdim=True)[0].exp()": [TABLE],
     # of x and w
     "F.prelu(x, w)": [TABLE, (5,)], "F.conv1d(x, w)": [ROWS, (3, 4, 3)], "F.conv2d(x, w, padding=1)": [IMAGES, (3, 4, 3, 3)], "F.conv_transpose1d(x, w)": [ROWS, (4, 3, 3)],
     "F.group_norm(x, 2, w, w)": [IMAGES, (4,)], "F.layer_norm(x, (5,), w)": [TABLE, (5,)], "F.bilinear(x, w, torch.ones(2, 5, 5, dtype=x.dtype))": [TABLE, TABLE],

@@ -228,10 +228,10 @@ bool TracerImpl::requires_gradient(const ArrayValue& array) {
   return array.storage->contents.valid() && flow.needs(array.storage->contents);
 }
 
-ValueId TracerImpl::apart(ValueId value) { return in_memory_.count(value) ? fj::same_again(tracer, value) : value; }
+ValueId TracerImpl::apart(ValueId value) { return in_memory_.count(value) ? same_again(tracer, value) : value; }
 
 ValueId TracerImpl::stopped(ValueId value) {
-  const ValueId result = fj::same_again(tracer, value);  // what was read before is not stopped with it
+  const ValueId result = same_again(tracer, value);  // what was read before is not stopped with it
   graph->composites.push_back({CompositeRule::Stop, {}, result, {}, {}});
   return result;
 }
@@ -461,7 +461,7 @@ bool TracerImpl::make_leaf(const V& tensor) {
   if (!array || tensor->source || !is_float(array->dtype) || !is_alone(*this, *array) || array->stops_gradient) return false;
   FakeStorage& storage = *array->storage;
   if (modes_outside().inference || request.follow || !batches.empty() || storage.version != 0) return false;
-  storage.contents = fj::same_again(tracer, read(*array));
+  storage.contents = same_again(tracer, read(*array));
   in_memory_.insert(storage.contents);
   array->contents_version = -1;
   flow.want(storage.contents);
