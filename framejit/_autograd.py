@@ -154,7 +154,7 @@ class Vjp:
             with torch.enable_grad():
                 gradients = self._recorded(cotangent, derived, args, kwargs, new)
         taken, own = {cotangent.untyped_storage().data_ptr()}, []
-        for gradient in gradients:
+        for gradient in map(_plain, gradients):
             storage = gradient.untyped_storage().data_ptr()
             whole = gradient.is_contiguous() and storage not in taken and gradient._base is None and not gradient.requires_grad
             taken.add(storage)

@@ -245,8 +245,9 @@ void Norm(Derivation& d) {
   const ValueId x = d.operands[0];
   const Integers& axes = d.attrs.get<Integers>("axes");
   const Dims shape = d.shape(x);
-  const ValueId slope = d.where(d.compare(Op::eq, d.result, 0), d.zeros(d.type(d.result)), d.div(d.cotangent, d.result));
-  d.give(0, d.mul(x, spread_result(d, slope, axes, shape)));
+  const ValueId norm = spread_result(d, d.result, axes, shape);
+  const ValueId direction = d.where(d.compare(Op::eq, norm, 0), d.zeros(d.type(x)), d.div(x, norm));
+  d.give(0, d.mul(spread_result(d, d.cotangent, axes, shape), direction));
 }
 
 /// exponent

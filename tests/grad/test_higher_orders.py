@@ -26,6 +26,8 @@ CASES = {
     "F.nll_loss(x, torch.tensor([0, 4, 1, 1]))": [TABLE], "F.cross_entropy(x, torch.tensor([0, 4, 1, 1]))": [TABLE], "F.embedding_bag(torch.tensor([[0, 1], [3, 3]]), x)": [TABLE],
     "F.scaled_dot_product_attention(x, x, x)": [ROWS], "x ** 1": [TABLE],
     "x.max(1, keepdim=True)[0].exp()": [TABLE], "x.min(0, keepdim=True)[0].sin()": [TABLE], "(x * 0 + x.mean()).max(1, keepdim=True)[0].exp()": [TABLE],
+    "torch.linalg.vector_norm(x, math.inf)": [TABLE], "torch.linalg.vector_norm(x * (x > 0), dim=1)": [TABLE], "F.normalize(x * 0, dim=1)": [TABLE],
+    "torch.linalg.vector_norm(x * 0, dim=1)": [TABLE],
     # of x and w
     "F.prelu(x, w)": [TABLE, (5,)], "F.conv1d(x, w)": [ROWS, (3, 4, 3)], "F.conv2d(x, w, padding=1)": [IMAGES, (3, 4, 3, 3)], "F.conv_transpose1d(x, w)": [ROWS, (4, 3, 3)],
     "F.group_norm(x, 2, w, w)": [IMAGES, (4,)], "F.layer_norm(x, (5,), w)": [TABLE, (5,)], "F.bilinear(x, w, torch.ones(2, 5, 5, dtype=x.dtype))": [TABLE, TABLE],
@@ -120,7 +122,7 @@ def assert_same(ours, eager):
 @pytest.mark.parametrize("form, dtype", [("alone", torch.float64), ("composed", torch.float32), ("between layers", torch.float64)], ids=["alone", "composed", "between layers"])
 @pytest.mark.parametrize("case", CASES)
 def test_derivatives_of_derivatives_are_eager_s(case, form, dtype):
-    space = {"torch": torch, "F": F}
+    space = {"torch": torch, "F": F, "math": math}
     exec(f"def f({'x, w' if len(CASES[case]) == 2 else 'x'}):\n    return {case}", space)
     function, inputs = form_of(form, space["f"], CASES[case], dtype)
     framejit.reset()
