@@ -118,10 +118,9 @@ def _tensors(value, found):
 
 
 def _replaced(value, by_id):
-    """With the leaves in their places; other tensors as constants."""
+    """With other tensors in the places of some."""
     if isinstance(value, torch.Tensor):
-        leaf = by_id.get(id(value))
-        return leaf if leaf is not None else value.detach() if value.requires_grad else value
+        return by_id.get(id(value), value)
     if isinstance(value, (tuple, list)):
         return type(value)([_replaced(item, by_id) for item in value])
     if isinstance(value, dict):
@@ -143,26 +142,30 @@ class Vjp:
 
     def again(self, cotangent, derived, /, *args, **kwargs):
         """The same as a function that can be derived: of tensors that are part of a graph."""
-        return self._recorded(cotangent, derived, args, kwargs, create_graph=True)
+        # What stands for an operand that the derivative does not read is a constant, but it has a derivative by it.
+        return self._recorded(cotangent, derived, args, kwargs, {id(tensor): tensor for tensor in derived if not tensor.requires_grad}, create_graph=True)
 
     @torch.no_grad()
     def __call__(self, cotangent, derived, /, *args, **kwargs):
         direct = None if self.autocast else _direct.get(self.function)
         gradients = None if direct is None else direct(cotangent, derived, *args, **kwargs)
         if gradients is None:
-            leaves = {id(tensor): tensor.detach().requires_grad_() for tensor in derived}
+            new = {id(tensor): tensor for tensor in (*derived, *(tensor for tensor in _tensors((args, kwargs), []) if tensor.requires_grad))}
             with torch.enable_grad():
-                gradients = self._recorded(cotangent, [leaves[id(tensor)] for tensor in derived], _replaced(args, leaves),
-                                           _replaced(kwargs, leaves))
+                gradients = self._recorded(cotangent, derived, args, kwargs, new)
         taken, own = {cotangent.untyped_storage().data_ptr()}, []
-        for gradient in gradients:
+        for gradient in map(_plain, gradients):
             storage = gradient.untyped_storage().data_ptr()
             whole = gradient.is_contiguous() and storage not in taken and gradient._base is None and not gradient.requires_grad
             taken.add(storage)
             own.append(gradient if whole else gradient.clone(memory_format=torch.contiguous_format))
         return tuple(own)
 
-    def _recorded(self, cotangent, leaves, args, kwargs, create_graph=False):
+    def _recorded(self, cotangent, derived, args, kwargs, new, create_graph=False):
+        """`new`: tensors among the arguments, by their id, that are no part of a graph here; those that are derived are leaves."""
+        by = {id(tensor) for tensor in derived}
+        replaced = {name: tensor.detach().requires_grad_(name in by) for name, tensor in new.items()}
+        args, kwargs, leaves = _replaced(args, replaced), _replaced(kwargs, replaced), [replaced.get(id(tensor), tensor) for tensor in derived]
         # Results of torch's functions that are an argument are not counted. A derivative's are: that of a sum is its cotangent.
         given = set() if isinstance(getattr(self.function, "__self__", None), Vjp) else {id(tensor) for tensor in _tensors((args, kwargs), [])}
         with torch.autocast("cpu", dtype=self.autocast_dtype, enabled=self.autocast):
@@ -193,13 +196,10 @@ def saved_storages(result):
 @torch.enable_grad()
 def saved_of(function, operands, derived, args, kwargs):
     """What torch saves of a call on meta tensors: of each operand whether its derivative reads (r)ead it, reads a (c)opy, or does not depend on it (u);
-    of each result whether it is saved (r); whether anything is, which a backward frees; and what the derivative of each result depends on: for its
-    cotangent and for each of `derived` a 1, or 0. Nothing of that where torch does not say."""
+    of each result whether it is saved (r); whether anything is, which a backward frees; and the paths as `paths_of` gives them."""
     if (name := getattr(function, "__name__", "")) in _on_another_path:
         return "r" * len(operands), _on_another_path[name], True, ""
-    for k in derived:
-        operands[k].requires_grad_()
-    results = _tensors(function(*args, **kwargs), [])
+    results = _derivable_results(function, operands, derived, args, kwargs)
     saved = {}
     for result in results:
         saved.update(saved_storages(result))
@@ -218,12 +218,25 @@ def saved_of(function, operands, derived, args, kwargs):
         else:
             of_operands += "r"
     of_results = "".join("r" if result.untyped_storage()._cdata in saved else "n" for result in results)
-    return of_operands, of_results, bool(saved), _dependences(results, [operands[k] for k in derived])
+    return of_operands, of_results, bool(saved), _paths(results, [operands[k] for k in derived])
 
 
-def _leaves_behind(tensors):
-    """The ids of leaves that nodes behind the tensors have as operands, whether or not a gradient reaches them: by them a tensor requires one."""
-    found, seen, waiting = set(), set(), [tensor.grad_fn for tensor in tensors]
+@torch.enable_grad()
+def paths_of(function, operands, derived, args, kwargs):
+    """How torch's graph of a call on meta tensors leads from each result to each of `derived`, one after another: a (g)radient arrives, the result only
+    (r)equires one by it, or (n)othing does. "": torch does not say."""
+    return _paths(_derivable_results(function, operands, derived, args, kwargs), [operands[k] for k in derived])
+
+
+def _derivable_results(function, operands, derived, args, kwargs):
+    for k in derived:
+        operands[k].requires_grad_()
+    return _tensors(function(*args, **kwargs), [])
+
+
+def _leaves_behind(tensor):
+    """The ids of leaves that nodes behind the tensor have as operands, whether or not a gradient reaches them: by them it requires one."""
+    found, seen, waiting = set(), set(), [tensor.grad_fn]
     while waiting:
         node = waiting.pop()
         if node is None or node in seen:
@@ -235,23 +248,16 @@ def _leaves_behind(tensors):
     return found
 
 
-def _dependences(results, leaves):
-    """By result, one after another: of its cotangent and of each leaf whether the gradients of the leaves depend on it, 1 or 0. "": torch does not say."""
+def _paths(results, leaves):
     found = ""
     try:
         for result in results:
-            cotangent = torch.empty_like(result)
-            if result.requires_grad:
-                cotangent.requires_grad_()
-                gradients = [gradient for gradient in torch.autograd.grad(result, leaves, cotangent, create_graph=True, allow_unused=True)
-                             if gradient is not None and gradient.requires_grad]
-                sources = [cotangent, *leaves]
-                reached = torch.autograd.grad(gradients, sources, [torch.empty_like(gradient) for gradient in gradients],
-                                              allow_unused=True) if gradients else [None] * len(sources)
-                used = _leaves_behind(gradients)
-                found += "".join("0" if gradient is None and id(source) not in used else "1" for gradient, source in zip(reached, sources))
-            else:
-                found += "1" * (1 + len(leaves))
+            if not result.requires_grad:
+                found += "n" * len(leaves)
+                continue
+            gradients = torch.autograd.grad(result, leaves, torch.empty_like(result), retain_graph=True, allow_unused=True)
+            behind = _leaves_behind(result)
+            found += "".join("g" if gradient is not None else "r" if id(leaf) in behind else "n" for gradient, leaf in zip(gradients, leaves))
     except (RuntimeError, NotImplementedError):
         return ""
     return found

@@ -37,7 +37,7 @@ bool GradientFlow::needs(ValueId value) {
     const bool by_node = carries_gradient(node.op) && any(node.operands);
     for (ValueId result : node.results) {
       const auto composite = composite_of_.find(result);
-      const bool flows = by_node || (composite != composite_of_.end() && any(graph_.composites[composite->second].operands));
+      const bool flows = composite == composite_of_.end() ? by_node : any(graph_.composites[composite->second].operands);
       const DType dtype = graph_.type(result).dtype;
       if (flows && (is_float(dtype) || is_complex(dtype)) && !stopped_.count(result)) needs_[result.index] = true;
     }
@@ -120,12 +120,12 @@ std::vector<ValueId> add_gradients(Graph& graph, std::span<const ValueId> wanted
         for (ValueId read : graph.nodes[n].operands)
           if (read.index < forward_values && !fixed[read.index]) step.read.push_back(read);
       step.reads = !step.read.empty();
-      for (std::size_t operand = 0; operand < operands.size(); ++operand)
-        if (asked[operand] && derivation.given[operand].valid()) {
-          accumulate(operands[operand], derivation.given[operand], node.location);
-          step.into.push_back(operands[operand]);
-          step.given.push_back(derivation.given[operand]);
-        }
+      for (std::size_t operand = 0; operand < operands.size(); ++operand) {
+        if (!asked[operand]) continue;
+        if (derivation.given[operand].valid()) accumulate(operands[operand], derivation.given[operand], node.location);
+        step.into.push_back(operands[operand]);
+        step.given.push_back(derivation.given[operand]);
+      }
       if (steps) steps->push_back(std::move(step));
     }
   }
@@ -239,11 +239,6 @@ std::vector<ValueId> add_graph(Graph& graph, const Graph& from, std::span<const 
   };
   auto renumbered = [&](Attrs attrs) {
     if (const Attr* handle = attrs.find("handle")) attrs.set("handle", call(std::get<std::int64_t>(*handle)));
-    if (const Attr* again = attrs.find("again")) {
-      auto handles = std::get<std::vector<std::int64_t>>(*again);
-      for (std::int64_t& handle : handles) handle = call(handle);
-      attrs.set("again", std::move(handles));
-    }
     return attrs;
   };
   for (const Node& node : from.nodes) {

@@ -49,8 +49,8 @@ struct NoDerivative : std::runtime_error {
 /// One operation passed on the way back.
 struct BackwardStep {
   ValueId result;
-  std::vector<ValueId> into;   // those that get a cotangent from it
-  std::vector<ValueId> given;  // the cotangent each gets
+  std::vector<ValueId> into;   // the operands that need a gradient
+  std::vector<ValueId> given;  // the cotangent each gets; invalid: none, the result only requires a gradient by it
   bool reads;                  // its derivative needs values of the forward graph, which eager saves, or eager saves others
   std::vector<ValueId> read;   // those values of the forward graph
 };

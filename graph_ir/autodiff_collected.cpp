@@ -45,6 +45,7 @@ Repeat repeat_of(const Graph& graph, ValueId gradient, int levels) {
 Collected::Collected(const Graph& graph, const std::vector<BackwardStep>& steps, const std::set<ValueId>& inner) : graph_(graph) {
   for (const BackwardStep& step : steps)
     for (std::size_t i = 0; i < step.into.size(); ++i) {
+      if (!step.given[i].valid()) continue;
       parts_[step.into[i]].push_back(step.given[i]);
       holders_[step.given[i]].push_back(step.into[i]);
       if (inner.count(step.result)) by_inner_.insert(step.given[i]);

@@ -7,6 +7,8 @@
 #include "graph_ir/autodiff_parts.h"
 
 #include <algorithm>
+#include <functional>
+#include <optional>
 #include <set>
 
 namespace fj {
@@ -71,24 +73,60 @@ DerivativeParts sorted(DerivativeParts parts, const std::set<ValueId>& given) {
   return result;
 }
 
+/// The ends behind values that get no cotangent: what a node of the library's graph leads to, though nothing comes of it.
+class Behind {
+ public:
+  Behind(const Joint& joint, std::span<const ValueId> wanted, const std::function<bool(ValueId)>& is_end)
+      : graph_(joint.graph), needs_(gradient_flow(joint.graph, wanted)), is_end_(is_end) {
+    for (const Node& node : graph_.nodes)
+      for (ValueId result : node.results) operands_[result] = &node.operands;
+    for (const Composite& composite : graph_.composites) operands_[composite.result] = &composite.operands;
+  }
+  std::vector<ValueId> ends(ValueId operand) {
+    std::vector<ValueId> found, open{operand};
+    std::set<ValueId> seen;
+    while (!open.empty()) {
+      const ValueId value = open.back();
+      open.pop_back();
+      if (!needs_[value.index] || !seen.insert(value).second) continue;
+      if (is_end_(value)) found.push_back(value);
+      else if (const auto known = operands_.find(value); known != operands_.end()) open.insert(open.end(), known->second->begin(), known->second->end());
+    }
+    return found;
+  }
+
+ private:
+  const Graph& graph_;
+  const std::vector<bool> needs_;
+  const std::function<bool(ValueId)>& is_end_;
+  std::map<ValueId, const std::vector<ValueId>*> operands_;
+};
+
 }  // namespace
 
 DerivativeParts parts_of(const Joint& joint, std::span<const ValueId> wanted, std::span<const ValueId> of) {
   const std::set<ValueId> given(wanted.begin(), wanted.end()), results(of.begin(), of.end());
-  auto is_end = [&](ValueId value) { return given.count(value) || results.count(value); };
+  const std::function<bool(ValueId)> is_end = [&](ValueId value) { return given.count(value) > 0 || results.count(value) > 0; };
+  std::optional<Behind> search;
   Sets sets;
   std::vector<int> leads_to(joint.forward_values, -1);
   for (std::size_t i = 0; i < of.size(); ++i) leads_to[of[i].index] = sets.of({int(i)});
+  std::map<ValueId, std::vector<ValueId>> behind;  // by a step's result: ends behind operands that get no cotangent
   for (const BackwardStep& step : joint.steps)
-    for (ValueId value : step.into)
-      if (!is_end(value)) {
+    for (std::size_t i = 0; i < step.into.size(); ++i) {
+      const ValueId value = step.into[i];
+      if (!step.given[i].valid()) {
+        if (!search) search.emplace(joint, wanted, is_end);
+        for (ValueId end : search->ends(value)) behind[step.result].push_back(end);
+      } else if (!is_end(value)) {
         int& set = leads_to[value.index];
         set = set < 0 ? leads_to[step.result.index] : sets.united(set, leads_to[step.result.index]);
       }
+    }
   // What several parts need and reads nothing, back to sources.
   std::map<ValueId, std::vector<ValueId>> shared;  // with the sources it leads to
   for (auto step = joint.steps.rbegin(); step != joint.steps.rend(); ++step) {
-    if (step->reads || is_end(step->result) || sets.size(leads_to[step->result.index]) == 1) continue;
+    if (step->reads || behind.count(step->result) || is_end(step->result) || sets.size(leads_to[step->result.index]) == 1) continue;
     if (!std::all_of(step->into.begin(), step->into.end(), [&](ValueId value) { return is_end(value) || shared.count(value); })) continue;
     std::vector<ValueId>& sources = shared[step->result];
     for (ValueId value : step->into) {
@@ -110,7 +148,11 @@ DerivativeParts parts_of(const Joint& joint, std::span<const ValueId> wanted, st
   for (const BackwardStep& step : joint.steps) {
     if (shared.count(step.result)) continue;
     const int number = part_of(step.result);
-    for (ValueId value : step.into) {
+    if (const auto ends = behind.find(step.result); ends != behind.end())
+      for (ValueId end : ends->second) add_once(parts.all[std::size_t(number)].sources, end);
+    for (std::size_t i = 0; i < step.into.size(); ++i) {
+      const ValueId value = step.into[i];
+      if (!step.given[i].valid()) continue;
       if (auto through = shared.find(value); through != shared.end()) {
         for (ValueId source : through->second) add_once(parts.all[std::size_t(number)].sources, source);
         continue;

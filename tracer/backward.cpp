@@ -77,23 +77,6 @@ const TracerImpl::MadeLeaf* TracerImpl::made_leaf(const ArrayValue& array) const
   return nullptr;
 }
 
-bool TracerImpl::make_leaf(const V& tensor) {
-  auto* array = as<ArrayValue>(tensor);
-  if (!array || array->library != Library::Torch || tensor->source || !is_float(array->dtype)) return false;
-  FakeStorage& storage = *array->storage;
-  // Nobody else has its memory.
-  if (storage.library != Library::Torch || storage.input_array || array->storage.use_count() != 1 || !array->view.empty() || array->is_view ||
-      storage.made_as_view || array->crosses || array->detached || array->stops_gradient || requires_gradient(*array))
-    return false;
-  if (storage.inference || modes.inference || modes_outside().inference || request.follow || !batches.empty() || storage.version != 0) return false;
-  storage.contents = same_again(read(*array));
-  in_memory_.insert(storage.contents);
-  array->contents_version = -1;
-  flow.want(storage.contents);
-  made_leaves.push_back({tensor, storage.contents, step});
-  return true;
-}
-
 void TracerImpl::refuse_made_history(ValueId value) {
   if (made_leaves.empty() || !requires_gradient(value)) return;
   const std::vector<bool> reached = history({value});

@@ -11,6 +11,7 @@
 #include "guards/check_program.h"
 #include "runtime/base/error.h"
 #include "tracer/autograd_node.h"
+#include "tracer/extern_derivative.h"
 #include "tracer/frontends/arrays/arrays.h"
 #include "tracer/host.h"
 
@@ -374,10 +375,15 @@ const Derivative::Backward& Derivative::compiled(int number, const std::string& 
   for (std::size_t i = 0; i < requiring.size(); ++i)
     if (requiring[i]) differentiated.push_back(int(i));
   if (!differentiated.empty()) {
+    std::vector<ValueId> requiring_values;
+    for (int input : differentiated) requiring_values.push_back(made.graph.inputs[std::size_t(input)].value);
+    // With rows of its own: a table is never changed once programs read it.
+    const auto externs = externs_ ? std::make_shared<ExternTable>(*externs_) : nullptr;
+    if (externs) add_derivatives_of_derivatives(made.graph, *externs, gradient_flow(made.graph, requiring_values));
     made.next = Derivative::of(made.graph, differentiated);
     if (made.next) {
       made.next->compile_ = compile_;
-      made.next->externs_ = externs_;
+      made.next->externs_ = externs;
       made.graph = made.next->forward_;
     }
   }

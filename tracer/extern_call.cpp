@@ -9,7 +9,7 @@
 #include <set>
 
 #include "runtime/base/error.h"
-#include "tracer/extern_prediction.h"
+#include "tracer/extern_derivative.h"
 #include "tracer/extern_schema.h"
 #include "tracer/frontends/builders.h"
 #include "tracer/frontends/numpy_calls.h"
@@ -71,6 +71,7 @@ class ExternBuilder {
   std::vector<ValueId> operands_;
   std::vector<std::shared_ptr<ArrayValue>> operand_values_;
   std::vector<std::optional<Dims>> operand_strides_;
+  std::vector<std::int64_t> derived_;  // operands that torch would derive by, where it records
   bool requires_grad_ = false;
   bool symbolic_ = false;
   bool late_ = false;
@@ -462,94 +463,21 @@ V ExternBuilder::build(const ExternStructure& structure, const std::vector<V>& a
 
 // ---- the derivative
 
-ExternArgument operand_argument(int index) {
-  ExternArgument argument;
-  argument.kind = ExternArgument::Kind::Operand;
-  argument.index = index;
-  return argument;
-}
-
-/// The argument where an operand more comes first.
-ExternArgument shifted(ExternArgument argument) {
-  if (argument.kind == ExternArgument::Kind::Operand) ++argument.index;
-  for (ExternArgument& item : argument.items) item = shifted(std::move(item));
-  return argument;
-}
-
-/// framejit._autograd.Vjp(function, result): function(cotangent, derived, *args, **kwargs) of one result of a call.
-Ref<> vjp_of(PyObject* function, std::size_t result) {
-  Ref<> module = Ref<>::steal(PyImport_ImportModule("framejit._autograd"));
-  return module ? Ref<>::steal(PyObject_CallMethod(module.get(), "Vjp", "On", function, Py_ssize_t(result))) : Ref<>();
-}
-
-/// `operands`: what the call takes; its derivative takes a cotangent before them.
-ExternCall derivative_of(const ExternCall& call, Ref<> vjp, std::span<const ExternResult> operands, const std::vector<std::int64_t>& derived) {
-  ExternCall result;
-  result.name = call.name + "_backward";
-  result.callable = std::move(vjp);
-  result.place = call.place;
-  ExternArgument wanted;
-  wanted.kind = ExternArgument::Kind::Tuple;
-  result.structure.kind = ExternStructure::Kind::Tuple;
-  for (std::size_t i = 0; i < derived.size(); ++i) {
-    const ExternResult& operand = operands[std::size_t(derived[i])];
-    wanted.items.push_back(operand_argument(int(derived[i]) + 1));
-    result.results.push_back({operand.dtype, operand.shape, contiguous_strides(operand.shape), -1, 0});
-    ExternStructure item;
-    item.kind = ExternStructure::Kind::Array;
-    item.index = int(i);
-    result.structure.items.push_back(std::move(item));
-  }
-  result.positional = {operand_argument(0), std::move(wanted)};
-  for (const ExternArgument& argument : call.positional) result.positional.push_back(shifted(argument));
-  for (auto& [name, argument] : call.keywords) result.keywords.emplace_back(name, shifted(argument));
-  return result;
-}
-
-/// By torch's own derivative of the call, recorded where it is needed; and that of the derivative.
 void ExternBuilder::add_derivative(std::size_t result, ValueId value) {
-  std::vector<std::int64_t> derived, both{0};
-  std::vector<ExternResult> operands, more{call_.results[result]};
-  for (std::size_t i = 0; i < operand_values_.size(); ++i) {
-    const ArrayValue& operand = *operand_values_[i];
-    operands.push_back({operand.dtype, operand.shape, operand.strides, -1, 0});
-    if (is_float(operand.dtype) && t_.requires_gradient(operands_[i])) derived.push_back(std::int64_t(i));
-  }
-  more.insert(more.end(), operands.begin(), operands.end());
-  for (std::int64_t operand : derived) both.push_back(operand + 1);
-  auto made = [](Ref<> vjp) {
-    if (!vjp) give_up("torch's derivative: " + take_error());
-    return vjp;
-  };
-  const ExternCall first = derivative_of(call_, made(vjp_of(call_.callable.get(), result)), operands, derived);
-  Ref<> again = Ref<>::steal(PyObject_GetAttrString(first.callable.get(), "again"));
-  FJ_CHECK(again, "Vjp.again");
-  std::vector<std::int64_t> handles;
-  for (std::size_t i = 0; i < derived.size(); ++i)
-    handles.push_back(t_.externs->add(derivative_of(first, made(vjp_of(again.get(), i)), more, both)));
-  Attrs attrs;
-  attrs.set("callee", first.name);
-  attrs.set("handle", t_.externs->add(first));
-  attrs.set("derived", derived);
-  attrs.set("operand_strides", operand_strides_);
-  attrs.set("again", handles);
-  std::vector<ValueId> read = operands_;  // by the derivative
+  ExternResultDerivative of{result, value, operands_, operands_, operand_strides_, derived_, {}};
   if (call_.mutated.empty()) {
     std::vector<std::int64_t> hints;
     for (const Symbol& symbol : t_.graph->symbols) hints.push_back(symbol.hint);
-    const ExternSaved& saved = saved_by(call_, operand_arrays(hints), hints, derived);
+    const ExternSaved& saved = saved_by(call_, operand_arrays(hints), hints, derived_);
     for (std::size_t i = 0; i < saved.operands.size(); ++i) {
-      if (saved.operands[i] == ExternSaved::Copied) t_.copies.maps.insert(read[i] = t_.same_again(operands_[i]));
-      if (saved.operands[i] == ExternSaved::Unread) read[i] = full(t_.tracer, operands[i].dtype, Scalar(0.0), operands[i].shape);
+      if (saved.operands[i] == ExternSaved::Copied) t_.copies.maps.insert(of.read[i] = same_again(t_.tracer, operands_[i]));
+      if (saved.operands[i] == ExternSaved::Unread) of.read[i] = full(t_.tracer, operand_values_[i]->dtype, Scalar(0.0), operand_values_[i]->shape);
     }
     if (result < saved.results.size() && saved.results[result]) t_.also_saved[value].push_back(value);
     else if (saved.any) t_.also_saved[value];  // of what the call made itself: it is freed all the same
-    std::vector<std::int64_t> constant;
-    for (std::size_t i = 0, first = result * (1 + derived.size()) + 1; i < derived.size() && first + i < saved.dependences.size(); ++i)
-      if (!saved.dependences[first + i]) constant.push_back(derived[i]);
-    attrs.set("constant", std::move(constant));
+    if (saved.paths.size() >= (result + 1) * derived_.size()) of.paths = std::span(saved.paths).subspan(result * derived_.size(), derived_.size());
   }
-  t_.graph->composites.push_back({CompositeRule::Extern, operands_, value, read == operands_ ? std::vector<ValueId>{} : read, std::move(attrs)});
+  add_extern_derivative(*t_.graph, *t_.externs, call_, of);
 }
 
 /// Functions that draw random numbers for dropout only, and have none.
@@ -650,6 +578,12 @@ V ExternBuilder::run(const std::vector<V>& positional, const Keywords& keywords)
   attrs.set("handle", t_.externs->add(call_));
   attrs.set("operand_strides", operand_strides_);
   attrs.set("result_strides", strides);
+  bool real = true;  // without a composite the results have no derivative here
+  for (std::size_t i = 0; derived && i < operands_.size(); ++i) {
+    if (!t_.requires_gradient(operands_[i])) continue;
+    derived_.push_back(std::int64_t(i));
+    real = real && is_float(operand_values_[i]->dtype);
+  }
   std::vector<ValueId> values = t_.graph->add_extern(operands_, attrs, types, t_.location());
   // No gradient flows into what is computed where nothing is recorded, and into running statistics. Nobody has read them yet.
   for (std::size_t i = derived ? returned : 0; requires_grad_ && i < values.size(); ++i)
@@ -661,7 +595,7 @@ V ExternBuilder::run(const std::vector<V>& positional, const Keywords& keywords)
       t_.copies.twice.insert(values[returned + i]);  // the derivative makes the call again, which writes: into a copy that nobody else sees
     }
     for (std::size_t i = 0; i < returned; ++i)
-      if (is_float(types[i].dtype)) add_derivative(i, values[i]);
+      if (real && is_float(types[i].dtype)) add_derivative(i, values[i]);
   }
 
   std::vector<V> arrays;

@@ -254,29 +254,43 @@ Prediction run_on_meta(const ExternCall& call, std::span<const ExternArray> oper
   return prediction;
 }
 
-/// By framejit._autograd.saved_of. Empty where that fails.
+/// What a function of framejit._autograd says of the call on meta tensors. Throws the reason as a string.
+Ref<> ask(const char* question, const ExternCall& call, std::span<const ExternArray> operands, std::span<const std::int64_t> symbols,
+          std::span<const std::int64_t> derived) {
+  const InferenceMode left(torch_modes() & torch_mode_bits::kInference, false);
+  const MetaCall meta(call, operands, symbols);
+  Ref<> tensors = Ref<>::steal(PyTuple_New(Py_ssize_t(meta.operands.size()))), wanted = Ref<>::steal(PyTuple_New(Py_ssize_t(derived.size())));
+  for (std::size_t i = 0; i < meta.operands.size(); ++i) PyTuple_SET_ITEM(tensors.get(), Py_ssize_t(i), Py_NewRef(meta.operands[i].get()));
+  for (std::size_t i = 0; i < derived.size(); ++i) PyTuple_SET_ITEM(wanted.get(), Py_ssize_t(i), PyLong_FromLongLong(derived[i]));
+  Ref<> module = Ref<>::steal(PyImport_ImportModule("framejit._autograd")), answer;
+  if (module) {
+    const WarningsAreErrors guard;
+    answer = Ref<>::steal(PyObject_CallMethod(module.get(), question, "OOOOO", call.callable.get(), tensors.get(), wanted.get(), meta.positional.get(),
+                                              meta.keywords.get()));
+  }
+  if (!answer) throw take_error();
+  return answer;
+}
+
+std::vector<ExternPath> read_paths(const char* text) {
+  std::vector<ExternPath> paths;
+  for (; *text; ++text) paths.push_back(*text == 'g' ? ExternPath::Gradient : *text == 'r' ? ExternPath::Required : ExternPath::None);
+  return paths;
+}
+
+/// Empty where torch does not say.
 ExternSaved ask_saved(const ExternCall& call, std::span<const ExternArray> operands, std::span<const std::int64_t> symbols,
                       std::span<const std::int64_t> derived) {
   ExternSaved saved;
   try {
-    const InferenceMode left(torch_modes() & torch_mode_bits::kInference, false);
-    const MetaCall meta(call, operands, symbols);
-    Ref<> tensors = Ref<>::steal(PyTuple_New(Py_ssize_t(meta.operands.size()))), wanted = Ref<>::steal(PyTuple_New(Py_ssize_t(derived.size())));
-    for (std::size_t i = 0; i < meta.operands.size(); ++i) PyTuple_SET_ITEM(tensors.get(), Py_ssize_t(i), Py_NewRef(meta.operands[i].get()));
-    for (std::size_t i = 0; i < derived.size(); ++i) PyTuple_SET_ITEM(wanted.get(), Py_ssize_t(i), PyLong_FromLongLong(derived[i]));
-    Ref<> module = Ref<>::steal(PyImport_ImportModule("framejit._autograd")), found;
-    if (module) {
-      const WarningsAreErrors guard;
-      found = Ref<>::steal(PyObject_CallMethod(module.get(), "saved_of", "OOOOO", call.callable.get(), tensors.get(), wanted.get(),
-                                               meta.positional.get(), meta.keywords.get()));
-    }
-    const char *of_operands = nullptr, *of_results = nullptr, *dependences = nullptr;
+    const Ref<> found = ask("saved_of", call, operands, symbols, derived);
+    const char *of_operands = nullptr, *of_results = nullptr, *paths = nullptr;
     int any = 0;
-    if (!found || !PyArg_ParseTuple(found.get(), "ssps", &of_operands, &of_results, &any, &dependences)) throw take_error();
+    if (!PyArg_ParseTuple(found.get(), "ssps", &of_operands, &of_results, &any, &paths)) throw take_error();
     saved.any = any != 0;
     for (; *of_operands; ++of_operands) saved.operands.push_back(*of_operands == 'r' ? ExternSaved::Read : *of_operands == 'c' ? ExternSaved::Copied : ExternSaved::Unread);
     for (; *of_results; ++of_results) saved.results.push_back(*of_results == 'r');
-    for (; *dependences; ++dependences) saved.dependences.push_back(*dependences == '1');
+    saved.paths = read_paths(paths);
   } catch (const std::string&) {
     PyErr_Clear();
   }
@@ -375,6 +389,18 @@ const ExternSaved& saved_by(const ExternCall& call, std::span<const ExternArray>
   auto [known, fresh] = memory().saved.try_emplace(std::move(text));
   if (fresh) known->second = ask_saved(call, operands, symbols, derived);
   return known->second;
+}
+
+std::vector<ExternPath> paths_of(const ExternCall& call, std::span<const ExternArray> operands, std::span<const std::int64_t> symbols,
+                                 std::span<const std::int64_t> derived) {
+  try {
+    const Ref<> found = ask("paths_of", call, operands, symbols, derived);
+    const char* text = PyUnicode_AsUTF8(found.get());
+    if (text) return read_paths(text);
+  } catch (const std::string&) {
+  }
+  PyErr_Clear();
+  return {};
 }
 
 bool observe(const ExternCall& call, std::span<const ExternArray> operands, std::span<const std::int64_t> symbols,

@@ -41,6 +41,13 @@ Ref<> extern_argument(const ExternArgument& argument, std::span<const Ref<>> ope
 /// next call. Clears every Python error.
 const Prediction& predict(const ExternCall& call, std::span<const ExternArray> operands, std::span<const std::int64_t> symbols);
 
+/// How torch's graph of a call leads from a result to an operand.
+enum class ExternPath : std::uint8_t {
+  Gradient,
+  Required,  // by the operand the result requires a gradient, but none arrives there
+  None,
+};
+
 /// What torch saves of the call for its derivative.
 struct ExternSaved {
   enum Operand : std::uint8_t {
@@ -51,13 +58,16 @@ struct ExternSaved {
   std::vector<Operand> operands;  // empty: not known
   std::vector<bool> results;
   bool any = false;  // a backward frees the call
-  /// By result, and in it of the cotangent and of each operand that is derived: whether its gradients depend on it. Empty: not known.
-  std::vector<bool> dependences;
+  std::vector<ExternPath> paths;  // as paths_of gives them
 };
 
 /// By torch's own graph of the call on meta tensors, of which those in `derived` require a gradient.
 const ExternSaved& saved_by(const ExternCall& call, std::span<const ExternArray> operands, std::span<const std::int64_t> symbols,
                             std::span<const std::int64_t> derived);
+
+/// By result, and for each by operand in `derived`. Empty: torch does not say. Asks anew each time.
+std::vector<ExternPath> paths_of(const ExternCall& call, std::span<const ExternArray> operands, std::span<const std::int64_t> symbols,
+                                 std::span<const std::int64_t> derived);
 
 /// What `call` has returned. False: it can't be described, or differs from call to call.
 bool observe(const ExternCall& call, std::span<const ExternArray> operands, std::span<const std::int64_t> symbols,

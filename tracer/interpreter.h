@@ -482,7 +482,6 @@ class TracerImpl {
   ValueId stopped(ValueId value);
   /// The value, or if some array has it as its contents another one that is equal.
   ValueId apart(ValueId value);
-  ValueId same_again(ValueId value);
   GradientFlow flow{*graph};
   /// An array has got memory with these contents.
   void note_memory(ValueId contents);

@@ -14,6 +14,7 @@
 
 #include "graph_ir/rules/grad_rules.h"
 #include "runtime/base/error.h"
+#include "tracer/extern_derivative.h"
 #include "tracer/frontends/builders.h"
 #include "tracer/frontends/numpy.h"
 #include "tracer/interpreter.h"
@@ -94,6 +95,14 @@ void derived(TracerImpl& t, Derive derive) {
   }
 }
 
+/// Library calls that a derivative has added are derived like others.
+void derive_again(TracerImpl& t) {
+  if (t.externs->size() == 0) return;
+  std::vector<bool> needs;
+  for (std::uint32_t i = 0; i < t.graph->value_count(); ++i) needs.push_back(t.flow.needs({i}));
+  add_derivatives_of_derivatives(*t.graph, *t.externs, needs);
+}
+
 std::vector<V> gradients(TracerImpl& t, const V& values, const V& cotangents, const V& marks) {
   Tracer& tracer = t.tracer;
   const std::vector<V> results = tracer.sequence_items(values), given = tracer.sequence_items(cotangents);
@@ -123,6 +132,7 @@ std::vector<V> gradients(TracerImpl& t, const V& values, const V& cotangents, co
   }
   std::vector<ValueId> found;
   derived(t, [&] { found = add_gradients(tracer.graph(), wanted, of, from); });
+  derive_again(t);
   std::vector<V> answers;
   const std::vector<V> all = tracer.sequence_items(marks);
   for (std::size_t i = 0; i < wanted.size(); ++i) {
@@ -208,6 +218,7 @@ V pulled_back(TracerImpl& t, const V& handle, const V& saved, const V& cotangent
     if (fresh) known->second = t.externs->add((*pullback.externs)[call]);
     return known->second;
   });
+  derive_again(t);
   std::vector<V> answers;
   for (std::size_t i = 0, next = 0; i < pullback.types.size(); ++i) {
     const Type& type = pullback.types[i];

@@ -30,12 +30,6 @@ ValueId same_again(Derivation& d, ValueId x) {
   return d.add(Op::reshape, {x}, std::move(attrs));
 }
 
-ValueId stopped(Derivation& d, ValueId x) {
-  const ValueId result = same_again(d, x);
-  d.graph.composites.push_back({CompositeRule::Stop, {}, result, {}, {}});
-  return result;
-}
-
 /// x to a constant power, as front ends lower it. Also x ** 0 depends on x for autograd, by a derivative that is 0.
 ValueId power(Derivation& d, ValueId x, double exponent) {
   const ValueId one = exponent == 0 ? d.number(x, 1) : ValueId();
@@ -74,49 +68,36 @@ ValueId spread_sum(Derivation& d, ValueId x, const Integers& axes) {
 /// Nothing flows back: detach(), and values computed under no_grad().
 void Stop(Derivation&) {}
 
-/// One result of a library call, by the library's own derivative: a call that takes the cotangent and the operands. handle: its number;
-/// derived: the operands it gives gradients of; operand_strides; again: if it has derivatives, the handle of each of its results'; constant: operands
-/// that these gradients do not depend on, as that of a sort does not on what was sorted. Kept: what stands for the operands in that call, if it is not they.
+/// One result of a library call, by the library's own derivative: a call that takes the cotangent and what is kept. Operands: those of the call that the
+/// library derives the result by. handle: the number of that call; derived: which of the kept it gives gradients of; gradients: the operands' places
+/// among these, or -1 where none arrives though the result requires one by the operand; operand_strides: of what is kept.
 void Extern(Derivation& d) {
-  const Integers derived = d.attrs.get<Integers>("derived");
-  for (std::size_t i = 0; i < d.operands.size(); ++i)
-    if (d.wanted[i] && std::find(derived.begin(), derived.end(), std::int64_t(i)) == derived.end()) throw NoDerivative(d.op, d.location());
+  const Integers &derived = d.attrs.get<Integers>("derived"), &places = d.attrs.get<Integers>("gradients");
   using Layouts = std::vector<std::optional<Dims>>;
   Layouts layouts{std::nullopt};
   for (const auto& layout : d.attrs.get<Layouts>("operand_strides")) layouts.push_back(layout);
   std::vector<ValueId> operands{d.cotangent};
-  const std::vector<ValueId>& given = d.kept.empty() ? d.operands : d.kept;
-  operands.insert(operands.end(), given.begin(), given.end());
-  if (const Attr* constant = d.attrs.find("constant"))
-    for (std::int64_t operand : std::get<Integers>(*constant)) operands[std::size_t(operand) + 1] = stopped(d, operands[std::size_t(operand) + 1]);
+  operands.insert(operands.end(), d.kept.begin(), d.kept.end());
   std::vector<Type> types;
-  for (std::int64_t operand : derived) types.push_back(d.type(d.operands[std::size_t(operand)]));
+  for (std::int64_t place : derived) types.push_back(d.type(d.kept[std::size_t(place)]));
   Attrs attrs;
   attrs.set("callee", d.attrs.get<std::string>("callee"));
   attrs.set("handle", d.attrs.get<std::int64_t>("handle"));
   attrs.set("operand_strides", layouts);
   attrs.set("result_strides", Layouts(derived.size(), std::nullopt));
-  const std::vector<ValueId> gradients = d.graph.add_extern(operands, attrs, types, d.location());
-  for (std::size_t i = 0; i < derived.size(); ++i)
-    if (d.wanted[std::size_t(derived[i])]) d.give(std::size_t(derived[i]), gradients[i]);
-  if (const Attr* again = d.attrs.find("again")) {
-    Integers both{0};
-    for (std::int64_t operand : derived) both.push_back(operand + 1);
-    for (std::size_t i = 0; i < derived.size(); ++i) {
-      Attrs second;
-      second.set("callee", d.attrs.get<std::string>("callee"));
-      second.set("handle", std::get<Integers>(*again)[i]);
-      second.set("operand_strides", layouts);
-      second.set("derived", both);
-      d.graph.composites.push_back({CompositeRule::Extern, operands, gradients[i], {}, std::move(second)});
-    }
+  std::vector<ValueId> made;
+  for (std::size_t i = 0; i < d.operands.size(); ++i) {
+    if (!d.wanted[i] || places[i] < 0) continue;
+    if (made.empty()) made = d.graph.add_extern(operands, attrs, types, d.location());
+    d.give(i, made[std::size_t(places[i])]);
   }
 }
 
 /// The cotangent, and where `below` a part of it or 0. To torch it depends on what `below` compares, by a derivative that is 0: a second derivative
 /// reaches that.
 ValueId passed(Derivation& d, ValueId below, ValueId compared, std::optional<double> part = std::nullopt) {
-  const ValueId result = d.where(below, part ? d.scale(d.cotangent, *part) : d.zeros(d.type(d.cotangent)), d.cotangent);
+  const ValueId less = !part ? d.zeros(d.type(d.cotangent)) : *part == 1 ? d.cotangent : d.scale(d.cotangent, *part);
+  const ValueId result = d.where(below, less, d.cotangent);
   Attrs attrs;
   if (part) attrs.set("part", *part);
   d.graph.composites.push_back({CompositeRule::Passed, {d.cotangent, compared}, result, {below}, std::move(attrs)});
@@ -130,8 +111,12 @@ void Passed(Derivation& d) {
 /// By the result: 0 where it is 0.
 void Relu(Derivation& d) { d.give(0, passed(d, d.compare(Op::le, d.result, 0), d.result)); }
 
-/// limit: what is not above is not passed on.
-void Threshold(Derivation& d) { d.give(0, passed(d, d.compare(Op::le, d.operands[0], attribute(d, "limit")), d.operands[0])); }
+/// limit: what is not above is not passed on. None: all is, by a derivative that does not read x, but depends on x to torch.
+void Threshold(Derivation& d) {
+  const ValueId x = d.operands[0];
+  if (d.attrs.find("limit")) return d.give(0, passed(d, d.compare(Op::le, x, attribute(d, "limit")), x));
+  d.give(0, passed(d, d.add(Op::is_nan, {x}), x, 1.0));  // which reads x: a derivative in a graph of its own has to begin at it
+}
 
 /// By the result, which torch keeps, whatever becomes of x.
 void Reciprocal(Derivation& d) { d.give(0, d.mul(d.neg(d.cotangent), d.square(d.result))); }
@@ -260,8 +245,9 @@ void Norm(Derivation& d) {
   const ValueId x = d.operands[0];
   const Integers& axes = d.attrs.get<Integers>("axes");
   const Dims shape = d.shape(x);
-  const ValueId slope = d.where(d.compare(Op::eq, d.result, 0), d.zeros(d.type(d.result)), d.div(d.cotangent, d.result));
-  d.give(0, d.mul(x, spread_result(d, slope, axes, shape)));
+  const ValueId norm = spread_result(d, d.result, axes, shape);
+  const ValueId direction = d.where(d.compare(Op::eq, norm, 0), d.zeros(d.type(x)), d.div(x, norm));
+  d.give(0, d.mul(spread_result(d, d.cotangent, axes, shape), direction));
 }
 
 /// exponent

@@ -277,6 +277,34 @@ TEST(AutodiffParts, WhatSeveralResultsReadHasAPartAndWhatIsOnlyPassedOnHasNone) 
   EXPECT_LT(shared, found.of.at(graph.nodes[2].results[0]));
 }
 
+TEST(AutodiffParts, WhatALibraryCallRequiresAGradientByIsASourceThoughNoneArrives) {
+  Graph graph = parsed(R"(graph @f(%x: f64[3], %w: f64[3]) {
+    %0 = neg %x     : f64[3]
+    return %0
+  }
+)");
+  const ValueId x = graph.inputs[0].value, w = graph.inputs[1].value, between = graph.nodes[0].results[0];
+  const std::vector<std::optional<Dims>> layouts(2);
+  Attrs call;
+  call.set("callee", std::string("call"));
+  call.set("handle", std::int64_t{0});
+  call.set("operand_strides", layouts);
+  call.set("result_strides", std::vector<std::optional<Dims>>(1));
+  const ValueId result = graph.add_extern({between, w}, call, std::vector<Type>{graph.type(w)}, {})[0];
+  Attrs derivative = call;
+  derivative.set("derived", std::vector<std::int64_t>{1});
+  derivative.set("gradients", std::vector<std::int64_t>{-1, 0});
+  graph.composites.push_back({CompositeRule::Extern, {between, w}, result, {between, w}, derivative});
+  graph.outputs = {{result, std::nullopt}};
+  const std::vector<ValueId> wanted{x, w}, of{result};
+  const Joint joint = differentiate(graph, wanted, of);
+  EXPECT_FALSE(joint.gradients[0].valid());
+  EXPECT_TRUE(joint.gradients[1].valid());
+  const DerivativeParts found = parts_of(joint, wanted, of);
+  ASSERT_EQ(found.all.size(), 1u);
+  EXPECT_EQ(found.all[0].sources, wanted);
+}
+
 TEST(Autodiff, NothingFlowsThroughAStop) {
   Graph graph = parsed(R"(graph @f(%x: f64[3]) {
     %0 = sin %x   : f64[3]

@@ -75,6 +75,12 @@ ValueId full(Tracer& tracer, DType dtype, Scalar value, const Dims& shape) {
   return broadcast_to(tracer, constant(tracer, dtype, std::move(value)), shape);
 }
 
+ValueId same_again(Tracer& tracer, ValueId x) {
+  Attrs attrs;
+  attrs.set("shape", shape_of(tracer, x));
+  return emit(tracer, Op::reshape, {x}, std::move(attrs));
+}
+
 ValueId cast(Tracer& tracer, ValueId x, DType to) {
   if (dtype_of(tracer, x) == to) return x;
   // What an optimiser makes of such a constant is no promise of the machine's.

@@ -39,6 +39,8 @@ ValueId size_value(Tracer& tracer, const SymDim& size, DType dtype);
 /// A constant with the dtype and shape of `x`.
 ValueId constant_like(Tracer& tracer, ValueId x, double value);
 ValueId full(Tracer& tracer, DType dtype, Scalar value, const Dims& shape);
+/// An equal value that is another one: with a derivative, or a memory, of its own. The passes take it away.
+ValueId same_again(Tracer& tracer, ValueId x);
 /// No node if the value has that dtype already.
 ValueId cast(Tracer& tracer, ValueId x, DType to);
 /// Right-aligned, as both libraries broadcast. No node if nothing changes; sizes that are only known equal by a

@@ -26,6 +26,10 @@ ValueId composite(Tracer& tracer, CompositeRule rule, std::vector<ValueId> opera
   return result;
 }
 
+ValueId itself(Tracer& tracer, ValueId x) {
+  return composite(tracer, CompositeRule::Threshold, {x}, same_again(tracer, x));
+}
+
 ValueId sigmoid(Tracer& tracer, ValueId input) {
   return in_compute_dtype(tracer, input, [&](ValueId x) {
     ValueId powers = with_constant(tracer, Op::add, emit(tracer, Op::exp, {emit(tracer, Op::neg, {x})}), 1);

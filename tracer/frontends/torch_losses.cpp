@@ -133,7 +133,7 @@ ValueId smooth_loss(Tracer& tracer, const Parameters& p, const Classes& c, Value
 V torch_f_nll_loss(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "nll_loss", arguments, "input, target, weight, size_average, ignore_index, reduce, reduction");
   const Classes c = classes(tracer, p);
-  return torch_fresh(tracer, likelihood_loss(tracer, p, c, tracer.read(*torch_tensor(tracer, p["input"]))));
+  return torch_fresh(tracer, likelihood_loss(tracer, p, c, itself(tracer, tracer.read(*torch_tensor(tracer, p["input"])))));
 }
 
 V torch_f_cross_entropy(Tracer& tracer, const Arguments& arguments) {

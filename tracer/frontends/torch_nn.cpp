@@ -283,7 +283,7 @@ V torch_f_max_pool2d(Tracer& tracer, const Arguments& arguments) {
     if (window != step || !rows || !columns) p.refuse("a gradient of windows that overlap or leave elements out");
     Dims shape(x->shape.begin(), x->shape.end() - 2);
     shape.insert(shape.end(), {*rows, SymDim(window[0]), *columns, SymDim(window[1])});
-    windows = reshape(tracer, whole, shape);
+    windows = reshape(tracer, itself(tracer, whole), shape);
   }
   ValueId greatest{}, position{};
   for (std::int64_t row = 0; row < window[0]; ++row)

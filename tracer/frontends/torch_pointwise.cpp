@@ -351,11 +351,7 @@ V torch_pow(Tracer& tracer, const Arguments& arguments) {
     if (tracer.requires_gradient(x)) break_graph(BreakReason::Gradient, "a power of 0, whose derivative is left to torch");
     return result(constant_like(tracer, x, 1));
   }
-  if (number == 1) {  // the same numbers, and a result of its own
-    Attrs attrs;
-    attrs.set("shape", tracer.graph().type(x).shape);
-    return result(emit(tracer, Op::reshape, {x}, std::move(attrs)));
-  }
+  if (number == 1) return result(same_again(tracer, x));
   if (number == 2) return result(emit(tracer, Op::mul, {x, x}));
   if (number == 3) return result(emit(tracer, Op::mul, {emit(tracer, Op::mul, {x, x}), x}));
   if (!is_float(dtype)) {

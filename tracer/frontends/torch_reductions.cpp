@@ -102,14 +102,16 @@ V max_row(Tracer& tracer, const char* name, Op op, Op arg_op, Op pair_op, const 
   const Axes axes = x->rank() == 0 ? Axes{} : Axes{dim};
   if (x->dtype == DType::Bool) unsupported("max() of booleans along an axis");
   V position = arg_extremum(tracer, arg_op, x, dim, keepdim);
-  ValueId value = extremum(tracer, op, x, axes, keepdim);
+  ValueId value = extremum(tracer, op, x, axes, false);
   if (!axes.empty() && is_float(x->dtype)) {
-    // One element of equal ones has the derivative: the one whose position is returned.
+    // One element of equal ones has the derivative: the one whose position is returned. It is that of the extremum without its dimension, which may be
+    // what is saved for another derivative.
     Dims dropped = x->shape;
     dropped.erase(dropped.begin() + dim);
     value = composite(tracer, CompositeRule::MaxAlong, {tracer.read(*x)}, value, {{"axis", dim}},
                       {reshape(tracer, tracer.read(*array_of(position)), dropped)});
   }
+  if (!axes.empty() && keepdim) value = expand_axis(tracer, value, dim);
   return torch_return_type(tracer, name, {torch_fresh(tracer, value), position});
 }
 

@@ -230,17 +230,10 @@ bool TracerImpl::requires_gradient(const ArrayValue& array) {
   return array.storage->contents.valid() && flow.needs(array.storage->contents);
 }
 
-ValueId TracerImpl::apart(ValueId value) { return in_memory_.count(value) ? same_again(value) : value; }
-
-ValueId TracerImpl::same_again(ValueId value) {
-  // The passes take it away.
-  Attrs attrs;
-  attrs.set("shape", graph->type(value).shape);
-  return graph->add(Op::reshape, {value}, std::move(attrs), location());
-}
+ValueId TracerImpl::apart(ValueId value) { return in_memory_.count(value) ? same_again(tracer, value) : value; }
 
 ValueId TracerImpl::stopped(ValueId value) {
-  const ValueId result = same_again(value);  // what was read before is not stopped with it
+  const ValueId result = same_again(tracer, value);  // what was read before is not stopped with it
   graph->composites.push_back({CompositeRule::Stop, {}, result, {}, {}});
   return result;
 }
@@ -459,13 +452,35 @@ void TracerImpl::write_itself(ArrayValue& array) {
   ++*array.torch_version;
 }
 
+namespace {
+
+/// A tensor made in the trace whose memory no other array and no library has: what becomes of it nobody else sees.
+bool is_alone(TracerImpl& t, const ArrayValue& array) {
+  const FakeStorage& storage = *array.storage;
+  const bool of_torch = array.library == Library::Torch && storage.library == Library::Torch && !storage.inference && !t.modes.inference;
+  const bool seen = array.storage.use_count() != 1 || !array.view.empty() || array.is_view || array.crosses || array.detached;
+  return of_torch && !seen && !storage.input_array && !storage.made_as_view && !t.requires_gradient(array);
+}
+
+}  // namespace
+
+bool TracerImpl::make_leaf(const V& tensor) {
+  auto* array = as<ArrayValue>(tensor);
+  if (!array || tensor->source || !is_float(array->dtype) || !is_alone(*this, *array) || array->stops_gradient) return false;
+  FakeStorage& storage = *array->storage;
+  if (modes_outside().inference || request.follow || !batches.empty() || storage.version != 0) return false;
+  storage.contents = same_again(tracer, read(*array));
+  in_memory_.insert(storage.contents);
+  array->contents_version = -1;
+  flow.want(storage.contents);
+  made_leaves.push_back({tensor, storage.contents, step});
+  return true;
+}
+
 bool TracerImpl::turn(const V& tensor, const std::function<V()>& view) {
   auto& array = *as<ArrayValue>(tensor);
+  if (!is_alone(*this, array) || array.storage->batch_depth != batch_depth) return false;
   const auto old = array.storage;
-  // `old` and the tensor have it: nobody else does.
-  const bool alone = old.use_count() == 2 && !old->input_array && !old->made_as_view && old->library == Library::Torch && array.view.empty() && !array.is_view &&
-                     !array.detached && !array.crosses;
-  if (!alone || old->inference || modes.inference || requires_gradient(array) || old->batch_depth != batch_depth) return false;
   auto fresh = [&] {
     auto shown = std::static_pointer_cast<ArrayValue>(view());
     return shown->offset == SymDim(0) ? tracer.new_array(Library::Torch, read(*shown), shown->strides) : nullptr;
