@@ -3,8 +3,10 @@
 #include "frame_hook/backends.h"
 
 #include <array>
+#include <map>
 
 #include "codegen/compile.h"
+#include "codegen/cuda/compile_cuda.h"
 #include "frame_hook/python_graph.h"
 #include "guards/source.h"
 #include "runtime/base/error.h"
@@ -167,9 +169,85 @@ std::unique_ptr<Program> without_gil(Compile compile) {
   }
 }
 
+/// Where packages put NVRTC, of which torch's own brings one along.
+std::vector<std::string> nvrtc_folders() {
+  std::vector<std::string> folders;
+  PyObject* path = PySys_GetObject("path");
+  for (Py_ssize_t i = 0; path && PyList_Check(path) && i < PyList_GET_SIZE(path); ++i) {
+    const char* entry = PyUnicode_Check(PyList_GET_ITEM(path, i)) ? PyUnicode_AsUTF8(PyList_GET_ITEM(path, i)) : nullptr;
+    if (!entry) PyErr_Clear();
+    else
+      for (const char* below : {"/nvidia/cuda_nvrtc/lib", "/nvidia/cu13/lib", "/torch/lib"}) folders.push_back(entry + std::string(below));
+  }
+  folders.push_back("/usr/local/cuda/lib64");  // NVIDIA's toolkit
+  return folders;
+}
+
+/// NVIDIA's compiler and driver, opened when the first tensor of a device is seen; kept. With the GIL held.
+struct Cuda {
+  struct Opened {
+    std::shared_ptr<cuda::CudaDevice> device;
+    std::string missing;  // why there is none
+  };
+  const cuda::Driver* driver;
+  std::string missing;
+  std::unique_ptr<const cuda::Nvrtc> compiler;
+  std::map<int, Opened> devices;
+
+  static Cuda& get() {
+    static auto* opened = new Cuda;
+    return *opened;
+  }
+  const Opened& device(int ordinal) {
+    auto [known, fresh] = devices.try_emplace(ordinal);
+    Opened& opened = known->second;
+    if (!fresh) return opened;
+    opened.missing = missing;
+    if (!missing.empty()) return opened;
+    try {
+      opened.device = std::make_shared<cuda::CudaDevice>(*driver, ordinal);
+    } catch (const DeviceError& error) {
+      opened.missing = error.what();
+    }
+    return opened;
+  }
+
+ private:
+  Cuda() {
+    driver = cuda::driver(missing);
+    if (!driver) return;
+    compiler = std::make_unique<cuda::Nvrtc>(nvrtc_folders());
+    missing = compiler->missing();
+  }
+};
+
+std::unique_ptr<Program> compile_for_device(const Graph& graph, int device, std::vector<bool> host_inputs, const Options& options) {
+  CudaOptions cuda;
+  cuda.device = Cuda::get().device(device).device;
+  FJ_CHECK(cuda.device, "an array of a device without a driver is not traced");
+  const cuda::Nvrtc& compiler = *Cuda::get().compiler;
+  cuda.compile = [&compiler](std::string_view source, int architecture) { return compiler.compile(source, architecture); };
+  cuda.compiler = "NVRTC " + compiler.version();
+  cuda.cache_folder = cache_folder(options);
+  cuda.cache_bytes = options.cache_bytes;
+  cuda.host_inputs = std::move(host_inputs);
+  cuda.dump = log_enabled(Artifact::code, graph.name);
+  std::string reason;
+  auto program = without_gil([&] { return compile_cuda(graph, cuda, reason); });
+  if (!program) throw NoProgram{device_text(device) + ": " + reason};
+  return program;
+}
+
 }  // namespace
 
-bool is_builtin_backend(std::string_view name) { return name == "auto" || name == "llvm" || name == "reference"; }
+bool is_builtin_backend(std::string_view name) { return name == "auto" || name == "llvm" || name == "cuda" || name == "reference"; }
+
+std::string device_refusal(int device, const Options& options, bool own_backend) {
+  const bool takes_devices = !own_backend && (options.backend == "auto" || options.backend == "cuda");
+  if (device == kHost) return !own_backend && options.backend == "cuda" ? "the back end cuda works on CUDA devices" : "";
+  if (!takes_devices) return "the back end " + options.backend + " works on the CPU";
+  return Cuda::get().device(device).missing;
+}
 
 std::unique_ptr<Program> compile_graph(const Segment& segment, const FrameValues& values, const Options& options,
                                        PyObject* callable, std::size_t& code_bytes) {
@@ -180,6 +258,7 @@ std::unique_ptr<Program> compile_graph(const Segment& segment, const FrameValues
     callable = resolved.get();
   }
   if (callable != nullptr) return compile_with_callable(segment, values, callable);
+  if (segment.device != kHost) return compile_for_device(*segment.graph, segment.device, segment.host_inputs, options);
   CompileOptions compile;
   compile.threads = int(options.threads);
   compile.code_bytes = &code_bytes;
@@ -193,7 +272,8 @@ std::unique_ptr<Program> compile_graph(const Segment& segment, const FrameValues
   });
 }
 
-std::unique_ptr<Program> compile_backward(const Graph& graph, const Options& options) {
+std::unique_ptr<Program> compile_backward(const Graph& graph, int device, const Options& options) {
+  if (device != kHost) return compile_for_device(graph, device, {}, options);
   CompileOptions compile;
   compile.threads = int(options.threads);
   return without_gil([&] { return options.backend == "reference" ? compile_reference(graph, compile) : compile_llvm(graph, compile); });

@@ -4,6 +4,7 @@
 #include <Python.h>
 
 #include <memory>
+#include <stdexcept>
 #include <string>
 
 #include "frame_hook/cpython/ref.h"
@@ -17,13 +18,22 @@ namespace fj {
 /// A back end written by the user raised or returned nonsense: the Python error is set.
 struct BackendFailure {};
 
+/// The graph has no program on its device, for the reason in `what()`.
+struct NoProgram : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// Why the back end takes no arrays of a device, or of the host; "": it does. The first time it is asked of a device its driver is opened.
+std::string device_refusal(int device, const Options& options, bool own_backend);
+
 /// `callable`: the user's back end, or null: the one `options.backend` names. `values` are those the segment was traced on:
-/// a user's back end gets them as examples. `code_bytes`: the size of the machine code, if there is any. Throws InternalError, or BackendFailure with a Python error set.
+/// a user's back end gets them as examples. `code_bytes`: the size of the machine code, if there is any. Throws InternalError,
+/// NoProgram, or BackendFailure with a Python error set.
 std::unique_ptr<Program> compile_graph(const Segment& segment, const FrameValues& values, const Options& options,
                                        PyObject* callable, std::size_t& code_bytes);
 
-/// A backward program, by the built-in back ends: a user's own sees forward graphs only.
-std::unique_ptr<Program> compile_backward(const Graph& graph, const Options& options);
+/// A backward program of a device, by the built-in back ends: a user's own sees forward graphs only.
+std::unique_ptr<Program> compile_backward(const Graph& graph, int device, const Options& options);
 
 /// A borrowed reference to the callable that Python has registered under a name; null if there is none.
 /// `resolver` is set once by the package: name -> callable or None.

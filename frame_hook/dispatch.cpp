@@ -235,7 +235,8 @@ bool is_exact(const Graph& graph, const Node& node) {
 /// that asks whether it is compiled, or follows branches, has no other way to run. Sizes are constants: of two calls one may be tiny, one large.
 bool may_be_slower(const Segment& segment, const Options& options, bool own_backend) {
   if (!options.retire || options.follow || own_backend || options.backend == "reference" || !is_builtin_backend(options.backend)) return false;
-  if (!segment.covers_function || segment.derivative || segment.eager_gradient || segment.asked_compiling || !segment.conditions.empty()) return false;
+  // What runs on a device takes no time of the caller's that could be compared.
+  if (!segment.covers_function || segment.device != kHost || segment.derivative || segment.eager_gradient || segment.asked_compiling || !segment.conditions.empty()) return false;
   if (!segment.program || segment.graph->nodes.size() > kComparedNodes) return false;
   if (segment.externs && segment.externs->once()) return false;  // it waits for others
   std::int64_t bytes = 0;
@@ -337,6 +338,7 @@ class ComparedCall {
     request.decisions = decisions;
     PyObject* const callable = options.backend == state.options.backend ? state.backend.get() : nullptr;
     request.generalise.float_inputs = callable == nullptr && is_builtin_backend(options.backend);
+    request.refusal = [&](int device) { return device_refusal(device, options, callable != nullptr); };
     request.instruction_limit = int(options.instruction_limit);
     request.node_limit = int(options.node_limit);
     TraceResult traced = trace(request);
@@ -357,7 +359,7 @@ class ComparedCall {
       segment.program = compile_graph(segment, values, options, callable, code_bytes);
     segment.bytes = bytes_of(segment, code_bytes);
     if (may_be_slower(segment, options, callable != nullptr)) segment.comparison = std::make_unique<Comparison>();
-    if (segment.derivative) segment.derivative->compile_with([options](const Graph& graph) { return compile_backward(graph, options); });
+    if (segment.derivative) segment.derivative->compile_with([options, device = segment.device](const Graph& graph) { return compile_backward(graph, device, options); });
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
     std::shared_ptr<const Segment> published = std::move(traced.segment);
     record_segment(state, published, seconds.count());
@@ -365,6 +367,12 @@ class ComparedCall {
     return {std::move(published), false};
   } catch (const BackendFailure&) {
     place.exhausted = true;
+    return {nullptr, true};
+  } catch (const NoProgram& refused) {
+    place.exhausted = true;
+    state.events->fallback(state.name, refused.what());
+    if (!options.fullgraph && !options.follow) return {};
+    PyErr_Format(error_type(ErrorKind::GraphBreak), "framejit: `%s` has no program: %s", state.name.c_str(), refused.what());
     return {nullptr, true};
   } catch (const std::exception& error) {
     place.exhausted = true;

@@ -16,7 +16,7 @@ _core.set_error_types(Error, GraphBreakError, BackendError)
 def compile(function=None, *, backend=None, **options):
     """Compiles a function, method, module or callable object; also a decorator, with or without options.
 
-    backend: "auto", "llvm", "eager", "reference", a registered name, or `backend(graph, example_inputs) -> callable`;
+    backend: "auto", "llvm", "cuda", "eager", "reference", a registered name, or `backend(graph, example_inputs) -> callable`;
     not given: what `framejit.options` or FRAMEJIT_BACKEND say, else "auto".
     fullgraph: raise GraphBreakError where a graph would break. dynamic: sizes are symbols from the first call (True), never
     (False), or once one has changed (None). Further options: `framejit.options`.

@@ -343,6 +343,7 @@ class Builder {
     check.every_stride = expected.every_stride;
     check.aligned_required = expected.aligned;
     check.key_set = expected.key_set;
+    check.device = expected.device;
     FJ_CHECK(expected.strides.size() == expected.shape.size(), "an array guard has as many strides as sizes");
     // Sizes that bind come first: the other numbers of the same array may need them.
     check.sizes.resize(expected.shape.size());
@@ -654,7 +655,7 @@ inline __attribute__((always_inline)) bool Program::decide(const Step& step, con
       ArrayView view;
       if (!read_array(check, value(), view) || view.dtype != check.dtype || view.rank != check.rank) return false;
       if (view.requires_grad != check.requires_grad || (check.writeable_required && !view.writeable) ||
-          (check.aligned_required && !view.aligned) || (check.key_set != 0 && view.key_set != check.key_set))
+          (check.aligned_required && !view.aligned) || (check.key_set != 0 && view.key_set != check.key_set) || view.device != check.device)
         return false;
       bindings.data[std::size_t(step.value)] = view.data;
       if (!layout_matches(check, view, symbols, false)) return false;

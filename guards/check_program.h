@@ -46,6 +46,7 @@ struct ArrayCheck {
   bool every_stride = false;      // also of axes of one element
   bool requires_grad = false, writeable_required = false, aligned_required = false;
   bool deferred = false;          // some number is Deferred
+  int device = kHost;
   std::uint64_t key_set = 0;
   std::vector<Number> sizes, strides;
   std::vector<std::int64_t> constants;  // if constant: all sizes, then all strides

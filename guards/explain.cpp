@@ -35,6 +35,7 @@ std::string array_text(DType dtype, const Dims& shape) { return std::string(name
 std::string expected_text(const ArrayExpectation& array) {
   std::string text = array_text(array.dtype, array.shape);
   if (array.strides != contiguous_strides(array.shape)) text += " strides (" + list(array.strides) + ")";
+  if (array.device != kHost) text += " of " + device_text(array.device);
   if (array.requires_grad) text += " requires_grad";
   if (array.writeable_required) text += " writeable";
   return text;
@@ -49,6 +50,7 @@ std::string found_text(PyObject* object) {
   for (int i = 0; i < view.rank; ++i) strides.push_back(view.strides[i] / view.stride_unit);
   std::string text = array_text(view.dtype, shape);
   if (strides != contiguous_strides(shape)) text += " strides (" + list(strides) + ")";
+  if (view.device != kHost) text += " of " + device_text(view.device);
   if (view.requires_grad) text += " requires_grad";
   if (!view.writeable) text += " read-only";
   if (!view.aligned) text += " unaligned";
@@ -65,7 +67,7 @@ bool only_sizes_differ(const ArrayCheck& check, PyObject* object, std::span<cons
   ArrayView view;
   if (!read_array(check, object, view) || view.dtype != check.dtype || view.rank != check.rank ||
       view.requires_grad != check.requires_grad || (check.writeable_required && !view.writeable) ||
-      (check.aligned_required && !view.aligned) || (check.key_set != 0 && view.key_set != check.key_set))
+      (check.aligned_required && !view.aligned) || (check.key_set != 0 && view.key_set != check.key_set) || view.device != check.device)
     return false;
   for (int i = 0; i < check.rank; ++i)
     if (view.shape[i] != expected_number(check.sizes[std::size_t(i)], symbols)) axes.push_back(i);

@@ -40,7 +40,7 @@ void hold_weakly(Guard& guard) {
 bool same_expectation(const ArrayExpectation& a, const ArrayExpectation& b) {
   return a.type == b.type && a.dtype == b.dtype && a.shape == b.shape && a.strides == b.strides &&
          a.requires_grad == b.requires_grad && a.writeable_required == b.writeable_required && a.aligned == b.aligned &&
-         a.every_stride == b.every_stride && a.key_set == b.key_set;
+         a.every_stride == b.every_stride && a.key_set == b.key_set && a.device == b.device;
 }
 
 /// The same test: `a` is in the set already, `b` is new.

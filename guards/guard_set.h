@@ -17,6 +17,7 @@
 #include "guards/source.h"
 #include "runtime/base/dtype.h"
 #include "runtime/base/sym_dim.h"
+#include "runtime/host.h"
 
 namespace fj {
 
@@ -38,6 +39,7 @@ struct ArrayExpectation {
   Dims strides;                           // in elements; those of dimensions of size <= 1 are compared if `every_stride`
   bool every_stride = false;              // torch: a view of it is built, whose own strides are these
   bool requires_grad = false;             // torch
+  int device = kHost;                     // torch
   bool writeable_required = false;        // NumPy inputs that are written
   bool aligned = true;
   std::uint64_t key_set = 0;              // torch dispatch keys seen while tracing (0: not compared)

@@ -173,6 +173,11 @@ class CompiledProgram : public Program {
     }
     find_borders();
     find_direct();
+    for (std::size_t b = 0; b < parts_.buffers.size(); ++b) {
+      const ProgramBuffer& buffer = parts_.buffers[b];
+      if (!parts_.device || buffer.kind != BufferKind::Input || std::size_t(buffer.number) >= parts_.host_inputs.size()) continue;
+      if (parts_.host_inputs[std::size_t(buffer.number)] && lives_[b].last >= 0) uploaded_.push_back(int(b));
+    }
     for (ProgramKernel& kernel : parts_.kernels) {
       // A program of one kernel mostly numbers its buffers as the kernel does: nothing to gather then.
       bool same = true;
@@ -217,7 +222,7 @@ class CompiledProgram : public Program {
       Arena arena(*this, *call.host, values, pointers.data());
       Blocks late;
       try {
-        status = arena.failed() ? std::uint32_t(kHostFailed) : run_steps(call, values, arrays.data(), pointers.data(), arena.status_word(), late);
+        status = arena.failed() ? std::uint32_t(kHostFailed) : run_steps(call, values, arrays.data(), pointers.data(), arena, late);
       } catch (const DeviceError& error) {
         call.error = error.what();
         status = kDeviceFailed;
@@ -439,7 +444,7 @@ class CompiledProgram : public Program {
   class Arena {
    public:
     Arena(const CompiledProgram& program, Host& host, std::span<const std::int64_t> symbols, char** pointers) : host_(host) {
-      if (program.temporaries_.empty() && !program.parts_.reports) return;
+      if (program.temporaries_.empty() && program.uploaded_.empty() && !program.parts_.reports) return;
       Scratch<Place, 16> computed(program.is_static_ ? 0 : program.parts_.buffers.size());
       const Place* places = program.static_places_.data();
       bytes_ = program.static_arena_;
@@ -449,15 +454,17 @@ class CompiledProgram : public Program {
       }
       char* base = local_;
       if (program.parts_.device) {
-        // The status word comes last, a cache line of its own.
-        const std::int64_t bytes[] = {std::int64_t(bytes_ + kAlignment)}, stride[] = {1};
+        // The numbers of the host, then the status word, a cache line of its own, come last.
+        const std::size_t uploaded = program.uploaded_.size() * kUploaded;
+        const std::int64_t bytes[] = {std::int64_t(bytes_ + (uploaded + kAlignment - 1) / kAlignment * kAlignment + kAlignment)}, stride[] = {1};
         array_ = host.allocate(-1, DType::U8, bytes, stride);
         if (!array_.object) {
           failed_ = true;
           return;
         }
         base = static_cast<char*>(array_.data);
-        if (program.parts_.reports) status_word_ = base + bytes_;
+        numbers_ = base + bytes_;
+        if (program.parts_.reports) status_word_ = base + bytes[0] - kAlignment;
       } else if (bytes_ > sizeof local_) {
         block_ = allocate_block(bytes_);
         if (!block_) {
@@ -474,6 +481,8 @@ class CompiledProgram : public Program {
     }
     bool failed() const { return failed_; }
     char* status_word() const { return status_word_; }
+    /// Room for what is uploaded, kUploaded bytes each.
+    char* numbers() const { return numbers_; }
 
    private:
     alignas(kAlignment) char local_[2048];
@@ -482,6 +491,7 @@ class CompiledProgram : public Program {
     void* block_ = nullptr;
     ArrayRef array_;
     char* status_word_ = nullptr;
+    char* numbers_ = nullptr;
     bool failed_ = false;
   };
 
@@ -623,12 +633,25 @@ class CompiledProgram : public Program {
     return plan;
   }
 
-  std::uint32_t run_steps(Call& call, std::span<std::int64_t> symbols, ArrayRef* arrays, char** pointers, char* status_word,
+  /// Kernels read what the host has of no dimensions where it has been copied to, in one piece.
+  void upload(DeviceRun& device, const Arena& arena, char** pointers) const {
+    if (uploaded_.empty()) return;
+    Scratch<char, 256> numbers(uploaded_.size() * kUploaded);
+    for (std::size_t i = 0; i < uploaded_.size(); ++i) {
+      char*& pointer = pointers[uploaded_[i]];
+      std::memcpy(numbers.data() + i * kUploaded, pointer, size_in_bytes(parts_.buffers[std::size_t(uploaded_[i])].dtype));
+      pointer = arena.numbers() + i * kUploaded;
+    }
+    device.upload(arena.numbers(), numbers.data(), uploaded_.size() * kUploaded);
+  }
+
+  std::uint32_t run_steps(Call& call, std::span<std::int64_t> symbols, ArrayRef* arrays, char** pointers, const Arena& arena,
                           Blocks& late) const {
     std::uint32_t status = 0;
     std::unique_ptr<DeviceRun> device;
-    if (parts_.device) device = parts_.device->enter(*call.host, status_word);
-    bool unread = status_word != nullptr;
+    if (parts_.device) device = parts_.device->enter(*call.host, arena.status_word());
+    if (device) upload(*device, arena, pointers);
+    bool unread = arena.status_word() != nullptr, reported = false;
     for (std::size_t s = 0; s < parts_.steps.size(); ++s) {
       const ProgramStep& step = parts_.steps[s];
       if (!start(starts_[s], call, symbols, arrays, pointers)) return status | kHostFailed;
@@ -645,6 +668,7 @@ class CompiledProgram : public Program {
             Scratch<char*, 16> gathered(kernel.buffers.size());
             for (std::size_t b = 0; b < kernel.buffers.size(); ++b) gathered[b] = pointers[kernel.buffers[b]];
             device->launch(*kernel.device_code, kernel.buffers.empty() ? pointers : gathered.data(), symbols);
+            reported = true;
             break;
           }
           report(launch(kernel, is_static_ ? static_launches_[step.kernel] : plan_launch(kernel, symbols), symbols, pointers));
@@ -670,8 +694,11 @@ class CompiledProgram : public Program {
           break;
         case StepKind::Extern:
           // What follows may be visible outside; a failure so far must not get there.
+          if (unread && reported) status |= device->status(), reported = false;
           if (fails(status, call, symbols, pointers)) return status;
+          if (device) device->pause();
           if (!call_extern(step.extern_call, call, symbols, arrays, pointers)) return status | kHostFailed;
+          if (device) device->resume();
           break;
       }
       end(ends_[s], call, arrays);
@@ -860,11 +887,13 @@ class CompiledProgram : public Program {
   }
 
   static constexpr int kSettled = 2;
+  static constexpr std::size_t kUploaded = 16;  // bytes of the largest dtype
 
   ProgramParts parts_;
   mutable std::atomic<int> runs_{0};
   std::vector<Life> lives_;
   std::vector<int> temporaries_;   // by first use
+  std::vector<int> uploaded_;      // inputs in the host's memory, in a program of a device
   std::vector<int> host_buffers_;  // outputs and operands of extern calls
   std::vector<int> symbol_after_;  // by symbol: the step that counts it or the last of what it is computed from, or -1
   std::vector<int> late_after_;    // by buffer: the step that counts the last of its sizes, or -1

@@ -31,8 +31,13 @@ class DeviceRun {
   virtual ~DeviceRun() = default;
   /// `buffers` as the kernel numbers them.
   virtual void launch(const DeviceCode& code, char* const* buffers, std::span<const std::int64_t> symbols) = 0;
+  /// Numbers of the host for the kernels launched from here on. `from` may change when this has returned; nothing waits.
+  virtual void upload(char* to, const void* from, std::size_t bytes) = 0;
   /// What the kernels launched so far have reported: waits for them.
   virtual std::uint32_t status() = 0;
+  /// While the library's own code runs, which may ask which device is current: as it was outside.
+  virtual void pause() = 0;
+  virtual void resume() = 0;
 };
 
 class Device {

@@ -11,6 +11,9 @@
 
 namespace fj {
 
+/// A device is the ordinal of a CUDA device, or this.
+inline constexpr int kHost = -1;
+
 /// An array of the user's library. `object` is owned by whoever holds the ArrayRef by convention of
 /// the call that made it (a PyObject* in practice); `data` points at the element with index 0.
 struct ArrayRef {

@@ -149,13 +149,14 @@ def assert_same(actual, expected, path="result", exact=False):
         if is_array(expected):
             assert strides_of(actual) == strides_of(expected), f"{path}: strides {strides_of(actual)}, eager gives {strides_of(expected)}"
         if torch is not None and isinstance(expected, torch.Tensor):
+            assert actual.device == expected.device, f"{path}: device {actual.device}, eager gives {expected.device}"
             assert actual.requires_grad == expected.requires_grad, f"{path}: requires_grad"
             assert actual.is_leaf == expected.is_leaf, f"{path}: is_leaf"
             assert actual.is_inference() == expected.is_inference(), f"{path}: is_inference"
             if not expected.is_inference():  # those have no version
                 assert actual._version == expected._version, f"{path}: _version {actual._version}, eager gives {expected._version}"
             assert (actual._base is None) == (expected._base is None), f"{path}: _base"
-            a, e = actual.detach(), expected.detach()
+            a, e = actual.detach().cpu(), expected.detach().cpu()
             if e.dtype in (torch.bfloat16,):
                 a, e = a.float(), e.float()
             a, e, name = a.resolve_conj().resolve_neg().numpy(), e.resolve_conj().resolve_neg().numpy(), str(expected.dtype).split(".")[-1]
@@ -264,7 +265,7 @@ def same_as_eager(function, *arguments, calls=2, breaks=None, compiles=True, exa
         assert info["graphs"] > 0, f"nothing was captured:\n{report}"
         if not fallback:
             assert info["eager_replays"] == 0, f"a compiled piece was replayed eagerly:\n{report}"
-        if not fallback and (backend or os.environ.get("FRAMEJIT_BACKEND", "auto")) in ("auto", "llvm"):
+        if not fallback and (backend or os.environ.get("FRAMEJIT_BACKEND", "auto")) in ("auto", "llvm", "cuda"):
             assert info["kernels_launched"] > 0, f"no kernel ran:\n{report}"
     if breaks is not None:
         assert run.breaks == list(breaks), f"{run.breaks}\n{report}"

@@ -169,6 +169,9 @@ void TracerImpl::refuse_overwritten(std::size_t first) {
 /// to them in place.
 std::vector<ValueId> TracerImpl::pass_back(const Tracer::Backward& call, const std::vector<ValueId>& wanted, std::vector<GradientVersion>& versions) {
   if (request.follow || !batches.empty()) break_graph(BreakReason::Gradient, "torch's backward in a function that framejit derives");
+  for (int input : inputs_requiring_gradient)
+    if (on_device() && host_inputs[std::size_t(input)])
+      break_graph(BreakReason::SeveralDevices, "the gradient of a tensor of cpu in a piece on " + device_text(*graph_device));
   std::vector<ValueId> of, from;
   for (std::size_t i = 0; i < call.results.size(); ++i) {
     auto* result = as<ArrayValue>(call.results[i]);

@@ -274,6 +274,7 @@ V TracerImpl::call_collective(const V& callable, PyObject* object, const std::ve
   const auto found = collectives().find(object);
   if (found == collectives().end()) return nullptr;
   if (found->second.queues) break_graph(BreakReason::UnsupportedOperation, "`" + text_of(attribute(found->second.function, "__name__").get()) + "` of torch.distributed");
+  place_graph(kHost);  // what has failed on a device is known too late
   auto& value = *as<ObjectValue>(callable);
   if (!guard_value(value) && value.source) add_guard(GuardKind::Identity, value.source, object);
   return CollectiveBuilder{*this, found->second}.run(positional, keywords);

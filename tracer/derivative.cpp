@@ -51,9 +51,9 @@ Layout layout_of(PyObject* tensor) {
   return contiguous || expected == 0 ? Layout::Contiguous : repeated ? Layout::Repeated : Layout::Other;
 }
 
-bool has_layout(PyObject* tensor, const Type& type, const std::optional<Strides>& strides, std::span<const std::int64_t> symbols) {
+bool has_layout(PyObject* tensor, const Type& type, const std::optional<Strides>& strides, std::span<const std::int64_t> symbols, int device) {
   ArrayView view;
-  if (!guard_program::read_any_array(tensor, view) || view.dtype != type.dtype || view.rank != type.rank()) return false;
+  if (!guard_program::read_any_array(tensor, view) || view.device != device || view.dtype != type.dtype || view.rank != type.rank()) return false;
   const Dims expected = strides ? *strides : contiguous_strides(type.shape);
   for (int i = 0; i < view.rank; ++i) {
     const std::int64_t size = type.shape[std::size_t(i)].evaluate(symbols);
@@ -62,11 +62,11 @@ bool has_layout(PyObject* tensor, const Type& type, const std::optional<Strides>
   return true;
 }
 
-Ref<> copy_with_layout(PyObject* tensor, const Type& type, const std::optional<Strides>& strides, std::span<const std::int64_t> symbols) {
+Ref<> copy_with_layout(PyObject* tensor, const Type& type, const std::optional<Strides>& strides, std::span<const std::int64_t> symbols, int device) {
   std::vector<std::int64_t> shape, layout;
   for (const SymDim& size : type.shape) shape.push_back(size.evaluate(symbols));
   for (const SymDim& stride : strides ? *strides : contiguous_strides(type.shape)) layout.push_back(stride.evaluate(symbols));
-  Ref<> copy = allocate(Library::Torch, type.dtype, shape, layout);
+  Ref<> copy = allocate(Library::Torch, type.dtype, shape, layout, device);
   Ref<> data = copy ? Ref<>::steal(PyObject_CallMethod(tensor, "detach", nullptr)) : Ref<>();
   return data && Ref<>::steal(PyObject_CallMethod(copy.get(), "copy_", "O", data.get())) ? copy : Ref<>();
 }
@@ -384,6 +384,7 @@ const Derivative::Backward& Derivative::compiled(int number, const std::string& 
     if (made.next) {
       made.next->compile_ = compile_;
       made.next->externs_ = externs;
+      made.next->device_ = device_;
       made.graph = made.next->forward_;
     }
   }
@@ -421,7 +422,7 @@ bool Derivative::link(std::span<const ArrayRef> inputs, std::span<ArrayRef> outp
         const Type& type = graph_.type(end.value);
         std::vector<std::int64_t> shape;
         for (const SymDim& size : type.shape) shape.push_back(size.evaluate(symbols));
-        empties[std::size_t(end.index)] = allocate(Library::Torch, type.dtype, shape, std::vector<std::int64_t>(shape.size(), 0));
+        empties[std::size_t(end.index)] = allocate(Library::Torch, type.dtype, shape, std::vector<std::int64_t>(shape.size(), 0), device_);
         if (!empties[std::size_t(end.index)]) return false;
       }
       PyTuple_SET_ITEM(results.get(), Py_ssize_t(i), Py_NewRef(tensor(end.kind, end.index)));
@@ -504,10 +505,10 @@ Ref<> Derivative::backward(int number, std::vector<Ref<>> saved, std::span<PyObj
   } read;
   for (std::size_t i = 0; i < objects.size(); ++i) {
     const Input& input = graph.inputs[i];
-    // Hooks on saved tensors may bring them back in another layout.
+    // Hooks on saved tensors may bring them back in another layout, or elsewhere; what the forward program was given may be the host's.
     Ref<> plain;
-    if (!has_layout(objects[i].get(), graph.type(input.value), input.strides, symbols)) {
-      plain = copy_with_layout(objects[i].get(), graph.type(input.value), input.strides, symbols);
+    if (!has_layout(objects[i].get(), graph.type(input.value), input.strides, symbols, device_)) {
+      plain = copy_with_layout(objects[i].get(), graph.type(input.value), input.strides, symbols, device_);
       if (!plain) return {};
     }
     PyObject* object = plain ? plain.release() : backward.next ? Py_NewRef(objects[i].get()) : objects[i].release();
@@ -517,7 +518,7 @@ Ref<> Derivative::backward(int number, std::vector<Ref<>> saved, std::span<PyObj
   Owned made{std::vector<ArrayRef>(graph.outputs.size())};
   std::vector<ArrayRef>& outputs = made.arrays;
   const std::vector<Library> libraries(graph.outputs.size(), Library::Torch);
-  SegmentHost host(libraries, externs_.get());
+  SegmentHost host(libraries, externs_.get(), nullptr, device_);
   Call call;
   call.host = &host;
   call.inputs = inputs;

@@ -68,6 +68,8 @@ class Derivative : public std::enable_shared_from_this<Derivative> {
   void compile_with(Compile compile) { compile_ = std::move(compile); }
   /// The library calls of both programs.
   void call_with(std::shared_ptr<const ExternTable> externs) { externs_ = std::move(externs); }
+  /// The device of both.
+  void work_on(int device) { device_ = device; }
 
   /// After forward has run: gives the outputs that need a gradient their grad_fn, and makes the views, which come behind them. False: a
   /// Python error is set.
@@ -125,6 +127,7 @@ class Derivative : public std::enable_shared_from_this<Derivative> {
   bool exact_ = true;
   Compile compile_;
   std::shared_ptr<const ExternTable> externs_;
+  int device_ = kHost;
   std::map<std::tuple<int, std::string, std::vector<bool>>, Backward> backwards_;
 };
 

@@ -77,6 +77,7 @@ int ExitBuilder::make(const V& value) {
       return made.target;
     }
     case ValueKind::Number: {
+      if (t_.on_device()) cannot(value);  // it is where Python would have to wait for it
       auto& number = *as<NumberValue>(value);
       const int target = output_of(number.contents, t_.uses_torch ? Library::Torch : Library::Numpy, {}, false);
       steps_.back().op = RecipeOp::OutputNumber;
@@ -437,6 +438,8 @@ bool ExitBuilder::is_marked(const ArrayValue& array) const {
 int ExitBuilder::build_array(const V& value) {
   auto& array = *as<ArrayValue>(value);
   FakeStorage& storage = *array.storage;
+  if (t_.on_device() && storage.device == kHost && !storage.input_array)
+    throw CannotRebuildValue{value->born, "an array of cpu made in a piece on " + device_text(*t_.graph_device), BreakReason::SeveralDevices};
   // How torch remembers where a view was made is not ours to set.
   if (array.viewed_in_inference) cannot(value);
   const bool leaf = t_.made_leaf(array);
@@ -746,8 +749,10 @@ std::unique_ptr<Segment> ExitBuilder::finish(const Frame& frame, const V* result
   recipe.steps = std::move(steps_);
   for (RecipeStep& effect : effects_) recipe.steps.push_back(std::move(effect));
   segment_->inputs = t_.graph_inputs;
+  segment_->device = t_.graph_device.value_or(kHost);
+  segment_->host_inputs = t_.host_inputs;
   // Derivatives have no eager meaning that could report floating-point conditions. What NumPy reports is guarded (NumpyErrState).
-  if (t_.uses_numpy && !t_.request.follow)
+  if (t_.uses_numpy && !t_.request.follow && !t_.on_device())
     segment_->collects = t_.collected_conditions() & numpy_trapped_conditions() & (kFloatDivide | kFloatOverflow | kFloatUnderflow | kFloatInvalid);
   segment_->nodes = int(t_.graph->nodes.size());
   segment_->graph = t_.graph;

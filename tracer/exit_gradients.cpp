@@ -49,6 +49,9 @@ std::vector<GradientView> ExitBuilder::views_to_link() const {
 /// The derivative of the graph, which is as captured still; the program returns what it saves behind its results.
 void ExitBuilder::derive() {
   if (t_.inputs_requiring_gradient.empty()) return;
+  // Their gradients would have to be the host's.
+  const bool of_host = t_.on_device() && std::any_of(t_.inputs_requiring_gradient.begin(), t_.inputs_requiring_gradient.end(),
+                                                     [&](int input) { return t_.host_inputs[std::size_t(input)]; });
   const std::vector<GradientView> views = views_to_link();
   try {
     segment_->derivative = Derivative::of(*t_.graph, t_.inputs_requiring_gradient, t_.copies, t_.also_saved, views, t_.overwritten());
@@ -65,12 +68,13 @@ void ExitBuilder::derive() {
   const bool saves_numpy = std::any_of(t_.input_storages.begin(), t_.input_storages.end(), [&](const auto& storage) {
     return storage->library == Library::Numpy && storage->contents.valid() && segment_->derivative->saves(storage->contents);
   });
-  if (saves_float || saves_numpy || segment_->derivative->reads_written() || !segment_->derivative->is_exact()) {
+  if (of_host || saves_float || saves_numpy || segment_->derivative->reads_written() || !segment_->derivative->is_exact()) {
     segment_->derivative = nullptr;
     segment_->eager_gradient = true;
     return;
   }
   segment_->derivative->call_with(t_.externs);
+  segment_->derivative->work_on(segment_->device);
   segment_->graph = std::make_shared<Graph>(segment_->derivative->forward());
   segment_->output_library.resize(segment_->graph->outputs.size(), Library::Torch);
   for (RecipeStep& step : segment_->recipe.steps)

@@ -13,6 +13,7 @@
 #include "tracer/extern_schema.h"
 #include "tracer/frontends/builders.h"
 #include "tracer/frontends/numpy_calls.h"
+#include "tracer/frontends/torch.h"
 #include "tracer/interpreter.h"
 
 namespace fj {
@@ -106,6 +107,7 @@ ExternArgument ExternBuilder::argument(const V& value) {
     case ValueKind::Array: {
       auto array = std::static_pointer_cast<ArrayValue>(value);
       if (array->library != call_.library) give_up("`" + call_.name + "` of another library's array");
+      if (array->storage->device != t_.made_on) give_up("`" + call_.name + "` of a number of " + device_text(array->storage->device) + " beside tensors of " + device_text(t_.made_on));
       // Universal functions take an array of rank 0 for the scalar it is given as.
       if (array->numpy_scalar && std::strcmp(Py_TYPE(call_.callable.get())->tp_name, "numpy.ufunc")) give_up("`" + call_.name + "` of a NumPy scalar");
       result.kind = ExternArgument::Kind::Operand;
@@ -522,13 +524,15 @@ V ExternBuilder::run(const std::vector<V>& positional, const Keywords& keywords)
   if (call_.random && t_.batch_depth > 0) break_graph(BreakReason::OneExample, "`" + call_.name + "` draws once for all examples");
   if (operands_.empty() && !numpy_) {
     if (!effects.factory) give_up("`" + call_.name + "` without a tensor");
-    for (auto& [name, value] : keywords) {
-      if (name != "device" || t_.is_none(value)) continue;
-      PyObject* device = t_.constant_object(value);
-      if (!device || text_of(device) != "cpu") give_up("`" + call_.name + "` on another device than the CPU");
-    }
+    for (auto& [name, value] : keywords)
+      if (name == "device") t_.tracer.make_on(device_argument(t_.tracer, value, kHost));
     t_.note_torch();
+  } else {
+    for (auto& [name, value] : keywords)
+      if (name == "device") require_device(t_.tracer, value, t_.made_on);
   }
+  t_.place_graph(t_.made_on);
+  call_.device = t_.made_on;
   if (effects.by_place) refuse_places();
   const bool derived = requires_grad_ && t_.modes.records();
   if (derived && effects.underivable)
@@ -640,6 +644,7 @@ V Tracer::extern_call(const V& callable, const std::vector<V>& positional, const
   for (auto& [name, value] : keywords)
     if (name == "requires_grad" && constant_object(value) != Py_False) break_graph(BreakReason::Gradient, "a library call that makes a leaf");
   FJ_CHECK(as<ObjectValue>(callable), "extern call of something made in the trace");
+  const DeviceScope scope(*this, positional, keywords);
   return ExternBuilder(*impl_, callable).run(positional, keywords);
 }
 

@@ -44,6 +44,7 @@ ExternCall derivative_of(const ExternCall& call, std::size_t result, std::span<c
   if (vjp_class() && function) made.callable = Ref<>::steal(PyObject_CallFunction(vjp_class(), "On", function.get(), Py_ssize_t(result)));
   if (!made.callable) break_graph(BreakReason::UnsupportedOperation, "torch's derivative: " + take_error());
   made.place = call.place;
+  made.device = call.device;
   ExternArgument wanted;
   wanted.kind = ExternArgument::Kind::Tuple;
   made.structure.kind = ExternStructure::Kind::Tuple;

@@ -65,6 +65,7 @@ std::string signature(const ExternCall& call, std::span<const ExternArray> opera
   append_address(text, call.callable.get());
   alive.push_back(call.callable);
   text += "@" + std::to_string(call.library == Library::Numpy ? 0 : torch_modes());
+  if (call.device != kHost) text += "@" + device_text(call.device);
   for (const ExternArray& operand : operands) {
     text += ";";
     text += name(operand.dtype);
@@ -213,7 +214,7 @@ struct MetaCall {
     for (auto& [name, argument] : call.keywords) {
       const std::string text = text_of(name.get());
       // Nothing is drawn from a generator; one of the CPU would be refused.
-      if (text == "generator" || (text == "device" && arrays.empty())) continue;
+      if (text == "generator" || text == "device") continue;
       Ref<> made = extern_argument(argument, operands, symbols);
       if (!made || PyDict_SetItem(keywords.get(), name.get(), made.get()) < 0) throw take_error();
     }

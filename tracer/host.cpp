@@ -12,6 +12,7 @@
 #include "guards/check_program.h"
 #include "runtime/base/error.h"
 #include "runtime/base/status.h"
+#include "runtime/device.h"
 #include "tracer/collectives.h"
 #include "tracer/extern_prediction.h"
 #include "tracer/frontends/arrays/torch_modes.h"
@@ -47,11 +48,12 @@ std::string take_error() {
 }
 
 /// "" if `object` is what was predicted.
-std::string difference(PyObject* object, const ExternResult& expected, std::span<const std::int64_t> symbols, ArrayView& view) {
+std::string difference(PyObject* object, const ExternResult& expected, int device, std::span<const std::int64_t> symbols, ArrayView& view) {
   if (!array_library(object)) return std::string("it returned a ") + Py_TYPE(object)->tp_name;
   // Lazily conjugated or negated, sparse, ... arrays have memory that does not hold their values.
   if (std::string unsupported = describe(object).unsupported; !unsupported.empty()) return "it returned a " + unsupported;
   if (!guard_program::read_any_array(object, view)) return "its result can't be read";
+  if (view.device != device) return "its result is a tensor of device " + device_text(view.device);
   // A view says what its base does, also where nothing is recorded.
   if (view.requires_grad && expected.view_of < 0) return "its result needs a gradient";
   if (view.dtype != expected.dtype)
@@ -135,7 +137,7 @@ ArrayRef SegmentHost::allocate(int output, DType dtype, std::span<const std::int
   }
   const bool inference = inference_outputs_ && output >= 0 && std::size_t(output) < inference_outputs_->size() && (*inference_outputs_)[std::size_t(output)];
   const InferenceMode mode(inference, true);
-  Ref<> array = fj::allocate(library, dtype, shape, strides);
+  Ref<> array = fj::allocate(device_ == kHost ? library : Library::Torch, dtype, shape, strides, device_);
   if (!array) {
     fail("no memory for a result: " + take_error());
     return {};
@@ -146,6 +148,12 @@ ArrayRef SegmentHost::allocate(int output, DType dtype, std::span<const std::int
     return {};
   }
   return {data, array.release()};
+}
+
+void* SegmentHost::stream(int device) {
+  const auto stream = torch_stream(device);
+  if (!stream) throw DeviceError("torch does not say which stream of " + device_text(device) + " is current");
+  return *stream;
 }
 
 namespace {
@@ -367,7 +375,7 @@ bool SegmentHost::call_extern(std::int64_t handle, std::span<const ArrayRef> ope
   for (std::size_t i = 0; i < found.size(); ++i) {
     const ExternResult& expected = call.results[i];
     ArrayView view;
-    std::string why = difference(found[i], expected, symbols, view);
+    std::string why = difference(found[i], expected, call.device, symbols, view);
     if (why.empty() && expected.view_of >= 0) {
       const ArrayView& base = taken[std::size_t(expected.view_of)];
       const auto offset = expected.offset.evaluate(symbols) * std::int64_t(size_in_bytes(view.dtype));
@@ -445,16 +453,24 @@ RandomStates::RandomStates(const ExternTable* externs, std::span<const Ref<>> he
     if (generator) save(generator, Ref<>::steal(PyObject_CallMethod(generator.get(), "get_state", nullptr)), "set_state");
     PyErr_Clear();
   };
-  bool of_torch = false;
+  bool of_torch = false, of_device = false;
+  int device = kHost;
   for (std::size_t i = 0; i < externs->size(); ++i) {
     const ExternCall& call = (*externs)[std::int64_t(i)];
     if (!call.random || call.library != Library::Torch) continue;
-    of_torch = true;
+    (call.device == kHost ? of_torch : of_device) = true;
+    if (call.device != kHost) device = call.device;  // that of the whole program
     for (auto& [name, argument] : call.keywords)
       if (PyUnicode_CompareWithASCIIString(name.get(), "generator") == 0 && argument.object && argument.object.get() != Py_None)
         save_torch(argument.object);
   }
   if (of_torch) save_torch(Ref<>::steal(PyObject_GetAttrString(torch_module(), "default_generator")));
+  if (of_device) {
+    const Ref<> cuda = Ref<>::steal(PyObject_GetAttrString(torch_module(), "cuda"));
+    const Ref<> generators = cuda ? Ref<>::steal(PyObject_GetAttrString(cuda.get(), "default_generators")) : Ref<>();
+    if (generators) save_torch(Ref<>::steal(PySequence_GetItem(generators.get(), device)));
+    PyErr_Clear();
+  }
   for (const Ref<>& generator : held) {
     if (PyFloat_Check(generator.get())) continue;  // what it draws with
     if (const std::size_t bytes = bytes_of_generator(generator.get())) {

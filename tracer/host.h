@@ -19,14 +19,16 @@ namespace fj {
 
 class SegmentHost final : public Host {
  public:
-  /// `inference_outputs`: outputs that are tensors of torch's inference mode; may be null.
-  SegmentHost(std::span<const Library> output_library, const ExternTable* externs, const std::vector<bool>* inference_outputs = nullptr)
-      : output_library_(output_library), externs_(externs), inference_outputs_(inference_outputs) {}
+  /// `inference_outputs`: outputs that are tensors of torch's inference mode; may be null. `device`: where arrays are made.
+  SegmentHost(std::span<const Library> output_library, const ExternTable* externs, const std::vector<bool>* inference_outputs = nullptr,
+              int device = kHost)
+      : output_library_(output_library), externs_(externs), inference_outputs_(inference_outputs), device_(device) {}
 
   ArrayRef allocate(int output, DType dtype, std::span<const std::int64_t> shape,
                     std::span<const std::int64_t> strides) override;
   bool call_extern(std::int64_t handle, std::span<const ArrayRef> operands, std::span<const std::int64_t> symbols,
                    std::span<ArrayRef> results) override;
+  void* stream(int device) override;
   void retain(void* object) override { Py_XINCREF(static_cast<PyObject*>(object)); }
   void release(void* object) override { Py_XDECREF(static_cast<PyObject*>(object)); }
 
@@ -49,6 +51,7 @@ class SegmentHost final : public Host {
   std::span<const Library> output_library_;
   const ExternTable* externs_;
   const std::vector<bool>* inference_outputs_;
+  int device_;
   std::vector<Ref<>> held_;
   std::string failure_;
   Ref<> raised_;

@@ -490,6 +490,19 @@ class TracerImpl {
   std::vector<int> inputs_requiring_gradient;             // of the graph
   std::vector<std::shared_ptr<FakeStorage>> input_storages;
   std::vector<SourceRef> graph_inputs;                    // in order
+  std::vector<bool> host_inputs;                          // by input: it is in the host's memory
+  // ---- devices (devices.cpp)
+  /// Where the graph's arrays are, once it is known: a program runs on one device. Numbers of the host may be among its inputs.
+  std::optional<int> graph_device;
+  bool on_device() const { return graph_device.value_or(kHost) != kHost; }
+  /// The graph works on arrays of this device; breaks if it does on another's.
+  void place_graph(int device);
+  /// It reads this array.
+  void place_graph(const ArrayValue& array);
+  int made_on = kHost;                                    // DeviceScope
+  bool made_of_arrays = false;
+  int scopes = 0;
+  std::string refusal(int device) const;                  // TraceRequest::refusal
   std::vector<std::shared_ptr<FakeStorage>> written_inputs;  // in order of first write
   bool uses_torch = false, uses_numpy = false;
   Modes modes;

@@ -52,6 +52,7 @@ ValueId TracerImpl::positions(ValueId mask) {
     if (likeness.alike(mask, other)) return positions_.emplace(mask, result).first->second;
   // Other back ends do not say what the sizes were.
   if (!request.generalise.float_inputs || request.generalise.never_dynamic) break_graph(BreakReason::DataDependentShape, source_text());
+  if (on_device()) break_graph(BreakReason::DataDependentShape, "`" + source_text() + "` has a size that Python waits for");
   if (depends_on_example(mask)) break_graph(BreakReason::OneExample, "`" + source_text() + "` has a size of its own for each example");
   const SymDim elements = product(graph->type(mask).shape);
   Symbol symbol;

@@ -185,6 +185,7 @@ V TracerImpl::call_random(PyObject* callable, std::vector<V> positional, const K
   attrs.set("result_strides", std::vector<std::optional<Dims>>{strides});
   const ValueId value = graph->add_extern({}, attrs, {Type{dtype, shape}}, where)[0];
   if (one && !of_numpy) return std::make_shared<NumberValue>(value, dtype);
+  place_graph(kHost);
   V array = tracer.new_array(Library::Numpy, value, strides);
   as<ArrayValue>(array)->numpy_scalar = one;
   return array;

@@ -178,7 +178,7 @@ SegmentStatus Segment::run(const FrameValues& values, const GuardBindings& bindi
         return eager(update, "a collective in a piece with memory that other processes may share");
   RandomStates random(program ? externs.get() : nullptr, generators);
   if (program) {
-    SegmentHost host(output_library, externs.get(), inference_outputs.empty() ? nullptr : &inference_outputs);
+    SegmentHost host(output_library, externs.get(), inference_outputs.empty() ? nullptr : &inference_outputs, device);
     host.hold(std::move(generators));
     Call call;
     call.host = &host;
@@ -232,7 +232,7 @@ SegmentStatus Segment::run(const FrameValues& values, const GuardBindings& bindi
 
 void Segment::settle() {
   const bool calls = graph && std::any_of(graph->nodes.begin(), graph->nodes.end(), [](const Node& node) { return node.op == Op::extern_call; });
-  runs_directly = graph && !derivative && !eager_gradient && !ran_backward && !calls && conditions.empty() && input_versions.empty() &&
+  runs_directly = graph && device == kHost && !derivative && !eager_gradient && !ran_backward && !calls && conditions.empty() && input_versions.empty() &&
                   output_versions.empty() && inference_outputs.empty() && covers_function && recipe.steps.size() == 1 &&
                   recipe.steps[0].op == RecipeOp::Output && recipe.steps[0].index == 0 && graph->outputs.size() == 1;
 }

@@ -71,6 +71,8 @@ class Segment {
   std::shared_ptr<Graph> graph;                    // null if no array work
   std::shared_ptr<const Program> program;
   std::vector<SourceRef> inputs;                   // of the graph, in order
+  int device = kHost;                              // where the program works, and its results are
+  std::vector<bool> host_inputs;                   // by input: a number in the host's memory, whatever the device
   std::shared_ptr<const ExternTable> externs;      // null if the graph has no extern_call
   Recipe recipe;
   Exit exit;

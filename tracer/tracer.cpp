@@ -103,6 +103,7 @@ V Tracer::compare(int comparison, const V& a, const V& b) { return impl_->compar
 ValueId Tracer::read(const ArrayValue& array) {
   // Of these few of torch's functions have kernels, and which do changes from version to version: its own function answers.
   if (array.library == Library::Torch && is_late_unsigned(array.dtype)) break_graph(BreakReason::UnsupportedOperation, "a tensor of " + std::string(name(array.dtype)));
+  if (array.storage->device != kHost && is_complex(array.dtype)) break_graph(BreakReason::UnsupportedOperation, "a complex tensor of " + device_text(array.storage->device));
   return impl_->read(array);
 }
 
@@ -120,6 +121,11 @@ std::shared_ptr<ArrayValue> Tracer::new_array(Library library, ValueId value, st
   impl_->note_memory(value);
   const Type& type = impl_->graph->type(value);
   auto storage = std::make_shared<FakeStorage>();
+  storage->device = library == Library::Torch ? impl_->made_on : kHost;
+  // Of numbers of the host alone, or of arrays.
+  if (storage->device != kHost || impl_->made_of_arrays) impl_->place_graph(storage->device);
+  if (library == Library::Torch && impl_->scopes == 0 && impl_->on_device())
+    break_graph(BreakReason::UnsupportedObject, "what is made here in a piece on " + device_text(*impl_->graph_device));
   storage->dtype = type.dtype;
   storage->shape = type.shape;
   storage->strides = strides ? *strides : contiguous_strides(type.shape);

@@ -5,6 +5,7 @@
 /// live at an exit) throws, and the trace is run again with the order to stop before step n, where the exit is built.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <stdexcept>
@@ -49,6 +50,8 @@ struct TraceRequest {
   /// (Segment::conditions). `decisions`: the outcomes of the first ones, as a run has found them.
   bool follow = false;
   std::vector<bool> decisions;
+  /// Why programs can't work on arrays of a device; "": they can. None: on the host's alone.
+  std::function<std::string(int device)> refusal;
 };
 
 /// The front of the machinery the interpreter and the front ends share. One per trace run.
@@ -140,6 +143,11 @@ class Tracer {
   bool requires_gradient(const ArrayValue& array);
   bool requires_gradient(ValueId value);
 
+  /// Where what is being made will be: with the operands of the function that is being traced (DeviceScope).
+  int device() const;
+  /// A function that makes an array of no other was told where.
+  void make_on(int device);
+
   /// The value, where `holds`; else the program fails and the piece runs in CPython.
   ValueId checked(ValueId value, ValueId holds);
   /// A Python number that the program computes: the one element of the array.
@@ -160,7 +168,23 @@ class Tracer {
   void attach(class TracerImpl* impl) { impl_ = impl; }
 
  private:
+  friend class DeviceScope;
   class TracerImpl* impl_ = nullptr;
+};
+
+/// While a function of an array library is traced: what it makes is where its operands are. They are all on one device, but for tensors of no
+/// dimensions in the host's memory, which torch takes beside those of any device; else the graph breaks, and the library says what is wrong.
+class DeviceScope {
+ public:
+  DeviceScope(Tracer& tracer, std::span<const V> operands, std::span<const std::pair<std::string, V>> keywords = {});
+  DeviceScope(Tracer& tracer, std::initializer_list<V> operands) : DeviceScope(tracer, std::span(operands.begin(), operands.size())) {}
+  ~DeviceScope();
+  DeviceScope(const DeviceScope&) = delete;
+
+ private:
+  class TracerImpl& impl_;
+  int device_;
+  bool of_arrays_;
 };
 
 struct TraceResult {

@@ -340,6 +340,7 @@ std::vector<V> together(TracerImpl& t, const V& number, const V& values, const V
 }  // namespace
 
 V TracerImpl::transform(const std::string& marker, const std::vector<V>& arguments) {
+  const DeviceScope scope(tracer, arguments);
   if (marker == "watch") return watch(*this, arguments.at(0));
   if (marker == "gradients") return tracer.list(gradients(*this, arguments.at(0), arguments.at(1), arguments.at(2)));
   if (marker == "linear") return linear(*this, arguments.at(0), arguments.at(1));
@@ -378,7 +379,7 @@ namespace {
 std::optional<DenseArray> contents_of(PyObject* object) {
   if (PyFloat_Check(object)) return scalar_array(DType::F64, PyFloat_AS_DOUBLE(object));
   const ArrayInfo info = describe(object);
-  if (!info.unsupported.empty()) return std::nullopt;
+  if (!info.unsupported.empty() || info.device != kHost) return std::nullopt;
   DenseArray array(info.dtype, info.shape);
   const std::size_t size = size_in_bytes(info.dtype);
   std::vector<std::int64_t> index(info.shape.size(), 0);
@@ -447,6 +448,7 @@ const DenseArray* TracerImpl::evaluated(ValueId value) {
 bool TracerImpl::follow(const ArrayValue& array) {
   for (const SymDim& size : array.shape)
     if (!decide(size, Py_EQ, 1)) refuse("the truth value of an array with more than one element");
+  if (array.storage->device != kHost || on_device()) break_graph(BreakReason::BranchOnData, "`" + source_text() + "` branches in a piece on " + device_text(graph_device.value_or(array.storage->device)));
   ValueId condition = reshape(tracer, tracer.read(array), {});
   if (depends_on_example(condition))
     break_graph(BreakReason::OneExample, "`" + source_text() + "` branches on each example by itself");

@@ -108,6 +108,7 @@ struct FakeStorage {
   int version = 0;              // counts in-place operations through any array
   int input = -1;               // index of the graph input it is, or -1: made in the trace
   Library library = Library::Numpy;
+  int device = kHost;           // where it is
   bool allocated_by_numpy = false;
   Value* input_array = nullptr; // the wrapped array that came from outside, or null: made in the trace
   std::int64_t first_byte = 0, last_byte = -1;  // memory of an array from outside, to find overlaps

@@ -248,8 +248,8 @@ std::string unsupported(const Kernel& kernel, const LoweredProgram& program) {
   if (buffers.size() + program.symbols.size() > kParameters) return "more arrays in one kernel than CUDA takes parameters";
   for (const AccumulatorInfo& info : kernel.accumulators)
     if (is_complex(info.dtype)) return "complex numbers have no CUDA kernels";
-  for (const ProgramBuffer& buffer : program.buffers)
-    if (is_complex(buffer.dtype)) return "complex numbers have no CUDA kernels";
+  for (const int buffer : buffers)
+    if (is_complex(program.buffers[std::size_t(buffer)].dtype)) return "complex numbers have no CUDA kernels";
   return {};
 }
 

@@ -114,9 +114,7 @@ class Texts {
 std::string no_form(const LoweredProgram& program) {
   for (const ProgramStep& step : program.steps) {
     if (step.kind == StepKind::Matmul) return "matrix products of a CUDA device are not taken into compiled programs";
-    if (step.kind == StepKind::Extern)
-      return "library calls on a CUDA device are not taken into compiled programs: " + step.extern_call.callee;
-    if (step.kind != StepKind::Kernel) return "a step of the program is not made for CUDA devices";
+    if (step.kind != StepKind::Kernel && step.kind != StepKind::Extern) return "a step of the program is not made for CUDA devices";
   }
   for (const loop::Kernel& kernel : program.kernels)
     if (std::string reason = cuda::unsupported(kernel, program); !reason.empty()) return reason;
@@ -162,6 +160,7 @@ std::unique_ptr<Program> compile_cuda(const Graph& graph, const CudaOptions& opt
     for (const std::string& source : wide.sources()) parts.text += source;
   parts.reports = wide.reports();
   parts.device = options.device;
+  parts.host_inputs = options.host_inputs;
   return make_compiled_program(std::move(parts));
 }
 

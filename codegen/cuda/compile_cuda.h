@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "graph_ir/graph.h"
 #include "runtime/cuda/cuda_device.h"
@@ -20,6 +21,7 @@ struct CudaOptions {
   std::string compiler;         // its name and version: part of what identifies machine code
   std::string cache_folder;     // kernels on disk; "": none
   std::int64_t cache_bytes = 0;
+  std::vector<bool> host_inputs;  // by input of the graph: a number in the host's memory
   bool dump = false;            // keep loops, bindings and texts in Program::text()
 };
 

@@ -19,17 +19,34 @@ bool is_aligned(const void* pointer) { return reinterpret_cast<std::uintptr_t>(p
 class CudaRun : public DeviceRun {
  public:
   CudaRun(CudaDevice& device, Host& host, char* status_word) : device_(device), driver_(device.driver_), status_word_(status_word) {
-    driver_.check(driver_.push_context(device.context_), "making device " + std::to_string(device.ordinal()) + " current");
-    stream_ = host.stream(device.ordinal());
-    if (!status_word_) return;
+    resume();
     try {
-      driver_.check(driver_.set_words(address(status_word_), 0, 1, stream_), "clearing the status word");
+      stream_ = host.stream(device.ordinal());
+      if (status_word_) refuse_capture();
+      if (status_word_) driver_.check(driver_.set_words(address(status_word_), 0, 1, stream_), "clearing the status word");
     } catch (...) {
-      leave();
+      pause();
       throw;
     }
   }
-  ~CudaRun() override { leave(); }
+  ~CudaRun() override { pause(); }
+
+  void pause() override {
+    if (!current_) return;
+    current_ = false;
+    void* left = nullptr;
+    driver_.pop_context(&left);  // nothing can be done about its failure
+  }
+  void resume() override {
+    driver_.check(driver_.push_context(device_.context_), "making device " + std::to_string(device_.ordinal()) + " current");
+    current_ = true;
+  }
+
+  void upload(char* to, const void* from, std::size_t bytes) override {
+    refuse_capture();
+    // Of pageable memory: it has been read when the driver returns, and of so few bytes without waiting for the stream.
+    driver_.check(driver_.copy_to_device(address(to), from, bytes, stream_), "copying numbers to device " + std::to_string(device_.ordinal()));
+  }
 
   void launch(const DeviceCode& launched, char* const* buffers, std::span<const std::int64_t> symbols) override {
     const auto& code = static_cast<const CudaCode&>(launched);
@@ -88,16 +105,18 @@ class CudaRun : public DeviceRun {
   }
 
  private:
-  static std::uint64_t address(const void* pointer) { return std::uint64_t(reinterpret_cast<std::uintptr_t>(pointer)); }
-  void leave() {
-    void* left = nullptr;
-    driver_.pop_context(&left);  // nothing can be done about its failure
+  /// What is recorded as a CUDA graph runs again without us: it would read the numbers of now, and nobody its status.
+  void refuse_capture() {
+    int status = 0;
+    driver_.check(driver_.capturing(stream_, &status), "looking at the stream");
+    if (status != 0) throw DeviceError("a program that reads numbers of the host, or reports to it, is recorded as a CUDA graph");
   }
-
+  static std::uint64_t address(const void* pointer) { return std::uint64_t(reinterpret_cast<std::uintptr_t>(pointer)); }
   CudaDevice& device_;
   const Driver& driver_;
   char* status_word_;
   void* stream_ = nullptr;
+  bool current_ = false;
   const CudaCode* last_ = nullptr;
 };
 

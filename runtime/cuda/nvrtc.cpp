@@ -53,8 +53,11 @@ Nvrtc::Nvrtc(const std::vector<std::string>& folders) {
     for (const std::string& file : files(folder, "libnvrtc-builtins.so")) SharedObject({file});
     for (const std::string& file : files(folder, "libnvrtc.so")) names.push_back(file);
   }
-  for (const char* name : {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"}) names.push_back(name);
-  const SharedObject library(names);
+  const std::vector<std::string> usual{"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"};
+  names.insert(names.end(), usual.begin(), usual.end());
+  // The array library's own, if it has opened one: two in a process are one too many.
+  SharedObject library(usual, true);
+  if (library.opened().empty()) library = SharedObject(names);
   if (library.opened().empty()) {
     missing_ = "no CUDA kernels can be compiled: libnvrtc was not found; install it with `pip install nvidia-cuda-nvrtc-cu12`";
     return;

@@ -5,9 +5,9 @@
 
 namespace fj::cuda {
 
-SharedObject::SharedObject(const std::vector<std::string>& names) {
+SharedObject::SharedObject(const std::vector<std::string>& names, bool loaded) {
   for (const std::string& name : names) {
-    handle_ = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
+    handle_ = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL | (loaded ? RTLD_NOLOAD : 0));
     if (!handle_) continue;
     opened_ = name;
     return;

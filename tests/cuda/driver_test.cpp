@@ -173,6 +173,70 @@ TEST(CudaDriver, a_kernel_that_fails_is_told_by_the_wait) {
   EXPECT_EQ(outcome.error, "CUDA error 700 (an illegal memory access was encountered) running the program up to kernel0 (model.py:7)");
 }
 
+TEST(CudaDriver, numbers_of_the_host_are_copied_to_the_device_at_once) {
+  FakeDriver fake;
+  std::string reason;
+  const Graph graph = parse(R"(
+graph @f(%x: f32[40], %a: f64[], %b: f32[]) {
+  %0 = cast %a {to = f32} : f32[]
+  %1 = mul %0, %b : f32[]
+  %2 = broadcast %1 {dims = [], shape = [40]} : f32[40]
+  %3 = mul %x, %2 : f32[40]
+  return %3
+})");
+  CudaOptions options = fake.options();
+  options.host_inputs = {false, true, true};
+  const auto program = compile_cuda(graph, options, reason);
+  ASSERT_TRUE(program) << reason;
+  const std::vector<DenseArray> inputs{sample(DType::F32, {40}, 1), sample(DType::F64, {}, 2), sample(DType::F32, {}, 3)};
+  const Outcome outcome = run_program(*program, graph, inputs, {});
+  ASSERT_EQ(outcome.status, kOk) << outcome.error;
+  EXPECT_TRUE(close(outcome.results[0], expected(graph, inputs)[0], 1));
+  EXPECT_EQ(fake.calls, (Calls{"push 101", "upload 32 on 701", "load", "function kernel0", "launch kernel0 of 1 x 256 on 701", "pop"}));
+}
+
+TEST(CudaDriver, library_calls_run_between_kernels_with_the_library_s_own_device_current) {
+  FakeDriver fake;
+  std::string reason;
+  const Graph graph = parse(R"(
+graph @f(%x: f32[4]) {
+  %0 = add %x, %x : f32[4]
+  %1 = extern_call %0 {callee = "double", handle = 7, operand_strides = [[1]], result_strides = [[1]]} : f32[4]
+  %2 = sub %1, %x : f32[4]
+  return %2, %1
+})");
+  const auto program = compile_cuda(graph, fake.options(), reason);
+  ASSERT_TRUE(program) << reason;
+  const DenseArray x = sample(DType::F32, {4}, 1);
+  const Outcome outcome = run_program(*program, graph, {x}, {});
+  ASSERT_EQ(outcome.status, kOk) << outcome.error;
+  for (int i = 0; i < 4; ++i) {
+    const double value = std::get<double>(x.scalar(i));
+    EXPECT_FLOAT_EQ(float(std::get<double>(outcome.results[1].scalar(i))), float(4 * value));
+    EXPECT_FLOAT_EQ(float(std::get<double>(outcome.results[0].scalar(i))), float(3 * value));
+  }
+  EXPECT_EQ(fake.calls, (Calls{"push 101", "load", "function kernel0", "launch kernel0 of 1 x 256 on 701", "pop", "push 101", "function kernel1",
+                               "launch kernel1 of 1 x 256 on 701", "pop"}));
+}
+
+TEST(CudaDriver, what_kernels_report_is_known_before_a_library_call) {
+  FakeDriver fake;
+  std::string reason;
+  const Graph graph = parse(R"(
+graph @f(%x: f32[50], %i: i64[4]) {
+  %0 = gather %x, %i {axis = 0} : f32[4]
+  %1 = extern_call %0 {callee = "double", handle = 7, operand_strides = [[1]], result_strides = [[1]]} : f32[4]
+  return %1
+})");
+  const auto program = compile_cuda(graph, fake.options(), reason);
+  ASSERT_TRUE(program) << reason;
+  const DenseArray x = sample(DType::F32, {50}, 1);
+  EXPECT_EQ(run_program(*program, graph, {x, numbers({0, 1, 2, 3})}, {}).status, kOk);
+  fake.calls.clear();
+  EXPECT_EQ(run_program(*program, graph, {x, numbers({0, 1, 2, 50})}, {}).status, kIndexOutOfRange);
+  EXPECT_EQ(fake.calls, (Calls{"push 101", "set on 701", "launch kernel0 of 1 x 256 on 701", "copy on 701", "wait for 701", "pop"}));
+}
+
 TEST(CudaDriver, equal_kernels_are_one_text) {
   FakeDriver fake;
   std::string reason;

@@ -1,8 +1,8 @@
 #include "tests/cuda/fake_driver.h"
 
 #include <cstring>
-#include <regex>
 
+#include "tests/cuda/entrances.h"
 #include "tests/cuda/harness.h"
 
 namespace fj::test {
@@ -30,31 +30,6 @@ struct Function {
   Run run;
 };
 std::vector<std::unique_ptr<Function>> functions;
-
-/// For every kernel of the text a function that takes what cuLaunchKernel is given.
-std::string entrances(const std::string& source) {
-  static const std::regex kernel(R"(extern "C" __global__ void __launch_bounds__\((\d+), \d+\) (\w+)\(([^)]*)\) \{)");
-  std::string out;
-  for (std::sregex_iterator at(source.begin(), source.end(), kernel), end; at != end; ++at) {
-    const std::string threads = (*at)[1], name = (*at)[2], parameters = (*at)[3];
-    std::string call;
-    int number = 0;
-    for (std::size_t from = 0; from < parameters.size();) {
-      std::size_t to = parameters.find(", ", from);
-      if (to == std::string::npos) to = parameters.size();
-      std::string type = parameters.substr(from, parameters.rfind(' ', to - 1) - from);
-      if (const std::size_t found = type.find(" __restrict__"); found != std::string::npos) type.erase(found);
-      call += (number ? ", " : "") + std::string("*(") + type + "*)p[" + std::to_string(number) + "]";
-      ++number;
-      from = to + 2;
-    }
-    out += "extern \"C\" void " + name +
-        "_entrance(void** parameters, unsigned blocks) {\n  using namespace fj;\n  emulation::blocks = blocks;\n" +
-           "  emulation::launch(" + threads + ", [](void* context) { void** p = static_cast<void**>(context); " + name + "(" + call +
-               "); }, parameters);\n}\n";
-  }
-  return out;
-}
 
 }  // namespace
 
@@ -102,9 +77,17 @@ FakeDriver::FakeDriver() {
     for (std::size_t i = 0; i < count; ++i) std::memcpy(reinterpret_cast<char*>(address) + 4 * i, &value, 4);
     return done("set", "set on " + hexadecimal(stream));
   };
+  table_.copy_to_device = [](std::uint64_t target, const void* source, std::size_t bytes, void* stream) {
+    std::memcpy(reinterpret_cast<void*>(target), source, bytes);
+    return done("upload", "upload " + std::to_string(bytes) + " on " + hexadecimal(stream));
+  };
   table_.copy_to_host = [](void* target, std::uint64_t source, std::size_t bytes, void* stream) {
     std::memcpy(target, reinterpret_cast<const void*>(source), bytes);
     return done("copy", "copy on " + hexadecimal(stream));
+  };
+  table_.capturing = [](void*, int* status) {
+    *status = fake->capturing;
+    return 0;
   };
   table_.wait = [](void* stream) { return done("wait", "wait for " + hexadecimal(stream)); };
 }

@@ -22,6 +22,7 @@ class FakeDriver {
   std::string failing;
   int code = 0;
   int compiled = 0;  // texts
+  bool capturing = false;  // streams are recorded
 
   /// Device 1, whose kernels are compiled for the emulation.
   CudaOptions options();

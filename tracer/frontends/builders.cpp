@@ -203,6 +203,8 @@ ValueId matmul(Tracer& tracer, ValueId a, ValueId b) {
     if (vector) tracer.note_inner(whole);
     return broadcast_to(tracer, whole, full_shape);
   };
+  // On a device the library's products are the fast ones, each a call in the program.
+  if (tracer.device() != kHost) unsupported("a product of tensors of " + device_text(tracer.device()));
   // torch makes a matrix of a vector that is multiplied by one matrix from the right.
   const bool of_matrix = vector_left && !vector_right && right.size() == 2;
   ValueId product = emit(tracer, Op::matmul, {prepare(a, left, vector_left && !of_matrix), prepare(b, right, vector_right)});

@@ -135,6 +135,7 @@ void require_no_gradient(Tracer& tracer, std::size_t first) {
 }
 
 V run_handler(Tracer& tracer, Handler handler, const Arguments& arguments, PyObject* callable) {
+  const DeviceScope scope(tracer, arguments.positional, arguments.keywords);
   const std::size_t first = tracer.graph().nodes.size();
   if (V written = callable ? torch_into(tracer, handler, arguments, callable) : nullptr) return written;
   V result = handler(tracer, arguments);
@@ -165,6 +166,7 @@ namespace {
 /// What the rows do not cover of torch's syntax, by torch's own operator in the program.
 template <class Row>
 V with_syntax_fallback(Tracer& tracer, const char* name, const std::vector<V>& operands, Row row) {
+  const DeviceScope scope(tracer, operands);
   const Tracer::Mark before = tracer.mark();
   try {
     return row();
@@ -190,23 +192,31 @@ constexpr const char* kCompareNames[] = {"lt", "le", "eq", "ne", "gt", "ge"};
 }  // namespace
 
 V array_binary(Tracer& tracer, int nb_op, const V& a, const V& b) {
-  if (!torch_decides(a, b)) return numpy_binary(tracer, nb_op, a, b);
+  if (!torch_decides(a, b)) {
+    const DeviceScope scope(tracer, {a, b});
+    return numpy_binary(tracer, nb_op, a, b);
+  }
   return with_syntax_fallback(tracer, kBinaryNames[nb_op], {a, b}, [&] { return torch_binary(tracer, nb_op, a, b); });
 }
 
 V array_compare(Tracer& tracer, int comparison, const V& a, const V& b) {
-  if (!torch_decides(a, b)) return numpy_compare(tracer, comparison, a, b);
+  if (!torch_decides(a, b)) {
+    const DeviceScope scope(tracer, {a, b});
+    return numpy_compare(tracer, comparison, a, b);
+  }
   return with_syntax_fallback(tracer, kCompareNames[comparison], {a, b}, [&] { return torch_compare(tracer, comparison, a, b); });
 }
 
 V array_unary(Tracer& tracer, int opcode, const V& a) {
   Array array = require_array(a);
+  const DeviceScope scope(tracer, {a});
   if (!is_torch(a)) return numpy_unary(tracer, opcode, array);
   const char* name = opcode == FJ_UNARY_NEGATIVE ? "neg" : opcode == FJ_UNARY_POSITIVE ? "pos" : opcode == FJ_UNARY_INVERT ? "invert" : nullptr;
   return with_syntax_fallback(tracer, name, {a}, [&] { return torch_unary(tracer, opcode, array); });
 }
 
 V array_get_item(Tracer& tracer, const V& array, const V& key) {
+  const DeviceScope scope(tracer, {array, key});
   if (!is_torch(array)) return numpy_get_item(tracer, require_array(array), key);
   V result = with_syntax_fallback(tracer, "getitem", {array, key}, [&] { return torch_get_item(tracer, require_array(array), key); });
   static PyObject* const function = imported("operator", "getitem").release();
@@ -215,6 +225,7 @@ V array_get_item(Tracer& tracer, const V& array, const V& key) {
 }
 
 void array_set_item(Tracer& tracer, const V& array, const V& key, const V& value) {
+  const DeviceScope scope(tracer, {array, key, value});
   if (!is_torch(array)) return numpy_set_item(tracer, require_array(array), key, value);
   with_syntax_fallback(tracer, "setitem", {array, key, value}, [&] {
     torch_set_item(tracer, require_array(array), key, value);
@@ -224,6 +235,7 @@ void array_set_item(Tracer& tracer, const V& array, const V& key, const V& value
 
 V array_attribute(Tracer& tracer, const V& value, std::string_view name) {
   Array array = require_array(value);
+  const DeviceScope scope(tracer, {value});
   const bool torch = is_torch(value);
   if (V answer = torch ? torch_attribute(tracer, array, name) : numpy_attribute(tracer, array, name)) {
     if (torch && array_of(answer)) {
@@ -269,6 +281,7 @@ V numpy_method_fallback(Tracer& tracer, const std::string& name, const Arguments
 
 V array_method(Tracer& tracer, const V& value, std::string_view name, const Arguments& arguments) {
   Array array = require_array(value);
+  const DeviceScope scope(tracer, std::span(&value, 1));
   const auto& methods = registry().methods[int(array->library)];
   auto found = methods.find(std::string(name));
   if (found == methods.end() && is_torch(value)) return torch_method_fallback(tracer, array, name, arguments);
@@ -281,6 +294,7 @@ V array_method(Tracer& tracer, const V& value, std::string_view name, const Argu
     const Tracer::Mark before = tracer.mark();
     try {
       if (found == methods.end()) unsupported("the method numpy.ndarray." + std::string(name));
+      const DeviceScope all(tracer, with_self.positional, with_self.keywords);
       return found->second(tracer, with_self);
     } catch (const BreakGraph& refused) {
       if (tracer.written_since(before)) throw;
@@ -314,6 +328,7 @@ V array_length(Tracer& tracer, const V& value) {
 
 std::vector<V> array_iterate(Tracer& tracer, const V& value) {
   Array array = require_array(value);
+  const DeviceScope scope(tracer, {value});
   if (array->shape.empty()) refuse("iteration over a 0-d array");
   const std::int64_t count = concrete(tracer, array->shape[0]);
   // A loop over more rows than this is not worth unrolling; FOR_ITER's own loop handling compiles its body once.

@@ -472,6 +472,7 @@ Array view_select(Tracer& tracer, const Array& x, std::int64_t axis, const SymDi
 Array view_alias(Tracer& tracer, const Array& x) { return restated(tracer, x, x->shape, x->strides); }
 
 Array view_as_library(Tracer& tracer, const Array& x, Library library) {
+  if (x->storage->device != kHost) refuse("a tensor of " + device_text(x->storage->device) + " as one of NumPy's");
   Array view = restated(tracer, x, x->shape, x->strides);
   view->library = library;
   view->crosses = true;

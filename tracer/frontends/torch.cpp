@@ -325,7 +325,7 @@ V torch_attribute(Tracer& tracer, const Array& array, std::string_view name) {
   if (name == "nbytes") return tracer.integer(product(array->shape) * SymDim(std::int64_t(size_in_bytes(array->dtype))));
   if (name == "device") {
     Ref<> type = torch_object("device");
-    Ref<> device = type ? Ref<>::steal(PyObject_CallFunction(type.get(), "s", "cpu")) : Ref<>();
+    Ref<> device = type ? Ref<>::steal(PyObject_CallFunction(type.get(), "s", device_text(array->storage->device).c_str())) : Ref<>();
     if (!device) PyErr_Clear(), unsupported("torch.device");
     return tracer.constant(std::move(device));
   }
@@ -340,10 +340,11 @@ V torch_attribute(Tracer& tracer, const Array& array, std::string_view name) {
     return last_two();
   }
   if (!is_complex(array->dtype) && ((name == "mH" && rank >= 2) || (name == "H" && rank == 2))) return last_two();
-  if (name == "is_cuda" || name == "is_sparse" || name == "is_quantized" || name == "is_meta" || name == "is_mkldnn" ||
+  if (name == "is_cuda") return tracer.boolean(array->storage->device != kHost);
+  if (name == "is_sparse" || name == "is_quantized" || name == "is_meta" || name == "is_mkldnn" ||
       name == "is_mps" || name == "is_xpu" || name == "is_nested" || name == "is_ipu" || name == "is_xla" || name == "is_sparse_csr")
     return tracer.boolean(false);
-  if (name == "is_cpu") return tracer.boolean(true);
+  if (name == "is_cpu") return tracer.boolean(array->storage->device == kHost);
   if (name == "layout") return torch_constant(tracer, "strided");
   if (name == "requires_grad") {
     if (array->source) return tracer.boolean(array->requires_grad);

@@ -43,8 +43,10 @@ void refuse_gradient_into(Tracer& tracer, DType target, const TorchOperand& valu
 inline DType float_dtype(DType dtype) { return is_float(dtype) ? dtype : torch_default_dtype(); }
 /// torch.float32, torch.long...; nullopt for None and not given.
 std::optional<DType> torch_dtype_argument(Tracer& tracer, const V& value);
-/// Breaks unless device (given or not) is the CPU and layout, memory format and the like are the defaults.
-void require_cpu(Tracer& tracer, const V& device);
+/// The device that an argument names; `otherwise` where there is none. Breaks where it is not known while tracing.
+int device_argument(Tracer& tracer, const V& device, int otherwise);
+/// Breaks unless the argument, if there is one, names this device: between devices torch moves tensors.
+void require_device(Tracer& tracer, const V& device, int there);
 
 /// Breaks where autocast gives the operation another dtype: the library's own function runs instead.
 void leave_to_autocast();

@@ -12,7 +12,7 @@ constexpr const char* kOptions = ", *, out, dtype, layout, device, requires_grad
 
 void check_options(Tracer& tracer, const Parameters& p) {
   p.unsupported("out, layout, memory_format, names");
-  require_cpu(tracer, p["device"]);
+  tracer.make_on(device_argument(tracer, p["device"], tracer.device()));
   if (p.flag("requires_grad", false)) p.refuse("requires_grad");
   if (p.flag("pin_memory", false)) p.refuse("pin_memory");
 }
@@ -269,11 +269,14 @@ V torch_tensor_function(Tracer& tracer, const Arguments& arguments) {
 
 V torch_as_tensor(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "as_tensor", arguments, "data, dtype, device");
-  require_cpu(tracer, p["device"]);
   V data = p.required("data");
   auto dtype = torch_dtype_argument(tracer, p["dtype"]);
   Array x = array_of(data);
-  if (!x) return from_numbers(tracer, data, dtype);
+  if (!x) {
+    tracer.make_on(device_argument(tracer, p["device"], kHost));
+    return from_numbers(tracer, data, dtype);
+  }
+  require_device(tracer, p["device"], x->storage->device);
   if (x->numpy_scalar) unsupported("as_tensor() of a NumPy scalar");
   V tensor = data;
   if (x->library == Library::Numpy) tensor = torch_from_numpy(tracer, {{data}, {}});

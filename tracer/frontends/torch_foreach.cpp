@@ -64,12 +64,12 @@ V torch_foreach_copy(Tracer& tracer, const Arguments& arguments) { return torch_
 
 namespace {
 
-/// What torch's own function makes of empty tensors of these dtypes: of several, the order of the groups is that of a hash table in C++.
-Ref<> grouped_by_torch(const std::vector<DType>& dtypes) {
+/// What torch's own function makes of empty tensors of these dtypes and devices: of several, the order of the groups is that of a hash table in C++.
+Ref<> grouped_by_torch(const std::vector<std::pair<DType, int>>& tensors_in_order) {
   const std::int64_t none[] = {0}, one[] = {1};
   Ref<> tensors = Ref<>::steal(PyList_New(0));
-  for (DType dtype : dtypes) {
-    const Ref<> tensor = allocate(Library::Torch, dtype, none, one);
+  for (auto [dtype, device] : tensors_in_order) {
+    const Ref<> tensor = allocate(Library::Torch, dtype, none, one, device);
     if (!tensor || PyList_Append(tensors.get(), tensor.get()) < 0) return {};
   }
   const Ref<> core = Ref<>::steal(PyObject_GetAttrString(torch_module(), "_C"));
@@ -90,10 +90,10 @@ V torch_group_tensors(Tracer& tracer, const Arguments& arguments) {
     if (!lists.back().empty() && lists.back().size() != lists[0].size()) unsupported("lists of different lengths");
   }
   if (lists.empty() || lists[0].empty()) unsupported("an empty list of tensors");
-  std::vector<DType> dtypes;
-  for (const V& item : lists[0]) dtypes.push_back(torch_tensor(tracer, item)->dtype);
+  std::vector<std::pair<DType, int>> tensors;
+  for (const V& item : lists[0]) tensors.emplace_back(torch_tensor(tracer, item)->dtype, torch_tensor(tracer, item)->storage->device);
   const bool with_indices = p["with_indices"] && tracer.truth(p["with_indices"]);
-  const Ref<> groups = grouped_by_torch(dtypes);
+  const Ref<> groups = grouped_by_torch(tensors);
   if (!groups || !PyDict_Check(groups.get())) {
     PyErr_Clear();
     unsupported("these tensors");

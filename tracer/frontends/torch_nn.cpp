@@ -386,6 +386,8 @@ V dropped(Tracer& tracer, const V& input, double probability, bool channels, boo
   if (!is_float(x->dtype)) unsupported("dropout() of this dtype");
   if (channels && x->rank() < 2) refuse("dropout() of channels of fewer than two dimensions");
   if (probability == 0 || tracer.decide(product(x->shape), Py_EQ, 0)) return input;  // the tensor itself
+  // What a device's kernel draws for it, and in which order, is its own affair.
+  if (x->storage->device != kHost) unsupported("dropout of a tensor of " + device_text(x->storage->device));
   V result;
   auto real = [&](double value) { return tracer.real(value); };
   if (probability == 1) {
@@ -444,6 +446,7 @@ V torch_f_attention(Tracer& tracer, const Arguments& arguments) {
   if (p.absent("dropout_p") || p.number("dropout_p", 0) == 0) unsupported("attention that drops nothing");
   if (p.number("dropout_p", 0) < 0 || p.number("dropout_p", 0) >= 1 || p.flag("enable_gqa", false)) unsupported("attention of this kind");
   Array query = torch_tensor(tracer, p.required("query"));
+  if (query->storage->device != kHost) unsupported("attention of tensors of " + device_text(query->storage->device));
   for (const char* name : {"query", "key", "value"}) {
     Array part = torch_tensor(tracer, p.required(name));
     if (part->dtype != query->dtype || (part->dtype != DType::F32 && part->dtype != DType::F64) || part->rank() < 2) unsupported("attention of these tensors");
@@ -459,6 +462,7 @@ V torch_f_attention(Tracer& tracer, const Arguments& arguments) {
 V torch_recurrent(Tracer& tracer, const Arguments& arguments, const char* name) {
   const std::vector<V>& given = arguments.positional;
   if (given.size() != 9 || !arguments.keywords.empty() || given[2]->kind != ValueKind::List) unsupported("recurrent layers over packed sequences");
+  if (tracer.device() != kHost) unsupported("recurrent layers on " + device_text(tracer.device()));
   const auto probability = tracer.constant_float(given[5]);
   if (!probability || *probability <= 0 || *probability >= 1 || !tracer.truth(given[6]) || int_argument(tracer, given[4]) < 2)
     unsupported("recurrent layers that drop nothing");

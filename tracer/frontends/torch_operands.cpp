@@ -162,14 +162,36 @@ std::optional<DType> torch_dtype_argument(Tracer& tracer, const V& value) {
   return dtype;
 }
 
-void require_cpu(Tracer& tracer, const V& device) {
-  if (!device || tracer.is_none(device)) return;
+namespace {
+
+/// What "cuda" means depends on which device is current, unless there is only one.
+bool only_one_device() {
+  const Ref<> cuda = torch_object("cuda");
+  const Ref<> count = cuda ? Ref<>::steal(PyObject_CallMethod(cuda.get(), "device_count", nullptr)) : Ref<>();
+  const bool one = count && PyLong_Check(count.get()) && PyLong_AsLong(count.get()) == 1;
+  PyErr_Clear();
+  return one;
+}
+
+}  // namespace
+
+int device_argument(Tracer& tracer, const V& device, int otherwise) {
+  if (!device || tracer.is_none(device)) return otherwise;
   PyObject* object = tracer.constant_object(device);
-  Ref<> text = object ? Ref<>::steal(PyObject_Str(object)) : Ref<>();
+  // A number is one of CUDA's.
+  Ref<> text = object ? Ref<>::steal(PyLong_Check(object) ? PyUnicode_FromFormat("cuda:%S", object) : PyObject_Str(object)) : Ref<>();
   const char* bytes = text ? PyUnicode_AsUTF8(text.get()) : nullptr;
   const std::string name = bytes ? bytes : "";
   PyErr_Clear();
-  if (name != "cpu" && name != "cpu:0") unsupported("a device other than the CPU");
+  if (name == "cpu" || name == "cpu:0") return kHost;
+  if (name == "cuda" && only_one_device()) return 0;
+  if (name.size() > 5 && name.size() < 8 && name.rfind("cuda:", 0) == 0 && name.find_first_not_of("0123456789", 5) == std::string::npos) return std::stoi(name.substr(5));
+  unsupported(name == "cuda" ? "the device that is current" : "a device of another kind");
+}
+
+void require_device(Tracer& tracer, const V& device, int there) {
+  const int wanted = device_argument(tracer, device, there);
+  if (wanted != there) break_graph(BreakReason::SeveralDevices, "a tensor of " + device_text(there) + " is copied to " + device_text(wanted));
 }
 
 void leave_to_autocast() {

@@ -376,6 +376,11 @@ void require_plain_copy(Tracer& tracer, const Parameters& p) {
   if (!is_preserve_or_absent(tracer, p["memory_format"])) p.refuse("a memory format");
   p.flag("non_blocking", false);
 }
+
+void require_same_device(const Array& other, int here) {
+  const int there = other->storage->device;
+  if (there != here) break_graph(BreakReason::SeveralDevices, "a tensor of " + device_text(here) + " is copied to " + device_text(there));
+}
 }  // namespace
 
 V torch_to(Tracer& tracer, const Arguments& arguments) {
@@ -383,15 +388,20 @@ V torch_to(Tracer& tracer, const Arguments& arguments) {
   if (arguments.positional.size() < 2) {
     Parameters p(tracer, "to", arguments, "input, *, device, dtype, non_blocking, copy, memory_format, other");
     require_plain_copy(tracer, p);
-    require_cpu(tracer, p["device"]);
+    const int here = torch_tensor(tracer, p.required("input"))->storage->device;
+    require_device(tracer, p["device"], here);
     std::optional<DType> dtype = torch_dtype_argument(tracer, p["dtype"]);
-    if (p["other"]) dtype = torch_tensor(tracer, p["other"])->dtype;
+    if (p["other"]) {
+      require_same_device(torch_tensor(tracer, p["other"]), here);
+      dtype = torch_tensor(tracer, p["other"])->dtype;
+    }
     return to_dtype(tracer, p.required("input"), dtype, p.flag("copy", false));
   }
   const V& second = arguments.positional[1];
   if (array_of(second)) {
     Parameters p(tracer, "to", arguments, "input, other, non_blocking, copy, *, memory_format");
     require_plain_copy(tracer, p);
+    require_same_device(torch_tensor(tracer, second), torch_tensor(tracer, p.required("input"))->storage->device);
     return to_dtype(tracer, p.required("input"), torch_tensor(tracer, second)->dtype, p.flag("copy", false));
   }
   PyObject* object = tracer.constant_object(second);
@@ -402,12 +412,13 @@ V torch_to(Tracer& tracer, const Arguments& arguments) {
   }
   Parameters p(tracer, "to", arguments, "input, device, dtype, non_blocking, copy, *, memory_format");
   require_plain_copy(tracer, p);
-  require_cpu(tracer, p["device"]);
+  require_device(tracer, p["device"], torch_tensor(tracer, p.required("input"))->storage->device);
   return to_dtype(tracer, p.required("input"), torch_dtype_argument(tracer, p["dtype"]), p.flag("copy", false));
 }
 
 V torch_type_as(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "type_as", arguments, "input, other");
+  require_same_device(torch_tensor(tracer, p.required("other")), torch_tensor(tracer, p.required("input"))->storage->device);
   return to_dtype(tracer, p.required("input"), torch_tensor(tracer, p.required("other"))->dtype, false);
 }
 
@@ -417,7 +428,20 @@ V torch_type_method(Tracer& tracer, const Arguments& arguments) {
   return to_dtype(tracer, p.required("input"), torch_dtype_argument(tracer, p["dtype"]), false);
 }
 
-V torch_cpu(Tracer& tracer, const Arguments& arguments) { return self(tracer, arguments), arguments.positional[0]; }
+V torch_cpu(Tracer& tracer, const Arguments& arguments) {
+  self(tracer, arguments);
+  if (const int here = torch_tensor(tracer, arguments.positional[0])->storage->device; here != kHost)
+    break_graph(BreakReason::SeveralDevices, "a tensor of " + device_text(here) + " is copied to cpu, for which Python waits");
+  return arguments.positional[0];
+}
+V torch_cuda(Tracer& tracer, const Arguments& arguments) {
+  Parameters p(tracer, "cuda", arguments, "input, device, non_blocking, memory_format");
+  require_plain_copy(tracer, p);
+  const int here = torch_tensor(tracer, p.required("input"))->storage->device;
+  // Without a device: to the one that is current.
+  require_device(tracer, p.absent("device") ? tracer.string("cuda") : p["device"], here);
+  return p["input"];
+}
 V torch_to_float(Tracer& tracer, const Arguments& arguments) { return to_fixed<DType::F32>(tracer, "float", arguments); }
 V torch_to_double(Tracer& tracer, const Arguments& arguments) { return to_fixed<DType::F64>(tracer, "double", arguments); }
 V torch_to_half(Tracer& tracer, const Arguments& arguments) { return to_fixed<DType::F16>(tracer, "half", arguments); }

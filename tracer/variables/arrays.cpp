@@ -7,6 +7,7 @@
 
 #include "runtime/base/error.h"
 #include "tracer/dynamic.h"
+#include "tracer/frontends/arrays/torch_modes.h"
 #include "tracer/frontends/builders.h"
 #include "tracer/interpreter.h"
 #include "tracer/restart.h"
@@ -49,7 +50,7 @@ SymbolId TracerImpl::size_symbol(const DynamicAxis& mark, std::int64_t size) {
 
 V TracerImpl::wrap_array(PyObject* object, SourceRef source) {
   const ArrayInfo info = describe(object);
-  if (!info.unsupported.empty()) return nullptr;
+  if (!info.unsupported.empty() || !refusal(info.device).empty()) return nullptr;
   auto array = std::make_shared<ArrayValue>();
   array->source = source;
   array->library = info.library;
@@ -125,6 +126,7 @@ V TracerImpl::wrap_array(PyObject* object, SourceRef source) {
   storage->shape = array->shape;
   storage->strides = array->strides;
   storage->library = info.library;
+  storage->device = info.device;
   storage->allocated_by_numpy = info.library == Library::Numpy;
   storage->input_array = array.get();
   std::tie(storage->first_byte, storage->last_byte) = extent(info);
@@ -144,6 +146,7 @@ V TracerImpl::wrap_array(PyObject* object, SourceRef source) {
   guard.array->strides = array->strides;
   guard.array->requires_grad = info.requires_grad;
   guard.array->key_set = info.key_set;
+  guard.array->device = info.device;
   const Location where = location();
   guard.location = where.file + ":" + std::to_string(where.line);
   guards->add(std::move(guard));
@@ -152,6 +155,11 @@ V TracerImpl::wrap_array(PyObject* object, SourceRef source) {
     if (overlap(*other, *storage)) break_graph(BreakReason::MutationOfInput, "two arrays share memory and one is written");
   input_storages.push_back(storage);
   note_array(*array);
+  if (info.device != kHost && torch_modes() & torch_mode_bits::kAutocast)
+    break_graph(BreakReason::UnsupportedObject, "autocast is on, of which framejit knows that of the CPU");
+  // Kernels add to one place in any order.
+  if (info.device != kHost && torch_modes() & torch_mode_bits::kDeterministic)
+    break_graph(BreakReason::UnsupportedObject, "a device has to be deterministic");
   return array;
 }
 
@@ -203,6 +211,7 @@ void TracerImpl::ensure_input(FakeStorage& storage) {
   storage.input = int(graph->inputs.size());
   storage.contents = graph->add_input(array->source->text(), {storage.dtype, storage.shape}, storage.strides);
   graph_inputs.push_back(array->source);
+  host_inputs.push_back(storage.device == kHost);
   in_memory_.insert(storage.contents);
   if (array->requires_grad && modes_outside().records()) {
     flow.want(storage.contents);
@@ -250,6 +259,7 @@ ValueId show(Graph& graph, const ViewStep& view, ValueId value, const Location& 
 
 ValueId TracerImpl::read(const ArrayValue& array) {
   FakeStorage& storage = *array.storage;
+  place_graph(array);
   ensure_input(storage);
   auto* base = static_cast<ArrayValue*>(storage.input_array);
   if (modes.records() && base && base->requires_grad && !array.stops_gradient) {

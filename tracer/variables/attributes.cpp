@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "runtime/base/error.h"
+#include "tracer/devices.h"
 #include "tracer/frontends/numpy_parts.h"
 #include "tracer/interpreter.h"
 #include "tracer/variables/attributes.h"
@@ -514,10 +515,7 @@ V TracerImpl::find_attribute(const V& owner, PyObject* name) {
     case ValueKind::Object: {
       auto& value = *as<ObjectValue>(owner);
       PyObject* object = value.object.get();
-      if (array_library(object)) {
-        const ArrayInfo info = describe(object);
-        break_graph(BreakReason::UnsupportedArray, info.unsupported);
-      }
+      if (array_library(object)) break_graph(BreakReason::UnsupportedArray, why_not_compiled(*this, object));
       if (is_plain(object) && !PyType_Check(object)) {
         // Methods of numbers and strings.
         PyObject* found = fj_type_lookup(type_of(owner), name);

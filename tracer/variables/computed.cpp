@@ -118,6 +118,10 @@ ValueId TracerImpl::checked(ValueId value, ValueId holds) {
 V TracerImpl::number(const ArrayValue& array) {
   for (const SymDim& size : array.shape)
     if (!decide(size, Py_EQ, 1)) break_graph(BreakReason::ErrorWhileTracing, "item() of an array that has not one element");
+  if (on_device() && array.storage->device == kHost)
+    break_graph(BreakReason::ScalarFromArray, "an element of an array of cpu becomes a number in a piece on " + device_text(*graph_device));
+  if (array.storage->device != kHost)
+    break_graph(BreakReason::ScalarFromArray, "an element of a tensor of " + device_text(array.storage->device) + ", for which Python waits, becomes a number");
   // A back end that runs nodes on arrays of its own gives no numbers back.
   if (!request.generalise.float_inputs || is_complex(array.dtype)) break_graph(BreakReason::ScalarFromArray, "an element becomes a Python number");
   if (is_unsigned_integer(array.dtype) && size_in_bytes(array.dtype) == 8) break_graph(BreakReason::ScalarFromArray, "an int of more than 63 bits");
@@ -160,6 +164,8 @@ std::optional<V> TracerImpl::computed_binary(int nb_op, const V& a, const V& b) 
       return made(make(Op::div, {left, not_zero ? right : checked(right, make(Op::ne, {right, zero}))}), "truediv");
     }
     default: {
+      // A device's powers are not the C library's.
+      if (on_device()) break_graph(BreakReason::ScalarFromArray, "`" + source_text() + "` computes with numbers in a piece on " + device_text(*graph_device));
       // A power of finite numbers is finite in CPython, or complex, or an error. Powers of infinity are left to it too.
       const ValueId power = make(Op::pow, {left, right});
       return made(checked(power, make(Op::is_finite, {power})), "pow");

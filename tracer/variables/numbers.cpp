@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "runtime/base/error.h"
+#include "tracer/devices.h"
 #include "tracer/interpreter.h"
 #include "tracer/variables/containers.h"
 #include "tracer/variables/proxies.h"
@@ -491,7 +492,7 @@ V joined_dicts(TracerImpl& tracer, const V& a, const V& b) {
 V TracerImpl::binary(int op, const V& a, const V& b) {
   const BinaryRow& row = binary_row(op);
   const bool in_place = op >= NB_INPLACE_ADD;
-  if (is_unwrapped_array(a) || is_unwrapped_array(b)) break_graph(BreakReason::UnsupportedArray, describe(is_unwrapped_array(a) ? a : b));
+  if (is_unwrapped_array(a) || is_unwrapped_array(b)) break_graph(BreakReason::UnsupportedArray, why_not_compiled(*this, as<ObjectValue>(is_unwrapped_array(a) ? a : b)->object.get()));
   if (is_identity_number(a) || is_identity_number(b)) break_graph(BreakReason::UnsupportedObject, "calculates with the id() of an object");
   const BinaryMethods methods{row.method, row.reflected};
   if (V scalar = meets_numpy(b) ? changing_scalar(a) : nullptr) return binary(op, scalar, b);
@@ -725,7 +726,7 @@ V TracerImpl::compare(int comparison, const V& a, const V& b) {
     ~Deeper() { --depth; }
   } deeper(comparisons_);
   if (comparisons_ > kDeepest) break_graph(BreakReason::UnsupportedObject, "a comparison of containers in containers");
-  if (is_unwrapped_array(a) || is_unwrapped_array(b)) break_graph(BreakReason::UnsupportedArray, describe(is_unwrapped_array(a) ? a : b));
+  if (is_unwrapped_array(a) || is_unwrapped_array(b)) break_graph(BreakReason::UnsupportedArray, why_not_compiled(*this, as<ObjectValue>(is_unwrapped_array(a) ? a : b)->object.get()));
   const bool equality = comparison == Py_EQ || comparison == Py_NE;
   if (is_identity_number(a) || is_identity_number(b)) {
     if (!equality || !is_identity_number(a) || !is_identity_number(b)) break_graph(BreakReason::UnsupportedObject, "compares the id() of an object with " + describe(is_identity_number(a) ? b : a));

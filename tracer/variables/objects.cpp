@@ -41,7 +41,8 @@ std::string describe(const V& value) {
     case ValueKind::Array: {
       const auto& array = *as<ArrayValue>(value);
       return "a " + text(Type{array.dtype, array.shape}) +
-             (array.library == Library::Torch ? " tensor" : array.numpy_scalar ? " NumPy scalar" : " array");
+             (array.library == Library::Torch ? " tensor" : array.numpy_scalar ? " NumPy scalar" : " array") +
+             (array.storage->device == kHost ? "" : " of " + device_text(array.storage->device));
     }
     case ValueKind::Object: {
       PyObject* object = as<ObjectValue>(value)->object.get();
@@ -279,6 +280,7 @@ ValueId TracerImpl::number_input(ObjectValue& held, DType dtype) {
     guard_type(held);
     known->second = graph->add_input(held.source->text(), {dtype, {}}, Dims{});
     graph_inputs.push_back(held.source);
+    host_inputs.push_back(true);
   }
   return known->second;
 }
@@ -487,7 +489,8 @@ bool TracerImpl::truth(const V& value) {
       if (as<ArrayValue>(value)->dtype == DType::Bool)
         if (auto known = constant_condition(*graph, read(*as<ArrayValue>(value)))) return *known;
       if (request.follow) return follow(*as<ArrayValue>(value));
-      break_graph(BreakReason::BranchOnData, "`" + source_text() + "` tests " + describe(value));
+      break_graph(BreakReason::BranchOnData, "`" + source_text() + "` tests " + describe(value) +
+                                                 (as<ArrayValue>(value)->storage->device == kHost ? "" : ", of which Python waits for one element"));
     case ValueKind::Tuple: return !sequence_items(value).empty();
     case ValueKind::List: return !as<ListValue>(value)->items.empty();
     case ValueKind::Dict: {

@@ -19,8 +19,8 @@ bool make_quick(Library library, PyObject* array, QuickCheck& check) {
   return library == Library::Numpy ? make_quick_numpy(array, check) : make_quick_torch(array, check);
 }
 
-Ref<> allocate(Library library, DType dtype, std::span<const std::int64_t> shape, std::span<const std::int64_t> strides) {
-  return library == Library::Numpy ? allocate_numpy(dtype, shape, strides) : allocate_torch(dtype, shape, strides);
+Ref<> allocate(Library library, DType dtype, std::span<const std::int64_t> shape, std::span<const std::int64_t> strides, int device) {
+  return library == Library::Numpy ? allocate_numpy(dtype, shape, strides) : allocate_torch(dtype, shape, strides, device);
 }
 
 Ref<> view_of(PyObject* base, DType dtype, std::span<const std::int64_t> shape, std::span<const std::int64_t> strides,

@@ -35,6 +35,7 @@ struct ArrayInfo {
   bool writeable = true;
   bool parameter = false;                    // exact type torch.nn.Parameter
   std::uint64_t key_set = 0;
+  int device = kHost;                        // torch: where its memory is
   /// Empty if framejit compiles such arrays; else why not, in the user's words ("dtype object", "sparse tensor").
   std::string unsupported;
 };
@@ -58,12 +59,13 @@ struct ArrayView {
   void* data;
   bool requires_grad, writeable, aligned;
   std::uint64_t key_set;
+  int device = kHost;
 };
 bool read_numpy(PyObject* array, ArrayView& view);
 bool read_torch(PyObject* tensor, ArrayView& view);
 
-/// New arrays whose storage is the library's own (resizable, picklable, OWNDATA).
-Ref<> allocate(Library library, DType dtype, std::span<const std::int64_t> shape, std::span<const std::int64_t> strides);
+/// New arrays whose storage is the library's own (resizable, picklable, OWNDATA), on a device from the library's allocator there.
+Ref<> allocate(Library library, DType dtype, std::span<const std::int64_t> shape, std::span<const std::int64_t> strides, int device = kHost);
 /// A view of `base`'s memory: element strides, offset in elements from base's element 0. numpy: base chain as NumPy makes it.
 Ref<> view_of(PyObject* base, DType dtype, std::span<const std::int64_t> shape, std::span<const std::int64_t> strides,
               std::int64_t offset);
@@ -80,6 +82,11 @@ Ref<> cross_view(PyObject* array, Library to);
 
 std::optional<DType> dtype_from_object(PyObject* dtype);   // np.dtype, scalar types, torch.dtype, str handled by front ends
 Ref<> dtype_object(Library library, DType dtype);          // np.dtype / torch.dtype
+
+/// "cpu", "cuda:1": as torch writes devices.
+std::string device_text(int device);
+/// torch's current stream on a device, a CUstream. Nullopt: this torch does not say.
+std::optional<void*> torch_stream(int device);
 
 /// torch as found in sys.modules, or null. Cheap; call each time.
 PyObject* torch_module();

@@ -21,6 +21,7 @@ struct QuickCheck {
   const void* descriptor = nullptr;       // NumPy: the dtype's one object
   std::uint64_t key_set = 0;              // torch
   std::uint16_t dtype_code = 0;           // torch
+  std::uint16_t device_code = 0;          // torch
   std::uint8_t alignment = 1;             // torch: of elements
 };
 

@@ -83,6 +83,12 @@ bool needs_gradient(PyObject* tensor, const void* implementation, const TorchLay
   return attribute_is_true(tensor, "requires_grad");
 }
 
+/// kHost for the CPU's.
+int device_of(const void* implementation, const TorchLayout& layout) {
+  const std::uint16_t code = layout.device < 0 ? 0 : read_at<std::uint16_t>(implementation, layout.device);
+  return (code & 0xff) == TorchLayout::kCudaType ? code >> 8 : kHost;
+}
+
 Ref<> int_tuple(std::span<const std::int64_t> values) {
   Ref<> tuple = Ref<>::steal(PyTuple_New(Py_ssize_t(values.size())));
   for (std::size_t i = 0; tuple && i < values.size(); ++i) {
@@ -158,6 +164,7 @@ bool read_torch(PyObject* tensor, ArrayView& view) {
   view.data = data == nullptr ? nullptr : data + std::int64_t(size) * read_at<std::int64_t>(implementation, layout->storage_offset);
   view.requires_grad = needs_gradient(tensor, implementation, *layout);
   view.writeable = true;
+  view.device = device_of(implementation, *layout);
   view.aligned = reinterpret_cast<std::uintptr_t>(view.data) % (size > 8 ? 8 : size) == 0;
   return true;
 }
@@ -171,6 +178,7 @@ bool make_quick_torch(PyObject* tensor, QuickCheck& check) {
   if (check.dtype_code >= TorchLayout::kDTypeCodes || layout->dtype_of_code[check.dtype_code] < 0) return false;
   // Of other key sets it is not known where sizes and memory are.
   if (!layout->is_plain(check.key_set)) return false;
+  check.device_code = layout->device < 0 ? 0 : read_at<std::uint16_t>(implementation, layout->device);
   check.alignment = std::uint8_t(std::min<std::size_t>(8, size_in_bytes(DType(layout->dtype_of_code[check.dtype_code]))));
   return true;
 }
@@ -180,7 +188,8 @@ bool quick_torch(PyObject* tensor, const QuickCheck& check, void*& data) {
   const void* implementation = read_at<const void*>(tensor, layout.implementation);
   if (implementation == nullptr || read_at<std::uint16_t>(implementation, layout.dtype) != check.dtype_code ||
       read_at<std::uint64_t>(implementation, layout.key_set) != check.key_set ||
-      read_at<std::uint64_t>(implementation, layout.rank) != std::uint64_t(check.rank))
+      read_at<std::uint64_t>(implementation, layout.rank) != std::uint64_t(check.rank) ||
+      (layout.device >= 0 && read_at<std::uint16_t>(implementation, layout.device) != check.device_code))
     return false;
   const auto* inline_sizes = reinterpret_cast<const std::int64_t*>(static_cast<const char*>(implementation) + layout.inline_sizes);
   const auto* inline_strides = reinterpret_cast<const std::int64_t*>(static_cast<const char*>(implementation) + layout.inline_strides);
@@ -195,12 +204,24 @@ bool quick_torch(PyObject* tensor, const QuickCheck& check, void*& data) {
   return !check.aligned || reinterpret_cast<std::uintptr_t>(data) % check.alignment == 0;
 }
 
+namespace {
+
+/// The first CUDA tensor of the process is here.
+bool learn_cuda_keys_of(PyObject* tensor) {
+  const TorchLayout* layout = torch_layout();
+  if (layout == nullptr || layout->device < 0) return false;
+  const int device = device_of(read_at<const void*>(tensor, layout->implementation), *layout);
+  return device != kHost && learn_cuda_keys(device);
+}
+
+}  // namespace
+
 ArrayInfo describe_torch(PyObject* tensor) {
   ArrayInfo info;
   info.library = Library::Torch;
   info.parameter = Py_TYPE(tensor) == objects()->parameter;
   ArrayView view;
-  if (!read_torch(tensor, view)) {
+  if (!read_torch(tensor, view) && !(learn_cuda_keys_of(tensor) && read_torch(tensor, view))) {
     const TorchLayout* layout = torch_layout();
     Ref<> kind;
     if (layout != nullptr)
@@ -232,7 +253,8 @@ ArrayInfo describe_torch(PyObject* tensor) {
   info.requires_grad = view.requires_grad;
   info.is_leaf = !info.requires_grad || attribute_is_true(tensor, "is_leaf");
   info.key_set = view.key_set;
-  info.inference = view.key_set == layout.inference_keys;
+  info.inference = layout.is_inference(view.key_set);
+  info.device = view.device;
   if (!view.aligned) info.unsupported = "memory that is not aligned to its dtype";
   return info;
 }
@@ -267,7 +289,50 @@ Ref<> empty_tensor(DType dtype, std::span<const std::int64_t> shape, std::span<c
 
 }  // namespace
 
-Ref<> allocate_torch(DType dtype, std::span<const std::int64_t> shape, std::span<const std::int64_t> strides) {
+namespace {
+
+/// torch.device("cuda", ordinal); kept.
+PyObject* device_object(int device) {
+  static auto* known = new std::vector<Ref<>>;
+  if (std::size_t(device) >= known->size()) known->resize(std::size_t(device) + 1);
+  Ref<>& object = (*known)[std::size_t(device)];
+  if (!object) object = Ref<>::steal(PyObject_CallMethod(torch_module(), "device", "si", "cuda", device));
+  return object.get();
+}
+
+}  // namespace
+
+std::string device_text(int device) { return device == kHost ? "cpu" : "cuda:" + std::to_string(device); }
+
+std::optional<void*> torch_stream(int device) {
+  // Private, as all that asks for a stream without making an object of it: where it is missing the public function does.
+  static PyObject* const raw = torch_attribute({"_C", "_cuda_getCurrentRawStream"});
+  Ref<> stream;
+  if (raw) {
+    stream = Ref<>::steal(PyObject_CallFunction(raw, "i", device));
+  } else {
+    const Ref<> cuda = Ref<>::steal(PyObject_GetAttrString(torch_module(), "cuda"));
+    const Ref<> object = cuda ? Ref<>::steal(PyObject_CallMethod(cuda.get(), "current_stream", "i", device)) : Ref<>();
+    if (object) stream = Ref<>::steal(PyObject_GetAttrString(object.get(), "cuda_stream"));
+  }
+  void* handle = stream ? PyLong_AsVoidPtr(stream.get()) : nullptr;
+  if (PyErr_Occurred() || !stream) {
+    PyErr_Clear();
+    return std::nullopt;
+  }
+  return handle;
+}
+
+Ref<> allocate_torch(DType dtype, std::span<const std::int64_t> shape, std::span<const std::int64_t> strides, int device) {
+  if (device != kHost) {
+    const TorchObjects* torch = objects();
+    FJ_CHECK(torch != nullptr, "torch is not loaded");
+    const Ref<> sizes = int_tuple(shape), steps = int_tuple(strides);
+    PyObject* there = device_object(device);
+    if (!sizes || !steps || !there) return {};
+    PyObject* arguments[] = {sizes.get(), steps.get(), torch->dtypes[int(dtype)], there};
+    return Ref<>::steal(PyObject_Vectorcall(torch->empty_strided, arguments, 2, torch->allocation_keywords));
+  }
   Ref<> tensor = empty_tensor(dtype, shape, strides);
   if (!tensor) return {};
   if (const std::size_t bytes = storage_bytes(dtype, shape, strides); bytes >= kOwnedBytes)

@@ -11,7 +11,7 @@ namespace fj {
 bool is_torch_array(PyObject* object);
 ArrayInfo describe_torch(PyObject* tensor);
 bool make_quick_torch(PyObject* tensor, QuickCheck& check);
-Ref<> allocate_torch(DType dtype, std::span<const std::int64_t> shape, std::span<const std::int64_t> strides);
+Ref<> allocate_torch(DType dtype, std::span<const std::int64_t> shape, std::span<const std::int64_t> strides, int device);
 Ref<> view_torch(PyObject* base, DType dtype, std::span<const std::int64_t> shape, std::span<const std::int64_t> strides,
                  std::int64_t offset);
 void* torch_data(PyObject* tensor);

@@ -9,6 +9,7 @@
 
 #include "frame_hook/cpython/ref.h"
 #include "tracer/frontends/arrays/torch_arrays.h"
+#include "tracer/frontends/arrays/torch_modes.h"
 
 namespace fj {
 namespace {
@@ -88,6 +89,29 @@ bool reads_back(const TorchLayout& layout, const Ref<>& tensor) {
         PyLong_AsLongLong(PyTuple_GET_ITEM(strides.get(), i)) != std::int64_t(word(steps, 8 * i)))
       return false;
   return word(base, layout.storage_offset) == *offset && word(pointer(base, layout.storage), layout.storage_data) + *offset * *item == *data;
+}
+
+std::uint16_t half_word(const void* base, int offset) {
+  std::uint16_t value;
+  std::memcpy(&value, static_cast<const char*>(base) + offset, sizeof value);
+  return value;
+}
+
+std::uint16_t device_code(const TorchLayout& layout, const Ref<>& tensor) {
+  return half_word(pointer(tensor.get(), layout.implementation), layout.device);
+}
+
+/// Beside the dtype. A CPU tensor has type 0 and no ordinal, one of the meta device type 14.
+void find_device(TorchLayout& layout, std::initializer_list<Ref<>> on_cpu) {
+  constexpr std::uint16_t kMetaType = 14;
+  const Ref<> meta = torch_evaluate("torch.empty((7, 11, 13), device='meta')");
+  if (!meta) return;
+  const auto found = only(layout.dtype + 2, std::min(layout.dtype + 8, kBytes), 2, [&](int offset) {
+    for (const Ref<>& tensor : on_cpu)
+      if (half_word(pointer(tensor.get(), layout.implementation), offset) != TorchLayout::kNoOrdinal << 8) return false;
+    return half_word(pointer(meta.get(), layout.implementation), offset) == (kMetaType | TorchLayout::kNoOrdinal << 8);
+  });
+  if (found) layout.device = *found;
 }
 
 bool calibrate(TorchLayout& layout) {
@@ -200,22 +224,50 @@ bool calibrate(TorchLayout& layout) {
     if (!probe || !reads_back(layout, probe)) return false;
   }
   find_requires_grad(layout);
+  find_device(layout, {shaped, wide, shifted, leaf, complex, inference});
   return true;
 }
 
+TorchLayout known_layout;
+
 }  // namespace
 
+bool learn_cuda_keys(int ordinal) {
+  static bool refused = false;
+  const TorchLayout* layout = torch_layout();
+  if (!layout || layout->device < 0 || refused) return false;
+  if (layout->cuda_keys != ~0ull) return true;
+  if (torch_modes_refusal()) return false;
+  // Many programs are in inference mode whenever there is a tensor.
+  const InferenceMode left(torch_modes() & torch_mode_bits::kInference, false);
+  const std::string there = "device='cuda:" + std::to_string(ordinal) + "'";
+  const Ref<> plain = torch_evaluate(("torch.empty((7, 11, 13), " + there + ")").c_str());
+  const Ref<> leaf = torch_evaluate(("torch.nn.Parameter(torch.empty((2, 3, 4, 5, 6, 7), " + there + "))").c_str());
+  const Ref<> shifted = torch_evaluate(("torch.empty((300,), " + there + ", dtype=torch.int16)[123:]").c_str());
+  const Ref<> inference = torch_evaluate(
+      ("(lambda mode: (mode.__enter__(), torch.empty((7, 11, 13), " + there + "), mode.__exit__(None, None, None))[1])(torch.inference_mode())").c_str());
+  refused = true;
+  for (const Ref<>* probe : {&plain, &leaf, &shifted, &inference})
+    if (!*probe || !reads_back(*layout, *probe) || device_code(*layout, *probe) != (TorchLayout::kCudaType | ordinal << 8)) return false;
+  refused = false;
+  auto keys = [&](const Ref<>& tensor) { return word(pointer(tensor.get(), layout->implementation), layout->key_set); };
+  if (keys(shifted) != keys(plain)) return false;
+  known_layout.cuda_keys_with_gradient = keys(leaf);
+  known_layout.cuda_inference_keys = keys(inference);
+  known_layout.cuda_keys = keys(plain);
+  return true;
+}
+
 const TorchLayout* torch_layout() {
-  static TorchLayout layout;
   static enum { Unknown, Understood, Refused } state = Unknown;
   if (state == Unknown) {
     PyObject* torch = torch_module();
     if (torch == nullptr) return nullptr;
     // Modes of the user must not see or change the probes: try again when there are none.
     if (torch_modes() != 0) return nullptr;
-    state = calibrate(layout) ? Understood : Refused;
+    state = calibrate(known_layout) ? Understood : Refused;
   }
-  return state == Understood ? &layout : nullptr;
+  return state == Understood ? &known_layout : nullptr;
 }
 
 }  // namespace fj

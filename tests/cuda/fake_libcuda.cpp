@@ -1,0 +1,134 @@
+// A libcuda.so.1 whose devices are in the host's memory and whose kernels run in the emulation (emulation.h). It has the functions that
+// framejit opens, does what the driver would, and writes down what it was told; fake_device.py puts it in the place of the true one.
+#include <dlfcn.h>
+#include <elf.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace {
+
+std::string calls, failing;
+int failing_code = 0, capturing = 0;
+std::vector<int> current;  // devices whose contexts were pushed
+
+int done(const char* function, const std::string& call) {
+  calls += call + "\n";
+  return function == failing ? failing_code : 0;
+}
+
+std::string hexadecimal(const void* pointer) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%zx", std::size_t(reinterpret_cast<std::uintptr_t>(pointer)));
+  return text;
+}
+
+struct Function {
+  std::string name;
+  void (*run)(void** parameters, unsigned blocks);
+  const char* (*error)();
+};
+
+constexpr int kContext = 0x100;
+
+}  // namespace
+
+extern "C" {
+
+// ---- what the tests ask
+
+const char* fake_cuda_calls() {
+  static std::string given;
+  given.swap(calls);
+  calls.clear();
+  return given.c_str();
+}
+void fake_cuda_fail(const char* function, int code) { failing = function, failing_code = code; }
+
+void fake_cuda_capture(int on) { capturing = on; }
+
+// ---- the driver
+
+int cuInit(unsigned) { return 0; }
+int cuGetErrorString(int code, const char** text) {
+  *text = code == 700 ? "an illegal memory access was encountered" : code == 2 ? "out of memory" : "invalid device ordinal";
+  return 0;
+}
+int cuDeviceGet(int* device, int ordinal) {
+  *device = ordinal;
+  return ordinal < 2 ? 0 : 101;
+}
+int cuDeviceGetAttribute(int* value, int attribute, int) {
+  *value = attribute == 75 ? 9 : attribute == 76 ? 0 : 4;  // sm_90, processors
+  return 0;
+}
+int cuDevicePrimaryCtxRetain(void** context, int device) {
+  *context = reinterpret_cast<void*>(std::intptr_t(kContext + device));
+  return 0;
+}
+int cuCtxPushCurrent_v2(void* context) {
+  current.push_back(int(reinterpret_cast<std::intptr_t>(context)) - kContext);
+  return done("push", "push " + std::to_string(current.back()));
+}
+int cuCtxPopCurrent_v2(void**) {
+  if (current.empty()) return 201;
+  current.pop_back();
+  return done("pop", "pop");
+}
+int cuModuleLoadData(void** module, const void* image) {
+  // An ELF file ends with its table of sections.
+  Elf64_Ehdr header;
+  std::memcpy(&header, image, sizeof header);
+  const std::size_t bytes = header.e_shoff + std::size_t(header.e_shnum) * header.e_shentsize;
+  char path[] = "/tmp/framejit-image-XXXXXX";
+  const int file = mkstemp(path);
+  const bool written = file >= 0 && write(file, image, bytes) == ssize_t(bytes);
+  if (file >= 0) close(file);
+  *module = written ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : nullptr;
+  unlink(path);
+  const int code = done("load", "load");
+  return *module ? code : 200;
+}
+int cuModuleGetFunction(void** function, void* module, const char* name) {
+  auto* found = new Function{name, reinterpret_cast<void (*)(void**, unsigned)>(dlsym(module, (std::string(name) + "_entrance").c_str())),
+                             reinterpret_cast<const char* (*)()>(dlsym(module, "emulation_error"))};
+  *function = found;
+  return found->run && found->error ? done("function", "function " + found->name) : 500;
+}
+int cuLaunchKernel(void* function, unsigned x, unsigned, unsigned, unsigned threads, unsigned, unsigned, unsigned, void* stream, void** parameters, void**) {
+  const auto& found = *static_cast<const Function*>(function);
+  if (const int code = done("launch", "launch " + found.name + " of " + std::to_string(x) + " x " + std::to_string(threads) + " on stream " + hexadecimal(stream) +
+                                          " of device " + (current.empty() ? "none" : std::to_string(current.back()))))
+    return code;
+  found.run(parameters, x);
+  if (const char* error = found.error()) {
+    std::fprintf(stderr, "%s: %s\n", found.name.c_str(), error);
+    std::abort();
+  }
+  return 0;
+}
+int cuMemsetD32Async(std::uint64_t address, unsigned value, std::size_t count, void* stream) {
+  for (std::size_t i = 0; i < count; ++i) std::memcpy(reinterpret_cast<char*>(address) + 4 * i, &value, 4);
+  return done("set", "set on stream " + hexadecimal(stream));
+}
+int cuMemcpyHtoDAsync_v2(std::uint64_t target, const void* source, std::size_t bytes, void* stream) {
+  std::memcpy(reinterpret_cast<void*>(target), source, bytes);
+  return done("upload", "upload " + std::to_string(bytes) + " on stream " + hexadecimal(stream));
+}
+int cuMemcpyDtoHAsync_v2(void* target, std::uint64_t source, std::size_t bytes, void* stream) {
+  std::memcpy(target, reinterpret_cast<const void*>(source), bytes);
+  return done("copy", "copy on stream " + hexadecimal(stream));
+}
+int cuStreamIsCapturing(void*, int* status) {
+  *status = capturing;
+  return 0;
+}
+int cuStreamSynchronize(void* stream) { return done("wait", "wait for stream " + hexadecimal(stream)); }
+
+}  // extern "C"
