@@ -15,7 +15,10 @@ PyObject* vjp_class() {
   return found;
 }
 
-bool is_derivative(const ExternCall& call) { return vjp_class() && Py_TYPE(call.callable.get()) == reinterpret_cast<PyTypeObject*>(vjp_class()); }
+/// Asks nothing of torch, which it would import, where only NumPy is used.
+bool is_derivative(const ExternCall& call) {
+  return call.library == Library::Torch && vjp_class() && Py_TYPE(call.callable.get()) == reinterpret_cast<PyTypeObject*>(vjp_class());
+}
 
 ExternArgument operand_argument(int index) {
   ExternArgument argument;

@@ -59,7 +59,8 @@ std::int64_t harmless_operand(int operation) { return std::int64_t(1) << (operat
 /// computes and reports.
 V without_overflow(Tracer& tracer, int operation, const V& a, const V& b, const V& made) {
   Array scalar = array_of(made);
-  if (!scalar || scalar->dtype == DType::Bool || operation == NB_AND || operation == NB_OR || operation == NB_XOR || operation == NB_TRUE_DIVIDE) return made;
+  if (!scalar || !scalar->numpy_scalar) unsupported("a sequence with an integer NumPy scalar");
+  if (scalar->dtype == DType::Bool || operation == NB_AND || operation == NB_OR || operation == NB_XOR || operation == NB_TRUE_DIVIDE) return made;
   const bool known = operation == NB_ADD || operation == NB_SUBTRACT || operation == NB_MULTIPLY;
   const bool unsigned_64 = is_unsigned_integer(scalar->dtype) && size_in_bytes(scalar->dtype) == 8;
   if (!known || !is_integer(scalar->dtype) || unsigned_64) unsupported("arithmetic on integer NumPy scalars");
