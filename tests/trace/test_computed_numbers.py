@@ -332,7 +332,7 @@ KNOWN = {
     "text and keys": lambda x, n: (x * 2, f"{n / 3:.2f}", str(n / 4), {n / 2: n}),
     "functions of C": lambda x, n: (x * math.cos(math.pi * n / 12), math.exp(n / 5)),
     "identity and kind": lambda x, n: (x * 2, isinstance(n / 2, float), (n / 2).is_integer(), n / 2 is None),
-    "powers of an array": lambda x, n: (abs(x) ** (n / 4),),
+    "powers of an array": lambda x, n: (np.round(abs(x) ** (n / 4), 9),),
     "an array's dtype": lambda x, n: ((x * 9).astype(int) * 1 + np.array(n / 4),),
     "a library call": lambda x, n: (np.percentile(x, n / 4) + np.full(3, n / 4),),
 }
