@@ -751,6 +751,10 @@ std::unique_ptr<Segment> ExitBuilder::finish(const Frame& frame, const V* result
   segment_->inputs = t_.graph_inputs;
   segment_->device = t_.graph_device.value_or(kHost);
   segment_->host_inputs = t_.host_inputs;
+  // Kernels read what library calls have made.
+  for (std::size_t i = 0; t_.on_device() && i < t_.externs->size(); ++i)
+    if ((*t_.externs)[std::int64_t(i)].device != segment_->device)
+      break_graph(BreakReason::SeveralDevices, "`" + (*t_.externs)[std::int64_t(i)].name + "` of " + device_text((*t_.externs)[std::int64_t(i)].device) + " in a piece on " + device_text(segment_->device));
   // Derivatives have no eager meaning that could report floating-point conditions. What NumPy reports is guarded (NumpyErrState).
   if (t_.uses_numpy && !t_.request.follow && !t_.on_device())
     segment_->collects = t_.collected_conditions() & numpy_trapped_conditions() & (kFloatDivide | kFloatOverflow | kFloatUnderflow | kFloatInvalid);

@@ -172,6 +172,7 @@ V TracerImpl::call_python_random(PyObject* callable, const std::vector<V>& posit
   attrs.set("handle", externs->add(call));
   attrs.set("operand_strides", std::vector<std::optional<Dims>>{});
   attrs.set("result_strides", std::vector<std::optional<Dims>>{Dims{}});
+  place_graph(kHost);
   return std::make_shared<NumberValue>(graph->add_extern({}, attrs, {Type{dtype, {}}}, where)[0], dtype);
 }
 

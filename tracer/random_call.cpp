@@ -183,9 +183,9 @@ V TracerImpl::call_random(PyObject* callable, std::vector<V> positional, const K
   attrs.set("handle", externs->add(call));
   attrs.set("operand_strides", std::vector<std::optional<Dims>>{});
   attrs.set("result_strides", std::vector<std::optional<Dims>>{strides});
+  place_graph(kHost);  // the numbers are drawn into its memory
   const ValueId value = graph->add_extern({}, attrs, {Type{dtype, shape}}, where)[0];
   if (one && !of_numpy) return std::make_shared<NumberValue>(value, dtype);
-  place_graph(kHost);
   V array = tracer.new_array(Library::Numpy, value, strides);
   as<ArrayValue>(array)->numpy_scalar = one;
   return array;

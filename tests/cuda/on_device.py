@@ -6,10 +6,12 @@ can tell, the calls of the driver, is asked of it where it is there.
 import copy
 import os
 import pathlib
+import random
 import re
 import sys
 import warnings
 
+import numpy as np
 import pytest
 
 fake = None
@@ -223,6 +225,20 @@ def test_numbers_of_the_host_are_operands():
 
     run = same_as_eager(f, sample(5), torch.tensor(3.0), torch.tensor(2, dtype=torch.int64), breaks=())
     assert run.info["eager_replays"] == 0
+
+
+def test_numbers_drawn_by_python_and_numpy_are_the_hosts():
+    for generator in (random, np.random):
+        def f(x):
+            return x * generator.random() + 1, x * generator.uniform(2, 3)
+
+        compiled = framejit.compile(f)
+        for calls in range(3):
+            x, results = sample(5), []
+            for run in (f, compiled):
+                generator.seed(calls)
+                results.append(run(x))
+            assert_same(results[1], results[0])
 
 
 def test_numbers_made_here():
