@@ -552,9 +552,9 @@ inline __attribute__((always_inline)) bool Program::decide(const Step& step, con
     }
     case Kind::FetchMade: {
       const auto& from = step.source->operands;
-      constexpr std::size_t kMost = 4;
-      PyObject* operands[kMost];
-      if (from.size() > kMost) return false;
+      PyObject* few[4];
+      std::vector<PyObject*> many(from.size() > std::size(few) ? from.size() : 0);
+      PyObject** operands = many.empty() ? few : many.data();
       for (std::size_t i = 0; i < from.size(); ++i) operands[i] = values[from[i]->id];
       Ref<> owned;
       values[step.value] = fetch_step(*step.source, step.base < 0 ? nullptr : values[step.base], frame, owned, {operands, from.size()});

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <functional>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 
 #include "frame_hook/cpython/cpython.h"
@@ -286,20 +287,34 @@ PyObject* fetch_step(const Source& source, PyObject* base, const FrameValues& va
   return nullptr;
 }
 
-Ref<PyObject> SourceTable::fetch(SourceRef source, const FrameValues& values) const {
+namespace {
+
+/// `made`: the results of functions met so far. One may be an operand of many.
+Ref<> fetch_once(SourceRef source, const FrameValues& values, std::unordered_map<SourceRef, Ref<>>& made) {
+  if (!source->operands.empty())
+    if (const auto known = made.find(source); known != made.end()) return known->second;
   Ref<> base, owned;
   if (source->base) {
-    base = fetch(source->base, values);
+    base = fetch_once(source->base, values, made);
     if (!base) return {};
   }
   std::vector<Ref<>> held;
   std::vector<PyObject*> operands;
   for (SourceRef operand : source->operands) {
-    held.push_back(fetch(operand, values));
+    held.push_back(fetch_once(operand, values, made));
     operands.push_back(held.back().get());
   }
   PyObject* found = fetch_step(*source, base.get(), values, owned, operands);
-  return owned ? std::move(owned) : Ref<>::borrow(found);
+  Ref<> result = owned ? std::move(owned) : Ref<>::borrow(found);
+  if (!source->operands.empty()) made.emplace(source, result);
+  return result;
+}
+
+}  // namespace
+
+Ref<PyObject> SourceTable::fetch(SourceRef source, const FrameValues& values) const {
+  std::unordered_map<SourceRef, Ref<>> made;
+  return fetch_once(source, values, made);
 }
 
 }  // namespace fj

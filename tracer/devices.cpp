@@ -7,23 +7,39 @@
 #include "tracer/devices.h"
 
 #include <algorithm>
+#include <set>
 
 namespace fj {
 
 namespace {
 
-void collect(const V& value, std::vector<const ArrayValue*>& arrays) {
-  if (!value) return;
-  if (auto* array = as<ArrayValue>(value)) arrays.push_back(array);
-  if (auto* tuple = as<TupleValue>(value))
-    for (const V& item : tuple->items) collect(item, arrays);
-  if (auto* list = as<ListValue>(value))
-    for (const V& item : list->items) collect(item, arrays);
-  if (auto* dict = as<DictValue>(value))
-    for (const auto& [key, item] : dict->items) collect(item, arrays);
-  if (auto* slice = as<SliceValue>(value))
-    for (const V& part : {slice->start, slice->stop, slice->step}) collect(part, arrays);
-}
+/// The arrays in a value, and in containers it is: `inside` from some place on.
+class Collected {
+ public:
+  std::vector<const ArrayValue*> arrays;
+  std::size_t direct = 0;  // so many were operands themselves
+
+  void add(const V& value, bool inside = false) {
+    if (!value) return;
+    if (auto* array = as<ArrayValue>(value)) {
+      arrays.insert(inside ? arrays.end() : arrays.begin(), array);
+      direct += !inside;
+    }
+    if (!as<TupleValue>(value) && !as<ListValue>(value) && !as<DictValue>(value) && !as<SliceValue>(value)) return;
+    if (!seen_.insert(value.get()).second) return;  // a list may hold itself
+    if (auto* tuple = as<TupleValue>(value))
+      for (const V& item : tuple->items) add(item, true);
+    if (auto* list = as<ListValue>(value))
+      for (const V& item : list->items) add(item, true);
+    if (auto* dict = as<DictValue>(value))
+      for (const auto& [key, item] : dict->items) add(item, true);
+    if (auto* slice = as<SliceValue>(value))
+      for (const V& part : {slice->start, slice->stop, slice->step}) add(part, true);
+  }
+
+ private:
+  std::set<const Value*> seen_;
+};
 
 [[noreturn]] void several(int first, int second) {
   break_graph(BreakReason::SeveralDevices, "arrays of " + device_text(first) + " and of " + device_text(second));
@@ -69,21 +85,22 @@ void Tracer::make_on(int device) {
 
 DeviceScope::DeviceScope(Tracer& tracer, std::span<const V> operands, std::span<const std::pair<std::string, V>> keywords)
     : impl_(*tracer.impl_), device_(impl_.made_on), of_arrays_(impl_.made_of_arrays) {
-  std::vector<const ArrayValue*> arrays;
-  for (const V& operand : operands) collect(operand, arrays);
-  for (const auto& [name, value] : keywords) collect(value, arrays);
+  Collected found;
+  for (const V& operand : operands) found.add(operand);
+  for (const auto& [name, value] : keywords) found.add(value);
   int device = kHost;
   bool of_host = false;
-  for (const ArrayValue* array : arrays) {
-    const int here = array->storage->device;
-    of_host = of_host || (here == kHost && !array->shape.empty());
+  for (std::size_t i = 0; i < found.arrays.size(); ++i) {
+    const ArrayValue& array = *found.arrays[i];
+    const int here = array.storage->device;
+    of_host = of_host || (here == kHost && (!array.shape.empty() || i >= found.direct));  // of lists torch takes those of one device only
     if (here == kHost) continue;
     if (device != kHost && device != here) several(device, here);
     device = here;
   }
   if (device != kHost && of_host) several(device, kHost);
   impl_.made_on = device;
-  impl_.made_of_arrays = !arrays.empty();
+  impl_.made_of_arrays = !found.arrays.empty();
   ++impl_.scopes;
 }
 

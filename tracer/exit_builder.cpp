@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "graph_ir/passes/equal_sizes.h"
 #include "runtime/base/error.h"
 #include "tracer/liveness.h"
 #include "tracer/variables/attributes.h"
@@ -758,6 +759,10 @@ std::unique_ptr<Segment> ExitBuilder::finish(const Frame& frame, const V* result
   // Derivatives have no eager meaning that could report floating-point conditions. What NumPy reports is guarded (NumpyErrState).
   if (t_.uses_numpy && !t_.request.follow && !t_.on_device())
     segment_->collects = t_.collected_conditions() & numpy_trapped_conditions() & (kFloatDivide | kFloatOverflow | kFloatUnderflow | kFloatInvalid);
+  std::vector<std::pair<SymDim, SymDim>> equal;
+  for (const Guard& guard : t_.guards->all())
+    if (guard.kind == GuardKind::Relation && guard.number == Py_EQ) equal.emplace_back(*guard.left, *guard.right);
+  equate_sizes(*t_.graph, equal);
   segment_->nodes = int(t_.graph->nodes.size());
   segment_->graph = t_.graph;
   derive();

@@ -429,7 +429,8 @@ void TracerImpl::execute(Frame& frame, const FjInstr& instr, std::optional<V>& r
     }
     case FJ_BUILD_STRING: {
       std::vector<V> parts = pop_many(frame, arg);
-      if (std::any_of(parts.begin(), parts.end(), [&](const V& part) { return changes(part); })) {
+      const auto is_text = [](const V& part) { return as<ObjectValue>(part) && PyUnicode_CheckExact(as<ObjectValue>(part)->object.get()); };
+      if (std::all_of(parts.begin(), parts.end(), is_text) && std::any_of(parts.begin(), parts.end(), [&](const V& part) { return changes(part); })) {
         V joined = parts[0];
         for (std::size_t i = 1; i < parts.size(); ++i) joined = binary(NB_ADD, joined, parts[i]);
         return push(joined);

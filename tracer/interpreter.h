@@ -413,8 +413,8 @@ class TracerImpl {
   void add_to_set(SetValue& set, Ref<> item);
   V dict_find(DictValue& dict, PyObject* key);           // null: absent (guarded)
   void dict_store(const V& dict, Ref<> key, const V& value);
-  /// Its place among the items; their number if it is not there. Runs __eq__ of keys.
   bool has_plain_keys(DictValue& dict);
+  /// Its place among the items; their number if it is not there. Runs __eq__ of keys.
   std::size_t dict_place(DictValue& dict, PyObject* key);
   /// Puts a value into an opened dict, or deletes the key, without a note of it.
   void dict_put(DictValue& dict, Ref<> key, const V& value);

@@ -22,7 +22,7 @@ struct Method {
 };
 
 /// What the methods call of the object.
-constexpr const char* kCalled[] = {"random", "getrandbits", "_randbelow"};
+constexpr const char* kCalled[] = {"random", "getrandbits", "_randbelow", "randrange", "normalvariate", "gammavariate", "binomialvariate"};
 
 struct RandomClass {
   PyTypeObject* type = nullptr;                // random.Random

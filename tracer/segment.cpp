@@ -168,7 +168,8 @@ SegmentStatus Segment::run(const FrameValues& values, const GuardBindings& bindi
   std::vector<Ref<>> generators;
   if (program && externs)
     for (SourceRef source : externs->held()) {
-      generators.push_back(guards->sources().fetch(source, values));
+      PyObject* fetched = std::size_t(source->id) < bindings.values.size() ? bindings.values[std::size_t(source->id)] : nullptr;
+      generators.push_back(fetched ? Ref<>::borrow(fetched) : guards->sources().fetch(source, values));
       if (!generators.back()) return eager(update, source->text() + " is missing");
     }
   // Others may look at memory that processes share when the collective is done.

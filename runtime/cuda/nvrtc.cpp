@@ -47,17 +47,19 @@ bool find(const SharedObject& library, const char* name, Function& function) {
 }  // namespace
 
 Nvrtc::Nvrtc(const std::vector<std::string>& folders) {
-  std::vector<std::string> names;
-  for (const std::string& folder : folders) {
-    // Its second half must be there first: it looks for it by name alone.
-    for (const std::string& file : files(folder, "libnvrtc-builtins.so")) SharedObject({file});
-    for (const std::string& file : files(folder, "libnvrtc.so")) names.push_back(file);
-  }
   const std::vector<std::string> usual{"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"};
-  names.insert(names.end(), usual.begin(), usual.end());
   // The array library's own, if it has opened one: two in a process are one too many.
   SharedObject library(usual, true);
-  if (library.opened().empty()) library = SharedObject(names);
+  if (library.opened().empty()) {
+    std::vector<std::string> names;
+    for (const std::string& folder : folders) {
+      // Its second half must be there first: it looks for it by name alone.
+      for (const std::string& file : files(folder, "libnvrtc-builtins.so")) SharedObject({file});
+      for (const std::string& file : files(folder, "libnvrtc.so")) names.push_back(file);
+    }
+    names.insert(names.end(), usual.begin(), usual.end());
+    library = SharedObject(names);
+  }
   if (library.opened().empty()) {
     missing_ = "no CUDA kernels can be compiled: libnvrtc was not found; install it with `pip install nvidia-cuda-nvrtc-cu12`";
     return;

@@ -620,3 +620,46 @@ def test_back_ends_by_name():
 
 def test_dynamic_from_the_first_call():
     same_as_eager(lambda x: (x * 2).sum(1) + x.shape[0], sample(5, 33), dynamic=True)
+
+
+# ---- numbers of the host
+
+@pytest.mark.parametrize("write", [
+    lambda x, c: c.zero_(), lambda x, c: c.fill_(3), lambda x, c: c.copy_(torch.tensor(7.0)), lambda x, c: torch.add(c, 1, out=c),
+    lambda x, c: c.copy_(x.sum()), lambda x, c: c.add_(1), lambda x, c: c.__iadd__(2),
+])
+@pytest.mark.parametrize("first", [True, False])
+def test_a_number_of_the_host_is_written_where_it_is(write, first):
+    def f(x, c):
+        if first:
+            y = x * 2
+            write(x, c)
+        else:
+            write(x, c)
+            y = x * 2
+        return y
+
+    compiled, (ours, eager) = framejit.compile(f), (torch.tensor(5.0), torch.tensor(5.0))
+    for _ in range(2):
+        assert_same(compiled(sample(8), ours), f(sample(8), eager))
+        assert_same(ours, eager)
+
+
+def test_an_array_of_numpy_is_written_beside_a_device():
+    def f(x, c):
+        y = x * 2
+        c += 1
+        return y
+
+    ours, eager = np.array(2.0), np.array(2.0)
+    assert_same(framejit.compile(f)(sample(8), ours), f(sample(8), eager))
+    assert ours == eager
+
+
+@pytest.mark.parametrize("function", [lambda x, c: torch.stack([x.sum(), c]), lambda x, c: torch.hstack([x.sum(), c])])
+def test_lists_hold_tensors_of_one_device(function):
+    with pytest.raises(RuntimeError) as eager:
+        function(sample(8), torch.tensor(1.0))
+    with pytest.raises(RuntimeError) as ours:
+        framejit.compile(function)(sample(8), torch.tensor(1.0))
+    assert str(ours.value) == str(eager.value)

@@ -375,12 +375,25 @@ def test_a_counted_index_out_of_range_is_an_error(program, dtype):
 
 
 @needs_torch
-@pytest.mark.parametrize("shape, index", [((0, 3), (0, 3)), ((4, 3), (0, 3)), ((4, 3), (0,)), ((4, 3), (4, 3)), ((4, 3), (4,))])
+@pytest.mark.parametrize("shape, index", [((0, 3), (0, 3)), ((4, 3), (0, 3)), ((4, 3), (0,)), ((4, 3), (4, 3)), ((4, 3), (4,)), ((1,), (1,)), ((5,), (1,)), ((4, 3), (1, 1)), ((1,), (1, 1))])
 @pytest.mark.parametrize("dtype", ["bool", "int64", "uint8"])
-def test_a_tensor_without_elements_indexes_an_array_as_integers_do(shape, index, dtype):
+def test_a_tensor_of_no_or_one_element_indexes_an_array_as_an_integer_does(shape, index, dtype):
     def f(x, at):
         y = x.copy()
         y[at] = 5
         return x[at], y
 
     same_as_eager(f, np.arange(np.prod(shape), dtype=float).reshape(shape), torch.zeros(index, dtype=getattr(torch, dtype)), calls=2)
+
+
+@needs_torch
+def test_a_tensor_that_shrinks_to_one_element_becomes_an_integer_index():
+    def f(x, at):
+        return x[at], x[at, 1:], x[..., 0][at]
+
+    compiled = framejit.compile(f)
+    for count in (3, 2, 4, 1, 0, 2, 1):
+        x, at = np.arange(12.0).reshape(4, 3), torch.arange(count) % 4
+        for ours, eager in zip(compiled(x, at), f(x, at)):
+            assert type(ours) is type(eager) and ours.shape == eager.shape
+            np.testing.assert_array_equal(ours, eager)

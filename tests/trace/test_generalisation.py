@@ -457,3 +457,26 @@ def test_a_scalar_of_numpy_that_decides_is_right():
     graphs_for(lambda x, k: x + 1 if k > 3 else x - k, [(X, np.float64(k)) for k in (1, 2, 7, 0, 5)])
     graphs_for(lambda x, k: x * max(k, 2) if k else x, [(X, np.int32(k)) for k in (1, 2, 7, 0, 5)])
     graphs_for(lambda x, k, n: x * n if k is n else x, [(X, *([np.float64(k)] * 2)) for k in (1, 2, 7)] + [(X, np.float64(1), np.float64(1))] * 2)
+
+
+@pytest.mark.parametrize("function", [
+    lambda x, y: (x * y + x) / (y + 2), lambda x, y: np.where(x > y, x, y * 2) - x.mean(axis=0), lambda x, y: np.concatenate([x, y]) * 2,
+    lambda x, y: x.reshape(-1) + y.reshape(-1), lambda x, y: x * y.shape[0] + y,
+])
+def test_sizes_that_have_to_be_equal_are_one_symbol(function):
+    def square(n):
+        return np.arange(n * n, dtype=float).reshape(n, n), np.ones((n, n))
+
+    framejit.reset()
+    compiled = framejit.compile(function)
+    for n in (3, 5):
+        compiled(*square(n))
+    before = framejit.cache_info()["kernels_launched"]
+    constant = framejit.compile(function, dynamic=False)
+    constant(*square(4))
+    of_constants = framejit.cache_info()["kernels_launched"] - before
+    for arguments in (square(7), square(1), square(0), square(4), (np.ones((3, 3)), np.ones((3, 1))), (np.ones((4, 2)), np.ones((4, 2)))):
+        compare(Outcome(compiled, arguments, {}), Outcome(function, arguments, {}))
+    before = framejit.cache_info()["kernels_launched"]
+    compiled(*square(7))
+    assert framejit.cache_info()["kernels_launched"] - before == of_constants

@@ -173,3 +173,22 @@ def test_a_seed_set_between_the_calls_counts():
         ours = f(X)
         random.seed(seed)
         np.testing.assert_array_equal(ours, X * random.random())
+
+
+def test_a_replaced_helper_of_a_draw_runs_as_often_as_in_eager():
+    called = []
+
+    def helper(mean, deviation):
+        called.append(1)
+        return 0.5
+
+    def f(x, r, i):
+        return (x.ravel() * r.lognormvariate(0, 1))[np.array([i])]
+
+    r = random.Random(1)
+    r.normalvariate = helper
+    compiled = framejit.compile(f)
+    compiled(X, r, 1), compiled(X, r, 2)
+    with pytest.raises(IndexError):
+        compiled(X, r, 99)
+    assert len(called) == 3

@@ -37,12 +37,11 @@ Index::Item parse_item(Tracer& tracer, Library library, const V& item) {
     return result;
   }
   if (Array array = array_key(tracer, library, item)) {
+    // To NumPy a tensor of one element is an integer (it has __index__), and whatever has no elements and is no array of its own, as [], is of integers.
+    if (library == Library::Numpy && array->library == Library::Torch && tracer.decide(product(array->shape), Py_LE, 1))
+      unsupported("indexing a NumPy array by a tensor of no or one element");
     if (array->dtype == DType::Bool) {
       if (array->shape.empty()) unsupported("indexing by a boolean scalar");
-      // To NumPy whatever is no array of its own and has no elements, as [], is of integers.
-      if (library == Library::Numpy && array->library == Library::Torch)
-        for (const SymDim& size : array->shape)
-          if (tracer.decide(size, Py_EQ, 0)) unsupported("indexing a NumPy array by a tensor without elements");
       result.kind = Kind::Mask;
     } else if (is_integer(array->dtype)) {
       result.kind = Kind::IntegerArray;

@@ -185,8 +185,10 @@ int device_argument(Tracer& tracer, const V& device, int otherwise) {
   PyErr_Clear();
   if (name == "cpu" || name == "cpu:0") return kHost;
   if (name == "cuda" && only_one_device()) return 0;
-  if (name.size() > 5 && name.size() < 8 && name.rfind("cuda:", 0) == 0 && name.find_first_not_of("0123456789", 5) == std::string::npos) return std::stoi(name.substr(5));
-  unsupported(name == "cuda" ? "the device that is current" : "a device of another kind");
+  const bool number = name.size() > 5 && name.size() < 8 && name.rfind("cuda:", 0) == 0 && name.find_first_not_of("0123456789", 5) == std::string::npos;
+  if (number && (name.size() == 6 || name[5] != '0')) return std::stoi(name.substr(5));
+  // A library call would be predicted on tensors of the device `meta`, which says nothing of another one.
+  break_graph(BreakReason::UnsupportedArray, name == "cuda" ? "the device that is current" : "a device of another kind");
 }
 
 void require_device(Tracer& tracer, const V& device, int there) {

@@ -501,7 +501,8 @@ V TracerImpl::object_method(const V& owner, const std::string& name, std::vector
   }
   if (known)
     if (V mapping = proxied_mapping(owner)) return container_method(mapping, name, positional, keywords);
-  if (known && PyUnicode_CheckExact(known->object.get()) && keywords.empty() && changes(owner)) {
+  // A codec may be anybody's Python.
+  if (known && PyUnicode_CheckExact(known->object.get()) && keywords.empty() && (name != "encode" || count == 0) && changes(owner)) {
     Ref<> method = Ref<>::steal(PyObject_GetAttrString(reinterpret_cast<PyObject*>(&PyUnicode_Type), name.c_str()));
     PyErr_Clear();
     std::vector<V> operands{owner};

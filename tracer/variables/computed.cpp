@@ -2,7 +2,7 @@
 ///
 /// A float is an f64 of no dimensions in the graph, and its arithmetic is CPython's: the same operations of the same C library.
 /// Where CPython raises (a division by zero, a power that overflows) the program fails, and CPython runs the piece and raises.
-/// Ints and booleans are only handed on. A float from outside that changes between calls takes part, so that a learning rate
+/// Of ints and booleans only what becomes a float is computed. A float from outside that changes between calls takes part, so that a learning rate
 /// under a schedule is no constant of the trace; and so does an int that is a symbol, where the result is a float. What is computed from
 /// such alone is a value from outside too, if its value is asked for (`settled`, results.cpp).
 #include <opcode.h>
@@ -26,11 +26,11 @@ ValueId changing_float(TracerImpl& t, const V& value) {
 
 constexpr std::int64_t kLargestHeld = std::int64_t(1) << 53;  // of ints that doubles hold
 
-/// Exactly an int, of Python or of the program.
+/// What arithmetic takes for an int: one, or a bool, of Python or of the program.
 bool is_int(const V& value) {
-  if (auto* number = as<NumberValue>(value)) return number->dtype == DType::I64;
+  if (auto* number = as<NumberValue>(value)) return number->dtype != DType::F64;
   auto* object = as<ObjectValue>(value);
-  return value->kind == ValueKind::SymInt || (object && PyLong_CheckExact(object->object.get()));
+  return value->kind == ValueKind::SymInt || (object && (PyLong_CheckExact(object->object.get()) || PyBool_Check(object->object.get())));
 }
 
 /// What float arithmetic takes the value for; invalid where it is no number it takes.

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstring>
 #include <string_view>
+#include <unordered_map>
 
 #include "runtime/base/error.h"
 #include "tracer/interpreter.h"
@@ -18,6 +19,8 @@ namespace {
 
 /// Results of results: a source is fetched by recursion.
 constexpr int kDeepest = 500;
+/// Texts of texts, which on a path that is not taken may double each time.
+constexpr int kDeepestText = 16;
 
 /// A guard asks before it is known which way the function goes: what an int or a specification of a format that nobody has seen yet makes
 /// large is not made of one that changes.
@@ -30,7 +33,7 @@ bool may_be_large(TracerImpl& t, PyObject* function, const std::vector<V>& opera
   if (function == reinterpret_cast<PyObject*>(&PyBytes_Type) || Py_TYPE(function) == &PyMethodDescr_Type) return std::any_of(operands.begin(), operands.end(), int_changes);
   if (!PyCFunction_Check(function)) return false;
   const std::string_view name = reinterpret_cast<PyCFunctionObject*>(function)->m_ml->ml_name;
-  if (name == "format") return operands.size() > 1 && t.changes(operands[1]);
+  if (name == "format" || name == "round") return operands.size() > 1 && t.changes(operands[1]);
   // 0.9 ** n is a float.
   const bool all_ints = std::all_of(operands.begin(), operands.end(), [&](const V& operand) {
     auto* object = as<ObjectValue>(operand);
@@ -44,9 +47,11 @@ bool is_number(PyObject* object) { return PyFloat_CheckExact(object) || PyLong_C
 }  // namespace
 
 PyObject* operator_function(const char* name) {
-  PyObject* found = imported("operator", name).release();  // for ever, as what it is kept in
+  static auto* const known = new std::unordered_map<std::string, Ref<>>;
+  Ref<>& found = (*known)[name];
+  if (!found) found = imported("operator", name);
   FJ_CHECK(found, name);
-  return found;
+  return found.get();
 }
 
 bool TracerImpl::changes(const V& value) {
@@ -121,6 +126,7 @@ V TracerImpl::result_of(PyObject* function, const std::vector<V>& operands, bool
     if (object && !changes(operand)) guard_value(*object);
   }
   SourceRef source = sources->make(SourceKind::Result, nullptr, 0, function, from);
+  if (PyUnicode_Check(made.get()) && source->depth > kDeepestText) return nullptr;
   auto [known, fresh] = results_.emplace(source, nullptr);
   if (fresh) known->second = wrap(keep(made).get(), source);
   // It is there, and of this type: fetched before the program runs, so that handing it back can't fail.
@@ -130,6 +136,7 @@ V TracerImpl::result_of(PyObject* function, const std::vector<V>& operands, bool
 
 /// `name`: of a function of the module operator.
 V TracerImpl::result_of_operator(const char* name, const std::vector<V>& operands) {
+  if (std::none_of(operands.begin(), operands.end(), [&](const V& operand) { return changes(operand); })) return nullptr;
   bool text = false;
   for (const V& operand : operands) {
     if (operand->kind == ValueKind::SymInt) continue;

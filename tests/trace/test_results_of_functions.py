@@ -269,6 +269,82 @@ def test_the_larger_of_two_computed_floats_is_in_the_graph():
     counted(lambda x: (x, max(float(x.sum()), 1), min(0, float(x.sum()))), [(X + i,) for i in (-1, 0, 1)])
 
 
+@pytest.mark.parametrize("function", [
+    lambda x, k: int(x.sum()) + (k == 2), lambda x, k: int(x[0, 0]) * True, lambda x, k: int(x[0, 0] > 0) + True, lambda x, k: (k > 3) - int(x[1, 1]),
+    lambda x, k: random.randint(1, 1) + (k > 3), lambda x, k: int(x.sum()) ** True, lambda x, k: float(x[0, 0]) + (k == 2), lambda x, k: bool(x[0, 0] > 0) * 2,
+])
+def test_a_bool_is_an_int_to_a_computed_int(function):
+    counted(function, [(X * 3 + i, i) for i in range(5)])
+
+
+def test_a_function_of_many_operands_is_asked_by_a_guard():
+    info = counted(lambda x, n: x * math.gcd(n, 12, 24, 36, 48), [(X, n) for n in (6, 8, 9, 12, 30, 7)])
+    assert info["graphs"] <= 3
+    counted(lambda x, p: x * math.hypot(p, 1, 2, 3, 4), [(X, p / 4) for p in range(6)])
+
+
+class Loud(str):
+    def __add__(self, other):
+        return "ADD" + str(other)
+
+    def __radd__(self, other):
+        return "RADD"
+
+
+class SaysLoud:
+    def __format__(self, specification):
+        return Loud("sub")
+
+
+def test_parts_of_an_f_string_are_joined_as_they_are():
+    counted(lambda x, n, o: (x * 2, f"{n}-{o}-{n}", f"{o}{n}"), [(X, n, SaysLoud()) for n in range(5)])
+
+
+def test_results_of_results_are_fetched_once():
+    def f(x, v):
+        for _ in range(40):
+            v = round(v * 0.5 + v * 0.25, 9)
+        return x + random.uniform(0, v)
+
+    random.seed(3)
+    expected = [f(X, v) for v in (8.0, 16.0, 24.0, 32.0)]
+    compiled = framejit.compile(f)
+    random.seed(3)
+    for v, eager in zip((8.0, 16.0, 24.0, 32.0), expected):
+        np.testing.assert_array_equal(compiled(X, v), eager)
+
+
+def test_a_text_that_grows_on_another_path_is_not_made_by_a_guard():
+    def f(x, s):
+        if not s:
+            for _ in range(60):
+                s = s + s
+            return x * 3, s
+        return x * 2, s
+
+    counted(f, [(X, s) for s in ("", "abc", "", "abcd" * 20, "", "c")])
+
+
+def test_a_codec_of_the_user_runs_as_often_as_in_eager():
+    import codecs
+
+    seen = []
+
+    def handler(error):
+        seen.append(1)
+        return "?" * (error.end - error.start), error.end
+
+    codecs.register_error("framejit-test", handler)
+
+    def f(x, s):
+        return x * len(s.encode("ascii", "framejit-test"))
+
+    compiled = framejit.compile(f)
+    for s in ("é", "éé", "aé", "ü"):
+        np.testing.assert_array_equal(compiled(X, s), X * len(s))
+    assert len(seen) == 4
+
+
 # ---- NumPy's integer scalars
 
 def test_counts_are_calculated_with():
