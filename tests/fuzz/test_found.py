@@ -425,3 +425,17 @@ def test_a_tensor_that_repeats_elements_is_not_written_by_code_for_others(write)
 def test_a_product_overflows_and_vanishes_where_eagers_does(product, dtype):
     # torch 1022203, 1024511, 960127: -0.0 for a NaN.
     check(Case("torch", f"def f(x):\n    return {product}, x * 2\n", [f'ARGS = [make((16, 33), "{dtype}", {seed}, "c", "{kind}")]' for seed, kind in ((657, "plain"), (658, "special"), (659, "large"))]))
+
+
+@pytest.mark.parametrize("k", ["np.int64(2)", "np.float64(1.5)", "2", "'x'"])
+@both_libraries
+def test_a_numpy_scalar_formatted_by_percent_raises_nothing(lib, k):
+    check(Case(lib.name, """\
+def f(x, k, table):
+    v1 = x
+    try:
+        text = '%s-%d' % ('x', k)
+        table['missing']
+    except TypeError:
+        v2 = lib.maximum(x, v1)
+""", [f"ARGS = [make((3,)), {k}, {{'n': 2}}]"] * 2))

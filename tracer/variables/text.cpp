@@ -174,8 +174,13 @@ V TracerImpl::format_percent(const V& format, const V& value) {
   }
   Ref<> result = Ref<>::steal(PyUnicode_Format(text, given.get()));
   check_proxies();
-  if (!result && !constant_object(value)) break_graph(BreakReason::ErrorWhileTracing, take_error());
-  if (!result) raise_python_error();
+  if (!result) {
+    // A proxy is no number, which the value it answers for may be.
+    const bool plain = PyTuple_CheckExact(given.get()) ? std::all_of(&PyTuple_GET_ITEM(given.get(), 0), &PyTuple_GET_ITEM(given.get(), 0) + PyTuple_GET_SIZE(given.get()), is_plain_operand)
+                                                       : is_plain_operand(given.get());
+    if (!plain || !constant_object(value)) break_graph(BreakReason::ErrorWhileTracing, take_error());
+    raise_python_error();
+  }
   return wrap_constant(keep(result).get());
 }
 
