@@ -176,7 +176,7 @@ std::vector<std::string> nvrtc_folders() {
   for (Py_ssize_t i = 0; path && PyList_Check(path) && i < PyList_GET_SIZE(path); ++i) {
     const char* entry = PyUnicode_Check(PyList_GET_ITEM(path, i)) ? PyUnicode_AsUTF8(PyList_GET_ITEM(path, i)) : nullptr;
     if (!entry) PyErr_Clear();
-    else
+    else if (*entry)  // "" is the folder one is in
       for (const char* below : {"/nvidia/cuda_nvrtc/lib", "/nvidia/cu13/lib", "/torch/lib"}) folders.push_back(entry + std::string(below));
   }
   folders.push_back("/usr/local/cuda/lib64");  // NVIDIA's toolkit

@@ -99,6 +99,30 @@ std::vector<ValueId> Graph::add_extern(std::vector<ValueId> operands, Attrs attr
   return results;
 }
 
+void Graph::rewrite_sizes(const std::function<SymDim(const SymDim&)>& rewritten) {
+  auto rewrite = [&](SymDim& size) { size = rewritten(size); };
+  auto rewrite_all = [&](std::vector<SymDim>& sizes) { std::for_each(sizes.begin(), sizes.end(), rewrite); };
+  auto rewrite_any = [&](std::optional<std::vector<SymDim>>& sizes) {
+    if (sizes) rewrite_all(*sizes);
+  };
+  auto rewrite_attrs = [&](Attrs& attrs) {
+    const Attrs before = attrs;
+    for (auto [name, value] : before.items()) {
+      if (auto* size = std::get_if<SymDim>(&value)) rewrite(*size);
+      if (auto* sizes = std::get_if<Dims>(&value)) rewrite_all(*sizes);
+      if (auto* layouts = std::get_if<std::vector<std::optional<Dims>>>(&value)) std::for_each(layouts->begin(), layouts->end(), rewrite_any);
+      attrs.set(name, std::move(value));
+    }
+  };
+  for (Type& type : types_) rewrite_all(type.shape);
+  for (Symbol& symbol : symbols)
+    if (symbol.definition) rewrite(symbol.definition->dividend), rewrite(symbol.definition->divisor);
+  for (Input& input : inputs) rewrite_any(input.strides);
+  for (Node& node : nodes) rewrite_attrs(node.attrs);
+  for (Output& output : outputs) rewrite_any(output.strides);
+  for (Composite& composite : composites) rewrite_attrs(composite.attrs);
+}
+
 std::vector<SymbolId> symbols_used(const Graph& graph, const Node& node) {
   std::vector<SymbolId> found;
   auto add = [&](auto& self, const SymDim& size) -> void {

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -137,6 +138,8 @@ class Graph {
   /// `extern`: result types are given. See ops.def.
   std::vector<ValueId> add_extern(std::vector<ValueId> operands, Attrs attrs, std::vector<Type> result_types,
                                   Location location = {});
+  /// Every size of the graph: of types, symbols' definitions, strides and attributes.
+  void rewrite_sizes(const std::function<SymDim(const SymDim&)>& rewritten);
 
  private:
   std::vector<Type> types_;

@@ -13,12 +13,9 @@
 #include <type_traits>
 #include <utility>
 
-#if defined(__x86_64__)
-#include <xmmintrin.h>
-#endif
-
 #include "runtime/allocator.h"
 #include "runtime/base/error.h"
+#include "runtime/float_flags.h"
 #include "runtime/special_values.h"
 #include "runtime/thread_pool.h"
 
@@ -49,39 +46,6 @@ class Scratch {
   alignas(T) std::byte local_[inside * sizeof(T)];
   std::unique_ptr<std::byte[]> heap_;
   T* data_;
-};
-
-#if defined(__x86_64__)
-constexpr unsigned kFlagBits = 0x3f;
-unsigned read_flags() { return _mm_getcsr(); }
-void write_flags(unsigned flags) { _mm_setcsr(flags); }
-std::uint32_t conditions(unsigned flags) {
-  return ((flags & 0x01) ? kFloatInvalid : 0u) | ((flags & 0x04) ? kFloatDivide : 0u) | ((flags & 0x08) ? kFloatOverflow : 0u) |
-         ((flags & 0x10) ? kFloatUnderflow : 0u);
-}
-#else
-constexpr unsigned kFlagBits = 0;
-unsigned read_flags() { return 0; }
-void write_flags(unsigned) {}
-std::uint32_t conditions(unsigned) { return 0; }
-#endif
-
-/// Sticky IEEE conditions raised on this thread between construction and `raised`.
-class Conditions {
- public:
-  explicit Conditions(bool collect) : collect_(collect) {
-    if (!collect_) return;
-    before_ = read_flags();
-    write_flags(before_ & ~kFlagBits);
-  }
-  ~Conditions() {
-    if (collect_) write_flags(before_);
-  }
-  std::uint32_t raised() const { return collect_ ? conditions(read_flags()) : 0; }
-
- private:
-  bool collect_;
-  unsigned before_ = 0;
 };
 
 /// Memory that a thread keeps for the next time; grows.
@@ -651,7 +615,7 @@ class CompiledProgram : public Program {
     std::unique_ptr<DeviceRun> device;
     if (parts_.device) device = parts_.device->enter(*call.host, arena.status_word());
     if (device) upload(*device, arena, pointers);
-    bool unread = arena.status_word() != nullptr, reported = false;
+    bool unread = arena.status_word() != nullptr, launched = false;
     for (std::size_t s = 0; s < parts_.steps.size(); ++s) {
       const ProgramStep& step = parts_.steps[s];
       if (!start(starts_[s], call, symbols, arrays, pointers)) return status | kHostFailed;
@@ -668,7 +632,7 @@ class CompiledProgram : public Program {
             Scratch<char*, 16> gathered(kernel.buffers.size());
             for (std::size_t b = 0; b < kernel.buffers.size(); ++b) gathered[b] = pointers[kernel.buffers[b]];
             device->launch(*kernel.device_code, kernel.buffers.empty() ? pointers : gathered.data(), symbols);
-            reported = true;
+            launched = true;
             break;
           }
           report(launch(kernel, is_static_ ? static_launches_[step.kernel] : plan_launch(kernel, symbols), symbols, pointers));
@@ -694,7 +658,7 @@ class CompiledProgram : public Program {
           break;
         case StepKind::Extern:
           // What follows may be visible outside; a failure so far must not get there.
-          if (unread && reported) status |= device->status(), reported = false;
+          if (unread && launched) status |= device->status(), launched = false;
           if (fails(status, call, symbols, pointers)) return status;
           if (device) device->pause();
           if (!call_extern(step.extern_call, call, symbols, arrays, pointers)) return status | kHostFailed;

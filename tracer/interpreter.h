@@ -173,6 +173,9 @@ class TracerImpl {
   /// Its __enter__ and __exit__ are known here, whatever code they are.
   static bool mode_is_known(const InstanceValue& instance);
   V call_context_variable(const V& owner, const std::string& name, const std::vector<V>& positional);
+  /// A call of a generator's method, with the generator as its first argument, and the numbers that it draws.
+  ExternCall drawing_call(const std::string& name, PyObject* method, ObjectValue& generator);
+  ValueId draw(ExternCall call, DType dtype, const Dims& shape);
   /// A method of NumPy's generators (random_call.cpp): see is_random_method.
   V call_random(PyObject* callable, std::vector<V> positional, const Keywords& keywords);
   /// A method of random.Random (python_random.cpp): see is_python_random_method. Null: of an object of another class.

@@ -60,9 +60,6 @@ const RandomClass* known_methods() {
 
 [[noreturn]] void give_up(const std::string& what) { break_graph(BreakReason::RandomState, what); }
 
-bool is_int(PyObject* object) { return PyLong_CheckExact(object); }
-bool is_number(PyObject* object) { return is_int(object) || PyFloat_CheckExact(object); }
-
 /// Sums and differences of such have 63 bits.
 bool is_short_int(PyObject* object) {
   int overflow = 0;
@@ -107,18 +104,7 @@ V TracerImpl::call_python_random(PyObject* callable, const std::vector<V>& posit
   }
   if (PyFunction_Check(callable)) add_guard(GuardKind::FunctionCode, sources->constant(callable), PyFunction_GET_CODE(callable));
 
-  ExternCall call;
-  call.name = name;
-  call.callable = Ref<>::borrow(callable);
-  call.library = Library::Numpy;               // whose arrays hold the number
-  call.random = true;
-  const Location where = location();
-  call.place = where.file + ":" + std::to_string(where.line) + ":";
-  ExternArgument held;
-  held.kind = ExternArgument::Kind::Held;
-  held.index = externs->hold(generator->source);
-  call.positional.push_back(std::move(held));
-
+  ExternCall call = drawing_call(name, callable, *generator);
   bool floats = method.drawn == Drawn::Float;
   // The numbers to choose from, of one type; choosing from a tuple draws what choosing from any other sequence of its length does.
   auto sequence = [&](const V& value) {
@@ -131,7 +117,7 @@ V TracerImpl::call_python_random(PyObject* callable, const std::vector<V>& posit
     bool one_type = count > 0;
     for (Py_ssize_t i = 0; i < count; ++i) {
       PyObject* item = PyTuple_GET_ITEM(items, i);
-      one_type = one_type && (floats ? PyFloat_CheckExact(item) : is_int(item) && is_short_int(item));
+      one_type = one_type && (floats ? PyFloat_CheckExact(item) : PyLong_CheckExact(item) && is_short_int(item));
     }
     if (!one_type) give_up(name + "() of what are not all ints or all floats");
     return argument;
@@ -151,8 +137,8 @@ V TracerImpl::call_python_random(PyObject* callable, const std::vector<V>& posit
       return argument;
     }
     PyObject* object = constant_object(value);
-    if (!object || !(is_number(object) || object == Py_None)) give_up(name + "() of " + describe(value));
-    if (is_int(object) && !is_short_int(object)) give_up(name + "() of a large int");
+    if (!object || !(PyLong_CheckExact(object) || PyFloat_CheckExact(object) || object == Py_None)) give_up(name + "() of " + describe(value));
+    if (PyLong_CheckExact(object) && !is_short_int(object)) give_up(name + "() of a large int");
     argument.object = Ref<>::borrow(object);
     return argument;
   };
@@ -166,14 +152,7 @@ V TracerImpl::call_python_random(PyObject* callable, const std::vector<V>& posit
   const DType dtype = floats ? DType::F64 : DType::I64;
   call.structure.kind = ExternStructure::Kind::Number;
   call.structure.type = Ref<>::borrow(reinterpret_cast<PyObject*>(floats ? &PyFloat_Type : &PyLong_Type));
-  call.results.push_back({dtype, {}, {}, -1, 0});
-  Attrs attrs;
-  attrs.set("callee", name);
-  attrs.set("handle", externs->add(call));
-  attrs.set("operand_strides", std::vector<std::optional<Dims>>{});
-  attrs.set("result_strides", std::vector<std::optional<Dims>>{Dims{}});
-  place_graph(kHost);
-  return std::make_shared<NumberValue>(graph->add_extern({}, attrs, {Type{dtype, {}}}, where)[0], dtype);
+  return std::make_shared<NumberValue>(draw(std::move(call), dtype, {}), dtype);
 }
 
 }  // namespace fj

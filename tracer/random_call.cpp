@@ -75,6 +75,34 @@ bool is_random_method(PyObject* callable) {
   return !std::strncmp(Py_TYPE(callable)->tp_name, "_cython_", 8) && methods().count(callable);
 }
 
+ExternCall TracerImpl::drawing_call(const std::string& name, PyObject* method, ObjectValue& generator) {
+  ExternCall call;
+  call.name = name;
+  call.callable = Ref<>::borrow(method);
+  call.library = Library::Numpy;  // whose arrays hold what is drawn
+  call.random = true;
+  const Location where = location();
+  call.place = where.file + ":" + std::to_string(where.line) + ":";
+  if (!generator.source) generator.source = sources->constant(generator.object.get());
+  ExternArgument held;
+  held.kind = ExternArgument::Kind::Held;
+  held.index = externs->hold(generator.source);
+  call.positional.push_back(std::move(held));
+  return call;
+}
+
+ValueId TracerImpl::draw(ExternCall call, DType dtype, const Dims& shape) {
+  const Strides strides = contiguous_strides(shape);
+  call.results.push_back({dtype, shape, strides, -1, 0});
+  Attrs attrs;
+  attrs.set("callee", call.name);
+  attrs.set("handle", externs->add(std::move(call)));
+  attrs.set("operand_strides", std::vector<std::optional<Dims>>{});
+  attrs.set("result_strides", std::vector<std::optional<Dims>>{strides});
+  place_graph(kHost);  // the numbers are drawn into its memory
+  return graph->add_extern({}, std::move(attrs), {Type{dtype, shape}}, location())[0];
+}
+
 V TracerImpl::call_random(PyObject* callable, std::vector<V> positional, const Keywords& keywords) {
   const RandomMethod& method = methods().at(callable);
   const std::string name = method.name;
@@ -86,20 +114,8 @@ V TracerImpl::call_random(PyObject* callable, std::vector<V> positional, const K
   PyTypeObject* type = type_of(positional[0]);
   if (type->tp_flags & Py_TPFLAGS_BASETYPE && fj_type_lookup(type, keep(Ref<>::steal(PyUnicode_InternFromString("__dict__"))).get()))
     give_up("`" + name + "` of a derived generator");
-  if (!generator->source) generator->source = sources->constant(generator->object.get());
 
-  ExternCall call;
-  call.name = name;
-  call.callable = Ref<>::borrow(callable);
-  call.library = Library::Numpy;
-  call.random = true;
-  const Location where = location();
-  call.place = where.file + ":" + std::to_string(where.line) + ":";
-  ExternArgument held;
-  held.kind = ExternArgument::Kind::Held;
-  held.index = externs->hold(generator->source);
-  call.positional.push_back(std::move(held));
-
+  ExternCall call = drawing_call(name, callable, *generator);
   Dims shape;
   bool sized = false;
   auto size = [&](const V& value) {
@@ -176,17 +192,9 @@ V TracerImpl::call_random(PyObject* callable, std::vector<V> positional, const K
     call.structure.type = of_numpy ? Ref<>(imported("numpy", "int64"))
                                    : Ref<>::borrow(reinterpret_cast<PyObject*>(dtype == DType::F64 ? &PyFloat_Type : &PyLong_Type));
   }
-  const Strides strides = contiguous_strides(shape);
-  call.results.push_back({dtype, shape, strides, -1, 0});
-  Attrs attrs;
-  attrs.set("callee", name);
-  attrs.set("handle", externs->add(call));
-  attrs.set("operand_strides", std::vector<std::optional<Dims>>{});
-  attrs.set("result_strides", std::vector<std::optional<Dims>>{strides});
-  place_graph(kHost);  // the numbers are drawn into its memory
-  const ValueId value = graph->add_extern({}, attrs, {Type{dtype, shape}}, where)[0];
+  const ValueId value = draw(std::move(call), dtype, shape);
   if (one && !of_numpy) return std::make_shared<NumberValue>(value, dtype);
-  V array = tracer.new_array(Library::Numpy, value, strides);
+  V array = tracer.new_array(Library::Numpy, value, contiguous_strides(shape));
   as<ArrayValue>(array)->numpy_scalar = one;
   return array;
 }

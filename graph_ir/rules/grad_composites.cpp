@@ -121,6 +121,12 @@ void Threshold(Derivation& d) {
 /// By the result, which torch keeps, whatever becomes of x.
 void Reciprocal(Derivation& d) { d.give(0, d.mul(d.neg(d.cotangent), d.square(d.result))); }
 
+/// (a - b) ** 2. By b it is what it is by a with the two exchanged: 0.0 where they are equal, not -0.0.
+void SquaredDifference(Derivation& d) {
+  for (std::size_t i = 0; i < 2; ++i)
+    if (d.wanted[i]) d.give(i, d.scale(d.mul(d.cotangent, d.add(Op::sub, {d.operands[i], d.operands[1 - i]})), 2));
+}
+
 void Sigmoid(Derivation& d) { d.give(0, d.mul(d.mul(d.cotangent, d.plus(d.neg(d.result), 1)), d.result)); }
 
 void Silu(Derivation& d) {

@@ -183,31 +183,41 @@ graph @f(%x: f32[300001], %y: f32[300001]) {
 }
 
 TEST(Commit, what_is_returned_and_updated_is_computed_once) {
-  reported_like_reference(R"(
+  const std::string steps = reported_like_reference(R"(
 graph @f(%x: f32[300001], %y: f32[300001]) {
   %0 = mul %x, %y : f32[300001]
   %1 = mul %0, %x : f32[300001]
   write %x <- %0
   return %1
 })", large(2));
+  EXPECT_EQ(steps.find("check"), std::string::npos) << steps;
 }
 
-TEST(Commit, checks_find_integers_that_can_not_be_divided) {
+TEST(Commit, checks_find_indices_out_of_range) {
   const Graph graph = parse(R"(
-graph @f(%x: i64[300001], %y: i64[300001]) {
-  %0 = floor_div %x, %y : i64[300001]
-  write %x <- %0
+graph @f(%x: f64[300001], %t: f64[300001], %i: i64[300001]) {
+  %0 = gather %t, %i {axis = 0} : f64[300001]
+  %1 = mul %x, %0 : f64[300001]
+  write %x <- %1
   return
 })");
-  const DenseArray ones = sample(DType::I64, {kLarge}, 1, 1, 9);
-  DenseArray zero = ones;
-  *reinterpret_cast<std::int64_t*>(zero.element(kLarge - 2)) = 0;
-  const Outcome outcome = run_llvm(graph, {ones, zero}, {}, {});
-  EXPECT_EQ(outcome.status, std::uint32_t(kIntegerDivisionByZero));
-  EXPECT_TRUE(close(outcome.results.back(), ones, 0));
-  const Outcome good = run_llvm(graph, {ones, ones}, {}, {});
+  EXPECT_NE(compile_llvm(graph, {})->text().find("check"), std::string::npos);
+  const DenseArray x = sample(DType::F64, {kLarge}, 1), table = sample(DType::F64, {kLarge}, 2);
+  DenseArray index(DType::I64, {kLarge});
+  for (std::int64_t i = 0; i < kLarge; ++i) *reinterpret_cast<std::int64_t*>(index.element(i)) = kLarge - 1 - i;
+  const std::vector<DenseArray> inputs = {x, table, index};
+  std::vector<DenseArray> expected;
+  evaluate(graph, inputs, {}, expected);
+  const Outcome good = run_llvm(graph, inputs, {}, {});
   EXPECT_EQ(good.status, std::uint32_t(kOk));
-  EXPECT_TRUE(close(good.results.back(), run_llvm(graph, {ones, ones}, {}, {.tier = TierChoice::Quick}).results.back(), 0));
+  EXPECT_TRUE(close(good.results.back(), expected.back(), 0));
+  for (std::int64_t at : {std::int64_t(0), kLarge - 2}) {
+    DenseArray wrong = index;
+    *reinterpret_cast<std::int64_t*>(wrong.element(at)) = kLarge;
+    const Outcome outcome = run_llvm(graph, {x, table, wrong}, {}, {});
+    EXPECT_EQ(outcome.status, std::uint32_t(kIndexOutOfRange));
+    EXPECT_TRUE(close(outcome.results.back(), x, 0)) << at;
+  }
 }
 
 }  // namespace fj::test

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-torch = pytest.importorskip("torch")
+torch = pytest.importorskip("torch", reason="torch is not installed")
 import fake_device  # noqa: E402
 
 HERE = pathlib.Path(__file__).parent

@@ -208,6 +208,20 @@ def test_a_derivative_that_reads_what_was_made_of_two_operands_has_both(name, ne
         assert (ours is None) == (eager is None) and (eager is None or torch.equal(ours, eager))
 
 
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_zeros_of_a_squared_difference_have_eager_s_sign(reduction):
+    def f(x, y):
+        return F.mse_loss(x, y, reduction=reduction).sum()
+
+    values = torch.tensor([0.5, 0.0, -2.0, 3.0])
+    gradients = []
+    for run in (f, framejit.compile(f)):
+        given = [values.clone().requires_grad_(), (values * torch.tensor([1.0, 1.0, 1.0, 2.0])).requires_grad_()]
+        gradients.append(torch.autograd.grad(run(*given), given))
+    for ours, eager in zip(*reversed(gradients)):
+        assert torch.equal(ours, eager) and torch.equal(ours.signbit(), eager.signbit())
+
+
 def test_an_error_of_a_derivative_is_the_library_s_own():
     def f(x, y):
         return F.huber_loss(x, y)

@@ -378,3 +378,21 @@ def test_where_integers_overflow_numpy_says_so(dtype):
                     outcomes.append(run(x, y))
                 said.append([str(warning.message) for warning in caught])
             assert same(*outcomes) and said[0] == said[1], (a, b)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32", "uint32", "int64", "uint64"])
+def test_abs_of_the_lowest_integer_warns(dtype):
+    def f(a):
+        return abs(a.min()), abs(a)
+
+    framejit.reset()
+    compiled = framejit.compile(f)
+    for value in (np.iinfo(dtype).min, np.iinfo(dtype).max, 3):
+        x, outcomes, said = np.array([value, 1], dtype), [], []
+        for run in (compiled, f):
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                outcomes.append(run(x))
+            said.append([str(warning.message) for warning in caught])
+        assert same(*outcomes) and said[0] == said[1], value
+    assert framejit.cache_info()["graphs"] == 1

@@ -80,8 +80,7 @@ V without_overflow(Tracer& tracer, int operation, const V& a, const V& b, const 
     const Op op = operation == NB_ADD ? Op::add : operation == NB_SUBTRACT ? Op::sub : Op::mul;
     require_range(emit(tracer, op, {wide[0], wide[1]}), is_unsigned_integer(scalar->dtype) ? 0 : -span, span - 1);
   }
-  const ValueId unit = emit(tracer, Op::floor_div, {number(1), cast(tracer, holds, DType::I64)});  // 1, or the program fails
-  auto result = tracer.new_array(Library::Numpy, emit(tracer, Op::mul, {tracer.read(*scalar), cast(tracer, unit, scalar->dtype)}));
+  auto result = tracer.new_array(Library::Numpy, tracer.checked(tracer.read(*scalar), holds));
   result->numpy_scalar = true;
   return result;
 }

@@ -1,5 +1,6 @@
 /// Making arrays and converting them: zeros and its like, arange, linspace, eye, copies, casts, asarray.
 #include <cmath>
+#include <limits>
 
 #include "tracer/frontends/numpy.h"
 
@@ -336,6 +337,17 @@ V numpy_item(Tracer& tracer, const Arguments& arguments) {
   return tracer.number(*x);
 }
 
-V numpy_abs_method(Tracer& tracer, const Arguments& arguments) { return numpy_ufunc(tracer, "absolute", arguments.positional); }
+V numpy_abs_method(Tracer& tracer, const Arguments& arguments) {
+  V result = numpy_ufunc(tracer, "absolute", arguments.positional);
+  const Array given = array_of(arguments.positional[0]), made = array_of(result);
+  if (!given || !given->numpy_scalar || !is_integer(given->dtype) || is_unsigned_integer(given->dtype)) return result;
+  // Of the lowest integer NumPy warns, for scalars only.
+  const ValueId value = tracer.read(*given);
+  const std::int64_t lowest = std::numeric_limits<std::int64_t>::min() >> (64 - 8 * size_in_bytes(given->dtype));
+  const ValueId above = emit(tracer, Op::ne, {value, constant(tracer, given->dtype, lowest)});
+  auto scalar = tracer.new_array(Library::Numpy, tracer.checked(tracer.read(*made), above));
+  scalar->numpy_scalar = true;
+  return scalar;
+}
 
 }  // namespace fj

@@ -47,6 +47,8 @@ std::optional<DType> torch_dtype_argument(Tracer& tracer, const V& value);
 int device_argument(Tracer& tracer, const V& device, int otherwise);
 /// Breaks unless the argument, if there is one, names this device: between devices torch moves tensors.
 void require_device(Tracer& tracer, const V& device, int there);
+/// Breaks unless the array is on this device.
+void require_device_of(const Array& array, int there);
 
 /// Breaks where autocast gives the operation another dtype: the library's own function runs instead.
 void leave_to_autocast();

@@ -27,8 +27,9 @@ V pointwise_loss(Tracer& tracer, const char* name, const Arguments& arguments, b
   if (!same_shape(tracer, operands[0].array->shape, operands[1].array->shape)) unsupported("a loss of tensors of different shapes");
   const DType dtype = torch_result_type(operands);
   if (!is_float(dtype) || operands[0].dtype == DType::Bool || operands[1].dtype == DType::Bool) unsupported("a loss of integers");
-  ValueId value = pointwise(tracer, Op::sub, {torch_value(tracer, operands[0], dtype), torch_value(tracer, operands[1], dtype)});
-  value = square ? emit(tracer, Op::mul, {value, value}) : emit(tracer, Op::abs, {value});
+  const ValueId x = torch_value(tracer, operands[0], dtype), target = torch_value(tracer, operands[1], dtype);
+  ValueId value = pointwise(tracer, Op::sub, {x, target});
+  value = square ? composite(tracer, CompositeRule::SquaredDifference, {x, target}, emit(tracer, Op::mul, {value, value})) : emit(tracer, Op::abs, {value});
   return reduced_loss(tracer, p, value, operands);
 }
 

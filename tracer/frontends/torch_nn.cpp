@@ -494,6 +494,7 @@ V torch_f_embedding(Tracer& tracer, const Arguments& arguments) {
   if (!p.absent("max_norm")) p.refuse("max_norm");  // writes into the weight
   Array index = torch_tensor(tracer, p.required("input")), weight = torch_tensor(tracer, p.required("weight"));
   if ((index->dtype != DType::I64 && index->dtype != DType::I32) || weight->rank() != 2) refuse("embedding() of these tensors");
+  require_device_of(index, weight->storage->device);  // also an index of one element
   const std::int64_t padding = p.absent("padding_idx") ? 0 : p.integer("padding_idx", 0);
   if (!p.absent("padding_idx") && (tracer.decide(weight->shape[0], Py_LE, padding) || tracer.decide(weight->shape[0] + padding, Py_LT, 0)))
     p.refuse("padding_idx out of range");

@@ -164,13 +164,13 @@ std::optional<DType> torch_dtype_argument(Tracer& tracer, const V& value) {
 
 namespace {
 
-/// What "cuda" means depends on which device is current, unless there is only one.
-bool only_one_device() {
+/// How many torch has.
+long cuda_devices() {
   const Ref<> cuda = torch_object("cuda");
   const Ref<> count = cuda ? Ref<>::steal(PyObject_CallMethod(cuda.get(), "device_count", nullptr)) : Ref<>();
-  const bool one = count && PyLong_Check(count.get()) && PyLong_AsLong(count.get()) == 1;
+  const long devices = count && PyLong_Check(count.get()) ? PyLong_AsLong(count.get()) : 0;
   PyErr_Clear();
-  return one;
+  return devices;
 }
 
 }  // namespace
@@ -184,16 +184,22 @@ int device_argument(Tracer& tracer, const V& device, int otherwise) {
   const std::string name = bytes ? bytes : "";
   PyErr_Clear();
   if (name == "cpu" || name == "cpu:0") return kHost;
-  if (name == "cuda" && only_one_device()) return 0;
+  if (name == "cuda" && cuda_devices() == 1) return 0;  // else it means the one that is current
   const bool number = name.size() > 5 && name.size() < 8 && name.rfind("cuda:", 0) == 0 && name.find_first_not_of("0123456789", 5) == std::string::npos;
-  if (number && (name.size() == 6 || name[5] != '0')) return std::stoi(name.substr(5));
+  // Of a device that torch does not have no driver is asked: the call is an error.
+  if (number && (name.size() == 6 || name[5] != '0') && std::stoi(name.substr(5)) < cuda_devices()) return std::stoi(name.substr(5));
   // A library call would be predicted on tensors of the device `meta`, which says nothing of another one.
-  break_graph(BreakReason::UnsupportedArray, name == "cuda" ? "the device that is current" : "a device of another kind");
+  break_graph(BreakReason::UnsupportedArray, name == "cuda" ? "the device that is current" : "a device of another kind, or that is not there");
 }
 
 void require_device(Tracer& tracer, const V& device, int there) {
   const int wanted = device_argument(tracer, device, there);
   if (wanted != there) break_graph(BreakReason::SeveralDevices, "a tensor of " + device_text(there) + " is copied to " + device_text(wanted));
+}
+
+void require_device_of(const Array& array, int there) {
+  if (const int device = array->storage->device; device != there)
+    break_graph(BreakReason::SeveralDevices, "a tensor of " + device_text(device) + " and one of " + device_text(there));
 }
 
 void leave_to_autocast() {

@@ -376,11 +376,6 @@ void require_plain_copy(Tracer& tracer, const Parameters& p) {
   if (!is_preserve_or_absent(tracer, p["memory_format"])) p.refuse("a memory format");
   p.flag("non_blocking", false);
 }
-
-void require_same_device(const Array& other, int here) {
-  const int there = other->storage->device;
-  if (there != here) break_graph(BreakReason::SeveralDevices, "a tensor of " + device_text(here) + " is copied to " + device_text(there));
-}
 }  // namespace
 
 V torch_to(Tracer& tracer, const Arguments& arguments) {
@@ -392,7 +387,7 @@ V torch_to(Tracer& tracer, const Arguments& arguments) {
     require_device(tracer, p["device"], here);
     std::optional<DType> dtype = torch_dtype_argument(tracer, p["dtype"]);
     if (p["other"]) {
-      require_same_device(torch_tensor(tracer, p["other"]), here);
+      require_device_of(torch_tensor(tracer, p["other"]), here);
       dtype = torch_tensor(tracer, p["other"])->dtype;
     }
     return to_dtype(tracer, p.required("input"), dtype, p.flag("copy", false));
@@ -401,7 +396,7 @@ V torch_to(Tracer& tracer, const Arguments& arguments) {
   if (array_of(second)) {
     Parameters p(tracer, "to", arguments, "input, other, non_blocking, copy, *, memory_format");
     require_plain_copy(tracer, p);
-    require_same_device(torch_tensor(tracer, second), torch_tensor(tracer, p.required("input"))->storage->device);
+    require_device_of(torch_tensor(tracer, second), torch_tensor(tracer, p.required("input"))->storage->device);
     return to_dtype(tracer, p.required("input"), torch_tensor(tracer, second)->dtype, p.flag("copy", false));
   }
   PyObject* object = tracer.constant_object(second);
@@ -418,7 +413,7 @@ V torch_to(Tracer& tracer, const Arguments& arguments) {
 
 V torch_type_as(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "type_as", arguments, "input, other");
-  require_same_device(torch_tensor(tracer, p.required("other")), torch_tensor(tracer, p.required("input"))->storage->device);
+  require_device_of(torch_tensor(tracer, p.required("other")), torch_tensor(tracer, p.required("input"))->storage->device);
   return to_dtype(tracer, p.required("input"), torch_tensor(tracer, p.required("other"))->dtype, false);
 }
 
