@@ -439,3 +439,13 @@ def f(x, k, table):
     except TypeError:
         v2 = lib.maximum(x, v1)
 """, [f"ARGS = [make((3,)), {k}, {{'n': 2}}]"] * 2))
+
+
+def test_a_scalar_that_an_element_does_not_hold_is_not_stored():
+    check(Case("numpy", """\
+def f(x):
+    try:
+        x[...] = np.uint8(200)
+    except Exception:
+        pass
+""", ['ARGS = [make((3, 4), "int8", 314, "reversed", "large")]'] * 2))

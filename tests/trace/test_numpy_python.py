@@ -139,3 +139,34 @@ def test_what_is_no_class_and_what_is_no_iterable():
 
     for n in (3, 4, 5):
         same_as_eager(f, A, n, breaks=())
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "uint32", "int64", "uint64", "float32", "bool"])
+@pytest.mark.parametrize("scalars", ["int8", "uint8", "int64", "uint64", "float16", "float64", "bool"])
+def test_a_scalar_stored_as_an_element_has_to_have_a_place_in_the_dtype(dtype, scalars):
+    """NumPy makes a Python number of it, where it casts the elements of arrays."""
+    stores = [lambda y, s: y.__setitem__(0, s), lambda y, s: y.__setitem__(slice(1, 3), s), lambda y, s: y.__setitem__(Ellipsis, s), lambda y, s: y.fill(s),
+              lambda y, s: y.__setitem__([0, 2], s), lambda y, s: y.__setitem__(y == 0, s), lambda y, s: np.array([s, s], y.dtype), lambda y, s: np.array(s, y.dtype),
+              lambda y, s: np.asarray([[1], [s]], y.dtype), lambda y, s: np.full_like(y, s), lambda y, s: np.copyto(y, s, casting="unsafe")]
+    if scalars == "bool":
+        values = [False, True]
+    elif scalars.startswith("float"):
+        values = [0, 2.75, -128.5, 127.5, 128, 200, -1, -0.5, 6e4, np.inf, np.nan, *([-2.0**63, 2.0**63, 1e300, 2.0**31 - 0.5] if scalars == "float64" else [])]
+        if dtype == "uint32":  # what NumPy casts the others to depends on how many there are
+            values = [value for value in values if abs(value) < 2**31]
+    else:
+        values = [0, 100, np.iinfo(scalars).max, np.iinfo(scalars).min, np.iinfo(scalars).max // 2 + 1]
+    for store in stores:
+        compiled = framejit.compile(store)
+        for value in values:
+            source, outcomes = np.array([value], scalars), []
+            for run in (store, compiled):
+                y = np.zeros(4, dtype)
+                try:
+                    with np.errstate(all="ignore"):
+                        outcomes.append((run(y, source.max()), y))
+                except (OverflowError, ValueError) as error:
+                    outcomes.append((type(error), str(error), y))
+            for eager, ours in zip(*outcomes):
+                assert type(eager) is type(ours) and getattr(eager, "dtype", None) == getattr(ours, "dtype", None), (store, value)
+                np.testing.assert_array_equal(eager, ours, strict=isinstance(eager, np.ndarray))

@@ -25,12 +25,17 @@ struct Operand {
 Operand numpy_operand(Tracer& tracer, const V& value);
 /// As an array: Python numbers become 0-d arrays of NumPy's default dtypes.
 Array numpy_array(Tracer& tracer, const V& value);
+/// np.array(sequence, dtype): each number is stored as an element of that dtype.
+Array numpy_sequence(Tracer& tracer, const V& sequence, DType dtype);
 /// True for what `numpy_operand` takes without building an array from a sequence.
 bool is_numpy_operand(const V& value);
 /// The operand's contents in `dtype`. Breaks where a Python number does not fit (NumPy raises OverflowError or warns).
 ValueId operand_value(Tracer& tracer, const Operand& operand, DType dtype);
 /// The same where NumPy makes an array of a Python number and casts that: unlike its ufuncs, the cast reports underflow.
 ValueId cast_operand_value(Tracer& tracer, const Operand& operand, DType dtype);
+
+/// The operand's contents as an assignment stores them in elements; the program fails where NumPy raises.
+ValueId element_value(Tracer& tracer, const Operand& operand, DType dtype);
 
 /// np.result_type of operands. As elements of one np.array, Python numbers are not weak.
 DType numpy_result_type(Tracer& tracer, std::span<const Operand> operands, bool numbers_are_weak = true);

@@ -72,20 +72,13 @@ Array ordered_copy(Tracer& tracer, const Array& x, DType dtype, const std::strin
   return tracer.new_array(Library::Numpy, contents, std::move(strides));
 }
 
-/// np.asarray of what is not an ndarray yet; null if it is one.
-/// Python's numbers must have a place in the dtype asked for.
-void require_range(Tracer& tracer, const V& value, DType dtype) {
-  if (array_of(value)) return;
-  if (is_sequence(value)) {
-    for (const V& item : tracer.sequence_items(value)) require_range(tracer, item, dtype);
-  } else if (Operand operand = numpy_operand(tracer, value); !operand.array && operand.weak == Operand::Weak::Int) {
-    operand_value(tracer, operand, dtype);
-  }
-}
-
-Array convert(Tracer& tracer, const V& value) {
+/// np.asarray of what is not an ndarray yet, its numbers stored in `dtype` if one is given; null if it is an ndarray.
+Array convert(Tracer& tracer, const V& value, std::optional<DType> dtype = std::nullopt) {
   Array array = array_of(value);
   if (!array) {
+    if (dtype && is_sequence(value) && !is_complex(*dtype)) return numpy_sequence(tracer, value, *dtype);
+    // A Python int that has no place in the dtype breaks here.
+    if (const Operand number = numpy_operand(tracer, value); dtype && number.weak == Operand::Weak::Int) operand_value(tracer, number, *dtype);
     array = numpy_array(tracer, value);
     return array->numpy_scalar ? fresh(tracer, tracer.read(*array)) : array;
   }
@@ -270,7 +263,7 @@ V numpy_fill(Tracer& tracer, const Arguments& arguments) {
   if (!x->writeable) refuse("assignment destination is read-only");
   Operand value = numpy_operand(tracer, p.required("value"));
   if (value.rank() != 0) refuse("fill with an array");
-  assign(tracer, *x, operand_value(tracer, value, x->dtype));
+  assign(tracer, *x, element_value(tracer, value, x->dtype));
   return tracer.none();
 }
 
@@ -278,11 +271,10 @@ V numpy_asarray(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "numpy.asarray", arguments, "a, dtype, order, *, device, copy, like");
   p.unsupported("order, device, copy, like");
   V given = p.required("a");
-  Array converted = convert(tracer, given);
-  Array x = converted ? converted : array_of(given);
   const std::optional<DType> dtype = numpy_dtype_argument(tracer, p["dtype"]);
+  Array converted = convert(tracer, given, dtype);
+  Array x = converted ? converted : array_of(given);
   if (!dtype || *dtype == x->dtype) return converted ? V(converted) : given;
-  require_range(tracer, given, *dtype);
   return ordered_copy(tracer, x, *dtype, "K");
 }
 
@@ -290,10 +282,10 @@ V numpy_array_call(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "numpy.array", arguments, "object, dtype, *, copy, order, subok, ndmin, ndmax, like");
   p.unsupported("ndmax, like");
   V given = p.required("object");
-  Array converted = convert(tracer, given);
+  const std::optional<DType> wanted = numpy_dtype_argument(tracer, p["dtype"]);
+  Array converted = convert(tracer, given, wanted);
   Array x = converted ? converted : array_of(given);
-  const DType dtype = numpy_dtype_argument(tracer, p["dtype"]).value_or(x->dtype);
-  require_range(tracer, given, dtype);
+  const DType dtype = wanted.value_or(x->dtype);
   if (!p.absent("copy") && !p.flag("copy", true)) p.refuse("the argument 'copy'");
   const std::string order = p.text("order", "K");
   // copy=None: only if it is another array than the one given.

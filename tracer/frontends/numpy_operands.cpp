@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "runtime/base/error.h"
+#include "tracer/frontends/composites.h"
 #include "tracer/frontends/numpy.h"
 
 namespace fj {
@@ -72,19 +73,21 @@ Operand number_operand(V value, Operand::Weak weak) {
   return operand;
 }
 
-/// np.array of a nested list: elements are operands, promoted together.
-Array sequence_array(Tracer& tracer, const V& value) {
+/// np.array of a nested list: elements are operands, stored in `given`, else promoted together.
+Array sequence_array(Tracer& tracer, const V& value, std::optional<DType> given = std::nullopt) {
   constexpr std::size_t kLimit = 256;  // elements written out as nodes
   const std::vector<V> items = tracer.sequence_items(value);
   if (items.empty()) return tracer.new_array(Library::Numpy, full(tracer, DType::F64, Scalar(0.0), {SymDim(0)}));
   if (items.size() > kLimit) unsupported("a long list given where an array is taken");
   std::vector<Operand> operands;
-  for (const V& item : items) operands.push_back(numpy_operand(tracer, item));
-  const DType dtype = numpy_result_type(tracer, operands, false);
+  for (const V& item : items) operands.push_back(given && is_sequence(item) ? Operand{sequence_array(tracer, item, given)} : numpy_operand(tracer, item));
+  const DType dtype = given ? *given : numpy_result_type(tracer, operands, false);
   std::vector<ValueId> parts;
   for (const Operand& operand : operands) {
     if (!same_shape(tracer, operand.shape(), operands[0].shape())) refuse("an inhomogeneous sequence as an array");
-    parts.push_back(reshape(tracer, operand_value(tracer, operand, dtype), operands[0].shape()));
+    const bool is_number = given && !operand.array;
+    const ValueId part = is_number ? cast_operand_value(tracer, operand, dtype) : given ? element_value(tracer, operand, dtype) : operand_value(tracer, operand, dtype);
+    parts.push_back(reshape(tracer, part, operands[0].shape()));
   }
   return fresh(tracer, stack(tracer, parts, 0));
 }
@@ -134,6 +137,8 @@ Operand numpy_operand(Tracer& tracer, const V& value) {
   unsupported("a NumPy function on an object of type " + std::string(Py_TYPE(object)->tp_name));
 }
 
+Array numpy_sequence(Tracer& tracer, const V& sequence, DType dtype) { return sequence_array(tracer, sequence, dtype); }
+
 Array numpy_array(Tracer& tracer, const V& value) {
   Operand operand = numpy_operand(tracer, value);
   if (operand.array) return operand.array;
@@ -182,6 +187,37 @@ ValueId operand_value(Tracer& tracer, const Operand& operand, DType dtype) {
 ValueId cast_operand_value(Tracer& tracer, const Operand& operand, DType dtype) {
   if (operand.weak != Operand::Weak::Float || !is_float(dtype)) return operand_value(tracer, operand, dtype);
   return cast(tracer, operand_value(tracer, operand, DType::F64), dtype);
+}
+
+namespace {
+/// Where NumPy stores a scalar as an element it makes a Python number of it, for which an integer dtype must have a place: whether it has. Invalid: always.
+ValueId fits_element(Tracer& tracer, const Operand& operand, DType dtype) {
+  if (!operand.array || !operand.array->numpy_scalar || !is_integer(dtype)) return {};
+  const DType from = operand.array->dtype;
+  if (from == DType::Bool || from == dtype || is_complex(from)) return {};
+  const auto [low, high] = integer_range(dtype);
+  const ValueId value = tracer.read(*operand.array);
+  ValueId above, below;
+  if (is_float(from)) {
+    // -2^63 and 2^63 are doubles, the neighbours of other bounds too.
+    const ValueId wide = cast(tracer, value, DType::F64);
+    const bool largest_signed = low == INT64_MIN;
+    above = with_constant(tracer, largest_signed ? Op::ge : Op::gt, wide, largest_signed ? -0x1p63 : double(low) - 1);
+    below = with_constant(tracer, Op::lt, wide, high == INT64_MAX ? 0x1p63 : double(high) + 1);
+  } else {
+    const auto [least, most] = integer_range(from);
+    const auto number = [&](std::int64_t bound) { return constant(tracer, from, scalar_of(from, bound)); };
+    above = emit(tracer, Op::ge, {value, number(std::max(low, least))});
+    below = emit(tracer, Op::le, {value, number(std::min(high, most))});
+  }
+  return emit(tracer, Op::bit_and, {above, below});
+}
+}  // namespace
+
+ValueId element_value(Tracer& tracer, const Operand& operand, DType dtype) {
+  const ValueId fits = fits_element(tracer, operand, dtype);
+  if (!fits.valid()) return operand_value(tracer, operand, dtype);
+  return cast(tracer, tracer.checked(tracer.read(*operand.array), fits), dtype);
 }
 
 Ref<> numpy_object(std::string_view path) {

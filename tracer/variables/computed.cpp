@@ -112,7 +112,8 @@ ValueId TracerImpl::checked(ValueId value, ValueId holds) {
   // 1 / 0 fails the program, before it has written anything; else it is 1, and the value is what it was.
   const ValueId unit = fj::constant(tracer, DType::I64, 1);
   const ValueId held = emit(tracer, Op::floor_div, {unit, cast(tracer, holds, DType::I64)});
-  return emit(tracer, Op::mul, {value, cast(tracer, held, graph->type(value).dtype)});
+  const Type type = graph->type(value);
+  return emit(tracer, Op::mul, {value, broadcast_to(tracer, cast(tracer, held, type.dtype), type.shape)});
 }
 
 V TracerImpl::number(const ArrayValue& array) {
