@@ -48,26 +48,29 @@ Val Emitter::combine(const AccumulatorInfo& info, Val a, Val c) {
   return {};
 }
 
-Emitter::Found Emitter::better(const AccumulatorInfo& info, Found a, Found c) {
+/// The values as signed integers of their order: the largest is the best value, a NaN before all, zeros of both signs alike.
+Value* Emitter::rank(const AccumulatorInfo& info, Value* value) {
   const bool largest = info.reduction == Reduction::ArgMax;
-  Value *wins, *ties;
-  if (is_float(info.dtype)) {
-    Value* a_nan = b.CreateFCmpUNO(a.value, a.value);
-    Value* c_nan = b.CreateFCmpUNO(c.value, c.value);
-    wins = largest ? b.CreateFCmpOGT(c.value, a.value) : b.CreateFCmpOLT(c.value, a.value);
-    wins = b.CreateOr(wins, b.CreateAnd(c_nan, b.CreateNot(a_nan)));
-    ties = b.CreateOr(b.CreateFCmpOEQ(c.value, a.value), b.CreateAnd(a_nan, c_nan));
-  } else {
-    const bool is_signed = is_signed_integer(info.dtype);
-    wins = largest ? (is_signed ? b.CreateICmpSGT(c.value, a.value) : b.CreateICmpUGT(c.value, a.value))
-                   : (is_signed ? b.CreateICmpSLT(c.value, a.value) : b.CreateICmpULT(c.value, a.value));
-    ties = b.CreateICmpEQ(c.value, a.value);
+  llvm::Type* type = value->getType();
+  if (info.dtype == DType::Bool) value = b.CreateZExt(value, type = type->getWithNewBitWidth(8));
+  const bool floats = is_float(info.dtype);
+  const unsigned bits = type->getScalarSizeInBits();
+  llvm::Type* integers = floats ? type->getWithNewType(b.getIntNTy(bits)) : type;
+  const auto number = [&](const llvm::APInt& constant) { return llvm::ConstantInt::get(integers, constant); };
+  Value* result = value;
+  if (floats) {
+    // Of negative floats the larger has the smaller magnitude.
+    Value* pattern = b.CreateBitCast(value, integers);
+    result = b.CreateXor(pattern, b.CreateAnd(b.CreateAShr(pattern, bits - 1), number(llvm::APInt::getSignedMaxValue(bits))));
+    result = b.CreateSelect(b.CreateFCmpOEQ(value, llvm::ConstantFP::getZero(type)), number(llvm::APInt(bits, 0)), result);
+  } else if (!is_signed_integer(info.dtype) && info.dtype != DType::Bool) {
+    result = b.CreateXor(value, number(llvm::APInt::getSignMask(bits)));
   }
-  wins = b.CreateOr(wins, b.CreateAnd(ties, b.CreateICmpSLT(c.index, a.index)));
-  return {b.CreateSelect(wins, c.value, a.value), b.CreateSelect(wins, c.index, a.index)};
+  if (!largest) result = b.CreateNot(result);
+  return floats ? b.CreateSelect(b.CreateFCmpUNO(value, value), number(llvm::APInt::getSignedMaxValue(bits)), result) : result;
 }
 
-/// `c` comes after `a`, so a tie leaves `a`: fewer instructions an element.
+/// The better of two candidates: the larger (smaller) value, a NaN before all. `c` comes after `a`, which a tie leaves.
 Emitter::Found Emitter::better_later(const AccumulatorInfo& info, Found a, Found c) {
   const bool largest = info.reduction == Reduction::ArgMax;
   Value* wins;
@@ -82,22 +85,44 @@ Emitter::Found Emitter::better_later(const AccumulatorInfo& info, Found a, Found
   return {b.CreateSelect(wins, c.value, a.value), b.CreateSelect(wins, c.index, a.index)};
 }
 
-/// Indices of 32 bits where they are enough: half the vectors.
-DType Emitter::index_dtype(int number, const std::vector<Statement>& body) const {
+/// Where the elements are that the accumulator is updated with; null if it is not updated in this body.
+const Affine* Emitter::address_of_index(int number, const std::vector<Statement>& body) const {
   for (const Statement& statement : body) {
-    if (statement.kind == StatementKind::Loop) {
-      if (const DType found = index_dtype(number, statement.body); found != DType::Bool) return found;
-    } else if (statement.kind == StatementKind::Update && statement.accumulator == number) {
-      std::int64_t largest = 0;
-      for (const auto& [variable, coefficient] : statement.address.terms) {
-        const auto extent = kernel_.variables[variable.index].extent.constant(), factor = coefficient.constant();
-        if (!extent || !factor || *extent > INT32_MAX || *factor > INT32_MAX) return DType::I64;
-        largest += *extent * *factor;
-      }
-      return largest <= INT32_MAX && statement.address.constant == SymDim() && statement.address.dynamic.empty() ? DType::I32 : DType::I64;
-    }
+    if (statement.kind == StatementKind::Update && statement.accumulator == number) return &statement.address;
+    if (statement.kind != StatementKind::Loop) continue;
+    if (const Affine* found = address_of_index(number, statement.body)) return found;
   }
-  return DType::Bool;  // not updated in this body
+  return nullptr;
+}
+
+/// Indices of 32 bits where they are enough: half the vectors.
+DType Emitter::index_dtype(const Affine& address) const {
+  std::int64_t largest = 0;
+  for (const auto& [variable, coefficient] : address.terms) {
+    const auto extent = kernel_.variables[variable.index].extent.constant(), factor = coefficient.constant();
+    if (!extent || !factor || *extent > INT32_MAX || *factor > INT32_MAX) return DType::I64;
+    largest += *extent * *factor;
+  }
+  return largest <= INT32_MAX && address.constant == SymDim() && address.dynamic.empty() ? DType::I32 : DType::I64;
+}
+
+/// What the index grows by from one lane to the next, if that is the same everywhere; else 0.
+std::int64_t Emitter::index_step(const Affine& address) const {
+  if (std::any_of(address.dynamic.begin(), address.dynamic.end(), [&](const auto& term) { return is_vector(term.first); })) return 0;
+  std::int64_t step = 0;
+  for (const auto& [variable, coefficient] : address.terms)
+    if (variable == kernel_.vector_var) step += coefficient.constant().value_or(0);
+  return step;
+}
+
+/// What each lane of a copy adds to the index of the first lane of the first copy.
+Value* Emitter::index_offsets(const AccumulatorState& state, std::size_t copy) {
+  std::vector<llvm::Constant*> offsets;
+  for (int lane = 0; lane < ops_.lanes; ++lane) {
+    const std::int64_t offset = state.index_step * (std::int64_t(copy) * shape_.lanes + lane);
+    offsets.push_back(llvm::ConstantInt::get(llvm::cast<llvm::IntegerType>(ops_.element(state.index_dtype)), std::uint64_t(offset)));
+  }
+  return offsets.size() == 1 ? offsets[0] : llvm::ConstantVector::get(offsets);
 }
 
 Value* Emitter::new_slot(llvm::Type* type) {
@@ -123,13 +148,16 @@ void Emitter::initialise(int number, const std::vector<Statement>& following) {
   ops_.lanes = state.over_lanes ? shape_.lanes : state.lanes_independent ? lanes_ : 1;
   const Val start = identity(info);
   // An element equal to the identity never wins. If all are, the first is the answer: index 0.
-  if (finds_index(info)) state.index_dtype = index_dtype(number, kernel_.body);
+  if (const Affine* address = finds_index(info) ? address_of_index(number, kernel_.body) : nullptr) {
+    state.index_dtype = index_dtype(*address);
+    state.index_step = state.over_lanes ? index_step(*address) : 0;
+  }
   for (int copy = 0; copy < copies; ++copy) {
     state.slots.push_back(new_slot(slot_type(info)));
     store_slot(info, state.slots.back(), start);
     if (finds_index(info)) {
       state.indices.push_back(new_slot(ops_.wide(state.index_dtype)));
-      b.CreateStore(ops_.integer(state.index_dtype, 0), state.indices.back());
+      b.CreateStore(b.CreateNeg(index_offsets(state, std::size_t(copy))), state.indices.back());
     }
   }
   if (!state.over_lanes || machine_.avx512 || shape_.lanes == 1) return;
@@ -203,7 +231,14 @@ void Emitter::update(const Statement& statement) {
     Value* index_slot = rest ? state.rest_index : state.indices[copy];
     llvm::Type* index_type = ops_.wide(state.index_dtype);
     Found old{b.CreateLoad(ops_.wide(info.dtype), slot), b.CreateLoad(index_type, index_slot)};
-    Value* at = b.CreateTrunc(vector ? lane_addresses(statement.address) : scalar_address(statement.address), index_type);
+    Value* at;
+    if (partial && state.index_step) {
+      // One number for all copies and lanes: what each adds is added when the accumulator is read.
+      Value* first = b.CreateSub(scalar_address(statement.address), b.getInt64(std::uint64_t(state.index_step * std::int64_t(copy) * shape_.lanes)));
+      at = b.CreateVectorSplat(unsigned(lanes_), b.CreateTrunc(first, ops_.element(state.index_dtype)));
+    } else {
+      at = b.CreateTrunc(vector ? lane_addresses(statement.address) : scalar_address(statement.address), index_type);
+    }
     Found found = better_later(info, old, {value.real, at});
     if (mask) {
       found.value = b.CreateSelect(mask, found.value, old.value);
@@ -242,27 +277,30 @@ Val Emitter::combined(int number) {
   ops_.lanes = shape_.lanes;
   Val result;
   if (finds_index(info)) {
-    std::vector<Found> found;
-    for (std::size_t c = 0; c < state.slots.size(); ++c)
-      found.push_back({b.CreateLoad(ops_.wide(info.dtype), state.slots[c]), b.CreateLoad(ops_.wide(state.index_dtype), state.indices[c])});
-    Found best = found[0];
-    for (std::size_t c = 1; c < found.size(); ++c) best = better(info, best, found[c]);
-    for (int width = shape_.lanes / 2; width >= 1; width /= 2) {
-      auto halves = [&](Value* v) { return std::pair(part(v, 0, width), part(v, width, width)); };
-      auto [v0, v1] = halves(best.value);
-      auto [i0, i1] = halves(best.index);
-      ops_.lanes = width;
-      best = better(info, {v0, i0}, {v1, i1});
+    // The best rank of all lanes and copies, then the first place that has it.
+    std::vector<Value*> ranks;
+    for (Value* slot : state.slots) ranks.push_back(rank(info, b.CreateLoad(ops_.wide(info.dtype), slot)));
+    const auto smaller = [&](Value* a, Value* c) { return b.CreateBinaryIntrinsic(llvm::Intrinsic::smin, a, c); };
+    Value* best = ranks[0];
+    for (std::size_t c = 1; c < ranks.size(); ++c) best = b.CreateBinaryIntrinsic(llvm::Intrinsic::smax, best, ranks[c]);
+    if (shape_.lanes > 1) best = b.CreateIntMaxReduce(best, true);
+    Value* wanted = shape_.lanes > 1 ? b.CreateVectorSplat(unsigned(shape_.lanes), best) : best;
+    Value* index = nullptr;
+    for (std::size_t c = 0; c < ranks.size(); ++c) {
+      Value* here = b.CreateAdd(b.CreateLoad(ops_.wide(state.index_dtype), state.indices[c]), index_offsets(state, c));
+      Value* none = llvm::ConstantInt::get(here->getType(), llvm::APInt::getSignedMaxValue(here->getType()->getScalarSizeInBits()));
+      Value* found = b.CreateSelect(b.CreateICmpEQ(ranks[c], wanted), here, none);
+      index = index ? smaller(index, found) : found;
     }
-    if (shape_.lanes > 1) {
-      best.value = b.CreateExtractElement(best.value, std::uint64_t(0));
-      best.index = b.CreateExtractElement(best.index, std::uint64_t(0));
-    }
+    if (shape_.lanes > 1) index = b.CreateIntMinReduce(index, true);
     ops_.lanes = 1;
-    if (state.rest_slot)
-      best = better(info, best, {b.CreateLoad(ops_.element(info.dtype), state.rest_slot),
-                                 b.CreateLoad(ops_.element(state.index_dtype), state.rest_index)});
-    result = {b.CreateZExt(best.index, b.getInt64Ty())};
+    if (state.rest_slot) {
+      Value* other = rank(info, b.CreateLoad(ops_.element(info.dtype), state.rest_slot));
+      Value* at = b.CreateLoad(ops_.element(state.index_dtype), state.rest_index);
+      Value* first = b.CreateSelect(b.CreateICmpSGT(other, best), at, smaller(at, index));
+      index = b.CreateSelect(b.CreateICmpSGT(best, other), index, first);
+    }
+    result = {b.CreateZExt(index, b.getInt64Ty())};
   } else {
     std::vector<Val> values;
     for (Value* slot : state.slots) values.push_back(load_slot(info, slot));

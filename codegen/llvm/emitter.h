@@ -166,6 +166,7 @@ class Emitter {
     std::vector<Value*> slots;       // by unrolled copy
     std::vector<Value*> indices;     // ArgMax, ArgMin
     DType index_dtype = DType::I64;  // of the indices
+    std::int64_t index_step = 0;     // the indices are those of the first lane of the first copy; the next lane's is so much larger
     Value *rest_slot = nullptr, *rest_index = nullptr;  // over_lanes: of elements taken one at a time
     Value* columns = nullptr;        // Shape::columns of them in memory; the slot is a place in there
   };
@@ -178,10 +179,12 @@ class Emitter {
     Value *value, *index;
   };
 
-  /// The better of two candidates: the larger (smaller) value, NaN before all; of equals the first.
-  Found better(const AccumulatorInfo& info, Found a, Found c);
+  Value* rank(const AccumulatorInfo& info, Value* value);
   Found better_later(const AccumulatorInfo& info, Found a, Found c);
-  DType index_dtype(int number, const std::vector<Statement>& body) const;
+  const Affine* address_of_index(int number, const std::vector<Statement>& body) const;
+  DType index_dtype(const Affine& address) const;
+  std::int64_t index_step(const Affine& address) const;
+  Value* index_offsets(const AccumulatorState& state, std::size_t copy);
   Value* new_slot(llvm::Type* type);
   void initialise(int number, const std::vector<Statement>& following);
   llvm::Type* slot_type(const AccumulatorInfo& info);

@@ -1,4 +1,6 @@
 // What becomes one kernel, and that it computes what the graph says.
+#include <limits>
+
 #include "codegen/schedule.h"
 #include "graph_ir/parse.h"
 #include "runtime/thread_pool.h"
@@ -203,6 +205,21 @@ TEST(Fusion, a_running_sum_of_what_was_widened_is_rounded_as_it_is_stored) {
       same_as_reference(std::string("graph @f(%x: f32[3, 133]) {\n  %0 = cast %x {to = f64} : f64[3, 133]\n  %1 = ") + op + " %0 {axis = " +
                             std::to_string(axis) + "} : f64[3, 133]\n  %2 = cast %1 {to = f32} : f32[3, 133]\n  return %2\n}",
                         {of_values(DType::F32, {3, 133}, {3e38, 3e38, 1e34, -3e38, -2e38})}, {.ulps = 1, .kernels = 1});
+}
+
+TEST(Fusion, the_first_of_the_best_is_found) {
+  constexpr double inf = std::numeric_limits<double>::infinity(), nan = std::numeric_limits<double>::quiet_NaN();
+  const auto same = [](const std::string& type, const DenseArray& x) {
+    const std::string columns = std::to_string(x.shape[1]);
+    same_as_reference("graph @f(%x: " + type + "[3, " + columns + "]) {\n  %0 = argmax %x {axis = 1} : i64[3]\n  %1 = argmin %x {axis = 1} : i64[3]\n  return %0, %1\n}", {x});
+  };
+  for (std::int64_t columns : {1, 7, 33, 200, 261}) {
+    for (const std::vector<double>& values : {std::vector<double>{-inf}, {inf}, {nan}, {-0.0, 0.0}, {0.0, -0.0, -0.0}, {1, 2, 2, -3, -3, 1, 0}, {-5, -2, -9, -2, -9},
+                                              {1, inf, 2, inf, -inf}, {-inf, -inf, -inf, -1e30, -inf}, {3, -2, 7, 7, 1, 0, 4, 5, 2, -1, nan}})
+      for (const auto& [name, dtype] : {std::pair{"f32", DType::F32}, {"f64", DType::F64}}) same(name, of_values(dtype, {3, columns}, values));
+    for (const auto& [name, dtype] : {std::pair{"i8", DType::I8}, {"u8", DType::U8}, {"i32", DType::I32}, {"u32", DType::U32}, {"i64", DType::I64}, {"u64", DType::U64}, {"bool", DType::Bool}})
+      same(name, sample(dtype, {3, columns}, 7, 0, 200));
+  }
 }
 
 TEST(Fusion, integers_scan_along_lanes) {
