@@ -277,7 +277,7 @@ void Clamp(Derivation& d) {
 }
 
 /// axis, or axes. Kept: the position of the extremum (of several axes counted row by row, in any dtype), the axes dropped: it alone has
-/// the derivative. Nothing kept: over `axes` (not given: all), and elements that are equal (or NaN, where one is) share it.
+/// the derivative, as any element that is picked by its position. Nothing kept: over `axes` (not given: all), and elements that are equal (or NaN, where one is) share it.
 void MaxAlong(Derivation& d) {
   if (d.kept.empty()) {
     const Type type = d.type(d.operands[0]);

@@ -449,3 +449,15 @@ def f(x):
     except Exception:
         pass
 """, ['ARGS = [make((3, 4), "int8", 314, "reversed", "large")]'] * 2))
+
+
+@pytest.mark.skipif(torch is None, reason="needs torch")
+@pytest.mark.parametrize("loss", ["cross_entropy(x, k)", "cross_entropy(x, k, reduction='sum')", "cross_entropy(x, k, ignore_index=1)", "nll_loss(x, k)",
+                                  "nll_loss(x, k, lib.tensor([1., 2, 0.5]), ignore_index=2)", "cross_entropy(x, k, label_smoothing=0.2)"])
+def test_zeros_of_a_loss_of_classes_have_eagers_sign(loss):
+    # torch 1411409: where the minimum is y, zeros flow back.
+    check(Case("torch", f"""\
+def f(x, y):
+    k = lib.tensor([1, 2, 0, 1])
+    return lib.minimum(lib.nn.functional.{loss}, y)
+""", ['ARGS = [make((4, 3), "float32", 553, "leaf", "plain"), make((4, 3), "float32", 660, "leaf", "large")]'] * 2))
