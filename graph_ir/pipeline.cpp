@@ -36,6 +36,8 @@ void optimise(Graph& graph, bool conditions) {
   run(graph, simplify, "simplify");  // both bring constants together
   run(graph, cse, "cse");
   run(graph, remove_dead, "dce");
+  graph.nodes.shrink_to_fit();  // its segment keeps it
+  graph.composites.shrink_to_fit();
 }
 
 }  // namespace fj

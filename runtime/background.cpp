@@ -36,7 +36,8 @@ struct Queue {
   std::vector<pthread_t> threads;
   std::size_t running = 0;
   bool stopping = false;
-  bool worked = false;  // since the code was lent back
+  bool worked = false;  // since the jobs of `when_idle`
+  std::vector<void (*)()> at_rest;
 
   std::size_t jobs() const { return urgent.size() + waiting.size() + running; }
 
@@ -74,10 +75,13 @@ struct Queue {
     while (true) {
       const auto wanted = [&] { return stopping || !urgent.empty() || !waiting.empty(); };
       if (worked && !work.wait_for(lock, kIdle, wanted) && std::exchange(worked, false)) {
+        const auto jobs = at_rest;
         lock.unlock();
         {
           const NoFork whole;
+          for (void (*job)() : jobs) job();
           release_code_pages();
+          release_free_pages();  // what the jobs freed, too
         }
         lock.lock();
       }
@@ -150,8 +154,10 @@ Queue& queue() {
           // The locks belong to a thread of the parent: they are made anew. What waited waits on.
           Queue& parent = queue();
           auto waiting = std::move(parent.waiting);
+          auto at_rest = std::move(parent.at_rest);
           new (&parent) Queue;
           parent.waiting = std::move(waiting);
+          parent.at_rest = std::move(at_rest);
         });
     std::atexit(end_background);  // for processes whose host does not say when it ends
     return made;
@@ -238,6 +244,12 @@ void finish_background() {
   shared.work.notify_all();
   while (shared.threads.empty() && !shared.stopping && shared.jobs() > shared.running) shared.run_one(lock);
   shared.idle.wait(lock, [&] { return shared.stopping || shared.jobs() == 0; });
+}
+
+void when_idle(void (*job)()) {
+  Queue& shared = queue();
+  std::lock_guard lock(shared.mutex);
+  shared.at_rest.push_back(job);
 }
 
 void end_background() { queue().stop(); }

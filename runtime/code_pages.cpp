@@ -1,6 +1,7 @@
 #include "runtime/code_pages.h"
 
 #include <link.h>
+#include <malloc.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -30,6 +31,12 @@ void release_code_pages() {
     return 1;
   };
   dl_iterate_phdr(visit, reinterpret_cast<void*>(&release_code_pages));
+}
+
+void release_free_pages() {
+#ifdef __GLIBC__
+  malloc_trim(0);
+#endif
 }
 
 }  // namespace fj

@@ -534,6 +534,7 @@ void ExitBuilder::guard_apart(SourceRef written, const std::vector<SourceRef>& o
   Guard guard;
   guard.kind = GuardKind::NotSame;
   guard.source = written;
+  guard.others.reserve(others.size());  // all that is written, times all that is known
   for (SourceRef other : others)
     if (other != written) guard.others.push_back(other);
   if (!guard.others.empty()) t_.guards->add(std::move(guard));

@@ -97,7 +97,8 @@ Machine describe(const llvm::TargetMachine& target) {
   return machine;
 }
 
-/// Machines that nobody uses: making one costs some tenths of a millisecond, and it serves one thread at a time.
+/// Machines that nobody uses: making one costs some tenths of a millisecond, and it serves one thread at a time. Each has a megabyte of tables
+/// of the processor, so they go when the compiler has nothing to do.
 class MachinePool {
  public:
   class Lease {
@@ -116,11 +117,22 @@ class MachinePool {
   };
 
   static MachinePool& instance() {
-    static auto* pool = new MachinePool;  // never destroyed, as the session
+    static auto* pool = [] {
+      static auto* made = new MachinePool;  // never destroyed, as the session
+      when_idle([] { made->drop(); });
+      return made;
+    }();
     return *pool;
   }
 
  private:
+  void drop() {
+    decltype(free_) dropped;  // dies outside the lock
+    {
+      std::lock_guard lock(mutex_);
+      dropped.swap(free_);
+    }
+  }
   std::unique_ptr<llvm::TargetMachine> take(const std::pair<std::string, Tier>& key) {
     {
       std::lock_guard lock(mutex_);

@@ -1,4 +1,6 @@
 """What a derivative's derivative is: None, zeros or numbers, as in eager, and what it looks like."""
+import math
+
 import pytest
 
 import framejit
@@ -115,3 +117,23 @@ def test_a_gradient_that_depends_on_nothing_requires_one_where_eagers_does():
         gradient, = torch.autograd.grad(compiled(x), x, create_graph=True)
         ((gradient - 1) ** 2).sum().backward()
         assert gradient.requires_grad and (x.grad is None or not x.grad.any())
+
+
+ROUNDED = {
+    "quotient": lambda a, b: torch.div(a, b, rounding_mode="trunc"), "quotient by a number": lambda a, b: torch.div(a, 2.0, rounding_mode="trunc") + b,
+    "fmod": torch.fmod, "remainder": torch.remainder,
+}
+
+
+@pytest.mark.parametrize("function", ROUNDED.values(), ids=ROUNDED)
+def test_a_quotient_that_is_rounded_has_a_derivative_of_zeros_also_by_zero(function):
+    def derivatives(f):
+        a, b = (torch.tensor(values, requires_grad=True) for values in ([5.0, -7.0, 0.0, math.inf], [3.0, 0.0, 0.0, 2.0]))
+        made = torch.autograd.grad(f(a, b).sum(), (a, b), create_graph=True)
+        twice = [g for first in made if first.requires_grad for g in torch.autograd.grad(first.sum(), (a, b), create_graph=True, allow_unused=True)]
+        return [g if g is None else (g.nan_to_num(9.0).tolist(), g.requires_grad) for g in (*made, *twice)]
+
+    framejit.reset()
+    expected = derivatives(function)
+    compiled = framejit.compile(function, fullgraph=True)
+    assert [derivatives(compiled) for _ in range(2)] == [expected] * 2

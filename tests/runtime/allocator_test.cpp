@@ -8,10 +8,14 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <random>
 #include <thread>
 #include <vector>
+
+#include "runtime/code_pages.h"
 
 namespace fj {
 namespace {
@@ -28,6 +32,26 @@ struct Allocator : testing::Test {
     set_cache_bound(1024 * kMiB);
   }
 };
+
+#if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__)
+TEST(FreePages, BehindWhatStaysGoBackToTheSystem) {
+  const auto resident = [] {
+    std::size_t size = 0, pages = 0;
+    std::ifstream("/proc/self/statm") >> size >> pages;
+    return pages * std::size_t(sysconf(_SC_PAGESIZE));
+  };
+  std::vector<void*> freed, kept;
+  for (int i = 0; i < 1024; ++i) {
+    freed.push_back(std::memset(std::malloc(64 << 10), 1, 64 << 10));
+    kept.push_back(std::malloc(64));
+  }
+  for (void* block : freed) std::free(block);
+  const std::size_t before = resident();
+  release_free_pages();
+  EXPECT_LT(resident() + 32 * kMiB, before);
+  for (void* block : kept) std::free(block);
+}
+#endif
 
 TEST_F(Allocator, GivesAlignedWritableMemoryOfEverySize) {
   std::vector<std::size_t> sizes;

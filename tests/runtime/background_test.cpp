@@ -22,6 +22,17 @@ TEST(Background, EveryJobRunsOnce) {
   EXPECT_EQ(background_jobs(), 0u);
 }
 
+std::atomic<int> rests{0};
+
+TEST(Background, WhatIsKeptForTheNextJobGoesWhenTheThreadsRest) {
+  when_idle([] { ++rests; });
+  for (int round = 1; round <= 2; ++round) {
+    run_in_background([] {});
+    while (rests < round) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  EXPECT_EQ(rests, 2);
+}
+
 TEST(Background, TogetherReturnsWhenAllAreDone) {
   for (int round = 0; round < 50; ++round) {
     std::vector<int> done(17, 0);

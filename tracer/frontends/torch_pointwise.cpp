@@ -283,6 +283,14 @@ V torch_floor_divide(Tracer& tracer, const Arguments& arguments) {
   return floor_divide_row(tracer, two(tracer, "floor_divide", arguments));
 }
 
+namespace {
+/// torch's derivative of a quotient that is rounded is zeros that require no gradient, also where the quotient itself is not finite; that of
+/// div() and its rounding, taken one by one, is not.
+void leave_rounding_by(Tracer& tracer, const TorchOperand& operand, const char* function) {
+  if (operand.array && tracer.requires_gradient(*operand.array)) unsupported(std::string(function) + " by a tensor that requires a gradient");
+}
+}  // namespace
+
 V torch_div(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "div", arguments, "input, other, *, rounding_mode, out");
   p.unsupported("out");
@@ -295,6 +303,7 @@ V torch_div(Tracer& tracer, const Arguments& arguments) {
   refuse_bool(dtype, "division");
   if (!is_float(dtype)) return torch_pointwise(tracer, Op::trunc_div, operands);
   if (is_half(dtype)) unsupported("div() with rounding_mode='trunc' of a half type");
+  for (const TorchOperand& operand : operands) leave_rounding_by(tracer, operand, "div() with rounding_mode='trunc'");
   ValueId quotient = pointwise(tracer, Op::div, {torch_value(tracer, operands[0], dtype), torch_value(tracer, operands[1], dtype)});
   return torch_elementwise(tracer, emit(tracer, Op::trunc, {quotient}), operands);
 }
@@ -303,17 +312,20 @@ V torch_remainder(Tracer& tracer, const Arguments& arguments) {
   TorchOperands operands = two(tracer, "remainder", arguments);
   const DType dtype = torch_result_type(operands), inner = compute_dtype(dtype);
   if (!is_float(dtype)) return widened(tracer, Op::mod, operands);
+  leave_rounding_by(tracer, operands[1], "remainder()");
   // A zero keeps the sign of the dividend (NumPy's, which is the graph's mod, takes the divisor's).
   ValueId a = cast(tracer, torch_value(tracer, operands[0], dtype), inner), b = cast(tracer, torch_value(tracer, operands[1], dtype), inner);
-  // By torch's own floor division, which is not floor(a / b) at infinities.
-  if (tracer.requires_gradient(b)) break_graph(BreakReason::Gradient, "remainder() by a tensor that requires a gradient");
   ValueId rest = pointwise(tracer, Op::fmod, {a, b});
   ValueId other_side = pointwise(tracer, Op::ne, {with_constant(tracer, Op::lt, b, 0), with_constant(tracer, Op::lt, rest, 0)});
   ValueId moved = pointwise(tracer, Op::bit_and, {other_side, with_constant(tracer, Op::ne, rest, 0)});
   ValueId result = pointwise(tracer, Op::where, {moved, pointwise(tracer, Op::add, {rest, b}), rest});
   return torch_elementwise(tracer, cast(tracer, result, dtype), operands);
 }
-V torch_fmod(Tracer& tracer, const Arguments& arguments) { return widened(tracer, Op::fmod, two(tracer, "fmod", arguments)); }
+V torch_fmod(Tracer& tracer, const Arguments& arguments) {
+  TorchOperands operands = two(tracer, "fmod", arguments);
+  leave_rounding_by(tracer, operands[1], "fmod()");
+  return widened(tracer, Op::fmod, operands);
+}
 
 V torch_pow(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "pow", arguments, "input, exponent, *, out");
