@@ -3,6 +3,7 @@ and the whole part of a number that is rounded."""
 import copy
 import functools
 import re
+import weakref
 
 import numpy as np
 import pytest
@@ -292,3 +293,71 @@ def test_an_index_is_a_range_of_the_batch():
     calls = [(torch.randn(n, n, 3, generator=torch.Generator().manual_seed(n)), torch.arange(n) % 2 + 1) for n in (3, 4, 5, 3)]
     graphs, breaks = counted(f, calls)
     assert breaks == 0 and graphs == 2
+
+
+@needs_torch
+def test_a_schedule_s_reference_to_its_optimiser_is_known():
+    def make():
+        torch.manual_seed(0)
+        layer = torch.nn.Linear(4, 2)
+        optimiser = torch.optim.SGD(layer.parameters(), 0.1)
+        schedule = torch.optim.lr_scheduler.StepLR(optimiser, 2)
+
+        def step(x):
+            optimiser.zero_grad()
+            loss = layer(x).pow(2).mean()
+            loss.backward()
+            optimiser.step()
+            schedule.step()
+            return loss.detach(), schedule.get_last_lr()
+        return step, layer
+
+    (f, ours), (g, eager) = make(), make()
+    framejit.reset()
+    compiled = framejit.compile(f)
+    for i in range(6):
+        x = torch.randn(3, 4, generator=torch.Generator().manual_seed(i))
+        assert_same(compiled(x), g(x))
+    assert_same(list(ours.parameters()), list(eager.parameters()))
+    assert framejit.cache_info()["breaks"] == 0
+
+
+def test_an_object_that_is_let_go_in_the_call_is_gone():
+    class Part:
+        value = 3.0
+
+    class Whole:
+        def __init__(self):
+            self.part = Part()
+            self.reference = weakref.ref(self.part)
+
+    def make():
+        whole = Whole()
+
+        def f(x, replaced):
+            y = x * whole.part.value
+            if replaced:
+                whole.part = Part()
+            return y, whole.reference() is None
+        return f
+
+    f, g = make(), make()
+    compiled = framejit.compile(f)
+    for i in range(5):
+        assert_same(compiled(X + i, i == 2), g(X + i, i == 2))
+
+
+def test_numbers_are_chosen_from_a_list():
+    def f(x, n):
+        steps = np.random.choice([-1, 1], size=n)
+        return x[:n] + np.cumsum(steps), np.random.choice((0.5, 2.0), n, p=[0.25, 0.75])
+
+    compiled = framejit.compile(f)
+    framejit.reset()
+    for i in range(4):
+        outcomes = []
+        for run in (compiled, f):
+            np.random.seed(i)
+            outcomes.append((run(np.arange(9.0), 3 + i), np.random.get_state()[1].tolist()))
+        assert_same(*outcomes)
+    assert framejit.cache_info()["breaks"] == 0
