@@ -158,6 +158,19 @@ bool is_plain_operand(PyObject* object) {
   return type == &PyLong_Type || type == &PyFloat_Type || type == &PyBool_Type || type == &PyUnicode_Type || type == &PyBytes_Type || object == Py_None;
 }
 
+bool is_operand(PyObject* object) {
+  if (is_plain_operand(object) || PySlice_Check(object)) return true;
+  if (PyTuple_CheckExact(object)) return std::all_of(&PyTuple_GET_ITEM(object, 0), &PyTuple_GET_ITEM(object, 0) + PyTuple_GET_SIZE(object), is_plain_operand);
+  const std::string_view type = Py_TYPE(object)->tp_name;
+  return (type == "re.Match" || type == "re.Pattern") && !(Py_TYPE(object)->tp_flags & Py_TPFLAGS_BASETYPE);
+}
+
+bool is_made_anew(SourceRef source) {
+  for (SourceRef step = source; step; step = step->base)
+    if (step->kind == SourceKind::Result) return true;
+  return !source->operands.empty();
+}
+
 SourceRef SourceTable::make(SourceKind kind, SourceRef base, std::int64_t index, PyObject* key, const std::vector<SourceRef>& operands) {
   // A slot is its number: its name is only how it prints.
   PyObject* identity = kind == SourceKind::Slot ? nullptr : key;
@@ -261,7 +274,7 @@ PyObject* fetch_step(const Source& source, PyObject* base, const FrameValues& va
     }
     case SourceKind::Result:
       for (PyObject* operand : operands)
-        if (!operand || !is_plain_operand(operand)) return nullptr;
+        if (!operand || !is_operand(operand)) return nullptr;
       owned = Ref<>::steal(PyObject_Vectorcall(source.key.get(), operands.data(), operands.size(), nullptr));
       if (!owned) PyErr_Clear();
       return owned.get();

@@ -82,6 +82,13 @@ PyObject* fetch_step(const Source& source, PyObject* base, const FrameValues& va
 /// Exactly int, float, bool, str, bytes or None: functions of C make of them what they make of them, and run no Python code.
 bool is_plain_operand(PyObject* object);
 
+/// What a Result may be made of: a plain operand, a slice, a tuple of plain ones, a re.Match or re.Pattern, which nothing changes and whose
+/// methods are C's.
+bool is_operand(PyObject* object);
+
+/// A Result, what is in one, or an item under a key that is fetched: another one at each call.
+bool is_made_anew(SourceRef source);
+
 /// How an object is named in guards and messages. Runs no Python code: values of builtin types by repr, the
 /// rest by what they are ("function relu", "Encoder object").
 std::string describe_object(PyObject* object);

@@ -224,6 +224,7 @@ V builtin_reduce(TracerImpl& t, Arguments_& a, Keywords& k) {
 
 V method_or_fold(TracerImpl& t, Arguments_& a, Keywords& k, const char* name, const char* method) {
   if (a.empty()) unknown_call(name, a);
+  if (!std::strcmp(name, "round")) t.round_as_library(a[0]);
   if (a[0]->kind == ValueKind::Array) {
     Ref<> text = t.keep(Ref<>::steal(PyUnicode_InternFromString(method)));
     V bound = t.find_attribute(a[0], text.get());
@@ -301,6 +302,7 @@ V builtin_int(TracerImpl& t, Arguments_& a, Keywords& k) {
     if (V index = t.scalar_index(a[0])) return index;
   if (V number = element(t, a, k))
     if (V whole = t.computed_int(number)) return whole;
+  if (!a.empty()) t.round_as_library(a[0]);
   break_on_array("int", a);
   for (const char* method : {"__int__", "__index__"})
     if (V number = converted(t, a, k, method, &PyLong_Type)) return number;

@@ -406,6 +406,8 @@ V TracerImpl::call_without_row(const V& callable, PyObject* object, std::vector<
     for (const V& argument : positional)
       if (holds_array(*this, argument)) break_graph(BreakReason::UnsupportedOperation, callable_name(callable));
   for (const V& argument : positional)
+    if (argument->kind == ValueKind::Number) round_as_library(argument);  // math.floor
+  for (const V& argument : positional)
     if (argument->kind == ValueKind::Number) break_graph(BreakReason::ScalarFromArray, callable_name(callable) + " of " + describe(argument));
   break_graph(BreakReason::UnknownCall, callable_name(callable));
 }

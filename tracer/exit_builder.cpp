@@ -15,7 +15,10 @@ namespace {
 
 /// In a key: what has a __hash__ in Python.
 V hashed_by_its_class(PyObject* key) {
-  if (V value = proxied(key)) return hashes_by_address(key) ? nullptr : value;
+  if (V value = proxied(key)) {
+    auto* text = as<ObjectValue>(value);
+    return hashes_by_address(key) || (text && PyUnicode_CheckExact(text->object.get())) ? nullptr : value;
+  }
   if (PyTuple_Check(key))
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(key); ++i)
       if (V value = hashed_by_its_class(PyTuple_GET_ITEM(key, i))) return value;
@@ -708,10 +711,10 @@ std::unique_ptr<Segment> ExitBuilder::finish(const Frame& frame, const V* result
     if (!t_.may_be_abandoned(*generator)) cannot(generator);
   t_.refuse_open_modes();
   for (const TracerImpl::Expectation& expected : t_.expectations) {
-    const std::vector<int> args{constant(expected.arguments), constant(expected.keywords), constant(expected.result)};
+    const std::vector<int> args{constant(expected.arguments), constant(expected.keywords), expected.value ? build(expected.value) : constant(expected.result)};
     RecipeStep& asked = step(RecipeOp::Expect, args);
     asked.object = expected.callable;
-    asked.index = expected.only_held;
+    asked.index = expected.value ? 2 : expected.only_held;
   }
   if (result) {
     recipe.result = build(*result);

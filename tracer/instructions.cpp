@@ -418,7 +418,7 @@ void TracerImpl::execute(Frame& frame, const FjInstr& instr, std::optional<V>& r
     case FJ_BUILD_MAP: {
       auto dict = std::make_shared<DictValue>();
       std::vector<V> items = pop_many(frame, 2 * arg);
-      for (int i = 0; i < arg; ++i) dict_store(dict, constant_key(items[2 * i]), items[2 * i + 1]);
+      for (int i = 0; i < arg; ++i) dict_store(dict, dict_key(dict, items[2 * i]), items[2 * i + 1]);
       return push(dict);
     }
     case FJ_BUILD_CONST_KEY_MAP: {
@@ -473,7 +473,7 @@ void TracerImpl::execute(Frame& frame, const FjInstr& instr, std::optional<V>& r
     }
     case FJ_MAP_ADD: {
       V value = pop(frame), key = pop(frame), dict = peek(frame, arg);
-      return dict_store(dict, constant_key(key), value);
+      return dict_store(dict, dict_key(dict, key), value);
     }
     case FJ_LIST_EXTEND: {
       std::vector<V> given{pop(frame)};

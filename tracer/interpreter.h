@@ -38,6 +38,10 @@ class DecodeCache {
     void operator()(FjCode* code) const { fj_free_code(code); }
   };
   std::unordered_map<PyCodeObject*, std::unique_ptr<FjCode, Free>> codes_;
+
+ public:
+  std::set<int> library_calls;  // RowCall: which of the trace's calls are the library's, though a row would do
+  std::vector<std::pair<Ref<>, Ref<>>> empty_caches;  // functools.lru_cache's wrappers and arguments for which they hold nothing, a break as long as that is so
 };
 
 /// One symbolic frame. Slots and stack as in the real frame; a null V in `slots` is unbound.
@@ -452,6 +456,8 @@ class TracerImpl {
   std::shared_ptr<IteratorValue> iterate_sequence(const V& sequence);
   V container_method(const V& owner, const std::string& name, std::vector<V>& positional, Keywords& keywords);
   Ref<> constant_key(const V& value);                     // breaks if not a constant
+  /// The same, but that a text that changes between calls need not be known: it is told from the other keys (dict_place).
+  Ref<> dict_key(const V& dict, const V& value);
 
   // ---- arrays (variables/arrays.cpp)
   ValueId read(const ArrayValue& array);
@@ -568,6 +574,10 @@ class TracerImpl {
   /// What a pure function of C gives, as a value from outside. Null: no operand changes, or one is no plain number or text from outside.
   /// `looked_at`: more than its source will be used.
   V result_of(PyObject* function, const std::vector<V>& operands, bool looked_at = true);
+  /// The same, whether or not an operand changes.
+  V made_by(PyObject* function, const std::vector<V>& operands, bool looked_at = true);
+  /// A method of a text, a pattern or a match, of operands that are plain. Null: not such ones.
+  V text_method(const V& owner, const std::string& name, const std::vector<V>& positional, const Keywords& keywords);
   V result_of_operator(const char* name, const std::vector<V>& operands);
   V result_of_comparison(int comparison, const V& a, const V& b);
   /// What a dict from outside has under a key that changes; null: it is looked up by what the key is in this call.
@@ -598,6 +608,17 @@ class TracerImpl {
   /// int() and float() of a NumberValue; null: not without looking at it.
   V computed_int(const V& number);
   V computed_float(const V& number);
+  // ---- results that are rounded as the library rounds them (rounding.cpp)
+  struct RowCall {
+    int number;
+    std::size_t first, last;                              // nodes
+  };
+  std::vector<RowCall> rounded_calls;                     // those whose results are the library's within a bound only
+  int row_calls = 0;
+  /// The number is asked for its whole part, where the last bit may decide: what sums and the like it is computed from become calls of the
+  /// library, and the trace begins again.
+  void round_as_library(const V& number);
+
   /// The value, where `holds`; else the program fails and the piece runs in CPython.
   ValueId checked(ValueId value, ValueId holds);
 
@@ -626,9 +647,12 @@ class TracerImpl {
   struct Expectation {
     Ref<> callable, arguments, keywords, result;
     bool only_held = false;  // the function must not run: it would run before what the trace has written is there
+    V value;                 // in place of `result`: the object that the cache holds when the guards are asked
   };
   std::vector<Expectation> expectations;
   bool expecting = false;                                 // a cached function is being traced
+  /// Guards that the caches which ended the piece are still empty.
+  void ask_empty_caches();
   std::vector<std::pair<Ref<>, V>> cached_results;        // of cached functions: (wrapper, arguments...) and what they gave
 
   // ---- exits (exit_builder.cpp)

@@ -137,6 +137,11 @@ V TracerImpl::call_random(PyObject* callable, std::vector<V> positional, const K
     for (const V& item : sequence_items(value)) argument.items.push_back(size(item));
     return argument;
   };
+  // NumPy makes an array of either.
+  auto fixed = [&](const V& value) -> V {
+    auto* list = as<ListValue>(value);
+    return list && !list->type ? tracer.tuple(sequence_items(value)) : value;
+  };
   bool numbers = true;  // and no sequences, which say how many are drawn
   auto constant = [&](const V& value) {
     ExternArgument argument;
@@ -146,7 +151,8 @@ V TracerImpl::call_random(PyObject* callable, std::vector<V> positional, const K
       argument.index = externs->hold(value->source);
       return argument;
     }
-    PyObject* object = constant_object(value);
+    Ref<> held = constant_object(fixed(value));
+    PyObject* object = held.get();
     if (!object) give_up("`" + name + "` of " + describe(value));
     numbers = numbers && (object == Py_None || PyLong_Check(object) || PyFloat_Check(object));
     argument.object = Ref<>::borrow(object);
@@ -170,9 +176,9 @@ V TracerImpl::call_random(PyObject* callable, std::vector<V> positional, const K
   const auto dtype_of_draws = [&] {
     if (method.draws == Draws::Chosen) {
       const V from = argument("a", 1);
-      PyObject* object = from ? constant_object(from) : nullptr;
+      Ref<> object = from ? constant_object(fixed(from)) : Ref<>();
       if (!object) give_up("`" + name + "` of unknown elements");
-      return dtype_of_elements(method, object);
+      return dtype_of_elements(method, object.get());
     }
     if (method.draws == Draws::Permuted) return integers(method);
     const V given = method.size == kDims ? nullptr : argument("dtype", std::size_t(method.size) + 2);

@@ -246,8 +246,8 @@ Ref<> RecipeRun::make(const RecipeStep& step) {
         return {};
       }
       auto result = Ref<>::steal(PyObject_Call(step.object.get(), argument(step, 0), argument(step, 1)));
-      if (!result) return {};
-      if (Py_TYPE(result.get()) == Py_TYPE(argument(step, 2)) && PyObject_RichCompareBool(result.get(), argument(step, 2), Py_EQ) == 1) return result;
+      if (!result || result.get() == argument(step, 2)) return result;
+      if (step.index != 2 && Py_TYPE(result.get()) == Py_TYPE(argument(step, 2)) && PyObject_RichCompareBool(result.get(), argument(step, 2), Py_EQ) == 1) return result;
       PyErr_SetString(PyExc_RuntimeError, "a cached function gives something else than when it was traced");
       return {};
     }

@@ -40,7 +40,7 @@ enum class RecipeOp : std::uint8_t {
   GetAttr,        // getattr(args[0], object)
   Call,           // object(*args): pure constructors only
   CallWithKeywords,  // object(*args[1:], **args[0])
-  Expect,         // object(*args[0], **args[1]); fails unless it gives args[2], before anything has happened; index 1: unless its cache holds that
+  Expect,         // object(*args[0], **args[1]); fails unless it gives args[2], before anything has happened; index 1: unless its cache holds that; 2: that very object
   // effects
   SetItems,       // list args[0][:] = args[1]
   SetItem,        // dict, OrderedDict or deque args[0][args[1]] = args[2]; args[2] absent: deleted

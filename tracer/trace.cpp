@@ -126,6 +126,7 @@ std::unique_ptr<Segment> trace_segment(const TraceRequest& request) {
       return segment;
     } catch (const StopReached&) {
       try {
+        tracer.ask_empty_caches();
         return tracer.build_stop(exit);
       } catch (const CannotRebuildValue& failure) {
         broke_at = std::min(failure.born, stop_step - 1);

@@ -169,6 +169,7 @@ class Tracer {
 
  private:
   friend class DeviceScope;
+  friend class LibraryChoice;
   class TracerImpl* impl_ = nullptr;
 };
 

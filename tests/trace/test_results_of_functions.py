@@ -73,7 +73,7 @@ NUMBERS = {
     "truth of a float": (truthful, [(i / 20,) for i in range(20)], 3),
     "rounding": (lambda x, p: x * round(p, 1) + math.floor(p * 9) + int(p * 5) + divmod(p, 0.3)[0], [(i / 20,) for i in range(20)], 2),
     "text handed back": (lambda x, n: (x + 1, f"epoch {n}: {n / 7:.3f}", str(n), repr(n / 3)), [(n,) for n in range(20)], 2),
-    "methods of a text": (lambda x, s: (x + 1, s.upper(), s.split("_")[0] + "!"), [(f"a_{i}",) for i in range(3)], 3),
+    "methods of a text": (lambda x, s: (x + 1, s.upper(), s.split("_")[0] + "!"), [(f"a_{i}",) for i in range(3)], 2),
     "a name found in a dict": (lambda x, s: x * SCALES[s], [(f"k{i}",) for i in range(20)], 2),
     "a place in a list": (lambda x, i: x * LEVELS[i] + (2, 3, 5)[i % 3], [(i,) for i in range(20)], 2),
     "a place counted from the end": (lambda x, i: x * LEVELS[-i - 1] + LEVELS[i - 21], [(i,) for i in range(20)], 2),

@@ -137,8 +137,10 @@ void require_no_gradient(Tracer& tracer, std::size_t first) {
 V run_handler(Tracer& tracer, Handler handler, const Arguments& arguments, PyObject* callable) {
   const DeviceScope scope(tracer, arguments.positional, arguments.keywords);
   const std::size_t first = tracer.graph().nodes.size();
+  LibraryChoice choice(tracer);
   if (V written = callable ? torch_into(tracer, handler, arguments, callable) : nullptr) return written;
   V result = handler(tracer, arguments);
+  choice.done();
   if (!torch_gradient_known(handler)) require_no_gradient(tracer, first);
   torch_note_saved(tracer, handler, arguments, result);
   if (callable && !arguments.positional.empty())
@@ -295,7 +297,10 @@ V array_method(Tracer& tracer, const V& value, std::string_view name, const Argu
     try {
       if (found == methods.end()) unsupported("the method numpy.ndarray." + std::string(name));
       const DeviceScope all(tracer, with_self.positional, with_self.keywords);
-      return found->second(tracer, with_self);
+      LibraryChoice choice(tracer);
+      V result = found->second(tracer, with_self);
+      choice.done();
+      return result;
     } catch (const BreakGraph& refused) {
       if (tracer.written_since(before)) throw;
       return numpy_method_fallback(tracer, std::string(name), with_self, refused);
@@ -326,14 +331,20 @@ V array_length(Tracer& tracer, const V& value) {
   return tracer.integer(array->shape[0]);
 }
 
-std::vector<V> array_iterate(Tracer& tracer, const V& value) {
+std::int64_t rows_to_unroll(Tracer& tracer, const V& value) {
   Array array = require_array(value);
-  const DeviceScope scope(tracer, {value});
   if (array->shape.empty()) refuse("iteration over a 0-d array");
   const std::int64_t count = concrete(tracer, array->shape[0]);
   // A loop over more rows than this is not worth unrolling; FOR_ITER's own loop handling compiles its body once.
   constexpr std::int64_t kUnrollLimit = 256;
   if (count > kUnrollLimit) break_graph(BreakReason::LoopTooLong, "iteration over " + std::to_string(count) + " rows");
+  return count;
+}
+
+std::vector<V> array_iterate(Tracer& tracer, const V& value) {
+  Array array = require_array(value);
+  const DeviceScope scope(tracer, {value});
+  const std::int64_t count = rows_to_unroll(tracer, value);
   std::vector<V> rows;
   for (std::int64_t i = 0; i < count; ++i)
     rows.push_back(is_torch(value) ? torch_get_item(tracer, array, tracer.integer(i)) : array_get_item(tracer, value, tracer.integer(i)));

@@ -38,6 +38,18 @@ bool goes_on_without_row(PyObject* callable);
 /// gradients.def lists the handlers of which that is so; else the graph breaks there. `callable`: what was called, if it is an object.
 V run_handler(Tracer& tracer, Handler handler, const Arguments& arguments, PyObject* callable = nullptr);
 
+/// One call that a row answers. It throws UnsupportedOperation if this one is to be the library's (rounding.cpp).
+class LibraryChoice {
+ public:
+  explicit LibraryChoice(Tracer& tracer);
+  void done();
+
+ private:
+  class TracerImpl& impl_;
+  const int number_;
+  const std::size_t first_;
+};
+
 /// Nodes from `first` on must not lie between a tensor that requires a gradient and a result. Index maps are linear: their
 /// derivative is what it is. What writes asks this before.
 void require_no_gradient(Tracer& tracer, std::size_t first);
@@ -52,6 +64,8 @@ void array_set_item(Tracer& tracer, const V& array, const V& key, const V& value
 V array_attribute(Tracer& tracer, const V& array, std::string_view name);
 V array_method(Tracer& tracer, const V& array, std::string_view name, const Arguments& arguments);
 V array_length(Tracer& tracer, const V& array);
+/// How many rows a loop over the array goes through; breaks if they are too many.
+std::int64_t rows_to_unroll(Tracer& tracer, const V& value);
 std::vector<V> array_iterate(Tracer& tracer, const V& array);             // along axis 0, unrolled
 
 }  // namespace fj

@@ -13,15 +13,22 @@ using Kind = Index::Item::Kind;
 
 bool absent(Tracer& tracer, const V& value) { return !value || tracer.is_none(value); }
 
-/// An Array key, or a list of ints / bools turned into one; null if the item is something else.
+/// An Array key, or a sequence of ints turned into one; null if the item is something else.
 Array array_key(Tracer& tracer, Library library, const V& item) {
   if (Array array = array_of(item)) return array;
-  if (item->kind != ValueKind::List) return nullptr;
+  auto* range = as<RangeValue>(item);
+  if (range && range->step == 1 && tracer.decide(range->stop, Py_GT, range->start)) {
+    const Dims shape{range->stop - range->start};
+    const ValueId start = broadcast_to(tracer, size_value(tracer, range->start, DType::I64), shape);
+    return tracer.new_array(library, emit(tracer, Op::add, {arange(tracer, DType::I64, Scalar(std::int64_t(0)), Scalar(std::int64_t(1)), shape[0]), start}));
+  }
+  auto* tuple = as<TupleValue>(item);
+  if (!range && item->kind != ValueKind::List && (!tuple || tuple->type || tuple->view_of)) return nullptr;
   std::vector<ValueId> elements;
   for (const V& element : tracer.sequence_items(item)) {
-    PyObject* object = tracer.constant_object(element);
-    if (!object || !PyLong_CheckExact(object)) unsupported("indexing by a list of other than ints");
-    elements.push_back(constant(tracer, DType::I64, *tracer.constant_int(element)));
+    auto expression = tracer.int_expression(element);
+    if (!expression) unsupported("indexing by a list of other than ints");
+    elements.push_back(size_value(tracer, *expression, DType::I64));
   }
   if (elements.empty()) unsupported("indexing by an empty list");
   return tracer.new_array(library, stack(tracer, elements, 0));

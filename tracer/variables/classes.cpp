@@ -410,7 +410,8 @@ V TracerImpl::object_method(const V& owner, const std::string& name, std::vector
     }
   }
   if (keywords.empty() && !(known && is_plain(known->object.get()))) {
-    PyObject* attribute = count >= 1 && positional[0]->kind == ValueKind::Object ? constant_object(positional[0]) : nullptr;
+    const bool by_name = name == "__getattribute__" || name == "__setattr__" || name == "__delattr__";
+    PyObject* attribute = by_name && count >= 1 && positional[0]->kind == ValueKind::Object ? constant_object(positional[0]) : nullptr;
     const bool named = attribute && PyUnicode_CheckExact(attribute);
     const bool special = known && (PyType_Check(known->object.get()) || PyModule_Check(known->object.get()));
     if (name == "__getattribute__" && count == 1 && named && !special) {
@@ -501,14 +502,7 @@ V TracerImpl::object_method(const V& owner, const std::string& name, std::vector
   }
   if (known)
     if (V mapping = proxied_mapping(owner)) return container_method(mapping, name, positional, keywords);
-  // A codec may be anybody's Python.
-  if (known && PyUnicode_CheckExact(known->object.get()) && keywords.empty() && (name != "encode" || count == 0) && changes(owner)) {
-    Ref<> method = Ref<>::steal(PyObject_GetAttrString(reinterpret_cast<PyObject*>(&PyUnicode_Type), name.c_str()));
-    PyErr_Clear();
-    std::vector<V> operands{owner};
-    operands.insert(operands.end(), positional.begin(), positional.end());
-    if (V result = method && Py_TYPE(method.get()) == &PyMethodDescr_Type ? result_of(keep(method).get(), operands) : nullptr) return result;
-  }
+  if (V made = text_method(owner, name, positional, keywords)) return made;
   Ref<> known_object = Ref<>::borrow(constant_object(owner));
   if (known_object && is_enum_member(known_object.get()) && (PyLong_Check(known_object.get()) || PyUnicode_Check(known_object.get())))
     known_object = constant_object(number_part(owner));

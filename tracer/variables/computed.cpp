@@ -146,6 +146,7 @@ std::optional<V> TracerImpl::computed_binary(int nb_op, const V& a, const V& b) 
   if (!right.valid()) {
     if (!computed) return std::nullopt;
     if (V x = settled(a), y = settled(b); x != a || y != b) return binary(nb_op, x, y);
+    for (const V& operand : {a, b}) round_as_library(operand);
     break_graph(BreakReason::ScalarFromArray, "`" + source_text() + "` computes with " + describe(a->kind == ValueKind::Number ? a : b));
   }
   auto make = [&](Op op, std::vector<ValueId> operands) { return graph->add(op, std::move(operands), {}, location()); };

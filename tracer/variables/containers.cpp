@@ -45,8 +45,12 @@ std::size_t index_of(TracerImpl& tracer, const V& key, std::size_t length, const
   return std::size_t(position);
 }
 
+/// Each is told from each other one by a guard.
+constexpr std::size_t kMostVaryingKeys = 16;
+
 bool same_key(PyObject* a, PyObject* b) {
   if (a == b) return true;
+  if (const std::optional<bool> same = same_text(a, b)) return *same;
   const Py_hash_t left = PyObject_Hash(a), right = PyObject_Hash(b);
   if (left != right) {
     PyErr_Clear();
@@ -108,6 +112,17 @@ Py_hash_t hash_from(PyObject* number) {
 }
 
 }  // namespace
+
+Ref<> TracerImpl::dict_key(const V& container, const V& value) {
+  auto* held = as<ObjectValue>(value);
+  auto* dict = as<DictValue>(container);
+  // In a dict that is known whole: of another one the keys would have to be looked at first.
+  if (!held || !dict || !dict->opened || dict->attributes_of || !PyUnicode_CheckExact(held->object.get()) || !changes(value)) return constant_key(value);
+  if (dict->source && (dict->source->kind == SourceKind::FunctionGlobals || dict->source->kind == SourceKind::InstanceDict)) return constant_key(value);
+  if (dict->items.size() > kMostVaryingKeys) return constant_key(value);
+  guard_type(*held);
+  return make_proxy(*this, value, PyObject_Hash(held->object.get()));
+}
 
 Ref<> TracerImpl::constant_key(const V& value) {
   auto unhashable = [&](const char* type) {
@@ -422,11 +437,11 @@ V TracerImpl::get_item(const V& container, const V& key) {
     case ValueKind::Dict: {
       auto& dict = *as<DictValue>(container);
       if (V item = item_of(container, key)) return item;
-      V found = dict_find(dict, constant_key(key).get());
+      V found = dict_find(dict, dict_key(container, key).get());
       if (found) return found;
       if (!dict.default_factory) no_key(key);
       V made = call(dict.default_factory, {}, {});
-      dict_store(container, constant_key(key), made);
+      dict_store(container, dict_key(container, key), made);
       return made;
     }
     case ValueKind::Range: {
@@ -476,6 +491,10 @@ V TracerImpl::get_item(const V& container, const V& key) {
         break;
       }
       if (V mapping = proxied_mapping(container)) return get_item(mapping, key);
+      if (auto* held = as<ObjectValue>(container); held && (PyUnicode_CheckExact(held->object.get()) || (is_operand(held->object.get()) && !is_plain(held->object.get())))) {
+        static PyObject* const item = operator_function("getitem");
+        if (V made = PyUnicode_CheckExact(held->object.get()) ? result_of(item, {container, key}) : made_by(item, {container, key})) return made;
+      }
       PyObject* left = constant_object(container);
       PyObject* right = left && is_plain(left) ? constant_object(key->kind == ValueKind::Object || key->kind == ValueKind::Slice ? key : index_number(key)) : nullptr;
       if (left && right && is_plain(left)) {
@@ -499,7 +518,9 @@ void TracerImpl::set_item(const V& container, const V& key, const V& value) {
         return numpy_set_flat(tracer, std::static_pointer_cast<ArrayValue>(part.owner), key, value);
       break;
     case ValueKind::List: return list_set_item(*this, container, key, value);
-    case ValueKind::Dict: return dict_store(container, constant_key(key), value);
+    case ValueKind::Dict:
+      open(*as<DictValue>(container));
+      return dict_store(container, dict_key(container, key), value);
     case ValueKind::Object: case ValueKind::Instance: {
       if (V method = python_method(container, "__setitem__")) {
         call(method, {key, value}, {});
@@ -517,7 +538,7 @@ void TracerImpl::delete_item(const V& container, const V& key) {
   if (container->kind == ValueKind::List) return list_delete_item(*this, container, key);
   if (auto* dict = as<DictValue>(container)) {
     open(*dict);
-    Ref<> wanted = constant_key(key);
+    Ref<> wanted = dict_key(container, key);
     const std::size_t place = dict_place(*dict, wanted.get());
     if (place == dict->items.size()) no_key(key);
     return dict_erase(container, place);

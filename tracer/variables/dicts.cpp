@@ -116,6 +116,10 @@ std::size_t TracerImpl::dict_place(DictValue& dict, PyObject* key) {
     Ref<> known = dict.items[i].first;
     if (any_identity_number()) refuse_unknown_numbers(key, known.get());
     if (known.get() == key || (proxied(key) && proxied(known.get()) == proxied(key))) return i;
+    if (const std::optional<bool> same = same_text(known.get(), key)) {
+      if (*same) return i;
+      continue;
+    }
     if (PyObject_Hash(known.get()) != hash) continue;
     // Which of two keys of one hash is asked first depends on where deleted ones were.
     if (dict.deletions && (holds_proxy(known.get()) || holds_proxy(key)))
@@ -201,13 +205,13 @@ void dict_update(TracerImpl& tracer, const V& owner, const std::vector<V>& argum
       static PyObject* const keys_name = PyUnicode_InternFromString("keys");
       V keys = from->kind == ValueKind::Object || from->kind == ValueKind::Instance ? tracer.find_attribute(from, keys_name) : nullptr;
       if (keys) {
-        for (const V& key : tracer.sequence_items(tracer.call(keys, {}, {}))) tracer.dict_store(owner, tracer.constant_key(key), tracer.get_item(from, key));
+        for (const V& key : tracer.sequence_items(tracer.call(keys, {}, {}))) tracer.dict_store(owner, tracer.dict_key(owner, key), tracer.get_item(from, key));
       } else {
         V iterator = tracer.make_iterator(from);
         while (V pair = tracer.next(iterator)) {
           std::vector<V> parts = tracer.sequence_items(pair);
           if (parts.size() != 2) break_graph(BreakReason::ErrorWhileTracing, "an update by something that is no pair");
-          tracer.dict_store(owner, tracer.constant_key(parts[0]), parts[1]);
+          tracer.dict_store(owner, tracer.dict_key(owner, parts[0]), parts[1]);
           tracer.check_limits();
         }
       }
@@ -296,7 +300,7 @@ V dict_method(TracerImpl& tracer, const V& owner, const std::string& name, std::
   else if (!keywords.empty()) return nullptr;
   const std::size_t given = arguments.size();
   if (name == "get" && (given == 1 || given == 2)) {
-    V found = tracer.dict_find(dict, tracer.constant_key(arguments[0]).get());
+    V found = tracer.dict_find(dict, tracer.dict_key(owner, arguments[0]).get());
     return found ? found : given == 2 ? arguments[1] : tracer.none;
   }
   if (given == 0 && (name == "items" || name == "keys" || name == "values")) {
@@ -310,7 +314,7 @@ V dict_method(TracerImpl& tracer, const V& owner, const std::string& name, std::
   }
   if (given == 0 && (name == "copy" || name == "__copy__")) return copy_of(tracer, dict);
   if (name == "setdefault" && (given == 1 || given == 2)) {
-    Ref<> key = tracer.constant_key(arguments[0]);
+    Ref<> key = tracer.dict_key(owner, arguments[0]);
     if (!dict.opened)
       if (V found = tracer.dict_find(dict, key.get())) return found;
     tracer.open(dict);
@@ -321,7 +325,7 @@ V dict_method(TracerImpl& tracer, const V& owner, const std::string& name, std::
     return value;
   }
   if (name == "pop" && (given == 1 || given == 2)) {
-    Ref<> key = tracer.constant_key(arguments[0]);
+    Ref<> key = tracer.dict_key(owner, arguments[0]);
     if (dict.opened || tracer.dict_find(dict, key.get())) tracer.open(dict);
     const std::size_t place = tracer.dict_place(dict, key.get());
     if (place == dict.items.size()) {
@@ -342,7 +346,7 @@ V dict_method(TracerImpl& tracer, const V& owner, const std::string& name, std::
   if (name == "__missing__" && given == 1) return tracer.get_item(owner, arguments[0]);
   if (name == "fromkeys" && (given == 1 || given == 2)) {
     auto made = std::make_shared<DictValue>();
-    for (const V& item : tracer.sequence_items(arguments[0])) tracer.dict_store(made, tracer.constant_key(item), given == 2 ? arguments[1] : tracer.none);
+    for (const V& item : tracer.sequence_items(arguments[0])) tracer.dict_store(made, tracer.dict_key(made, item), given == 2 ? arguments[1] : tracer.none);
     return made;
   }
   return nullptr;
@@ -370,7 +374,7 @@ void TracerImpl::refresh_view(TupleValue& view) {
 
 bool TracerImpl::view_contains(TupleValue& view, const V& item) {
   auto& dict = *as<DictValue>(view.view_of);
-  if (is_keys(view)) return dict_find(dict, constant_key(item).get()) != nullptr;
+  if (is_keys(view)) return dict_find(dict, dict_key(view.view_of, item).get()) != nullptr;
   if (is_items(view)) {
     auto* pair = as<TupleValue>(item);
     if (!pair || pair->items.size() != 2) return false;

@@ -59,6 +59,24 @@ V dispatched(TracerImpl& t, PyObject* dispatch, PyTypeObject* type) {
   return nullptr;
 }
 
+/// Of (wrapper, arguments): what its cache holds for them, and whether it holds anything. Guards ask.
+PyObject* ask_cache(PyObject*, PyObject* const* arguments, Py_ssize_t) {
+  Ref<> found = held_by_cache(arguments[0], arguments[1]);
+  if (!found) PyErr_SetString(PyExc_LookupError, "not in the cache");
+  return found.release();
+}
+
+PyObject* ask_whether_cached(PyObject*, PyObject* const* arguments, Py_ssize_t) { return PyBool_FromLong(bool(held_by_cache(arguments[0], arguments[1]))); }
+
+V answer_of_cache(TracerImpl& t, PyObject* wrapper, const Ref<>& arguments, PyObject* object) {
+  static PyMethodDef rows[] = {{"cached", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(ask_cache)), METH_FASTCALL, nullptr},
+                               {"is_cached", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(ask_whether_cached)), METH_FASTCALL, nullptr}};
+  static PyObject* const functions[] = {PyCFunction_New(&rows[0], nullptr), PyCFunction_New(&rows[1], nullptr)};
+  Ref<> about = t.keep(Ref<>::steal(PyTuple_Pack(2, wrapper, arguments.get())));
+  SourceRef source = t.sources->make(SourceKind::Answer, t.sources->constant(functions[object == nullptr]), 0, about.get());
+  return t.wrap(object ? object : Py_False, source);
+}
+
 /// The wrapped function is traced as if it were called, unless the cache has an answer; the real cache is asked when the segment runs, and a segment is only
 /// good as long as it gives this same constant (RecipeOp::Expect).
 V call_lru_cache(TracerImpl& t, const V& callable, PyObject* wrapper, std::vector<V>& positional, Keywords& keywords) {
@@ -91,6 +109,12 @@ V call_lru_cache(TracerImpl& t, const V& callable, PyObject* wrapper, std::vecto
   const Ref<> held = keywords.empty() ? held_by_cache(wrapper, arguments.get()) : Ref<>();
   // If the cache does not hold the result by then, it would run the function before what this trace has written, drawn or set is there.
   const bool changed = !t.expecting && (!t.effects.empty() || !t.written_inputs.empty() || t.externs->random() || t.modes_changed());
+  if (held && !plain(plain, held.get()) && !t.expecting) {
+    V value = answer_of_cache(t, wrapper, arguments, held.get());
+    if (auto* object = as<ObjectValue>(value)) t.guard_type(*object);
+    t.expectations.push_back({Ref<>::borrow(wrapper), arguments, names, {}, true, value});
+    return value;
+  }
   if (changed && (!held || !plain(plain, held.get()))) break_graph(BreakReason::UnknownCall, "a cached function after side effects");
   if (held && plain(plain, held.get())) {
     // Within another cached function, the run of that one by its cache is what asks.
@@ -120,8 +144,11 @@ V call_lru_cache(TracerImpl& t, const V& callable, PyObject* wrapper, std::vecto
     result = t.call(t.wrap_constant(t.keep(function).get()), positional, keywords);
   }
   PyObject* expected = t.constant_object(result);
-  if (!expected || !plain(plain, expected) || t.written_since(before) || nodes != t.graph->nodes.size())
+  if (!expected || !plain(plain, expected) || t.written_since(before) || nodes != t.graph->nodes.size()) {
+    // Once the cache holds it, it is a value from outside.
+    if (keywords.empty()) t.decodes.empty_caches.emplace_back(Ref<>::borrow(wrapper), arguments);
     break_graph(BreakReason::UnknownCall, "a cached function whose result is no constant");
+  }
   t.expectations.push_back({Ref<>::borrow(wrapper), arguments, names, Ref<>::borrow(expected)});
   return result;
 }
@@ -150,13 +177,30 @@ V call_enum_function(TracerImpl& t, const V& callable, PyObject* function, const
   return t.wrap_constant(t.keep(result).get());
 }
 
-/// What a weakref refers to. While tracing objects live longer than eagerly, so only where a variable holds it.
+/// Whether the place outside where the value was found holds it still: nothing on the way there has been written.
+bool is_held_outside(TracerImpl& t, const V& value) {
+  SourceRef root = value->source;
+  for (SourceRef step = value->source; step; step = step->base) {
+    if (step->kind == SourceKind::Referent || !step->operands.empty()) return false;
+    for (const Effect& effect : t.effects)
+      if (effect.globals || !effect.owner || (effect.owner->source && (effect.owner->source == step->base || effect.owner->source == step))) return false;
+    root = step;
+  }
+  if (!root || root->kind == SourceKind::Constant) return bool(root);
+  if (root->kind == SourceKind::Function || root->kind == SourceKind::Global) return true;
+  return root->kind == SourceKind::Slot && std::any_of(t.frames.begin(), t.frames.end(), [&](const Frame* frame) {
+    return std::any_of(frame->slots.begin(), frame->slots.end(), [&](const V& held) { return held && held->source == root; });
+  });
+}
+
+/// What a weakref refers to. While tracing objects live longer than eagerly, so only where a variable, or what it was reached by, holds it.
 V referent(TracerImpl& t, ObjectValue& reference) {
   PyObject* object = reference.object.get();
   t.guard_type(reference);
   Ref<> found = t.keep(Ref<>::steal(PyObject_CallNoArgs(object)));
   SourceRef source = reference.source ? reference.source : t.sources->constant(object);
   V value = t.wrap(found.get(), t.sources->make(SourceKind::Referent, source));
+  if (found.get() != Py_None && is_held_outside(t, value)) return value;
   for (auto& frame : t.frames)
     for (const V& held : frame->slots)
       if (held == value && found.get() != Py_None) return value;
@@ -244,6 +288,10 @@ V ask(TracerImpl& t, const V& callable, PyObject* function, const std::vector<V>
 
 }  // namespace
 
+void TracerImpl::ask_empty_caches() {
+  for (const auto& [wrapper, arguments] : decodes.empty_caches) constant_object(answer_of_cache(*this, wrapper.get(), arguments, nullptr));
+}
+
 Ref<> held_by_cache(PyObject* wrapper, PyObject* arguments) {
   Ref<> parameters = Ref<>::steal(PyObject_CallMethod(wrapper, "cache_parameters", nullptr));
   PyObject* typed = parameters && PyDict_Check(parameters.get()) ? PyDict_GetItemString(parameters.get(), "typed") : nullptr;
@@ -267,15 +315,13 @@ Ref<> held_by_cache(PyObject* wrapper, PyObject* arguments) {
     PyErr_Clear();
     return equal == 1;
   };
-  bool linked = false;
-  for (std::size_t i = 2; i < found.size(); ++i) {
+  PyObject* size = PyDict_GetItemString(parameters.get(), "maxsize");
+  for (std::size_t i = 2; size != Py_None && i < found.size(); ++i) {
     if (!PyType_Check(found[i]) || std::strcmp(reinterpret_cast<PyTypeObject*>(found[i])->tp_name, "functools._lru_list_elem")) continue;
-    linked = true;
     if (same_key(found[i - 2])) return Ref<>::borrow(found[i - 1]);
   }
-  PyObject* size = PyDict_GetItemString(parameters.get(), "maxsize");
   for (PyObject* object : found) {
-    if (linked || size != Py_None || !PyDict_CheckExact(object)) continue;
+    if (size != Py_None || !PyDict_CheckExact(object)) continue;
     PyObject *other, *result;
     for (Py_ssize_t position = 0; PyDict_Next(object, &position, &other, &result);)
       if (same_key(other)) return Ref<>::borrow(result);

@@ -1,5 +1,6 @@
 /// Iterators made in the trace: a `next` function over Values, and what is left of them for an exit.
 #include "runtime/base/error.h"
+#include "tracer/frontends/numpy_parts.h"
 #include "tracer/interpreter.h"
 
 namespace fj {
@@ -112,10 +113,24 @@ V TracerImpl::make_iterator(const V& value) {
     }
     case ValueKind::Range: return iterate_range(*this, std::static_pointer_cast<RangeValue>(value));
     case ValueKind::Array: {
-      auto iterator = iterate_sequence(tracer.tuple(array_iterate(tracer, value)));
+      std::shared_ptr<IteratorValue> iterator;
+      if (const auto array = std::static_pointer_cast<ArrayValue>(value); array->library == Library::Numpy && !array->shape.empty()) {
+        // A row is taken when its turn comes: an element is a copy of what is there then.
+        const std::int64_t count = rows_to_unroll(tracer, value);
+        iterator = std::make_shared<IteratorValue>();
+        iterator->next = [this, value, count, position = std::int64_t(0)]() mutable -> V {
+          return position < count ? array_get_item(tracer, value, tracer.integer(position++)) : nullptr;
+        };
+      } else {
+        iterator = iterate_sequence(tracer.tuple(array_iterate(tracer, value)));
+      }
       iterator->remaining = [iterator = iterator.get(), value] { return iterator->started ? nullptr : value; };
       return iterator;
     }
+    case ValueKind::Builtin:
+      if (auto& part = *as<BuiltinValue>(value); part.name == "flat" && part.owner->kind == ValueKind::Array)
+        return make_iterator(numpy_flat_view(tracer, std::static_pointer_cast<ArrayValue>(part.owner)));
+      break;
     case ValueKind::Dict: return iterate_dict(*this, value, nullptr);
     case ValueKind::Set: {
       auto& set = *as<SetValue>(value);

@@ -866,7 +866,7 @@ bool TracerImpl::contains(const V& container, const V& item) {
       if (V method = python_method(container, "__contains__")) return truth(call(method, {item}, {}));
       return iterates_to(*this, container, item);
     case ValueKind::Dict:
-      return dict_find(*as<DictValue>(container), constant_key(item).get()) != nullptr;
+      return dict_find(*as<DictValue>(container), dict_key(container, item).get()) != nullptr;
     case ValueKind::Set: {
       Ref<> key = item->kind == ValueKind::Set ? as<SetValue>(item)->real : constant_key(item);
       return set_contains(*this, *as<SetValue>(container), key);
@@ -876,6 +876,9 @@ bool TracerImpl::contains(const V& container, const V& item) {
   if (V method = python_method(container, "__contains__")) return truth(call(method, {item}, {}));
   if (V part = builtin_part(container)) return contains(part, item);
   if (V mapping = proxied_mapping(container)) return contains(mapping, item);
+  auto* text = as<ObjectValue>(container);
+  static PyObject* const contains_function = operator_function("contains");
+  if (V answer = text && PyUnicode_CheckExact(text->object.get()) ? result_of(contains_function, {container, item}) : nullptr) return truth(answer);
   PyObject* left = constant_object(container);
   if (left && is_plain(left)) {
     Ref<> right = constant_object(number_part(item));

@@ -147,7 +147,7 @@ V TracerImpl::wrap(PyObject* object, SourceRef source) {
   if (!source) return wrap_constant(object);
   if (is_stateless(object)) {
     if (PyLong_CheckExact(object) && !request.generalise.never_dynamic && fits_symbol(object) &&
-        (!source->operands.empty() || has_name(request.generalise.sources, source->text()))) {
+        (is_made_anew(source) || has_name(request.generalise.sources, source->text()))) {
       const SymbolId symbol = graph->new_symbol({"s" + std::to_string(graph->symbols.size()), -kLargestInt, kLargestInt,
                                                  PyLong_AsLongLong(object), {}});
       Guard guard;
@@ -269,7 +269,7 @@ ValueId TracerImpl::float_input(const V& value, bool always) {
   // np.float64 is a float, and holds its number where a float does.
   PyObject* object = held->object.get();
   if (!PyFloat_CheckExact(object) && !(PyFloat_Check(object) && numpy_scalar_dtype(object))) return {};
-  if (!always && held->source->operands.empty() && !has_name(request.generalise.sources, held->source->text())) return {};
+  if (!always && !is_made_anew(held->source) && !has_name(request.generalise.sources, held->source->text())) return {};
   if (!numpy_module()) return {};  // what is computed of it leaves the program in one of NumPy's arrays
   return number_input(*held, DType::F64);
 }

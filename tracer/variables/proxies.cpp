@@ -129,6 +129,26 @@ Ref<> make_proxy(TracerImpl& tracer, const V& value, std::optional<Py_hash_t> ha
 
 V proxied(PyObject* object) { return Py_TYPE(object) == proxy_type() ? as_proxy(object)->value : nullptr; }
 
+std::optional<bool> same_text(PyObject* a, PyObject* b) {
+  auto text = [](PyObject* key) -> PyObject* {
+    V value = proxied(key);
+    auto* held = value ? as<ObjectValue>(value) : nullptr;
+    PyObject* object = value ? held ? held->object.get() : nullptr : key;
+    return object && PyUnicode_CheckExact(object) ? object : nullptr;
+  };
+  const V left = proxied(a), right = proxied(b);
+  if ((!left && !right) || !text(a) || !text(b)) return std::nullopt;
+  if (left == right) return true;
+  TracerImpl& tracer = *as_proxy(left ? a : b)->tracer;
+  const V x = tracer.wrap_constant(a), y = tracer.wrap_constant(b);
+  // Both may change: what is guarded is the answer.
+  if (x->source == y->source && x->source) return true;
+  static PyObject* const equal = operator_function("__eq__");
+  if (tracer.changes(x) && tracer.changes(y))
+    if (V answer = tracer.result_of(equal, {x, y})) return tracer.truth(answer);
+  return tracer.truth(tracer.compare(Py_EQ, x, y));
+}
+
 bool holds_proxy(PyObject* object) {
   if (proxied(object)) return true;
   if (PyTuple_Check(object))

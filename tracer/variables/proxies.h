@@ -6,6 +6,8 @@
 /// thrown again by `check_proxies`, which is due after each call that may have met a proxy.
 #pragma once
 
+#include <optional>
+
 #include "tracer/value.h"
 
 namespace fj {
@@ -16,6 +18,8 @@ class TracerImpl;
 Ref<> make_proxy(TracerImpl& tracer, const V& value, std::optional<Py_hash_t> hash = std::nullopt);
 /// The Value behind a proxy; null: not a proxy.
 V proxied(PyObject* object);
+/// Whether two keys of dicts that are texts, one of them a proxy of a text that changes between calls, are the same one. Nothing: others.
+std::optional<bool> same_text(PyObject* a, PyObject* b);
 /// A proxy, or a tuple with one.
 bool holds_proxy(PyObject* object);
 /// A proxy that hashes by its address, or a tuple with one: nobody knows its place in a set.

@@ -42,6 +42,30 @@ bool may_be_large(TracerImpl& t, PyObject* function, const std::vector<V>& opera
   return all_ints && std::find(std::begin(kGrowing), std::end(kGrowing), name) != std::end(kGrowing);
 }
 
+/// It is never compared, only asked.
+bool is_match(PyObject* object) { return is_operand(object) && !is_plain_operand(object) && std::string_view(Py_TYPE(object)->tp_name) == "re.Match"; }
+
+/// The same at each call.
+bool is_of_constants(SourceRef source) {
+  return source->kind == SourceKind::Constant || (source->kind == SourceKind::Result && std::all_of(source->operands.begin(), source->operands.end(), is_of_constants));
+}
+
+/// What functions of texts give besides: lists, tuples and dicts of such, and matches. Nobody else has them.
+bool is_fresh(PyObject* object) {
+  auto all = [](PyObject** items, Py_ssize_t count) {
+    return std::all_of(items, items + count, [](PyObject* item) { return is_plain_operand(item) || (PyTuple_CheckExact(item) && is_fresh(item)); });
+  };
+  if (PyDict_CheckExact(object)) {
+    Py_ssize_t position = 0;
+    PyObject *key, *item;
+    while (PyDict_Next(object, &position, &key, &item))
+      if (!PyUnicode_CheckExact(key) || !is_plain_operand(item)) return false;
+    return true;
+  }
+  if (PyList_CheckExact(object) || PyTuple_CheckExact(object)) return all(PySequence_Fast_ITEMS(object), PySequence_Fast_GET_SIZE(object));
+  return is_match(object);
+}
+
 bool is_number(PyObject* object) { return PyFloat_CheckExact(object) || PyLong_CheckExact(object) || PyBool_Check(object); }
 
 }  // namespace
@@ -59,7 +83,8 @@ bool TracerImpl::changes(const V& value) {
   if (auto* number = as<NumberValue>(value)) return number->known && changes(number->known);
   auto* held = as<ObjectValue>(value);
   if (!held || !held->source || held->guarded_value || request.generalise.never_dynamic) return false;
-  if (!held->source->operands.empty()) return is_plain_operand(held->object.get());
+  if (is_match(held->object.get())) return !is_of_constants(held->source);
+  if (is_made_anew(held->source)) return is_plain_operand(held->object.get());
   const auto& names = request.generalise.sources;
   return !names.empty() && held->source->kind != SourceKind::Constant && is_plain_operand(held->object.get()) &&
          std::find(names.begin(), names.end(), held->source->text()) != names.end();
@@ -100,12 +125,21 @@ TracerImpl::Known TracerImpl::known_outside(const V& value) {
   }
   if (auto* number = as<NumberValue>(value)) return number->known ? known_outside(number->known) : Known{};
   auto* held = as<ObjectValue>(value);
-  if (!held || !is_plain_operand(held->object.get())) return {};
+  if (value->kind == ValueKind::Tuple || value->kind == ValueKind::Slice) {
+    PyObject* whole = constant_object(value);
+    return whole && is_operand(whole) ? Known{Ref<>::borrow(whole), sources->constant(whole)} : Known{};
+  }
+  if (!held || !is_operand(held->object.get())) return {};
+  if (held->source && is_match(held->object.get())) return {held->object, held->source};
   return {held->object, changes(value) ? held->source : sources->constant(held->object.get())};
 }
 
 V TracerImpl::result_of(PyObject* function, const std::vector<V>& operands, bool looked_at) {
   if (request.generalise.never_dynamic || std::none_of(operands.begin(), operands.end(), [&](const V& operand) { return changes(operand); })) return nullptr;
+  return made_by(function, operands, looked_at);
+}
+
+V TracerImpl::made_by(PyObject* function, const std::vector<V>& operands, bool looked_at) {
   if (may_be_large(*this, function, operands)) return nullptr;
   std::vector<SourceRef> from;
   std::vector<Ref<>> held;
@@ -119,18 +153,24 @@ V TracerImpl::result_of(PyObject* function, const std::vector<V>& operands, bool
   }
   Ref<> made = Ref<>::steal(PyObject_Vectorcall(function, objects.data(), objects.size(), nullptr));
   if (!made) return PyErr_Clear(), nullptr;
-  if (!is_plain_operand(made.get())) return nullptr;
+  const bool plain = is_plain_operand(made.get());
+  if (!plain && !is_fresh(made.get())) return nullptr;
   for (const V& operand : operands) {
     auto* object = as<ObjectValue>(operand);
     if (object && changes(operand)) guard_type(*object);
-    if (object && !changes(operand)) guard_value(*object);
+    if (object && !changes(operand) && !guard_value(*object) && object->source && !is_match(object->object.get()))
+      add_guard(GuardKind::Identity, object->source, object->object.get());
   }
-  SourceRef source = sources->make(SourceKind::Result, nullptr, 0, function, from);
+  const bool constant = std::all_of(from.begin(), from.end(), is_of_constants);
+  if (constant && plain) return wrap_constant(keep(made).get());
+  // An object that can be told from others is another one each time it is made.
+  SourceRef source = sources->make(SourceKind::Result, nullptr, plain ? 0 : std::int64_t(results_.size()) + 1, function, from);
   if (PyUnicode_Check(made.get()) && source->depth > kDeepestText) return nullptr;
   auto [known, fresh] = results_.emplace(source, nullptr);
   if (fresh) known->second = wrap(keep(made).get(), source);
   // It is there, and of this type: fetched before the program runs, so that handing it back can't fail.
   if (auto* object = as<ObjectValue>(known->second); object && looked_at) guard_type(*object);
+  if (!plain && !constant) add_guard(GuardKind::TypeIs, source, reinterpret_cast<PyObject*>(Py_TYPE(made.get())));
   return known->second;
 }
 

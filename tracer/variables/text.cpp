@@ -1,6 +1,9 @@
 // Text of Values: methods of classes are inlined, the rest is CPython's own on constants, with proxies for what is none.
 #include "tracer/variables/text.h"
 
+#include <algorithm>
+#include <string_view>
+
 #include "guards/source.h"
 #include "runtime/base/error.h"
 #include "tracer/interpreter.h"
@@ -160,9 +163,135 @@ V format_of(TracerImpl& tracer, const V& value, const V& specification) {
   break_graph(BreakReason::UnsupportedObject, "formats " + describe(value));
 }
 
+namespace {
+
+/// format % tuple(arguments)
+PyObject* formatted_by_percent(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
+  Ref<> given = Ref<>::steal(PyTuple_New(count - 1));
+  for (Py_ssize_t i = 1; i < count; ++i) PyTuple_SET_ITEM(given.get(), i - 1, Py_NewRef(arguments[i]));
+  return PyUnicode_Format(arguments[0], given.get());
+}
+
+/// format % {name: argument, ...}: format, name, argument, ...
+PyObject* formatted_by_names(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
+  Ref<> given = Ref<>::steal(PyDict_New());
+  for (Py_ssize_t i = 1; i + 1 < count; i += 2) PyDict_SetItem(given.get(), arguments[i], arguments[i + 1]);
+  return PyUnicode_Format(arguments[0], given.get());
+}
+
+/// format.format(*arguments, **named): format, how many arguments, these, name, argument, ...
+PyObject* formatted_by_fields(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
+  const Py_ssize_t places = PyLong_AsSsize_t(arguments[1]);
+  Ref<> given = Ref<>::steal(PyTuple_New(places)), named = Ref<>::steal(PyDict_New());
+  for (Py_ssize_t i = 0; i < places; ++i) PyTuple_SET_ITEM(given.get(), i, Py_NewRef(arguments[2 + i]));
+  for (Py_ssize_t i = 2 + places; i + 1 < count; i += 2) PyDict_SetItem(named.get(), arguments[i], arguments[i + 1]);
+  Ref<> method = Ref<>::steal(PyObject_GetAttrString(arguments[0], "format"));
+  return method ? PyObject_Call(method.get(), given.get(), named.get()) : nullptr;
+}
+
+PyObject* format_function(PyObject* (*function)(PyObject*, PyObject* const*, Py_ssize_t)) {
+  static PyMethodDef methods[] = {{"percent", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(formatted_by_percent)), METH_FASTCALL, nullptr},
+                                  {"percent_names", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(formatted_by_names)), METH_FASTCALL, nullptr},
+                                  {"fields", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(formatted_by_fields)), METH_FASTCALL, nullptr}};
+  static PyObject* const made[] = {PyCFunction_New(&methods[0], nullptr), PyCFunction_New(&methods[1], nullptr), PyCFunction_New(&methods[2], nullptr)};
+  return made[function == formatted_by_percent ? 0 : function == formatted_by_names ? 1 : 2];
+}
+
+/// A template that says itself how wide things get.
+bool has_fixed_widths(TracerImpl& tracer, const V& format, bool percent) {
+  auto* held = as<ObjectValue>(format);
+  if (!held || !PyUnicode_CheckExact(held->object.get()) || tracer.changes(format)) return false;
+  const std::string text = text_of(held->object.get());
+  if (percent) return text.find('*') == std::string::npos;
+  int open = 0;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '}') open = 0;
+    if (text[i] != '{') continue;
+    if (open == 0 && i + 1 < text.size() && text[i + 1] == '{') ++i;
+    else if (++open > 1) return false;
+  }
+  return true;
+}
+
+/// `format % value` of plain operands of which some change; null: others.
+V changing_percent(TracerImpl& tracer, const V& format, const V& value) {
+  if (!has_fixed_widths(tracer, format, true)) return nullptr;
+  std::vector<V> operands{format};
+  if (auto* tuple = as<TupleValue>(value); tuple && !tuple->type && !tuple->view_of) {
+    operands.insert(operands.end(), tuple->items.begin(), tuple->items.end());
+    return tracer.result_of(format_function(formatted_by_percent), operands);
+  }
+  if (auto* dict = as<DictValue>(value); dict && dict->opened && !dict->type) {
+    for (auto& [key, item] : dict->items) {
+      operands.push_back(tracer.wrap_constant(key.get()));
+      operands.push_back(item);
+    }
+    return tracer.result_of(format_function(formatted_by_names), operands);
+  }
+  operands.push_back(value);
+  return value->kind == ValueKind::Object || value->kind == ValueKind::SymInt ? tracer.result_of(format_function(formatted_by_percent), operands) : nullptr;
+}
+
+/// Of C types that nothing derives from: what they give depends on what they are given, and is plain, a list, tuple or dict of such, or a match.
+constexpr std::string_view kPatternMethods[] = {"match", "search", "fullmatch", "findall", "split", "sub", "subn"};
+constexpr std::string_view kMatchMethods[] = {"group", "groups", "groupdict", "start", "end", "span", "expand", "__getitem__"};
+
+}  // namespace
+
+V TracerImpl::text_method(const V& owner, const std::string& name, const std::vector<V>& positional, const Keywords& keywords) {
+  auto* held = as<ObjectValue>(owner);
+  if (!held) return nullptr;
+  PyObject* object = held->object.get();
+  const std::string_view type = Py_TYPE(object)->tp_name;
+  auto with = [&](std::vector<V> operands) {
+    operands.insert(operands.end(), positional.begin(), positional.end());
+    return operands;
+  };
+  auto method = [&] { return keep(Ref<>::steal(PyObject_GetAttrString(reinterpret_cast<PyObject*>(Py_TYPE(object)), name.c_str()))); };
+  if (is_operand(object) && !is_plain_operand(object)) {
+    auto known = [&](auto& names) { return std::find(std::begin(names), std::end(names), name) != std::end(names); };
+    if (!keywords.empty() || !(type == "re.Pattern" ? known(kPatternMethods) : known(kMatchMethods))) return nullptr;
+    std::vector<V> operands = with({owner});
+    for (V& operand : operands)
+      if (operand->kind == ValueKind::SymInt) operand = tracer.integer(*tracer.constant_int(operand));
+    return made_by(method().get(), operands);
+  }
+  if (!PyUnicode_CheckExact(object)) return nullptr;
+  if (name == "format" && has_fixed_widths(*this, owner, false)) {
+    std::vector<V> operands = with({owner, tracer.integer(std::int64_t(positional.size()))});
+    for (auto& [key, value] : keywords) {
+      operands.push_back(tracer.string(key));
+      operands.push_back(value);
+    }
+    return result_of(format_function(formatted_by_fields), operands);
+  }
+  // "_".join(parts)
+  if (name == "join" && positional.size() == 1 && keywords.empty() && (positional[0]->kind == ValueKind::List || positional[0]->kind == ValueKind::Tuple)) {
+    static PyObject* const joined = [] {
+      static PyMethodDef row = {"join", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(+[](PyObject*, PyObject* const* arguments, Py_ssize_t count) -> PyObject* {
+                                  Ref<> given = Ref<>::steal(PyList_New(count - 1));
+                                  for (Py_ssize_t i = 1; i < count; ++i) PyList_SET_ITEM(given.get(), i - 1, Py_NewRef(arguments[i]));
+                                  return PyUnicode_Join(arguments[0], given.get());
+                                })), METH_FASTCALL, nullptr};
+      return PyCFunction_New(&row, nullptr);
+    }();
+    std::vector<V> operands{owner};
+    for (const V& item : sequence_items(positional[0])) operands.push_back(item);
+    return result_of(joined, operands);
+  }
+  // A codec may be anybody's Python.
+  if (!keywords.empty() || (name == "encode" && !positional.empty())) return nullptr;
+  const std::vector<V> operands = with({owner});
+  if (std::none_of(operands.begin(), operands.end(), [&](const V& operand) { return changes(operand); })) return nullptr;
+  Ref<> function = method();
+  PyErr_Clear();
+  return function && Py_TYPE(function.get()) == &PyMethodDescr_Type ? result_of(function.get(), operands) : nullptr;
+}
+
 V TracerImpl::format_percent(const V& format, const V& value) {
   PyObject* text = format->kind == ValueKind::Object ? as<ObjectValue>(format)->object.get() : nullptr;
   if (!text || !PyUnicode_CheckExact(text)) return nullptr;
+  if (V made = changing_percent(*this, format, value)) return made;
   constant_object(format);
   // A tuple is the arguments, whatever its class; a mapping may give some by name and leave others; anything else is the one argument.
   V part = builtin_part(value);
