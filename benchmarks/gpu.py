@@ -12,6 +12,7 @@ At the end: the first call of chain_ops in fresh processes with empty caches, in
 import argparse
 import functools
 import importlib.metadata
+import itertools
 import json
 import math
 import re
@@ -134,17 +135,16 @@ def description(statistic):
 def summary(results):
     """Geometric means over each other system, and how much of the limit kernels reach that are bound by memory."""
     print("\nframejit over (geometric mean; least)")
-    ours = "framejit torch"
-    for dtype in DTYPES:
+    for ours, dtype in itertools.product(("framejit torch", "framejit torch reduce-overhead"), DTYPES):
         found = {title: records for title, records in results.items() if f" {dtype} " in title and "over" in records.get(ours, {})}
         for peer in dict.fromkeys(peer for records in found.values() for peer in records[ours]["over"]):
             ratios = {title: records[ours]["over"][peer] for title, records in found.items() if peer in records[ours]["over"]}
             worst = min(ratios, key=ratios.get)
-            print(f"    {peer}, {dtype}: {math.exp(statistics.fmean(map(math.log, ratios.values()))):.2f}x of {len(ratios)}; "
+            print(f"    {ours} over {peer}, {dtype}: {math.exp(statistics.fmean(map(math.log, ratios.values()))):.2f}x of {len(ratios)}; "
                   f"least {ratios[worst]:.2f}x: {worst}")
         large = [records[ours]["of_limit"] for title, records in found.items() if not title.endswith(" tiny")]
         if large:
-            print(f"    {dtype}: median {100 * statistics.median(large):.0f} % of the limit (without tiny)")
+            print(f"    {ours}, {dtype}: median {100 * statistics.median(large):.0f} % of the limit (without tiny)")
 
 
 def main():

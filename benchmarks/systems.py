@@ -12,10 +12,12 @@ def _eager(function):
     return function
 
 
-def _framejit(function):
-    import framejit
+def _framejit(**options):
+    def wrap(function):
+        import framejit
 
-    return framejit.compile(function)
+        return framejit.compile(function, **options)
+    return wrap
 
 
 def _torch_compile(**options):
@@ -53,12 +55,13 @@ class System:
 
 SYSTEMS = {
     "numpy": System("numpy", "numpy", "numpy", [], _eager),
-    "framejit numpy": System("numpy", "numpy", "numpy", ["framejit"], _framejit),
+    "framejit numpy": System("numpy", "numpy", "numpy", ["framejit"], _framejit()),
     "numba": System("numpy", "numpy", "numba", ["numba"], _numba),
     "numexpr": System("numpy", "numpy", "numexpr", ["numexpr"], _eager),
     "jax": System("jax", "numpy", "jax", ["jax"], _jax),
     "torch": System("torch", "torch", "torch", ["torch"], _eager, ["cpu", "cuda"]),
-    "framejit torch": System("torch", "torch", "torch", ["torch", "framejit"], _framejit, ["cpu", "cuda"]),
+    "framejit torch": System("torch", "torch", "torch", ["torch", "framejit"], _framejit(), ["cpu", "cuda"]),
+    "framejit torch reduce-overhead": System("torch", "torch", "torch", ["torch", "framejit"], _framejit(mode="reduce-overhead"), ["cuda"]),
     "torch.compile": System("torch", "torch", "torch", ["torch"], _torch_compile(dynamic=False), ["cpu", "cuda"]),
     "torch.compile dynamic": System("torch", "torch", "torch", ["torch"], _torch_compile(dynamic=True)),
     "torch.compile reduce-overhead": System("torch", "torch", "torch", ["torch"], _torch_compile(dynamic=False, mode="reduce-overhead"), ["cuda"]),

@@ -137,6 +137,7 @@ class CompiledProgram : public Program {
     }
     find_borders();
     find_direct();
+    if (parts_.device && parts_.joins_launches && launches_ > 1) record_ = parts_.device->new_record();
     for (std::size_t b = 0; b < parts_.buffers.size(); ++b) {
       const ProgramBuffer& buffer = parts_.buffers[b];
       if (!parts_.device || buffer.kind != BufferKind::Input || std::size_t(buffer.number) >= parts_.host_inputs.size()) continue;
@@ -367,12 +368,16 @@ class CompiledProgram : public Program {
     return std::all_of(buffers.begin(), buffers.end(), [&](int b) { return allocate_array(b, call, symbols, arrays, pointers); });
   }
 
-  void end(const std::vector<int>& buffers, Call& call, ArrayRef* arrays) const {
+  /// Launches on what is given back are issued before: its memory may be anybody's then.
+  void end(const std::vector<int>& buffers, Call& call, ArrayRef* arrays, DeviceRun* device) const {
     for (int b : buffers) {
       const ProgramBuffer& buffer = parts_.buffers[std::size_t(b)];
       if (buffer.kind == BufferKind::Input && std::size_t(buffer.number) >= call.handed_over.size()) continue;
       ArrayRef& array = buffer.kind == BufferKind::Input ? call.handed_over[std::size_t(buffer.number)] : arrays[b];
-      if (void* object = std::exchange(array.object, nullptr)) call.host->release(object);
+      void* object = std::exchange(array.object, nullptr);
+      if (!object) continue;
+      if (device) device->flush();
+      call.host->release(object);
     }
   }
 
@@ -613,7 +618,7 @@ class CompiledProgram : public Program {
                           Blocks& late) const {
     std::uint32_t status = 0;
     std::unique_ptr<DeviceRun> device;
-    if (parts_.device) device = parts_.device->enter(*call.host, arena.status_word());
+    if (parts_.device) device = parts_.device->enter(*call.host, arena.status_word(), record_.get());
     if (device) upload(*device, arena, pointers);
     bool unread = arena.status_word() != nullptr, launched = false;
     for (std::size_t s = 0; s < parts_.steps.size(); ++s) {
@@ -660,15 +665,16 @@ class CompiledProgram : public Program {
           // What follows may be visible outside; a failure so far must not get there.
           if (unread && launched) status |= device->status(), launched = false;
           if (fails(status, call, symbols, pointers)) return status;
-          if (device) device->pause();
+          if (device) device->flush(), device->pause();
           if (!call_extern(step.extern_call, call, symbols, arrays, pointers)) return status | kHostFailed;
           if (device) device->resume();
           break;
       }
-      end(ends_[s], call, arrays);
+      end(ends_[s], call, arrays, device.get());
     }
     if (!start(starts_.back(), call, symbols, arrays, pointers)) return status | kHostFailed;
     if (unread) status |= device->status();
+    if (device) device->flush();
     return status;
   }
 
@@ -871,6 +877,7 @@ class CompiledProgram : public Program {
   std::vector<BatchPlan> batches_;  // by step
   int launches_ = 0;
   std::optional<DirectKernel> direct_;
+  std::unique_ptr<LaunchRecord> record_;  // of a device that issues launches together
 };
 
 }  // namespace

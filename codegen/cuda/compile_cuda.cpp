@@ -160,6 +160,7 @@ std::unique_ptr<Program> compile_cuda(const Graph& graph, const CudaOptions& opt
     for (const std::string& source : wide.sources()) parts.text += source;
   parts.reports = wide.reports();
   parts.device = options.device;
+  parts.joins_launches = options.graphs;
   parts.host_inputs = options.host_inputs;
   return make_compiled_program(std::move(parts));
 }

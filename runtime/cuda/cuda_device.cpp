@@ -3,6 +3,9 @@
 
 #include <algorithm>
 
+#include "runtime/base/log.h"
+#include "runtime/cuda/launch_graphs.h"
+
 namespace fj::cuda {
 
 namespace {
@@ -18,7 +21,8 @@ bool is_aligned(const void* pointer) { return reinterpret_cast<std::uintptr_t>(p
 
 class CudaRun : public DeviceRun {
  public:
-  CudaRun(CudaDevice& device, Host& host, char* status_word) : device_(device), driver_(device.driver_), status_word_(status_word) {
+  CudaRun(CudaDevice& device, Host& host, char* status_word, LaunchGraphs* graphs)
+      : device_(device), driver_(device.driver_), status_word_(status_word), graphs_(graphs) {
     resume();
     try {
       stream_ = host.stream(device.ordinal());
@@ -42,7 +46,15 @@ class CudaRun : public DeviceRun {
     current_ = true;
   }
 
+  void flush() override {
+    if (waiting_.empty()) return;
+    if (!graphs_->launch(waiting_, values_, stream_))
+      for (std::size_t i = 0; i < waiting_.size(); ++i) launch_now(waiting_[i], values_.data() + waiting_[i].first, *places_[i]);
+    waiting_.clear(), values_.clear(), places_.clear();
+  }
+
   void upload(char* to, const void* from, std::size_t bytes) override {
+    flush();
     refuse_capture();
     // Of pageable memory: it has been read when the driver returns, and of so few bytes without waiting for the stream.
     driver_.check(driver_.copy_to_device(address(to), from, bytes, stream_), "copying numbers to device " + std::to_string(device_.ordinal()));
@@ -63,22 +75,22 @@ class CudaRun : public DeviceRun {
     const std::int64_t teams = std::max(1, form.threads / form.team);
     const std::int64_t blocks = std::min((items + teams - 1) / teams, kBlocksPerProcessor * device_.processors());
 
-    // On the stack up to here: a launch costs no allocation.
-    constexpr std::size_t kUsual = 24;
-    std::uint64_t values[kUsual];
-    void* parameters[kUsual];
-    std::vector<std::uint64_t> more_values;
-    std::vector<void*> more_parameters;
-    std::uint64_t* value = values;
-    void** parameter = parameters;
+    // On the stack up to kUsual: a launch costs no allocation.
     const std::size_t count = form.arguments.size();
-    if (count > kUsual) {
-      more_values.resize(count), more_parameters.resize(count);
-      value = more_values.data(), parameter = more_parameters.data();
+    std::uint64_t values[kUsual];
+    std::vector<std::uint64_t> more_values;
+    std::uint64_t* value = values;
+    KernelLaunch made{nullptr, unsigned(blocks), unsigned(form.threads), 0, count};
+    if (graphs_) {
+      made.first = values_.size();
+      values_.resize(made.first + count);
+      value = values_.data() + made.first;
+    } else if (count > kUsual) {
+      more_values.resize(count);
+      value = more_values.data();
     }
     for (std::size_t i = 0; i < count; ++i) {
       const Argument& argument = form.arguments[i];
-      parameter[i] = &value[i];
       switch (argument.kind) {
         case Argument::Kind::Buffer: value[i] = address(buffers[argument.number]); break;
         case Argument::Kind::Status: value[i] = address(status_word_); break;
@@ -86,17 +98,20 @@ class CudaRun : public DeviceRun {
       }
     }
     std::atomic<void*>& known = wide ? code.wide_function : code.single_function;
-    void* function = known.load(std::memory_order_acquire);
-    if (!function) {
-      function = device_.function(wide ? code.wide_image : code.single_image, form.name, code.place);
-      known.store(function, std::memory_order_release);
+    made.function = known.load(std::memory_order_acquire);
+    if (!made.function) {
+      made.function = device_.function(wide ? code.wide_image : code.single_image, form.name, code.place);
+      known.store(made.function, std::memory_order_release);
     }
-    driver_.check(driver_.launch(function, unsigned(blocks), 1, 1, unsigned(form.threads), 1, 1, 0, stream_, parameter, nullptr),
-                  "launching " + code.place);
     last_ = &code;
+    if (graphs_)
+      waiting_.push_back(made), places_.push_back(&code.place);
+    else
+      launch_now(made, value, code.place);
   }
 
   std::uint32_t status() override {
+    flush();
     std::uint32_t word = 0;
     const std::string doing = last_ ? "running the program up to " + last_->place : "reading the status word";
     driver_.check(driver_.copy_to_host(&word, address(status_word_), sizeof word, stream_), doing);
@@ -105,6 +120,20 @@ class CudaRun : public DeviceRun {
   }
 
  private:
+  static constexpr std::size_t kUsual = 24;
+
+  void launch_now(const KernelLaunch& launch, const std::uint64_t* values, const std::string& place) const {
+    void* usual[kUsual];
+    std::vector<void*> more;
+    void** parameters = usual;
+    if (launch.arguments > kUsual) {
+      more.resize(launch.arguments);
+      parameters = more.data();
+    }
+    for (std::size_t i = 0; i < launch.arguments; ++i) parameters[i] = const_cast<std::uint64_t*>(&values[i]);
+    if (const int code = driver_.launch(launch.function, launch.blocks, 1, 1, launch.threads, 1, 1, 0, stream_, parameters, nullptr))
+      driver_.check(code, "launching " + place);
+  }
   /// What is recorded as a CUDA graph runs again without us: it would read the numbers of now, and nobody its status.
   void refuse_capture() {
     int status = 0;
@@ -118,6 +147,10 @@ class CudaRun : public DeviceRun {
   void* stream_ = nullptr;
   bool current_ = false;
   const CudaCode* last_ = nullptr;
+  LaunchGraphs* const graphs_;  // null: launches are made at once
+  std::vector<KernelLaunch> waiting_;
+  std::vector<std::uint64_t> values_;       // their arguments
+  std::vector<const std::string*> places_;  // by launch
 };
 
 CudaDevice::CudaDevice(const Driver& driver, int ordinal) : driver_(driver), ordinal_(ordinal) {
@@ -132,7 +165,20 @@ CudaDevice::CudaDevice(const Driver& driver, int ordinal) : driver_(driver), ord
   driver.check(driver.retain_context(&context_, device_), doing);
 }
 
-std::unique_ptr<DeviceRun> CudaDevice::enter(Host& host, char* status_word) { return std::make_unique<CudaRun>(*this, host, status_word); }
+std::unique_ptr<LaunchRecord> CudaDevice::new_record() {
+  if (const char* missing = driver_.missing_for_graphs()) {
+    std::call_once(told_of_graphs_, [&] {
+      if (log_enabled(Artifact::fallbacks))
+        log(Artifact::fallbacks, "mode reduce-overhead launches kernels one by one: libcuda has no " + std::string(missing) + "; NVIDIA's driver is too old for graphs");
+    });
+    return nullptr;
+  }
+  return std::make_unique<LaunchGraphs>(driver_, context_);
+}
+
+std::unique_ptr<DeviceRun> CudaDevice::enter(Host& host, char* status_word, LaunchRecord* record) {
+  return std::make_unique<CudaRun>(*this, host, status_word, static_cast<LaunchGraphs*>(record));
+}
 
 void* CudaDevice::function(const std::shared_ptr<Image>& image, const std::string& name, const std::string& place) {
   std::lock_guard lock(mutex_);

@@ -56,7 +56,8 @@ class CudaDevice : public Device {
   int ordinal() const { return ordinal_; }
   int architecture() const { return architecture_; }  // 90
   int processors() const { return processors_; }
-  std::unique_ptr<DeviceRun> enter(Host& host, char* status_word) override;
+  std::unique_ptr<LaunchRecord> new_record() override;
+  std::unique_ptr<DeviceRun> enter(Host& host, char* status_word, LaunchRecord* record) override;
 
  private:
   friend class CudaRun;
@@ -67,6 +68,7 @@ class CudaDevice : public Device {
   const int ordinal_;
   int device_ = 0, architecture_ = 0, processors_ = 1;
   void* context_ = nullptr;
+  std::once_flag told_of_graphs_;
   std::mutex mutex_;  // guards what follows
   // Images stay: a launch may be under way at any time. Equal ones are one (compile_cuda).
   std::map<std::shared_ptr<Image>, void*> modules_;

@@ -7,9 +7,20 @@
 
 namespace fj::cuda {
 
+/// CUDA_KERNEL_NODE_PARAMS, as the functions without a version in their names take it: the function's context is the one that is current.
+struct KernelNode {
+  void* function;
+  unsigned grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes;
+  void** parameters;
+  void** extra;
+};
+
 struct Driver {
 #define FJ_CUDA_DRIVER(member, called, parameters) int (*member) parameters = nullptr;
 #include "runtime/cuda/driver.def"
+
+  /// The name of a function that graphs need and this driver has not; null: it has graphs.
+  const char* missing_for_graphs() const;
 
   /// Throws DeviceError with what was being done and the driver's own words, if `code` is one of failure.
   void check(int code, const std::string& doing) const;

@@ -23,11 +23,13 @@ class FakeDriver {
   int code = 0;
   int compiled = 0;  // texts
   bool capturing = false;  // streams are recorded
+  int capture_mode = 0;
+  int graphs = 0, executables = 0;  // there are
 
   /// Device 1, whose kernels are compiled for the emulation.
   CudaOptions options();
 
-  const cuda::Driver& table() const { return table_; }
+  cuda::Driver& table() { return table_; }
 
  private:
   cuda::Driver table_;

@@ -10,9 +10,18 @@
 #include <cstring>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "tests/cuda/fake_graphs.h"
+
 namespace {
+
+using fj::cuda::KernelNode;
+using fj::test::FakeExecutable;
+using fj::test::FakeFunction;
+using fj::test::FakeGraph;
+using fj::test::FakeNode;
 
 std::string calls, failing;
 int failing_code = 0, capturing = 0;
@@ -29,13 +38,18 @@ std::string hexadecimal(const void* pointer) {
   return text;
 }
 
-struct Function {
-  std::string name;
-  void (*run)(void** parameters, unsigned blocks);
-  const char* (*error)();
-};
-
 constexpr int kContext = 0x100;
+
+std::string on(void* stream) {
+  return " on stream " + hexadecimal(stream) + " of device " + (current.empty() ? "none" : std::to_string(current.back()));
+}
+
+void stop_at_error(const FakeFunction& function) {
+  if (const char* error = function.error()) {
+    std::fprintf(stderr, "%s: %s\n", function.name.c_str(), error);
+    std::abort();
+  }
+}
 
 }  // namespace
 
@@ -96,21 +110,56 @@ int cuModuleLoadData(void** module, const void* image) {
   return *module ? code : 200;
 }
 int cuModuleGetFunction(void** function, void* module, const char* name) {
-  auto* found = new Function{name, reinterpret_cast<void (*)(void**, unsigned)>(dlsym(module, (std::string(name) + "_entrance").c_str())),
+  auto* found = new FakeFunction{name, reinterpret_cast<void (*)(void**, unsigned)>(dlsym(module, (std::string(name) + "_entrance").c_str())),
+                             reinterpret_cast<int (*)()>(dlsym(module, (std::string(name) + "_parameters").c_str())),
                              reinterpret_cast<const char* (*)()>(dlsym(module, "emulation_error"))};
   *function = found;
   return found->run && found->error ? done("function", "function " + found->name) : 500;
 }
 int cuLaunchKernel(void* function, unsigned x, unsigned, unsigned, unsigned threads, unsigned, unsigned, unsigned, void* stream, void** parameters, void**) {
-  const auto& found = *static_cast<const Function*>(function);
-  if (const int code = done("launch", "launch " + found.name + " of " + std::to_string(x) + " x " + std::to_string(threads) + " on stream " + hexadecimal(stream) +
-                                          " of device " + (current.empty() ? "none" : std::to_string(current.back()))))
-    return code;
+  const auto& found = *static_cast<const FakeFunction*>(function);
+  if (const int code = done("launch", "launch " + found.name + " of " + std::to_string(x) + " x " + std::to_string(threads) + on(stream))) return code;
   found.run(parameters, x);
-  if (const char* error = found.error()) {
-    std::fprintf(stderr, "%s: %s\n", found.name.c_str(), error);
-    std::abort();
+  stop_at_error(found);
+  return 0;
+}
+
+int cuThreadExchangeStreamCaptureMode(int* mode) {
+  static thread_local int now = 0;
+  std::swap(*mode, now);
+  return 0;
+}
+int cuGraphCreate(void** graph, unsigned) {
+  *graph = new FakeGraph;
+  return done("graph", "graph");
+}
+int cuGraphAddKernelNode(void** node, void* graph, void* const* after, std::size_t count, const KernelNode* parameters) {
+  *node = static_cast<FakeGraph*>(graph)->add(*parameters, after, count);
+  return *node ? done("node", "node " + static_cast<FakeNode*>(*node)->text()) : 1;
+}
+int cuGraphInstantiateWithFlags(void** executable, void* graph, unsigned long long) {
+  *executable = new FakeExecutable(*static_cast<FakeGraph*>(graph));
+  return done("instantiate", "instantiate");
+}
+int cuGraphExecKernelNodeSetParams(void* executable, void* node, const KernelNode* parameters) {
+  const FakeNode* set = static_cast<FakeExecutable*>(executable)->set(node, *parameters);
+  return set ? done("set node", "set node " + set->text()) : 1;
+}
+int cuGraphLaunch(void* executable, void* stream) {
+  auto& launched = *static_cast<FakeExecutable*>(executable);
+  if (const int code = done("graph launch", "launch graph" + launched.text() + on(stream))) return code;
+  for (FakeNode& node : launched.nodes) {
+    node.run();
+    stop_at_error(*node.function);
   }
+  return 0;
+}
+int cuGraphExecDestroy(void* executable) {
+  delete static_cast<FakeExecutable*>(executable);
+  return done("destroy", "destroy executable");
+}
+int cuGraphDestroy(void* graph) {
+  delete static_cast<FakeGraph*>(graph);
   return 0;
 }
 int cuMemsetD32Async(std::uint64_t address, unsigned value, std::size_t count, void* stream) {

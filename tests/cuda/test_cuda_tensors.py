@@ -69,7 +69,7 @@ def test_the_benchmark_measures_checked_results_and_first_calls(tmp_path):
     (tmp_path / "sitecustomize.py").write_text("import fake_device\nfake_device.FakeDevice()\n")
     paths = os.pathsep.join([str(tmp_path), str(HERE), os.environ.get("PYTHONPATH", "")])
     result = run([BENCHMARKS / "gpu.py", "chain_ops", "adam_step", "gelu_mlp", "--sizes", "tiny", "--dtypes", "float32,bfloat16", "--rounds", "2",
-                  "--first-calls", "1", "--systems", "torch,framejit torch", "--json", tmp_path / "results.json"], PYTHONPATH=paths)
+                  "--first-calls", "1", "--systems", "torch,framejit torch,framejit torch reduce-overhead", "--json", tmp_path / "results.json"], PYTHONPATH=paths)
     assert result.returncode == 0, result.stdout + result.stderr
     written = json.loads((tmp_path / "results.json").read_text())
     assert written["machine"]["device"] == "a fake device" and written["machine"]["versions"]["torch"] == torch.__version__
@@ -79,6 +79,7 @@ def test_the_benchmark_measures_checked_results_and_first_calls(tmp_path):
         ours = records["framejit torch"]
         assert "eagerly" not in ours["note"], title
         assert 0 < ours["issue"] and 0 < ours["least"] <= ours["median"] and ours["of_limit"] > 0
+        assert "eagerly" not in records["framejit torch reduce-overhead"]["note"] and records["framejit torch reduce-overhead"]["median"] > 0
         assert ours["over"] == {"torch": records["torch"]["median"] / ours["median"]} == {ours["best_peer"]: ours["over_eager"]}
     (wall, processor), = written["first_calls"]["framejit torch"]
     assert wall > 0 and processor > 0
