@@ -16,6 +16,7 @@ namespace {
 constexpr std::size_t kKept = 64;
 // CUstreamCaptureMode: nothing that is done here may concern a stream that somebody records.
 constexpr int kRelaxed = 2;
+constexpr int kNotNow = -1;  // no CUresult
 
 class OtherCapturesUntouched {
  public:
@@ -70,17 +71,33 @@ LaunchGraphs::~LaunchGraphs() {
 
 bool LaunchGraphs::launch(std::span<const KernelLaunch> launches, std::span<const std::uint64_t> values, void* stream) {
   if (launches.size() < 2) return false;
+  const int code = try_launch(launches, values, stream);
+  // Without the lock: the sink of logs may be Python's.
+  if (code > 0 && log_enabled(Artifact::fallbacks)) {
+    try {
+      driver_.check(code, "making a graph of " + std::to_string(launches.size()) + " launches: they are made one by one");
+    } catch (const DeviceError& error) {
+      log(Artifact::fallbacks, error.what());
+    }
+  }
+  return code == 0;
+}
+
+int LaunchGraphs::try_launch(std::span<const KernelLaunch> launches, std::span<const std::uint64_t> values, void* stream) {
   std::lock_guard lock(mutex_);
   int status = 0;
   // Of a stream that cannot be asked the launches themselves say what is wrong. What the user records is recorded as it would be without us.
-  if (driver_.capturing(stream, &status) != 0 || status != 0) return false;
+  if (driver_.capturing(stream, &status) != 0 || status != 0) return kNotNow;
   bool fresh = false;
   Sequence& sequence = find(launches, stream, fresh);
-  if (fresh || sequence.refused) return false;
+  if (fresh || sequence.refused) return kNotNow;
   int code = sequence.executable ? update(sequence, launches, values) : build(sequence, launches, values);
   if (code == 0) code = driver_.graph_launch(sequence.executable, stream);
-  if (code != 0) refuse(sequence, code);
-  return code == 0;
+  if (code != 0) {
+    sequence.refused = true;
+    destroy(sequence);
+  }
+  return code;
 }
 
 LaunchGraphs::Sequence& LaunchGraphs::find(std::span<const KernelLaunch> launches, void* stream, bool& fresh) {
@@ -137,17 +154,6 @@ void LaunchGraphs::destroy(Sequence& sequence) const {
   // One that runs is freed by the driver when it has ended.
   if (void* executable = std::exchange(sequence.executable, nullptr)) driver_.graph_destroy_executable(executable);
   if (void* graph = std::exchange(sequence.graph, nullptr)) driver_.graph_destroy(graph);
-}
-
-void LaunchGraphs::refuse(Sequence& sequence, int code) const {
-  sequence.refused = true;
-  destroy(sequence);
-  if (!log_enabled(Artifact::fallbacks)) return;
-  try {
-    driver_.check(code, "making a graph of " + std::to_string(sequence.launches.size()) + " launches: they are made one by one");
-  } catch (const DeviceError& error) {
-    log(Artifact::fallbacks, error.what());
-  }
 }
 
 }  // namespace fj::cuda

@@ -38,11 +38,12 @@ class LaunchGraphs : public LaunchRecord {
 
  private:
   struct Sequence;
+  /// 0: done. Above: what the driver has refused, just now.
+  int try_launch(std::span<const KernelLaunch> launches, std::span<const std::uint64_t> values, void* stream);
   Sequence& find(std::span<const KernelLaunch> launches, void* stream, bool& fresh);
   int build(Sequence& sequence, std::span<const KernelLaunch> launches, std::span<const std::uint64_t> values) const;
   int update(Sequence& sequence, std::span<const KernelLaunch> launches, std::span<const std::uint64_t> values) const;
   void destroy(Sequence& sequence) const;
-  void refuse(Sequence& sequence, int code) const;
 
   const Driver& driver_;
   void* const context_;
