@@ -135,7 +135,7 @@ def description(statistic):
 def summary(results):
     """Geometric means over each other system, and how much of the limit kernels reach that are bound by memory."""
     print("\nframejit over (geometric mean; least)")
-    for ours, dtype in itertools.product(("framejit torch", "framejit torch reduce-overhead"), DTYPES):
+    for ours, dtype in itertools.product((name for name in systems.SYSTEMS if name.startswith("framejit torch")), DTYPES):
         found = {title: records for title, records in results.items() if f" {dtype} " in title and "over" in records.get(ours, {})}
         for peer in dict.fromkeys(peer for records in found.values() for peer in records[ours]["over"]):
             ratios = {title: records[ours]["over"][peer] for title, records in found.items() if peer in records[ours]["over"]}

@@ -62,9 +62,11 @@ SYSTEMS = {
     "torch": System("torch", "torch", "torch", ["torch"], _eager, ["cpu", "cuda"]),
     "framejit torch": System("torch", "torch", "torch", ["torch", "framejit"], _framejit(), ["cpu", "cuda"]),
     "framejit torch reduce-overhead": System("torch", "torch", "torch", ["torch", "framejit"], _framejit(mode="reduce-overhead"), ["cuda"]),
+    "framejit torch max-autotune": System("torch", "torch", "torch", ["torch", "framejit"], _framejit(mode="max-autotune"), ["cuda"]),
     "torch.compile": System("torch", "torch", "torch", ["torch"], _torch_compile(dynamic=False), ["cpu", "cuda"]),
     "torch.compile dynamic": System("torch", "torch", "torch", ["torch"], _torch_compile(dynamic=True)),
     "torch.compile reduce-overhead": System("torch", "torch", "torch", ["torch"], _torch_compile(dynamic=False, mode="reduce-overhead"), ["cuda"]),
+    "torch.compile max-autotune": System("torch", "torch", "torch", ["torch"], _torch_compile(dynamic=False, mode="max-autotune"), ["cuda"]),
 }
 #: What --systems takes beside names.
 GROUPS = {

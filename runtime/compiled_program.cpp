@@ -602,6 +602,26 @@ class CompiledProgram : public Program {
     return plan;
   }
 
+  /// The memory of the buffers a kernel writes.
+  std::vector<DeviceRun::Written> written(const ProgramKernel& kernel, std::span<const std::int64_t> symbols, char* const* pointers) const {
+    std::vector<DeviceRun::Written> result;
+    for (const int b : kernel.writes) {
+      const ProgramBuffer& buffer = parts_.buffers[std::size_t(b)];
+      std::int64_t low = 0, high = 0;
+      bool empty = false;
+      for (std::size_t d = 0; d < buffer.shape.size(); ++d) {
+        const std::int64_t size = buffer.shape[d].evaluate(symbols), reach = (size - 1) * buffer.strides[d].evaluate(symbols);
+        empty = empty || size == 0;
+        (reach < 0 ? low : high) += reach;
+      }
+      const auto bytes = std::int64_t(size_in_bytes(buffer.dtype));
+      const auto own = std::find(kernel.buffers.begin(), kernel.buffers.end(), b);
+      const int number = kernel.buffers.empty() ? b : int(own - kernel.buffers.begin());
+      if (!empty) result.push_back({number, pointers[b] + low * bytes, std::size_t((high - low + 1) * bytes)});
+    }
+    return result;
+  }
+
   /// Kernels read what the host has of no dimensions where it has been copied to, in one piece.
   void upload(DeviceRun& device, const Arena& arena, char** pointers) const {
     if (uploaded_.empty()) return;
@@ -636,7 +656,9 @@ class CompiledProgram : public Program {
           if (device) {
             Scratch<char*, 16> gathered(kernel.buffers.size());
             for (std::size_t b = 0; b < kernel.buffers.size(); ++b) gathered[b] = pointers[kernel.buffers[b]];
-            device->launch(*kernel.device_code, kernel.buffers.empty() ? pointers : gathered.data(), symbols);
+            char* const* buffers = kernel.buffers.empty() ? pointers : gathered.data();
+            if (device->is_open(*kernel.device_code)) device->settle(*kernel.device_code, buffers, written(kernel, symbols, pointers), symbols);
+            device->launch(*kernel.device_code, buffers, symbols);
             launched = true;
             break;
           }

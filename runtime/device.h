@@ -31,6 +31,15 @@ class DeviceRun {
   virtual ~DeviceRun() = default;
   /// `buffers` as the kernel numbers them.
   virtual void launch(const DeviceCode& code, char* const* buffers, std::span<const std::int64_t> symbols) = 0;
+  /// What a kernel writes of its buffer `buffer`.
+  struct Written {
+    int buffer;
+    char* begin;
+    std::size_t bytes;
+  };
+  /// Whether it is open yet how the kernel is launched best, and finding it out, by measuring launches on copies of what it writes: waits for the device.
+  virtual bool is_open(const DeviceCode&) const { return false; }
+  virtual void settle(const DeviceCode&, char* const* /*buffers*/, std::span<const Written>, std::span<const std::int64_t> /*symbols*/) {}
   /// Launches may be kept back to be issued together: before an array they work on is released, and at the end, they are to be.
   virtual void flush() = 0;
   /// Numbers of the host for the kernels launched from here on. `from` may change when this has returned; nothing waits.

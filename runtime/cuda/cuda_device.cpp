@@ -14,6 +14,10 @@ namespace {
 constexpr int kMajor = 75, kMinor = 76, kProcessors = 16;
 // Blocks beyond this many a processor only wait: the kernels stride over the items.
 constexpr std::int64_t kBlocksPerProcessor = 32;
+// Of a form that is measured: the least of so many turns, each of as many launches as fit in about a millisecond, at most kLaunches.
+constexpr int kTurns = 3, kLaunches = 10;
+// Another form than the model's has to be faster by this: less is noise.
+constexpr float kFaster = 0.97f;
 
 bool is_aligned(const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0; }
 
@@ -46,6 +50,28 @@ class CudaRun : public DeviceRun {
     current_ = true;
   }
 
+  bool is_open(const DeviceCode& code) const override { return static_cast<const CudaCode&>(code).choice.load(std::memory_order_relaxed) == CudaCode::kOpen; }
+
+  void settle(const DeviceCode& open, char* const* buffers, std::span<const Written> written, std::span<const std::int64_t> symbols) override {
+    const auto& code = static_cast<const CudaCode&>(open);
+    flush();
+    int capturing = 0, best = 0;
+    // Of nothing there is nothing to measure: the next run may have something.
+    if (blocks_of(code.wide[0]->form, symbols) <= 0) return;
+    if (driver_.capturing(stream_, &capturing) == 0 && capturing == 0) {
+      try {
+        best = fastest(code, buffers, written, symbols);
+        if (code.keep) code.keep(code.wide[std::size_t(best)]->name);
+        if (log_enabled(Artifact::kernels))
+          log(Artifact::kernels, code.place + ": " + (best ? code.wide[std::size_t(best)]->name : "the model's choice") + " is the fastest of " + std::to_string(code.wide.size()));
+      } catch (const DeviceError& error) {
+        // No memory for the copies, perhaps; what is worse the launch itself will say.
+        if (log_enabled(Artifact::fallbacks)) log(Artifact::fallbacks, code.place + " is launched as the model has it: " + error.what());
+      }
+    }
+    code.choice.store(best, std::memory_order_relaxed);
+  }
+
   void flush() override {
     if (waiting_.empty()) return;
     if (!graphs_->launch(waiting_, values_, stream_))
@@ -62,18 +88,11 @@ class CudaRun : public DeviceRun {
 
   void launch(const DeviceCode& launched, char* const* buffers, std::span<const std::int64_t> symbols) override {
     const auto& code = static_cast<const CudaCode&>(launched);
-    bool wide = code.single.name.empty();
-    if (!wide) {
-      wide = std::all_of(code.packed_buffers.begin(), code.packed_buffers.end(), [&](int buffer) { return is_aligned(buffers[buffer]); }) &&
-             std::all_of(code.multiples.begin(), code.multiples.end(),
-                 [&](const SymDim& size) { return size.evaluate(symbols) % code.wide.width == 0; });
-    }
-    const KernelForm& form = wide ? code.wide : code.single;
-    std::int64_t items = 1;
-    for (const auto& [size, step] : form.extents) items *= (size.evaluate(symbols) + step - 1) / step;
-    if (items <= 0) return;
-    const std::int64_t teams = std::max(1, form.threads / form.team);
-    const std::int64_t blocks = std::min((items + teams - 1) / teams, kBlocksPerProcessor * device_.processors());
+    const PlacedForm& chosen = *code.wide[std::size_t(std::max(0, code.choice.load(std::memory_order_relaxed)))];
+    const PlacedForm& placed = is_right(code, chosen, buffers, symbols) ? chosen : code.single;
+    const KernelForm& form = placed.form;
+    const std::int64_t blocks = blocks_of(form, symbols);
+    if (blocks <= 0) return;
 
     // On the stack up to kUsual: a launch costs no allocation.
     const std::size_t count = form.arguments.size();
@@ -89,20 +108,8 @@ class CudaRun : public DeviceRun {
       more_values.resize(count);
       value = more_values.data();
     }
-    for (std::size_t i = 0; i < count; ++i) {
-      const Argument& argument = form.arguments[i];
-      switch (argument.kind) {
-        case Argument::Kind::Buffer: value[i] = address(buffers[argument.number]); break;
-        case Argument::Kind::Status: value[i] = address(status_word_); break;
-        case Argument::Kind::Symbol: value[i] = std::uint64_t(symbols[std::size_t(argument.number)]); break;
-      }
-    }
-    std::atomic<void*>& known = wide ? code.wide_function : code.single_function;
-    made.function = known.load(std::memory_order_acquire);
-    if (!made.function) {
-      made.function = device_.function(wide ? code.wide_image : code.single_image, form.name, code.place);
-      known.store(made.function, std::memory_order_release);
-    }
+    fill(form, buffers, status_word_, symbols, value);
+    made.function = function_of(placed, code.place);
     last_ = &code;
     if (graphs_)
       waiting_.push_back(made), places_.push_back(&code.place);
@@ -121,6 +128,102 @@ class CudaRun : public DeviceRun {
 
  private:
   static constexpr std::size_t kUsual = 24;
+
+  static bool is_right(const CudaCode& code, const PlacedForm& placed, char* const* buffers, std::span<const std::int64_t> symbols) {
+    return code.single.form.name.empty() ||
+           (std::all_of(placed.packed_buffers.begin(), placed.packed_buffers.end(), [&](int buffer) { return is_aligned(buffers[buffer]); }) &&
+            std::all_of(placed.multiples.begin(), placed.multiples.end(),
+                        [&](const SymDim& size) { return size.evaluate(symbols) % placed.form.width == 0; }));
+  }
+  std::int64_t blocks_of(const KernelForm& form, std::span<const std::int64_t> symbols) const {
+    std::int64_t items = 1;
+    for (const auto& [size, step] : form.extents) items *= (size.evaluate(symbols) + step - 1) / step;
+    const std::int64_t teams = std::max(1, form.threads / form.team);
+    return std::min((items + teams - 1) / teams, kBlocksPerProcessor * device_.processors());
+  }
+  static void fill(const KernelForm& form, char* const* buffers, const char* status_word, std::span<const std::int64_t> symbols, std::uint64_t* value) {
+    for (const Argument& argument : form.arguments) switch (argument.kind) {
+        case Argument::Kind::Buffer: *value++ = address(buffers[argument.number]); break;
+        case Argument::Kind::Status: *value++ = address(status_word); break;
+        case Argument::Kind::Symbol: *value++ = std::uint64_t(symbols[std::size_t(argument.number)]); break;
+      }
+  }
+  void* function_of(const PlacedForm& placed, const std::string& place) const {
+    void* function = placed.function.load(std::memory_order_acquire);
+    if (!function) {
+      function = device_.function(placed.image, placed.form.name, place);
+      placed.function.store(function, std::memory_order_release);
+    }
+    return function;
+  }
+
+  /// Memory and events of one measurement, of the driver's own pool, so that the library's allocator sees nothing of it.
+  struct Measurement {
+    explicit Measurement(const CudaRun& run) : driver(run.driver_), stream(run.stream_) {
+      for (void*& event : events) driver.check(driver.event_create(&event, 0), "measuring");
+    }
+    ~Measurement() {
+      for (std::uint64_t block : blocks) driver.release(block, stream);
+      for (void* event : events)
+        if (event) driver.event_destroy(event);
+    }
+    Measurement(const Measurement&) = delete;
+    char* memory(std::size_t bytes) {
+      std::uint64_t block = 0;
+      driver.check(driver.allocate(&block, std::max<std::size_t>(bytes, 16), stream), "measuring");
+      blocks.push_back(block);
+      return reinterpret_cast<char*>(block);
+    }
+    template <class Launch>
+    float milliseconds(int launches, const Launch& launch) {
+      driver.check(driver.event_record(events[0], stream), "measuring");
+      for (int i = 0; i < launches; ++i) launch();
+      driver.check(driver.event_record(events[1], stream), "measuring");
+      driver.check(driver.event_wait(events[1]), "measuring");
+      float time = 0;
+      driver.check(driver.event_elapsed(&time, events[0], events[1]), "measuring");
+      return time / float(launches);
+    }
+
+    const Driver& driver;
+    void* stream;
+    void* events[2] = {};
+    std::vector<std::uint64_t> blocks;
+  };
+
+  int fastest(const CudaCode& code, char* const* buffers, std::span<const Written> written, std::span<const std::int64_t> symbols) const {
+    Measurement measurement(*this);
+    std::vector<char*> copies(buffers, buffers + code.buffers);
+    for (const Written& part : written) {
+      char* copy = measurement.memory(part.bytes + 16);
+      // As far from a multiple of 16 bytes as the original.
+      copy += (reinterpret_cast<std::uintptr_t>(part.begin) - reinterpret_cast<std::uintptr_t>(copy)) % 16;
+      driver_.check(driver_.copy_on_device(address(copy), address(part.begin), part.bytes, stream_), "measuring");
+      copies[std::size_t(part.buffer)] = copy + (buffers[part.buffer] - part.begin);
+    }
+    char* status_word = measurement.memory(16);
+    driver_.check(driver_.set_words(address(status_word), 0, 4, stream_), "measuring");
+    int best = 0;
+    float least = 0;
+    for (std::size_t c = 0; c < code.wide.size(); ++c) {
+      const PlacedForm& placed = *code.wide[c];
+      if (!is_right(code, placed, buffers, symbols)) {
+        if (c == 0) return 0;
+        continue;
+      }
+      std::vector<std::uint64_t> values(placed.form.arguments.size());
+      fill(placed.form, copies.data(), status_word, symbols, values.data());
+      const KernelLaunch made{function_of(placed, code.place), unsigned(blocks_of(placed.form, symbols)), unsigned(placed.form.threads), 0, values.size()};
+      const auto launch = [&] { launch_now(made, values.data(), code.place); };
+      launch();
+      const float once = measurement.milliseconds(1, launch);
+      const int launches = std::clamp(int(1 / std::max(once, 1e-3f)), 1, kLaunches);
+      float time = once;
+      for (int turn = 0; turn < kTurns; ++turn) time = std::min(time, measurement.milliseconds(launches, launch));
+      if (c == 0 || time < least * (best == 0 ? kFaster : 1)) best = int(c), least = time;
+    }
+    return best;
+  }
 
   void launch_now(const KernelLaunch& launch, const std::uint64_t* values, const std::string& place) const {
     void* usual[kUsual];
@@ -161,12 +264,14 @@ CudaDevice::CudaDevice(const Driver& driver, int ordinal) : driver_(driver), ord
   driver.check(driver.attribute(&minor, kMinor, device_), doing);
   driver.check(driver.attribute(&processors_, kProcessors, device_), doing);
   architecture_ = major * 10 + minor;
+  char text[256] = {};
+  if (!driver.missing_for(Driver::Use::measuring) && driver.name(text, sizeof text - 1, device_) == 0) name_ = text;
   // Never released: the library's arrays live in it.
   driver.check(driver.retain_context(&context_, device_), doing);
 }
 
 std::unique_ptr<LaunchRecord> CudaDevice::new_record() {
-  if (const char* missing = driver_.missing_for_graphs()) {
+  if (const char* missing = driver_.missing_for(Driver::Use::graphs)) {
     std::call_once(told_of_graphs_, [&] {
       if (log_enabled(Artifact::fallbacks))
         log(Artifact::fallbacks, "mode reduce-overhead launches kernels one by one: libcuda has no " + std::string(missing) + "; NVIDIA's driver is too old for graphs");

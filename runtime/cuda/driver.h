@@ -19,8 +19,9 @@ struct Driver {
 #define FJ_CUDA_DRIVER(member, called, parameters) int (*member) parameters = nullptr;
 #include "runtime/cuda/driver.def"
 
-  /// The name of a function that graphs need and this driver has not; null: it has graphs.
-  const char* missing_for_graphs() const;
+  enum class Use : std::uint8_t { graphs, measuring };
+  /// The name of a function that is needed for this and that this driver has not; null: it has all.
+  const char* missing_for(Use use) const;
 
   /// Throws DeviceError with what was being done and the driver's own words, if `code` is one of failure.
   void check(int code, const std::string& doing) const;

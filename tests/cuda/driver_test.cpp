@@ -480,6 +480,89 @@ TEST(CudaGraphs, without_the_driver_s_functions_launches_are_as_ever) {
                                  "old for graphs"}));
 }
 
+// ---- mode="max-autotune"
+
+namespace {
+
+const char* kSoftmax = R"(
+graph @f(%x: f32[600, 512]) {
+  %0 = reduce_max %x {axes = [1]} : f32[600]
+  %1 = broadcast %0 {dims = [0], shape = [600, 512]} : f32[600, 512]
+  %2 = sub %x, %1 : f32[600, 512]    ; model.py:5
+  %3 = mul %2, %2 : f32[600, 512]
+  write %x <- %3
+  return %0
+})";
+
+std::unique_ptr<Program> measured(FakeDriver& fake, const Graph& graph, const std::string& folder = {}) {
+  std::string reason;
+  CudaOptions options = fake.options();
+  options.measured = true;
+  options.cache_folder = folder, options.cache_bytes = folder.empty() ? 0 : 1 << 20;
+  auto program = compile_cuda(graph, options, reason);
+  EXPECT_TRUE(program) << reason;
+  return program;
+}
+
+}  // namespace
+
+TEST(CudaMeasured, the_fastest_form_is_kept_and_nothing_of_the_user_s_is_written_twice) {
+  std::string folder = testing::TempDir() + "framejit-measured-XXXXXX";
+  ASSERT_TRUE(mkdtemp(folder.data()));
+  const Graph graph = parse(kSoftmax);
+  const std::vector<DenseArray> inputs{sample(DType::F32, {600, 512}, 1)};
+  for (int process = 0; process < 2; ++process) {
+    FakeDriver fake;
+    fake.cost = [](const std::string&, unsigned threads) { return threads == 128 ? 1.0f : 2.0f; };
+    const auto program = measured(fake, graph, folder);
+    for (int run = 0; run < 3; ++run) {
+      const Outcome outcome = run_program(*program, graph, inputs, {});
+      ASSERT_EQ(outcome.status, kOk) << outcome.error;
+      for (std::size_t i : {0, 1}) EXPECT_TRUE(close(outcome.results[i], expected(graph, inputs)[i], 4)) << run;
+      const Calls calls = taken(fake);
+      const bool measures = process == 0 && run == 0;
+      EXPECT_EQ(std::count(calls.begin(), calls.end(), "wait for event") > 0, measures);
+      EXPECT_EQ(std::count(calls.begin(), calls.end(), "allocate") > 0, measures);
+      EXPECT_NE(calls.back().find(" x 128 on 701"), std::string::npos) << calls.back();
+    }
+    EXPECT_EQ(fake.blocks, 0);
+    EXPECT_EQ(fake.events, 0);
+  }
+  std::filesystem::remove_all(folder);
+}
+
+TEST(CudaMeasured, what_can_not_be_measured_is_the_model_s) {
+  const Graph graph = parse(kSoftmax);
+  const std::vector<DenseArray> inputs{sample(DType::F32, {600, 512}, 1)};
+  for (const std::string failing : {"allocate", "copy on device", "event wait", "capture", "no functions", "equal"}) {
+    FakeDriver fake;
+    fake.cost = [&](const std::string&, unsigned threads) { return threads == 128 && failing != "equal" ? 1.0f : 2.0f; };
+    if (failing == "no functions") fake.table().event_elapsed = nullptr;
+    const auto program = measured(fake, graph);
+    fake.failing = failing, fake.code = 2;
+    fake.capturing = failing == "capture";
+    for (int run = 0; run < 3; ++run) {
+      const Outcome outcome = run_program(*program, graph, inputs, {});
+      ASSERT_EQ(outcome.status, kOk) << failing << outcome.error;
+      for (std::size_t i : {0, 1}) EXPECT_TRUE(close(outcome.results[i], expected(graph, inputs)[i], 4)) << run;
+      const Calls calls = taken(fake);
+      EXPECT_NE(calls.back().find(" x 256 on 701"), std::string::npos) << failing << calls.back();
+      if (run > 0) EXPECT_EQ(std::count(calls.begin(), calls.end(), "allocate"), 0) << failing;
+    }
+    EXPECT_EQ(fake.blocks, 0) << failing;
+    EXPECT_EQ(fake.events, 0) << failing;
+  }
+}
+
+TEST(CudaMeasured, an_index_out_of_range_is_reported_once_by_the_run_itself) {
+  FakeDriver fake;
+  const Graph graph = parse(kGather);
+  const auto program = measured(fake, graph);
+  const DenseArray x = sample(DType::F32, {50, 64}, 1);
+  EXPECT_EQ(run_program(*program, graph, {x, numbers({0, 1, 2, 3, 50, 5, 6, 7, 8})}, {}).status, kIndexOutOfRange);
+  EXPECT_EQ(run_program(*program, graph, {x, numbers({0, 1, 2, 3, 4, 5, 6, 7, 8})}, {}).status, kOk);
+}
+
 TEST(CudaDriver, says_what_is_missing) {
   std::string missing;
   if (cuda::driver(missing)) GTEST_SKIP() << "there is a driver here";

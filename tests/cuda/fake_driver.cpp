@@ -1,5 +1,6 @@
 #include "tests/cuda/fake_driver.h"
 
+#include <cstdlib>
 #include <cstring>
 #include <utility>
 
@@ -70,6 +71,7 @@ FakeDriver::FakeDriver() {
     const int code = done("launch", "launch " + found.name + " of " + std::to_string(x) + " x " + std::to_string(threads) + " on " +
         hexadecimal(stream));
     if (!code) found.run(parameters, x);
+    if (fake->cost) fake->clock += fake->cost(found.name, threads);
     return code;
   };
   table_.set_words = [](std::uint64_t address, unsigned value, std::size_t count, void* stream) {
@@ -130,6 +132,44 @@ FakeDriver::FakeDriver() {
     delete static_cast<FakeGraph*>(graph);
     if (fake) --fake->graphs;
     return 0;
+  };
+  table_.name = [](char* name, int, int) {
+    std::strcpy(name, "a fake device");
+    return 0;
+  };
+  table_.event_create = [](void** event, unsigned) {
+    *event = new float(0);
+    ++fake->events;
+    return 0;
+  };
+  table_.event_record = [](void* event, void*) {
+    *static_cast<float*>(event) = fake->clock;
+    return 0;
+  };
+  table_.event_wait = [](void*) { return done("event wait", "wait for event"); };
+  table_.event_elapsed = [](float* milliseconds, void* from, void* to) {
+    *milliseconds = *static_cast<float*>(to) - *static_cast<float*>(from);
+    return 0;
+  };
+  table_.event_destroy = [](void* event) {
+    delete static_cast<float*>(event);
+    --fake->events;
+    return 0;
+  };
+  table_.allocate = [](std::uint64_t* address, std::size_t bytes, void*) {
+    if (const int code = done("allocate", "allocate")) return code;
+    *address = std::uint64_t(reinterpret_cast<std::uintptr_t>(std::malloc(bytes)));
+    ++fake->blocks;
+    return 0;
+  };
+  table_.release = [](std::uint64_t address, void*) {
+    std::free(reinterpret_cast<void*>(address));
+    --fake->blocks;
+    return 0;
+  };
+  table_.copy_on_device = [](std::uint64_t target, std::uint64_t source, std::size_t bytes, void*) {
+    std::memcpy(reinterpret_cast<void*>(target), reinterpret_cast<const void*>(source), bytes);
+    return done("copy on device", "copy " + std::to_string(bytes));
   };
   table_.wait = [](void* stream) { return done("wait", "wait for " + hexadecimal(stream)); };
 }

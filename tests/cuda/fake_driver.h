@@ -2,6 +2,7 @@
 /// GPU.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -25,6 +26,10 @@ class FakeDriver {
   bool capturing = false;  // streams are recorded
   int capture_mode = 0;
   int graphs = 0, executables = 0;  // there are
+  // What measuring has: the device's clock, what a launch takes, and how much memory is not given back.
+  float clock = 0;
+  std::function<float(const std::string& kernel, unsigned threads)> cost;
+  int blocks = 0, events = 0;
 
   /// Device 1, whose kernels are compiled for the emulation.
   CudaOptions options();

@@ -25,6 +25,7 @@ using fj::test::FakeNode;
 
 std::string calls, failing;
 int failing_code = 0, capturing = 0;
+float clock_now = 0;  // a launch takes as many milliseconds as its blocks have threads
 std::vector<int> current;  // devices whose contexts were pushed
 
 int done(const char* function, const std::string& call) {
@@ -119,9 +120,45 @@ int cuModuleGetFunction(void** function, void* module, const char* name) {
 int cuLaunchKernel(void* function, unsigned x, unsigned, unsigned, unsigned threads, unsigned, unsigned, unsigned, void* stream, void** parameters, void**) {
   const auto& found = *static_cast<const FakeFunction*>(function);
   if (const int code = done("launch", "launch " + found.name + " of " + std::to_string(x) + " x " + std::to_string(threads) + on(stream))) return code;
+  clock_now += float(threads);
   found.run(parameters, x);
   stop_at_error(found);
   return 0;
+}
+
+int cuDeviceGetName(char* name, int, int) {
+  std::strcpy(name, "a fake device");
+  return 0;
+}
+int cuEventCreate(void** event, unsigned) {
+  *event = new float(0);
+  return 0;
+}
+int cuEventRecord(void* event, void*) {
+  *static_cast<float*>(event) = clock_now;
+  return 0;
+}
+int cuEventSynchronize(void*) { return done("event wait", "wait for event"); }
+int cuEventElapsedTime(float* milliseconds, void* from, void* to) {
+  *milliseconds = *static_cast<float*>(to) - *static_cast<float*>(from);
+  return 0;
+}
+int cuEventDestroy_v2(void* event) {
+  delete static_cast<float*>(event);
+  return 0;
+}
+int cuMemAllocAsync(std::uint64_t* address, std::size_t bytes, void* stream) {
+  if (const int code = done("allocate", "allocate on stream " + hexadecimal(stream))) return code;
+  *address = std::uint64_t(reinterpret_cast<std::uintptr_t>(std::malloc(bytes)));
+  return 0;
+}
+int cuMemFreeAsync(std::uint64_t address, void*) {
+  std::free(reinterpret_cast<void*>(address));
+  return done("release", "release");
+}
+int cuMemcpyDtoDAsync_v2(std::uint64_t target, std::uint64_t source, std::size_t bytes, void* stream) {
+  std::memcpy(reinterpret_cast<void*>(target), reinterpret_cast<const void*>(source), bytes);
+  return done("copy on device", "copy " + std::to_string(bytes) + " on stream " + hexadecimal(stream));
 }
 
 int cuThreadExchangeStreamCaptureMode(int* mode) {

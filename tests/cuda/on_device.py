@@ -689,9 +689,43 @@ def test_a_graph_the_driver_refuses_is_said_and_the_kernels_run():
     assert len(said) == 1 and re.fullmatch(r"CUDA error 2 \(out of memory\) making a graph of \d launches: they are made one by one", said[0]), said
 
 
+def updates(x, y):
+    x.mul_(2).add_(y.sum(1, keepdim=True))
+    return F.softmax(x, -1), y[:, 1:] * 3
+
+
+@pytest.mark.parametrize("mode", ["max-autotune", "max-autotune-no-cudagraphs"])
+def test_measured_launches_leave_nothing_behind(mode, tmp_path):
+    compiled, ours, eager = framejit.compile(updates, mode=mode, cache_folder=str(tmp_path)), sample(600, 64), sample(600, 64)
+    y = sample(600, 64, seed=1)
+    for call in range(3):
+        result = None
+        if fake:
+            fake.calls()
+            in_use = fake.bytes_in_use()
+        result = compiled(ours, y)
+        if fake:
+            calls = fake.calls()
+            assert fake.bytes_in_use() == in_use + sum(r.nbytes for r in result)
+            assert calls.count("wait for event") > 0 if call == 0 else "wait for event" not in calls
+            assert sum(c.startswith("allocate") for c in calls) == calls.count("release")
+            # The fake's time is the threads of a block: the last launches are the measured choice.
+            assert all(" x 128 on" in c for c in calls if c.startswith("launch kernel") or c.startswith("launch other")) or call == 0
+            # What is measured between kernels parts them: they follow each other for the first time in the second call.
+            assert any(c.startswith("launch graph") for c in calls) == (call > 1 and mode == "max-autotune")
+        assert_same(result, updates(eager, y))
+        assert_same(ours, eager)
+    framejit.reset()
+    result = framejit.compile(updates, mode=mode, cache_folder=str(tmp_path))(ours, y)
+    if fake:
+        calls = fake.calls()
+        assert "wait for event" not in calls and all(" x 128 on" in c for c in calls if c.startswith("launch"))
+    assert_same(result, updates(eager, y))
+
+
 def test_modes():
-    with pytest.raises(ValueError, match="option mode is default or reduce-overhead, not 'max-autotune'"):
-        framejit.compile(two_kernels, mode="max-autotune")
+    with pytest.raises(ValueError, match="option mode is default or reduce-overhead or max-autotune or max-autotune-no-cudagraphs, not 'fast'"):
+        framejit.compile(two_kernels, mode="fast")
     x = sample(5, 7, device="cpu")
     assert_same(framejit.compile(two_kernels, mode="reduce-overhead")(x), two_kernels(x))
     with framejit.options(mode="reduce-overhead"):
