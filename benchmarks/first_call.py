@@ -42,7 +42,8 @@ print(time.perf_counter() - started, processor() - busy)
 def first_call(system, cache, device="cpu"):
     folder = os.path.dirname(os.path.abspath(__file__))
     environment = dict(os.environ, **dict.fromkeys(CACHES, cache))
-    result = subprocess.run([sys.executable, "-P", "-c", PROGRAM.format(folder=folder, system=system, device=device)], env=environment, capture_output=True, text=True)
+    program = PROGRAM.format(folder=folder, system=system, device=device)
+    result = subprocess.run([sys.executable, "-P", "-c", program], env=environment, capture_output=True, text=True)
     if result.returncode:
         raise RuntimeError((result.stderr.strip().splitlines() or ["no message"])[-1])
     return [float(word) for word in result.stdout.split()[-2:]]

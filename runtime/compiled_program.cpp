@@ -616,6 +616,7 @@ class CompiledProgram : public Program {
       }
       const auto bytes = std::int64_t(size_in_bytes(buffer.dtype));
       const auto own = std::find(kernel.buffers.begin(), kernel.buffers.end(), b);
+      FJ_CHECK(kernel.buffers.empty() || own != kernel.buffers.end(), "a kernel writes a buffer that it has not");
       const int number = kernel.buffers.empty() ? b : int(own - kernel.buffers.begin());
       if (!empty) result.push_back({number, pointers[b] + low * bytes, std::size_t((high - low + 1) * bytes)});
     }

@@ -14,6 +14,7 @@
 #include "codegen/isolate.h"
 #include "codegen/program_parts.h"
 #include "codegen/schedule.h"
+#include "runtime/base/log.h"
 #include "runtime/compiled_program.h"
 #include "runtime/disk_cache.h"
 
@@ -166,6 +167,12 @@ std::unique_ptr<Program> compile_cuda(const Graph& graph, const CudaOptions& opt
   if (!reason.empty()) return nullptr;
   write_in_place(lowered, false);
 
+  if (options.measured && options.device->name().empty()) {
+    static std::once_flag said;
+    std::call_once(said, [] {
+      if (log_enabled(Artifact::fallbacks)) log(Artifact::fallbacks, "mode max-autotune measures nothing: NVIDIA's driver is too old for it");
+    });
+  }
   ProgramParts parts = describe_program(graph, lowered);
   Texts wide("kernel"), single("single"), others("other");
   std::vector<std::shared_ptr<CudaCode>> codes;
@@ -201,7 +208,8 @@ std::unique_ptr<Program> compile_cuda(const Graph& graph, const CudaOptions& opt
     add(wide, preference, "");
     for (const cuda::Preference& other : open) add(others, other, name_of(other));
     const Binding binding = cuda::bind(alone.kernel, alone.program, preference);
-    if (cuda::bind(alone.kernel, alone.program).width > 1) code->single.form = single.add(alone.kernel, alone.program, cuda::bind(alone.kernel, alone.program, {1}));
+    if (cuda::bind(alone.kernel, alone.program).width > 1)
+      code->single.form = single.add(alone.kernel, alone.program, cuda::bind(alone.kernel, alone.program, {1}));
     if (options.dump) parts.text += text(kernel) + cuda::text(kernel, binding);
     ProgramKernel described = describe_kernel(kernel);
     described.buffers = std::move(alone.buffers);

@@ -56,14 +56,15 @@ class CudaRun : public DeviceRun {
     const auto& code = static_cast<const CudaCode&>(open);
     flush();
     int capturing = 0, best = 0;
-    // Of nothing there is nothing to measure: the next run may have something.
-    if (blocks_of(code.wide[0]->form, symbols) <= 0) return;
+    // Of nothing there is nothing to measure, and what runs one element at a time has no choice: the next run may have.
+    if (blocks_of(code.wide[0]->form, symbols) <= 0 || !is_right(code, *code.wide[0], buffers, symbols)) return;
     if (driver_.capturing(stream_, &capturing) == 0 && capturing == 0) {
       try {
         best = fastest(code, buffers, written, symbols);
         if (code.keep) code.keep(code.wide[std::size_t(best)]->name);
         if (log_enabled(Artifact::kernels))
-          log(Artifact::kernels, code.place + ": " + (best ? code.wide[std::size_t(best)]->name : "the model's choice") + " is the fastest of " + std::to_string(code.wide.size()));
+          log(Artifact::kernels, code.place + ": " + (best ? code.wide[std::size_t(best)]->name : "the model's choice") + " is the fastest of " +
+                                     std::to_string(code.wide.size()));
       } catch (const DeviceError& error) {
         // No memory for the copies, perhaps; what is worse the launch itself will say.
         if (log_enabled(Artifact::fallbacks)) log(Artifact::fallbacks, code.place + " is launched as the model has it: " + error.what());
@@ -159,9 +160,7 @@ class CudaRun : public DeviceRun {
 
   /// Memory and events of one measurement, of the driver's own pool, so that the library's allocator sees nothing of it.
   struct Measurement {
-    explicit Measurement(const CudaRun& run) : driver(run.driver_), stream(run.stream_) {
-      for (void*& event : events) driver.check(driver.event_create(&event, 0), "measuring");
-    }
+    explicit Measurement(const CudaRun& run) : driver(run.driver_), stream(run.stream_) {}
     ~Measurement() {
       for (std::uint64_t block : blocks) driver.release(block, stream);
       for (void* event : events)
@@ -193,10 +192,11 @@ class CudaRun : public DeviceRun {
 
   int fastest(const CudaCode& code, char* const* buffers, std::span<const Written> written, std::span<const std::int64_t> symbols) const {
     Measurement measurement(*this);
+    for (void*& event : measurement.events) driver_.check(driver_.event_create(&event, 0), "measuring");
     std::vector<char*> copies(buffers, buffers + code.buffers);
     for (const Written& part : written) {
       char* copy = measurement.memory(part.bytes + 16);
-      // As far from a multiple of 16 bytes as the original.
+      // As far from a multiple of 16 bytes as the original: the forms that are right for the one are for the other.
       copy += (reinterpret_cast<std::uintptr_t>(part.begin) - reinterpret_cast<std::uintptr_t>(copy)) % 16;
       driver_.check(driver_.copy_on_device(address(copy), address(part.begin), part.bytes, stream_), "measuring");
       copies[std::size_t(part.buffer)] = copy + (buffers[part.buffer] - part.begin);
@@ -207,10 +207,7 @@ class CudaRun : public DeviceRun {
     float least = 0;
     for (std::size_t c = 0; c < code.wide.size(); ++c) {
       const PlacedForm& placed = *code.wide[c];
-      if (!is_right(code, placed, buffers, symbols)) {
-        if (c == 0) return 0;
-        continue;
-      }
+      if (!is_right(code, placed, buffers, symbols)) continue;
       std::vector<std::uint64_t> values(placed.form.arguments.size());
       fill(placed.form, copies.data(), status_word, symbols, values.data());
       const KernelLaunch made{function_of(placed, code.place), unsigned(blocks_of(placed.form, symbols)), unsigned(placed.form.threads), 0, values.size()};
@@ -274,7 +271,8 @@ std::unique_ptr<LaunchRecord> CudaDevice::new_record() {
   if (const char* missing = driver_.missing_for(Driver::Use::graphs)) {
     std::call_once(told_of_graphs_, [&] {
       if (log_enabled(Artifact::fallbacks))
-        log(Artifact::fallbacks, "mode reduce-overhead launches kernels one by one: libcuda has no " + std::string(missing) + "; NVIDIA's driver is too old for graphs");
+        log(Artifact::fallbacks, "mode reduce-overhead launches kernels one by one: libcuda has no " + std::string(missing) +
+                                     "; NVIDIA's driver is too old for graphs");
     });
     return nullptr;
   }
@@ -287,12 +285,14 @@ std::unique_ptr<DeviceRun> CudaDevice::enter(Host& host, char* status_word, Laun
 
 void* CudaDevice::function(const std::shared_ptr<Image>& image, const std::string& name, const std::string& place) {
   std::lock_guard lock(mutex_);
-  void*& function = functions_[{image, name}];
-  if (function) return function;
-  void*& module = modules_[image];
+  void*& known = functions_[{image, name}];
+  if (known) return known;
+  // Kept when it is there: of what a call leaves behind that has failed nothing is known.
+  void *module = modules_[image], *function = nullptr;
   if (!module) driver_.check(driver_.load_module(&module, image->code().data()), "loading " + place);
+  modules_[image] = module;
   driver_.check(driver_.function(&function, module, name.c_str()), "finding " + place);
-  return function;
+  return known = function;
 }
 
 }  // namespace fj::cuda

@@ -139,8 +139,8 @@ int LaunchGraphs::build(Sequence& sequence, std::span<const KernelLaunch> launch
 int LaunchGraphs::update(Sequence& sequence, std::span<const KernelLaunch> launches, std::span<const std::uint64_t> values) const {
   for (std::size_t i = 0; i < launches.size(); ++i) {
     const KernelLaunch& launch = launches[i];
-    const auto begin = values.begin() + std::ptrdiff_t(launch.first);
-    if (launch == sequence.launches[i] && std::equal(begin, begin + std::ptrdiff_t(launch.arguments), sequence.values.begin() + std::ptrdiff_t(launch.first))) continue;
+    const auto now = values.subspan(launch.first, launch.arguments);
+    if (launch == sequence.launches[i] && std::equal(now.begin(), now.end(), sequence.values.begin() + std::ptrdiff_t(launch.first))) continue;
     const Node changed(launch, values);
     if (const int code = driver_.graph_set_kernel(sequence.executable, sequence.nodes[i], &changed)) return code;
   }

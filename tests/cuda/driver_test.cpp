@@ -554,6 +554,24 @@ TEST(CudaMeasured, what_can_not_be_measured_is_the_model_s) {
   }
 }
 
+TEST(CudaMeasured, a_run_in_which_there_is_nothing_to_choose_leaves_it_open) {
+  FakeDriver fake;
+  fake.cost = [](const std::string&, unsigned threads) { return float(threads); };
+  const Graph graph = parse("graph @f(%x: f32[s0, s1]) where s0 >= 0, s1 >= 0 {\n  %0 = reduce_max %x {axes = [1]} : f32[s0]\n  return %0\n}");
+  const auto program = measured(fake, graph);
+  for (const auto& [rows, columns] : {std::pair<std::int64_t, std::int64_t>{0, 512}, {600, 511}, {600, 512}, {600, 511}, {600, 512}}) {
+    const std::vector<DenseArray> inputs{sample(DType::F32, {rows, columns}, 1)};
+    const Outcome outcome = run_program(*program, graph, inputs, {rows, columns});
+    ASSERT_EQ(outcome.status, kOk) << outcome.error;
+    EXPECT_TRUE(close(outcome.results[0], expected(graph, inputs, {rows, columns})[0], 0));
+    const Calls calls = taken(fake);
+    const auto measurements = std::count(calls.begin(), calls.end(), "wait for event");
+    if (rows == 0) EXPECT_EQ(calls, Calls());
+    if (columns == 511) EXPECT_EQ(measurements, 0);
+  }
+  EXPECT_EQ(fake.blocks, 0);
+}
+
 TEST(CudaMeasured, an_index_out_of_range_is_reported_once_by_the_run_itself) {
   FakeDriver fake;
   const Graph graph = parse(kGather);

@@ -16,7 +16,8 @@ import types
 
 HERE = pathlib.Path(__file__).parent
 ROOT = HERE.parent.parent
-SOURCES = ["fake_device.cpp", "fake_libcuda.cpp", "fake_libnvrtc.cpp", "fake_graphs.h", "entrances.h", "emulation.h", "../../runtime/cuda/driver.h", "../../runtime/cuda/driver.def"]
+SOURCES = ["fake_device.cpp", "fake_libcuda.cpp", "fake_libnvrtc.cpp", "fake_graphs.h", "entrances.h", "emulation.h",
+           "../../runtime/cuda/driver.h", "../../runtime/cuda/driver.def"]
 
 
 class CannotBuild(Exception):

@@ -21,7 +21,8 @@ struct FakeFunction {
 
 struct FakeNode {
   FakeNode(const cuda::KernelNode& from, FakeNode* before)
-      : function(static_cast<const FakeFunction*>(from.function)), blocks(from.grid_x), threads(from.block_x), values(std::size_t(function->parameters())), after(before) {
+      : function(static_cast<const FakeFunction*>(from.function)), blocks(from.grid_x), threads(from.block_x),
+        values(std::size_t(function->parameters())), after(before) {
     for (std::size_t i = 0; i < values.size(); ++i) std::memcpy(&values[i], from.parameters[i], sizeof values[i]);
   }
   std::string text() const { return function->name + " of " + std::to_string(blocks) + " x " + std::to_string(threads); }

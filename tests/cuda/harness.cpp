@@ -69,7 +69,8 @@ std::string CudaKernel::dump() const {
 std::vector<CudaKernel> cuda_kernels(const Graph& graph, const std::string& prefix, int alternative) {
   const LoweredProgram program = lowered(graph);
   std::vector<CudaKernel> result;
-  for (const loop::Kernel& kernel : program.kernels) result.push_back(cuda_kernel(kernel, program, prefix + std::to_string(result.size()), nullptr, alternative));
+  for (const loop::Kernel& kernel : program.kernels)
+    result.push_back(cuda_kernel(kernel, program, prefix + std::to_string(result.size()), nullptr, alternative));
   return result;
 }
 

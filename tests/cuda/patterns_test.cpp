@@ -23,7 +23,8 @@ TEST(CudaPatterns, compute_what_the_evaluator_says) {
 TEST(CudaPatterns, compute_it_however_they_are_dealt_out) {
   Suite suite;
   for (suite.alternative = 0; suite.alternative < 5; ++suite.alternative)
-    for (const Pattern& pattern : patterns()) suite.add(pattern.name + ", alternative " + std::to_string(suite.alternative), parsed(pattern), pattern.inputs, pattern.check);
+    for (const Pattern& pattern : patterns())
+      suite.add(pattern.name + ", alternative " + std::to_string(suite.alternative), parsed(pattern), pattern.inputs, pattern.check);
   for (std::uint64_t seed = 61; seed <= 90; ++seed) {
     RandomGraph random(seed);
     suite.alternative = int(seed % 5);

@@ -69,7 +69,8 @@ def test_the_benchmark_measures_checked_results_and_first_calls(tmp_path):
     (tmp_path / "sitecustomize.py").write_text("import fake_device\nfake_device.FakeDevice()\n")
     paths = os.pathsep.join([str(tmp_path), str(HERE), os.environ.get("PYTHONPATH", "")])
     result = run([BENCHMARKS / "gpu.py", "chain_ops", "adam_step", "gelu_mlp", "--sizes", "tiny", "--dtypes", "float32,bfloat16", "--rounds", "2",
-                  "--first-calls", "1", "--systems", "torch,framejit torch,framejit torch reduce-overhead", "--json", tmp_path / "results.json"], PYTHONPATH=paths)
+                  "--first-calls", "1", "--systems", "torch,framejit torch,framejit torch reduce-overhead", "--json",
+                  tmp_path / "results.json"], PYTHONPATH=paths)
     assert result.returncode == 0, result.stdout + result.stderr
     written = json.loads((tmp_path / "results.json").read_text())
     assert written["machine"]["device"] == "a fake device" and written["machine"]["versions"]["torch"] == torch.__version__
