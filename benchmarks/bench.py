@@ -47,7 +47,10 @@ def compare(result, expected, tolerance):
         scale = max(1.0, float(np.abs(want).max())) if want.size else 1.0
         if got.shape != want.shape:
             raise Wrong(f"shape {got.shape} instead of {want.shape}")
-        apart = float(np.abs(got.astype(np.float64) - want.astype(np.float64)).max()) if want.size else 0.0
+        with np.errstate(invalid="ignore"):
+            # Infinities of half types, and what comes of them, are equal ones.
+            same = (got == want) | ((got != got) & (want != want))
+            apart = float(np.where(same, 0.0, np.abs(got.astype(np.float64) - want.astype(np.float64))).max()) if want.size else 0.0
         if not apart <= tolerance * scale:
             raise Wrong(f"differs by {apart:.2g} of {scale:.2g}")
 
@@ -58,16 +61,40 @@ def counters():
     return framejit.cache_info()
 
 
-def prepare(workload, size, name, given, expected):
+class Host:
+    """Arrays in the host's memory, calls that are over when they return. gpu.py has the other one."""
+
+    def arrays(self, library, given):
+        return systems.arrays_of(library, given)
+
+    def tolerance(self, workload):
+        return workload.tolerance
+
+    def seconds(self, call, repeat):
+        """{"time": seconds of one call}, from `repeat` calls one after the other."""
+        started = clock()
+        for _ in range(repeat):
+            call()
+        return {"time": (clock() - started) / repeat}
+
+    def limit(self, workload, given, results):
+        """Seconds that the machine needs at least."""
+        if workload.product:
+            return workload.flops(given) / machine.flop_peak()
+        traffic = workload.traffic(given, results)
+        return traffic / machine.bandwidth(traffic)
+
+
+def prepare(workload, name, given, expected, where):
     """(call, note, results) of one system; raises what the system raises, or Wrong."""
     system = systems.SYSTEMS[name]
     function = systems.program(workload, system)
     wrapped = system.wrap(function)
-    arguments = systems.arrays_of(system.arrays, given)
+    arguments = where.arrays(system.arrays, given)
     result = wrapped(*arguments)
     results = systems.as_numpy(result)
     if system.against in expected and not isinstance(expected[system.against], Exception):
-        compare(results, expected[system.against], workload.tolerance)
+        compare(results, expected[system.against], where.tolerance(workload))
     for _ in range(2):
         wrapped(*arguments)
     note = ""
@@ -88,15 +115,16 @@ def prepare(workload, size, name, given, expected):
 prepare.breaks = 0
 
 
-def measure(workload, size, names, rounds, statistic):
-    """{system: record} of one workload at one size."""
+def measure(workload, size, names, rounds, statistic, where=Host()):
+    """{system: record} of one workload at one size: "median", "least" and "quartiles" of the calls' times, the median of what else
+    `where.seconds` tells, and the ratios."""
     given = workload.arguments(*workload.sizes[size])
     calls, notes, records, expected, results = {}, {}, {}, {}, []
     for name in names:
         if systems.program(workload, systems.SYSTEMS[name]) is None:
             continue
         try:
-            calls[name], notes[name], results = prepare(workload, size, name, given, expected)
+            calls[name], notes[name], results = prepare(workload, name, given, expected, where)
         except Exception as error:  # a system that cannot run here, or is wrong, is reported and not hidden
             lines = str(error).strip().splitlines()
             records[name] = {"failed": f"{type(error).__name__}: {lines[0] if lines else ''}"}
@@ -105,33 +133,29 @@ def measure(workload, size, names, rounds, statistic):
             expected[name] = results
     repeat = {}
     for name, call in calls.items():
-        started = clock()
-        call()
-        repeat[name] = max(1, min(20000, int(TURN / (clock() - started + 1e-9))))
+        repeat[name] = max(1, min(20000, int(TURN / (where.seconds(call, 1)["time"] + 1e-9))))
     times = {name: [] for name in calls}
     gc.collect()
     gc.disable()
     for _ in range(rounds):
         for name, call in calls.items():
             call()  # the caches and threads of the system before have gone
-            started = clock()
-            for _ in range(repeat[name]):
-                call()
-            times[name].append((clock() - started) / repeat[name])
+            times[name].append(where.seconds(call, repeat[name]))
     gc.enable()
-    traffic = workload.traffic(given, results)
-    limit = workload.flops(given) / machine.flop_peak() if workload.product else traffic / machine.bandwidth(traffic)
-    for name, taken in times.items():
+    limit = where.limit(workload, given, results)
+    for name, turns in times.items():
+        taken, *others = ([turn[what] for turn in turns] for what in turns[0])
         quarter = statistics.quantiles(taken, n=4) if len(taken) > 1 else [taken[0]] * 3
         records[name] = {"median": statistics.median(taken), "least": min(taken), "quartiles": [quarter[0], quarter[2]],
                          "note": notes[name]}
+        records[name].update((what, statistics.median(values)) for what, values in zip(list(turns[0])[1:], others))
         records[name]["of_limit"] = limit / records[name][statistic]
     rate(records, statistic)
     return {name: records[name] for name in names if name in records}
 
 
 def rate(records, statistic):
-    """Adds to each record how many times as fast as eager and as the best peer on the same arrays it is."""
+    """Adds to each record how many times as fast as eager, as the best peer and as each peer on the same arrays it is."""
     for name, record in records.items():
         if "failed" in record:
             continue
@@ -140,6 +164,7 @@ def rate(records, statistic):
                  systems.SYSTEMS[other].against == system.against and not other.startswith("framejit")}
         if system.against in peers:
             record["over_eager"] = peers[system.against] / record[statistic]
+        record["over"] = {other: seconds / record[statistic] for other, seconds in peers.items()}
         if peers:
             record["best_peer"] = min(peers, key=peers.get)
             record["over_peer"] = peers[record["best_peer"]] / record[statistic]
@@ -161,6 +186,8 @@ def show(title, records):
         low, high = record["quartiles"]
         line = f"    {name:22}{duration(record['median'])} ({duration(low).strip()} .. {duration(high).strip()}, least {duration(record['least']).strip()})"
         line = f"{line:74}{100 * record['of_limit']:5.0f} % of the limit"
+        if "issue" in record:
+            line += f"  {duration(record['issue'])} until it returns"
         if "over_eager" in record:
             line += f"  {record['over_eager']:6.2f}x eager"
         if name.startswith("framejit") and "over_peer" in record:

@@ -1,7 +1,7 @@
 """The systems a benchmark compares: one row each. Systems that are not installed, or for which a workload is not written, are left out."""
 import importlib.util
 import types
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -12,17 +12,19 @@ def _eager(function):
     return function
 
 
-def _framejit(function):
-    import framejit
+def _framejit(**options):
+    def wrap(function):
+        import framejit
 
-    return framejit.compile(function)
+        return framejit.compile(function, **options)
+    return wrap
 
 
-def _torch_compile(dynamic):
+def _torch_compile(**options):
     def wrap(function):
         import torch
 
-        return torch.compile(function, dynamic=dynamic)
+        return torch.compile(function, **options)
     return wrap
 
 
@@ -44,6 +46,7 @@ class System:
     source: str        # the function of a workload it runs
     modules: list      # that must be installed
     wrap: object
+    devices: list = field(default_factory=lambda: ["cpu"])  # where its arrays are
 
     @property
     def installed(self):
@@ -52,14 +55,18 @@ class System:
 
 SYSTEMS = {
     "numpy": System("numpy", "numpy", "numpy", [], _eager),
-    "framejit numpy": System("numpy", "numpy", "numpy", ["framejit"], _framejit),
+    "framejit numpy": System("numpy", "numpy", "numpy", ["framejit"], _framejit()),
     "numba": System("numpy", "numpy", "numba", ["numba"], _numba),
     "numexpr": System("numpy", "numpy", "numexpr", ["numexpr"], _eager),
     "jax": System("jax", "numpy", "jax", ["jax"], _jax),
-    "torch": System("torch", "torch", "torch", ["torch"], _eager),
-    "framejit torch": System("torch", "torch", "torch", ["torch", "framejit"], _framejit),
-    "torch.compile": System("torch", "torch", "torch", ["torch"], _torch_compile(False)),
-    "torch.compile dynamic": System("torch", "torch", "torch", ["torch"], _torch_compile(True)),
+    "torch": System("torch", "torch", "torch", ["torch"], _eager, ["cpu", "cuda"]),
+    "framejit torch": System("torch", "torch", "torch", ["torch", "framejit"], _framejit(), ["cpu", "cuda"]),
+    "framejit torch reduce-overhead": System("torch", "torch", "torch", ["torch", "framejit"], _framejit(mode="reduce-overhead"), ["cuda"]),
+    "framejit torch max-autotune": System("torch", "torch", "torch", ["torch", "framejit"], _framejit(mode="max-autotune"), ["cuda"]),
+    "torch.compile": System("torch", "torch", "torch", ["torch"], _torch_compile(dynamic=False), ["cpu", "cuda"]),
+    "torch.compile dynamic": System("torch", "torch", "torch", ["torch"], _torch_compile(dynamic=True)),
+    "torch.compile reduce-overhead": System("torch", "torch", "torch", ["torch"], _torch_compile(dynamic=False, mode="reduce-overhead"), ["cuda"]),
+    "torch.compile max-autotune": System("torch", "torch", "torch", ["torch"], _torch_compile(dynamic=False, mode="max-autotune"), ["cuda"]),
 }
 #: What --systems takes beside names.
 GROUPS = {
@@ -70,12 +77,12 @@ GROUPS = {
 }
 
 
-def chosen(words):
-    """The names of the systems that words and groups name, in the order of the table; ValueError for others."""
+def chosen(words, device="cpu"):
+    """The names of the systems for arrays on a device that words and groups name, in the order of the table; ValueError for others."""
     names = {name for word in words for name in GROUPS.get(word, [word])}
     if unknown := names - set(SYSTEMS):
         raise ValueError(f"no system {sorted(unknown)}: there are {', '.join(SYSTEMS)} and the groups {', '.join(GROUPS)}")
-    return [name for name, system in SYSTEMS.items() if name in names and system.installed]
+    return [name for name, system in SYSTEMS.items() if name in names and device in system.devices and system.installed]
 
 
 def program(workload, system):
@@ -100,7 +107,10 @@ def arrays_of(library, value):
 
 
 def as_numpy(value):
-    """Results as nested lists of NumPy arrays."""
+    """Results as nested lists of NumPy arrays, which have no bfloat16."""
     if isinstance(value, (list, tuple)):
         return [as_numpy(item) for item in value]
+    if libraries.torch and isinstance(value, libraries.torch.Tensor):
+        value = value.detach().cpu()
+        value = value.float() if value.dtype == libraries.torch.bfloat16 else value
     return np.array(value)

@@ -1,4 +1,4 @@
-"""The tables of docs/performance.md from the records of bench.py --json.
+"""The tables of docs/performance.md and docs/performance-gpu.md from the records of bench.py and gpu.py with --json.
 
     python benchmarks/tables.py results.json [more.json]     Markdown on standard output; later files win
 """
@@ -27,7 +27,7 @@ def row(key, records, statistic):
         eager = records.get(library, {})
         yield (f"| {key} | {library} | {number(eager[statistic]) if statistic in eager else ''} | {number(ours[statistic])} | "
                f"{ours.get('over_eager', float('nan')):.2f} | {ours.get('best_peer', '')} | {ours.get('over_peer', float('nan')):.2f} | "
-               f"{100 * ours['of_limit']:.0f} % |")
+               f"{100 * ours['of_limit']:.0f} % |" + (f" {number(ours['issue'])} |" if "issue" in ours else ""))
 
 
 def geometric(values):
@@ -35,31 +35,42 @@ def geometric(values):
 
 
 def main(paths):
-    results, about = {}, {}
+    results, about, firsts = {}, {}, {}
     for path in paths:
         with open(path) as file:
             loaded = json.load(file)
         about = loaded["machine"]
         results.update(loaded["results"])
+        firsts.update(loaded.get("first_calls", {}))
     statistic = about.get("statistic", "median")
     workloads = all_workloads()
-    print(f"{about['processor']}, {about['cores']} cores; " + ", ".join(f"{k} {v}" for k, v in about["versions"].items()) + ".")
-    for size in SIZES:
-        print(f"\n| {size} | arrays | eager | framejit | over eager | best peer | over best peer | of the limit |\n|---|---|---|---|---|---|---|---|")
+    sizes = about.get("sizes", SIZES)
+    returns = any("issue" in record for records in results.values() for record in records.values())
+    print(f"{about.get('device', about['processor'])}, {about['cores']} cores; " + ", ".join(f"{k} {v}" for k, v in about["versions"].items()) + ".")
+    for size in sizes:
+        if not any(key.endswith(" " + size) for key in results):
+            continue
+        columns = [size, "arrays", "eager", "framejit", "over eager", "best peer", "over best peer", "of the limit"] + ["until it returns"] * returns
+        print(f"\n| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
         for key, records in results.items():
             if key.endswith(" " + size):
                 for line in row(key.rsplit(" ", 1)[0], records, statistic):
                     print(line)
-    print("\n| geometric mean over the best peer | " + " | ".join(SIZES) + " |\n|---|" + "---|" * len(SIZES))
+    print("\n| geometric mean over the best peer | " + " | ".join(sizes) + " |\n|---|" + "---|" * len(sizes))
     for product in (False, True):
         for library in ("numpy", "torch"):
             cells = []
-            for size in SIZES:
+            for size in sizes:
                 found = {key: records[f"framejit {library}"]["over_peer"] for key, records in results.items()
-                         if key.endswith(" " + size) and workloads[key.rsplit(" ", 1)[0]].product == product
+                         if key.endswith(" " + size) and workloads[key.split()[0]].product == product
                          and "over_peer" in records.get(f"framejit {library}", {})}
                 cells.append(f"{geometric(found.values()):.2f} of {len(found)}, {sum(v < 0.95 for v in found.values())} below 0.95" if found else "")
-            print(f"| {'products, ' if product else ''}{library} arrays | " + " | ".join(cells) + " |")
+            if any(cells):
+                print(f"| {'products, ' if product else ''}{library} arrays | " + " | ".join(cells) + " |")
+    if firsts:
+        print("\n| first call, empty caches | time |\n|---|---|")
+    for name, calls in firsts.items():
+        print(f"| {name} | {calls['failed'] if 'failed' in calls else number(statistics.median(wall for wall, _ in calls))} |")
 
 
 if __name__ == "__main__":

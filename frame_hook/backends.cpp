@@ -231,6 +231,8 @@ std::unique_ptr<Program> compile_for_device(const Graph& graph, int device, std:
   cuda.cache_folder = cache_folder(options);
   cuda.cache_bytes = options.cache_bytes;
   cuda.host_inputs = std::move(host_inputs);
+  cuda.graphs = options.mode == "reduce-overhead" || options.mode == "max-autotune";
+  cuda.measured = options.mode == "max-autotune" || options.mode == "max-autotune-no-cudagraphs";
   cuda.dump = log_enabled(Artifact::code, graph.name);
   std::string reason;
   auto program = without_gil([&] { return compile_cuda(graph, cuda, reason); });

@@ -19,7 +19,9 @@ def compile(function=None, *, backend=None, **options):
     backend: "auto", "llvm", "cuda", "eager", "reference", a registered name, or `backend(graph, example_inputs) -> callable`;
     not given: what `framejit.options` or FRAMEJIT_BACKEND say, else "auto".
     fullgraph: raise GraphBreakError where a graph would break. dynamic: sizes are symbols from the first call (True), never
-    (False), or once one has changed (None). Further options: `framejit.options`.
+    (False), or once one has changed (None). mode: "default"; for CUDA devices also "reduce-overhead", which
+    issues kernels that follow each other as one CUDA graph, "max-autotune-no-cudagraphs", which measures sizes of blocks, and
+    "max-autotune", both. Further options: `framejit.options`.
     """
     if function is None:
         _check(backend, options)

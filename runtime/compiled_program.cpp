@@ -137,6 +137,7 @@ class CompiledProgram : public Program {
     }
     find_borders();
     find_direct();
+    if (parts_.device && parts_.joins_launches && launches_ > 1) record_ = parts_.device->new_record();
     for (std::size_t b = 0; b < parts_.buffers.size(); ++b) {
       const ProgramBuffer& buffer = parts_.buffers[b];
       if (!parts_.device || buffer.kind != BufferKind::Input || std::size_t(buffer.number) >= parts_.host_inputs.size()) continue;
@@ -367,12 +368,16 @@ class CompiledProgram : public Program {
     return std::all_of(buffers.begin(), buffers.end(), [&](int b) { return allocate_array(b, call, symbols, arrays, pointers); });
   }
 
-  void end(const std::vector<int>& buffers, Call& call, ArrayRef* arrays) const {
+  /// Launches on what is given back are issued before: its memory may be anybody's then.
+  void end(const std::vector<int>& buffers, Call& call, ArrayRef* arrays, DeviceRun* device) const {
     for (int b : buffers) {
       const ProgramBuffer& buffer = parts_.buffers[std::size_t(b)];
       if (buffer.kind == BufferKind::Input && std::size_t(buffer.number) >= call.handed_over.size()) continue;
       ArrayRef& array = buffer.kind == BufferKind::Input ? call.handed_over[std::size_t(buffer.number)] : arrays[b];
-      if (void* object = std::exchange(array.object, nullptr)) call.host->release(object);
+      void* object = std::exchange(array.object, nullptr);
+      if (!object) continue;
+      if (device) device->flush();
+      call.host->release(object);
     }
   }
 
@@ -597,6 +602,27 @@ class CompiledProgram : public Program {
     return plan;
   }
 
+  /// The memory of the buffers a kernel writes.
+  std::vector<DeviceRun::Written> written(const ProgramKernel& kernel, std::span<const std::int64_t> symbols, char* const* pointers) const {
+    std::vector<DeviceRun::Written> result;
+    for (const int b : kernel.writes) {
+      const ProgramBuffer& buffer = parts_.buffers[std::size_t(b)];
+      std::int64_t low = 0, high = 0;
+      bool empty = false;
+      for (std::size_t d = 0; d < buffer.shape.size(); ++d) {
+        const std::int64_t size = buffer.shape[d].evaluate(symbols), reach = (size - 1) * buffer.strides[d].evaluate(symbols);
+        empty = empty || size == 0;
+        (reach < 0 ? low : high) += reach;
+      }
+      const auto bytes = std::int64_t(size_in_bytes(buffer.dtype));
+      const auto own = std::find(kernel.buffers.begin(), kernel.buffers.end(), b);
+      FJ_CHECK(kernel.buffers.empty() || own != kernel.buffers.end(), "a kernel writes a buffer that it has not");
+      const int number = kernel.buffers.empty() ? b : int(own - kernel.buffers.begin());
+      if (!empty) result.push_back({number, pointers[b] + low * bytes, std::size_t((high - low + 1) * bytes)});
+    }
+    return result;
+  }
+
   /// Kernels read what the host has of no dimensions where it has been copied to, in one piece.
   void upload(DeviceRun& device, const Arena& arena, char** pointers) const {
     if (uploaded_.empty()) return;
@@ -613,7 +639,7 @@ class CompiledProgram : public Program {
                           Blocks& late) const {
     std::uint32_t status = 0;
     std::unique_ptr<DeviceRun> device;
-    if (parts_.device) device = parts_.device->enter(*call.host, arena.status_word());
+    if (parts_.device) device = parts_.device->enter(*call.host, arena.status_word(), record_.get());
     if (device) upload(*device, arena, pointers);
     bool unread = arena.status_word() != nullptr, launched = false;
     for (std::size_t s = 0; s < parts_.steps.size(); ++s) {
@@ -631,7 +657,9 @@ class CompiledProgram : public Program {
           if (device) {
             Scratch<char*, 16> gathered(kernel.buffers.size());
             for (std::size_t b = 0; b < kernel.buffers.size(); ++b) gathered[b] = pointers[kernel.buffers[b]];
-            device->launch(*kernel.device_code, kernel.buffers.empty() ? pointers : gathered.data(), symbols);
+            char* const* buffers = kernel.buffers.empty() ? pointers : gathered.data();
+            if (device->is_open(*kernel.device_code)) device->settle(*kernel.device_code, buffers, written(kernel, symbols, pointers), symbols);
+            device->launch(*kernel.device_code, buffers, symbols);
             launched = true;
             break;
           }
@@ -660,15 +688,16 @@ class CompiledProgram : public Program {
           // What follows may be visible outside; a failure so far must not get there.
           if (unread && launched) status |= device->status(), launched = false;
           if (fails(status, call, symbols, pointers)) return status;
-          if (device) device->pause();
+          if (device) device->flush(), device->pause();
           if (!call_extern(step.extern_call, call, symbols, arrays, pointers)) return status | kHostFailed;
           if (device) device->resume();
           break;
       }
-      end(ends_[s], call, arrays);
+      end(ends_[s], call, arrays, device.get());
     }
     if (!start(starts_.back(), call, symbols, arrays, pointers)) return status | kHostFailed;
     if (unread) status |= device->status();
+    if (device) device->flush();
     return status;
   }
 
@@ -871,6 +900,7 @@ class CompiledProgram : public Program {
   std::vector<BatchPlan> batches_;  // by step
   int launches_ = 0;
   std::optional<DirectKernel> direct_;
+  std::unique_ptr<LaunchRecord> record_;  // of a device that issues launches together
 };
 
 }  // namespace

@@ -115,6 +115,7 @@ struct ProgramParts {
   bool makes_infinities = false, makes_nan = false;  // among the graph's constants
   std::shared_ptr<Device> device;  // where kernels run; null: here
   bool reports = false;            // of a device: kernels may report a status
+  bool joins_launches = false;     // of a device: launches that follow each other are issued together
   std::vector<bool> host_inputs;   // of a device, by input: a number in the host's memory, which each run copies there
   int threads = 0;  // at most so many per kernel; 0: the pool's
   std::string text;

@@ -31,6 +31,17 @@ class DeviceRun {
   virtual ~DeviceRun() = default;
   /// `buffers` as the kernel numbers them.
   virtual void launch(const DeviceCode& code, char* const* buffers, std::span<const std::int64_t> symbols) = 0;
+  /// What a kernel writes of its buffer `buffer`.
+  struct Written {
+    int buffer;
+    char* begin;
+    std::size_t bytes;
+  };
+  /// Whether it is open yet how the kernel is launched best, and finding it out, by measuring launches on copies of what it writes: waits for the device.
+  virtual bool is_open(const DeviceCode&) const { return false; }
+  virtual void settle(const DeviceCode&, char* const* /*buffers*/, std::span<const Written>, std::span<const std::int64_t> /*symbols*/) {}
+  /// Launches may be kept back to be issued together: before an array they work on is released, and at the end, they are to be.
+  virtual void flush() = 0;
   /// Numbers of the host for the kernels launched from here on. `from` may change when this has returned; nothing waits.
   virtual void upload(char* to, const void* from, std::size_t bytes) = 0;
   /// What the kernels launched so far have reported: waits for them.
@@ -40,11 +51,19 @@ class DeviceRun {
   virtual void resume() = 0;
 };
 
+/// What a device keeps of a program's launches from run to run.
+class LaunchRecord {
+ public:
+  virtual ~LaunchRecord() = default;
+};
+
 class Device {
  public:
   virtual ~Device() = default;
-  /// `status_word`: four bytes of the device's memory, null for a program that can't fail.
-  virtual std::unique_ptr<DeviceRun> enter(Host& host, char* status_word) = 0;
+  /// For programs whose launches are to be issued together where they follow each other. Null if the device has no such thing.
+  virtual std::unique_ptr<LaunchRecord> new_record() = 0;
+  /// `status_word`: four bytes of the device's memory, null for a program that can't fail. `record`: of the program, or null.
+  virtual std::unique_ptr<DeviceRun> enter(Host& host, char* status_word, LaunchRecord* record) = 0;
 };
 
 }  // namespace fj

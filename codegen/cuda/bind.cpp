@@ -253,7 +253,7 @@ std::string unsupported(const Kernel& kernel, const LoweredProgram& program) {
   return {};
 }
 
-Binding bind(const Kernel& kernel, const LoweredProgram& program, int widest) {
+Binding bind(const Kernel& kernel, const LoweredProgram& program, Preference preference) {
   Binding binding;
   binding.items = kernel.parallel;
   std::vector<Statement> loops;
@@ -275,7 +275,8 @@ Binding bind(const Kernel& kernel, const LoweredProgram& program, int widest) {
   const bool over_items = std::find(kernel.parallel.begin(), kernel.parallel.end(), kernel.vector_var) != kernel.parallel.end();
   if (nests.empty()) {
     binding.tile = choose_tile(kernel);
-    if (!binding.tile) choose_width(kernel, program, widest, binding);
+    if (!binding.tile) choose_width(kernel, program, preference.widest, binding);
+    if (!binding.tile && preference.threads) binding.threads = preference.threads;
   } else if (!over_items && kernel.vector_var.valid()) {
     SymDim row = 1, rows = 1;
     for (VarId variable : nests[0]) {
@@ -287,13 +288,39 @@ Binding bind(const Kernel& kernel, const LoweredProgram& program, int widest) {
     if (length > kThreadRow || count < kManyRows) {
       binding.team = length <= kWarpRow && count >= kManyRows ? kWarp : kThreads;
       if (binding.items.empty() && length >= 16 * kThreads) binding.team = 1024;
-      if (binding.team > binding.threads) binding.threads = binding.team;
+      if (preference.team) binding.team = preference.team;
+      if (preference.threads) binding.threads = preference.threads;
+      // A team is a warp or all of the block.
+      if (binding.team > binding.threads || binding.team > kWarp) binding.threads = binding.team;
     }
-    choose_width(kernel, program, binding.team == 1 ? 1 : widest, binding);
+    choose_width(kernel, program, binding.team == 1 ? 1 : preference.widest, binding);
     choose_kept(kernel, program, binding);
   }
   binding.narrow = fits_narrow(kernel, binding);
   return binding;
+}
+
+std::vector<Preference> alternatives(const Kernel& kernel, const LoweredProgram& program) {
+  const Binding model = bind(kernel, program);
+  std::vector<Preference> result;
+  if (model.tile || model.atomic) return result;
+  if (team_nests(kernel).empty()) {
+    for (int threads : {128, 512}) result.push_back({16, threads, 0});
+    if (model.width > 1) result.push_back({model.width / 2, 0, 0});
+  } else if (model.team > 1) {
+    const std::vector<VarId> row = team_nests(kernel)[0];
+    SymDim elements = 1;
+    for (VarId variable : row) elements = elements * extent(kernel, variable);
+    for (int team : {kWarp, 128, 256, 512, 1024})
+      if (team != model.team && (team == kWarp || hint(elements, program) >= std::int64_t(team) * model.width)) result.push_back({16, 0, team});
+    if (model.team == kWarp) result.push_back({16, 128, kWarp});
+  }
+  // The form that takes one element at a time is there only beside a wider model.
+  std::erase_if(result, [&](const Preference& preference) {
+    const Binding other = bind(kernel, program, preference);
+    return other.width > model.width || (other.width == model.width && other.threads == model.threads && other.team == model.team);
+  });
+  return result;
 }
 
 bool packed(const Kernel& kernel, const LoweredProgram&, const Binding& binding, int buffer, const Affine& address) {

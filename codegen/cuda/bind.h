@@ -49,8 +49,16 @@ struct Binding {
 /// Why the kernel has no CUDA form; empty if it has one. A sentence for the log.
 std::string unsupported(const loop::Kernel& kernel, const LoweredProgram& program);
 
-/// `widest`: at most so many elements at once.
-Binding bind(const loop::Kernel& kernel, const LoweredProgram& program, int widest = 16);
+/// What of a binding may be otherwise without being wrong; 0: the model's choice.
+struct Preference {
+  int widest = 16;  // at most so many elements at once
+  int threads = 0, team = 0;
+};
+Binding bind(const loop::Kernel& kernel, const LoweredProgram& program, Preference preference = {});
+
+/// Preferences whose bindings may be faster than the model's, to be measured. None of kernels whose result depends on who works together in more than
+/// the order of a sum.
+std::vector<Preference> alternatives(const loop::Kernel& kernel, const LoweredProgram& program);
 
 /// By expression: whether its value differs between neighbours along the vector loop.
 std::vector<bool> varying(const loop::Kernel& kernel);

@@ -5,6 +5,7 @@
 
 #include <map>
 #include <mutex>
+#include <optional>
 
 #include <llvm/Support/BLAKE3.h>
 
@@ -13,6 +14,7 @@
 #include "codegen/isolate.h"
 #include "codegen/program_parts.h"
 #include "codegen/schedule.h"
+#include "runtime/base/log.h"
 #include "runtime/compiled_program.h"
 #include "runtime/disk_cache.h"
 
@@ -26,7 +28,11 @@ using cuda::KernelForm;
 using cuda::KernelText;
 
 /// In the disk cache beside the tiers of the host's code.
-constexpr std::uint32_t kCubin = 16;
+constexpr std::uint32_t kCubin = 16, kPreference = 17;
+
+CacheKey key_of(const std::string& identity) {
+  return llvm::BLAKE3::hash<32>(llvm::ArrayRef(reinterpret_cast<const std::uint8_t*>(identity.data()), identity.size()));
+}
 
 class TextImage : public cuda::Image {
  public:
@@ -66,7 +72,7 @@ std::shared_ptr<cuda::Image> image_of(const std::vector<std::string>& kernels, c
   std::string source = cuda::translation_unit(kernels);
   const std::string identity = "framejit " FRAMEJIT_VERSION " CUDA sm_" + std::to_string(options.device->architecture()) + " by " +
       options.compiler + "\n" + source;
-  const CacheKey key = llvm::BLAKE3::hash<32>(llvm::ArrayRef(reinterpret_cast<const std::uint8_t*>(identity.data()), identity.size()));
+  const CacheKey key = key_of(identity);
   std::lock_guard lock(mutex);
   std::weak_ptr<cuda::Image>& known = images[{options.device.get(), key}];
   if (auto image = known.lock()) return image;
@@ -111,6 +117,37 @@ class Texts {
   bool reports_ = false;
 };
 
+std::string name_of(const cuda::Preference& preference) {
+  return "at most " + std::to_string(preference.widest) + " at once, " + std::to_string(preference.threads) + " threads, a team of " +
+      std::to_string(preference.team);
+}
+
+/// What was measured in this process or another, of equal kernels on a device of the same name with the same usual sizes.
+struct Measured {
+  CacheKey key;
+  std::string folder;
+  std::uint64_t bound = 0;
+
+  Measured(const loop::Kernel& kernel, const LoweredProgram& program, const CudaOptions& options)
+      : folder(options.cache_bytes > 0 ? options.cache_folder : ""), bound(std::uint64_t(options.cache_bytes)) {
+    loop::Kernel anonymous = kernel;
+    anonymous.name = "same";
+    std::string identity = "framejit " FRAMEJIT_VERSION " fastest on " + options.device->name() + " by " + options.compiler + "\n" +
+        cuda::emit_kernel(anonymous, program, cuda::bind(kernel, program)).source;
+    for (const Symbol& symbol : program.symbols) identity += " " + std::to_string(symbol.hint);
+    key = key_of(identity);
+  }
+  std::optional<std::string> find() const {
+    if (folder.empty()) return std::nullopt;
+    auto entry = DiskCache::in(folder).find(key);
+    return entry && entry->tier == kPreference ? std::optional(std::move(entry->object)) : std::nullopt;
+  }
+  void keep(const std::string& name) const {
+    // Empty objects are none.
+    if (!folder.empty()) DiskCache::in(folder).store(key, {kPreference, name.empty() ? "the model's" : name}, bound);
+  }
+};
+
 std::string no_form(const LoweredProgram& program) {
   for (const ProgramStep& step : program.steps) {
     if (step.kind == StepKind::Matmul) return "matrix products of a CUDA device are not taken into compiled programs";
@@ -130,19 +167,49 @@ std::unique_ptr<Program> compile_cuda(const Graph& graph, const CudaOptions& opt
   if (!reason.empty()) return nullptr;
   write_in_place(lowered, false);
 
+  if (options.measured && options.device->name().empty()) {
+    static std::once_flag said;
+    std::call_once(said, [] {
+      if (log_enabled(Artifact::fallbacks)) log(Artifact::fallbacks, "mode max-autotune measures nothing: NVIDIA's driver is too old for it");
+    });
+  }
   ProgramParts parts = describe_program(graph, lowered);
-  Texts wide("kernel"), single("single");
+  Texts wide("kernel"), single("single"), others("other");
   std::vector<std::shared_ptr<CudaCode>> codes;
   for (const loop::Kernel& kernel : lowered.kernels) {
     IsolatedKernel alone = isolate(kernel, lowered, kernel.name);
     alone.program.symbols = lowered.symbols;
     auto code = std::make_shared<CudaCode>();
     code->place = kernel.name + (kernel.location.empty() ? "" : " (" + kernel.location + ")");
-    const Binding binding = cuda::bind(alone.kernel, alone.program);
-    code->wide = wide.add(alone.kernel, alone.program, binding);
-    code->packed_buffers = binding.packed_buffers;
-    code->multiples = binding.multiples;
-    if (binding.width > 1) code->single = single.add(alone.kernel, alone.program, cuda::bind(alone.kernel, alone.program, 1));
+    code->buffers = alone.program.buffers.size();
+    const auto add = [&](Texts& texts, const cuda::Preference& preference, std::string name) {
+      const Binding binding = cuda::bind(alone.kernel, alone.program, preference);
+      auto placed = std::make_unique<cuda::PlacedForm>();
+      placed->form = texts.add(alone.kernel, alone.program, binding);
+      placed->packed_buffers = binding.packed_buffers;
+      placed->multiples = binding.multiples;
+      placed->name = std::move(name);
+      code->wide.push_back(std::move(placed));
+    };
+    cuda::Preference preference;
+    std::vector<cuda::Preference> open;
+    if (options.measured && !options.device->name().empty()) open = cuda::alternatives(alone.kernel, alone.program);
+    if (!open.empty()) {
+      const Measured measured(alone.kernel, alone.program, options);
+      if (const auto name = measured.find()) {
+        for (const cuda::Preference& other : open)
+          if (name_of(other) == *name) preference = other;
+        open.clear();
+      } else {
+        code->keep = [measured](const std::string& name) { measured.keep(name); };
+        code->choice = CudaCode::kOpen;
+      }
+    }
+    add(wide, preference, "");
+    for (const cuda::Preference& other : open) add(others, other, name_of(other));
+    const Binding binding = cuda::bind(alone.kernel, alone.program, preference);
+    if (cuda::bind(alone.kernel, alone.program).width > 1)
+      code->single.form = single.add(alone.kernel, alone.program, cuda::bind(alone.kernel, alone.program, {1}));
     if (options.dump) parts.text += text(kernel) + cuda::text(kernel, binding);
     ProgramKernel described = describe_kernel(kernel);
     described.buffers = std::move(alone.buffers);
@@ -153,13 +220,18 @@ std::unique_ptr<Program> compile_cuda(const Graph& graph, const CudaOptions& opt
   if (!codes.empty()) {
     const auto wide_image = image_of(wide.sources(), options);
     const auto single_image = single.sources().empty() ? nullptr : image_of(single.sources(), options);
-    for (const auto& code : codes) code->wide_image = wide_image, code->single_image = single_image;
+    const auto other_image = others.sources().empty() ? nullptr : image_of(others.sources(), options);
+    for (const auto& code : codes) {
+      for (const auto& placed : code->wide) placed->image = placed == code->wide.front() ? wide_image : other_image;
+      code->single.image = single_image;
+    }
     wide_image->code();  // compiled here, not at the first launch
   }
   if (options.dump)
     for (const std::string& source : wide.sources()) parts.text += source;
   parts.reports = wide.reports();
   parts.device = options.device;
+  parts.joins_launches = options.graphs;
   parts.host_inputs = options.host_inputs;
   return make_compiled_program(std::move(parts));
 }

@@ -22,6 +22,8 @@ struct CudaOptions {
   std::string cache_folder;     // kernels on disk; "": none
   std::int64_t cache_bytes = 0;
   std::vector<bool> host_inputs;  // by input of the graph: a number in the host's memory
+  bool graphs = false;          // launches that follow each other become CUDA graphs
+  bool measured = false;        // how a kernel is dealt out is measured when it first runs, and kept on disk
   bool dump = false;            // keep loops, bindings and texts in Program::text()
 };
 

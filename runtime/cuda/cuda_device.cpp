@@ -3,6 +3,9 @@
 
 #include <algorithm>
 
+#include "runtime/base/log.h"
+#include "runtime/cuda/launch_graphs.h"
+
 namespace fj::cuda {
 
 namespace {
@@ -11,6 +14,10 @@ namespace {
 constexpr int kMajor = 75, kMinor = 76, kProcessors = 16;
 // Blocks beyond this many a processor only wait: the kernels stride over the items.
 constexpr std::int64_t kBlocksPerProcessor = 32;
+// Of a form that is measured: the least of so many turns, each of as many launches as fit in about a millisecond, at most kLaunches.
+constexpr int kTurns = 3, kLaunches = 10;
+// Another form than the model's has to be faster by this: less is noise.
+constexpr float kFaster = 0.97f;
 
 bool is_aligned(const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0; }
 
@@ -18,7 +25,8 @@ bool is_aligned(const void* pointer) { return reinterpret_cast<std::uintptr_t>(p
 
 class CudaRun : public DeviceRun {
  public:
-  CudaRun(CudaDevice& device, Host& host, char* status_word) : device_(device), driver_(device.driver_), status_word_(status_word) {
+  CudaRun(CudaDevice& device, Host& host, char* status_word, LaunchGraphs* graphs)
+      : device_(device), driver_(device.driver_), status_word_(status_word), graphs_(graphs) {
     resume();
     try {
       stream_ = host.stream(device.ordinal());
@@ -42,7 +50,38 @@ class CudaRun : public DeviceRun {
     current_ = true;
   }
 
+  bool is_open(const DeviceCode& code) const override { return static_cast<const CudaCode&>(code).choice.load(std::memory_order_relaxed) == CudaCode::kOpen; }
+
+  void settle(const DeviceCode& open, char* const* buffers, std::span<const Written> written, std::span<const std::int64_t> symbols) override {
+    const auto& code = static_cast<const CudaCode&>(open);
+    flush();
+    int capturing = 0, best = 0;
+    // Of nothing there is nothing to measure, and what runs one element at a time has no choice: the next run may have.
+    if (blocks_of(code.wide[0]->form, symbols) <= 0 || !is_right(code, *code.wide[0], buffers, symbols)) return;
+    if (driver_.capturing(stream_, &capturing) == 0 && capturing == 0) {
+      try {
+        best = fastest(code, buffers, written, symbols);
+        if (code.keep) code.keep(code.wide[std::size_t(best)]->name);
+        if (log_enabled(Artifact::kernels))
+          log(Artifact::kernels, code.place + ": " + (best ? code.wide[std::size_t(best)]->name : "the model's choice") + " is the fastest of " +
+                                     std::to_string(code.wide.size()));
+      } catch (const DeviceError& error) {
+        // No memory for the copies, perhaps; what is worse the launch itself will say.
+        if (log_enabled(Artifact::fallbacks)) log(Artifact::fallbacks, code.place + " is launched as the model has it: " + error.what());
+      }
+    }
+    code.choice.store(best, std::memory_order_relaxed);
+  }
+
+  void flush() override {
+    if (waiting_.empty()) return;
+    if (!graphs_->launch(waiting_, values_, stream_))
+      for (std::size_t i = 0; i < waiting_.size(); ++i) launch_now(waiting_[i], values_.data() + waiting_[i].first, *places_[i]);
+    waiting_.clear(), values_.clear(), places_.clear();
+  }
+
   void upload(char* to, const void* from, std::size_t bytes) override {
+    flush();
     refuse_capture();
     // Of pageable memory: it has been read when the driver returns, and of so few bytes without waiting for the stream.
     driver_.check(driver_.copy_to_device(address(to), from, bytes, stream_), "copying numbers to device " + std::to_string(device_.ordinal()));
@@ -50,53 +89,37 @@ class CudaRun : public DeviceRun {
 
   void launch(const DeviceCode& launched, char* const* buffers, std::span<const std::int64_t> symbols) override {
     const auto& code = static_cast<const CudaCode&>(launched);
-    bool wide = code.single.name.empty();
-    if (!wide) {
-      wide = std::all_of(code.packed_buffers.begin(), code.packed_buffers.end(), [&](int buffer) { return is_aligned(buffers[buffer]); }) &&
-             std::all_of(code.multiples.begin(), code.multiples.end(),
-                 [&](const SymDim& size) { return size.evaluate(symbols) % code.wide.width == 0; });
-    }
-    const KernelForm& form = wide ? code.wide : code.single;
-    std::int64_t items = 1;
-    for (const auto& [size, step] : form.extents) items *= (size.evaluate(symbols) + step - 1) / step;
-    if (items <= 0) return;
-    const std::int64_t teams = std::max(1, form.threads / form.team);
-    const std::int64_t blocks = std::min((items + teams - 1) / teams, kBlocksPerProcessor * device_.processors());
+    const PlacedForm& chosen = *code.wide[std::size_t(std::max(0, code.choice.load(std::memory_order_relaxed)))];
+    const PlacedForm& placed = is_right(code, chosen, buffers, symbols) ? chosen : code.single;
+    const KernelForm& form = placed.form;
+    const std::int64_t blocks = blocks_of(form, symbols);
+    if (blocks <= 0) return;
 
-    // On the stack up to here: a launch costs no allocation.
-    constexpr std::size_t kUsual = 24;
-    std::uint64_t values[kUsual];
-    void* parameters[kUsual];
-    std::vector<std::uint64_t> more_values;
-    std::vector<void*> more_parameters;
-    std::uint64_t* value = values;
-    void** parameter = parameters;
+    // On the stack up to kUsual: a launch costs no allocation.
     const std::size_t count = form.arguments.size();
-    if (count > kUsual) {
-      more_values.resize(count), more_parameters.resize(count);
-      value = more_values.data(), parameter = more_parameters.data();
+    std::uint64_t values[kUsual];
+    std::vector<std::uint64_t> more_values;
+    std::uint64_t* value = values;
+    KernelLaunch made{nullptr, unsigned(blocks), unsigned(form.threads), 0, count};
+    if (graphs_) {
+      made.first = values_.size();
+      values_.resize(made.first + count);
+      value = values_.data() + made.first;
+    } else if (count > kUsual) {
+      more_values.resize(count);
+      value = more_values.data();
     }
-    for (std::size_t i = 0; i < count; ++i) {
-      const Argument& argument = form.arguments[i];
-      parameter[i] = &value[i];
-      switch (argument.kind) {
-        case Argument::Kind::Buffer: value[i] = address(buffers[argument.number]); break;
-        case Argument::Kind::Status: value[i] = address(status_word_); break;
-        case Argument::Kind::Symbol: value[i] = std::uint64_t(symbols[std::size_t(argument.number)]); break;
-      }
-    }
-    std::atomic<void*>& known = wide ? code.wide_function : code.single_function;
-    void* function = known.load(std::memory_order_acquire);
-    if (!function) {
-      function = device_.function(wide ? code.wide_image : code.single_image, form.name, code.place);
-      known.store(function, std::memory_order_release);
-    }
-    driver_.check(driver_.launch(function, unsigned(blocks), 1, 1, unsigned(form.threads), 1, 1, 0, stream_, parameter, nullptr),
-                  "launching " + code.place);
+    fill(form, buffers, status_word_, symbols, value);
+    made.function = function_of(placed, code.place);
     last_ = &code;
+    if (graphs_)
+      waiting_.push_back(made), places_.push_back(&code.place);
+    else
+      launch_now(made, value, code.place);
   }
 
   std::uint32_t status() override {
+    flush();
     std::uint32_t word = 0;
     const std::string doing = last_ ? "running the program up to " + last_->place : "reading the status word";
     driver_.check(driver_.copy_to_host(&word, address(status_word_), sizeof word, stream_), doing);
@@ -105,6 +128,112 @@ class CudaRun : public DeviceRun {
   }
 
  private:
+  static constexpr std::size_t kUsual = 24;
+
+  static bool is_right(const CudaCode& code, const PlacedForm& placed, char* const* buffers, std::span<const std::int64_t> symbols) {
+    return code.single.form.name.empty() ||
+           (std::all_of(placed.packed_buffers.begin(), placed.packed_buffers.end(), [&](int buffer) { return is_aligned(buffers[buffer]); }) &&
+            std::all_of(placed.multiples.begin(), placed.multiples.end(),
+                        [&](const SymDim& size) { return size.evaluate(symbols) % placed.form.width == 0; }));
+  }
+  std::int64_t blocks_of(const KernelForm& form, std::span<const std::int64_t> symbols) const {
+    std::int64_t items = 1;
+    for (const auto& [size, step] : form.extents) items *= (size.evaluate(symbols) + step - 1) / step;
+    const std::int64_t teams = std::max(1, form.threads / form.team);
+    return std::min((items + teams - 1) / teams, kBlocksPerProcessor * device_.processors());
+  }
+  static void fill(const KernelForm& form, char* const* buffers, const char* status_word, std::span<const std::int64_t> symbols, std::uint64_t* value) {
+    for (const Argument& argument : form.arguments) switch (argument.kind) {
+        case Argument::Kind::Buffer: *value++ = address(buffers[argument.number]); break;
+        case Argument::Kind::Status: *value++ = address(status_word); break;
+        case Argument::Kind::Symbol: *value++ = std::uint64_t(symbols[std::size_t(argument.number)]); break;
+      }
+  }
+  void* function_of(const PlacedForm& placed, const std::string& place) const {
+    void* function = placed.function.load(std::memory_order_acquire);
+    if (!function) {
+      function = device_.function(placed.image, placed.form.name, place);
+      placed.function.store(function, std::memory_order_release);
+    }
+    return function;
+  }
+
+  /// Memory and events of one measurement, of the driver's own pool, so that the library's allocator sees nothing of it.
+  struct Measurement {
+    explicit Measurement(const CudaRun& run) : driver(run.driver_), stream(run.stream_) {}
+    ~Measurement() {
+      for (std::uint64_t block : blocks) driver.release(block, stream);
+      for (void* event : events)
+        if (event) driver.event_destroy(event);
+    }
+    Measurement(const Measurement&) = delete;
+    char* memory(std::size_t bytes) {
+      std::uint64_t block = 0;
+      driver.check(driver.allocate(&block, std::max<std::size_t>(bytes, 16), stream), "measuring");
+      blocks.push_back(block);
+      return reinterpret_cast<char*>(block);
+    }
+    template <class Launch>
+    float milliseconds(int launches, const Launch& launch) {
+      driver.check(driver.event_record(events[0], stream), "measuring");
+      for (int i = 0; i < launches; ++i) launch();
+      driver.check(driver.event_record(events[1], stream), "measuring");
+      driver.check(driver.event_wait(events[1]), "measuring");
+      float time = 0;
+      driver.check(driver.event_elapsed(&time, events[0], events[1]), "measuring");
+      return time / float(launches);
+    }
+
+    const Driver& driver;
+    void* stream;
+    void* events[2] = {};
+    std::vector<std::uint64_t> blocks;
+  };
+
+  int fastest(const CudaCode& code, char* const* buffers, std::span<const Written> written, std::span<const std::int64_t> symbols) const {
+    Measurement measurement(*this);
+    for (void*& event : measurement.events) driver_.check(driver_.event_create(&event, 0), "measuring");
+    std::vector<char*> copies(buffers, buffers + code.buffers);
+    for (const Written& part : written) {
+      char* copy = measurement.memory(part.bytes + 16);
+      // As far from a multiple of 16 bytes as the original: the forms that are right for the one are for the other.
+      copy += (reinterpret_cast<std::uintptr_t>(part.begin) - reinterpret_cast<std::uintptr_t>(copy)) % 16;
+      driver_.check(driver_.copy_on_device(address(copy), address(part.begin), part.bytes, stream_), "measuring");
+      copies[std::size_t(part.buffer)] = copy + (buffers[part.buffer] - part.begin);
+    }
+    char* status_word = measurement.memory(16);
+    driver_.check(driver_.set_words(address(status_word), 0, 4, stream_), "measuring");
+    int best = 0;
+    float least = 0;
+    for (std::size_t c = 0; c < code.wide.size(); ++c) {
+      const PlacedForm& placed = *code.wide[c];
+      if (!is_right(code, placed, buffers, symbols)) continue;
+      std::vector<std::uint64_t> values(placed.form.arguments.size());
+      fill(placed.form, copies.data(), status_word, symbols, values.data());
+      const KernelLaunch made{function_of(placed, code.place), unsigned(blocks_of(placed.form, symbols)), unsigned(placed.form.threads), 0, values.size()};
+      const auto launch = [&] { launch_now(made, values.data(), code.place); };
+      launch();
+      const float once = measurement.milliseconds(1, launch);
+      const int launches = std::clamp(int(1 / std::max(once, 1e-3f)), 1, kLaunches);
+      float time = once;
+      for (int turn = 0; turn < kTurns; ++turn) time = std::min(time, measurement.milliseconds(launches, launch));
+      if (c == 0 || time < least * (best == 0 ? kFaster : 1)) best = int(c), least = time;
+    }
+    return best;
+  }
+
+  void launch_now(const KernelLaunch& launch, const std::uint64_t* values, const std::string& place) const {
+    void* usual[kUsual];
+    std::vector<void*> more;
+    void** parameters = usual;
+    if (launch.arguments > kUsual) {
+      more.resize(launch.arguments);
+      parameters = more.data();
+    }
+    for (std::size_t i = 0; i < launch.arguments; ++i) parameters[i] = const_cast<std::uint64_t*>(&values[i]);
+    if (const int code = driver_.launch(launch.function, launch.blocks, 1, 1, launch.threads, 1, 1, 0, stream_, parameters, nullptr))
+      driver_.check(code, "launching " + place);
+  }
   /// What is recorded as a CUDA graph runs again without us: it would read the numbers of now, and nobody its status.
   void refuse_capture() {
     int status = 0;
@@ -118,6 +247,10 @@ class CudaRun : public DeviceRun {
   void* stream_ = nullptr;
   bool current_ = false;
   const CudaCode* last_ = nullptr;
+  LaunchGraphs* const graphs_;  // null: launches are made at once
+  std::vector<KernelLaunch> waiting_;
+  std::vector<std::uint64_t> values_;       // their arguments
+  std::vector<const std::string*> places_;  // by launch
 };
 
 CudaDevice::CudaDevice(const Driver& driver, int ordinal) : driver_(driver), ordinal_(ordinal) {
@@ -128,20 +261,38 @@ CudaDevice::CudaDevice(const Driver& driver, int ordinal) : driver_(driver), ord
   driver.check(driver.attribute(&minor, kMinor, device_), doing);
   driver.check(driver.attribute(&processors_, kProcessors, device_), doing);
   architecture_ = major * 10 + minor;
+  char text[256] = {};
+  if (!driver.missing_for(Driver::Use::measuring) && driver.name(text, sizeof text - 1, device_) == 0) name_ = text;
   // Never released: the library's arrays live in it.
   driver.check(driver.retain_context(&context_, device_), doing);
 }
 
-std::unique_ptr<DeviceRun> CudaDevice::enter(Host& host, char* status_word) { return std::make_unique<CudaRun>(*this, host, status_word); }
+std::unique_ptr<LaunchRecord> CudaDevice::new_record() {
+  if (const char* missing = driver_.missing_for(Driver::Use::graphs)) {
+    std::call_once(told_of_graphs_, [&] {
+      if (log_enabled(Artifact::fallbacks))
+        log(Artifact::fallbacks, "mode reduce-overhead launches kernels one by one: libcuda has no " + std::string(missing) +
+                                     "; NVIDIA's driver is too old for graphs");
+    });
+    return nullptr;
+  }
+  return std::make_unique<LaunchGraphs>(driver_, context_);
+}
+
+std::unique_ptr<DeviceRun> CudaDevice::enter(Host& host, char* status_word, LaunchRecord* record) {
+  return std::make_unique<CudaRun>(*this, host, status_word, static_cast<LaunchGraphs*>(record));
+}
 
 void* CudaDevice::function(const std::shared_ptr<Image>& image, const std::string& name, const std::string& place) {
   std::lock_guard lock(mutex_);
-  void*& function = functions_[{image, name}];
-  if (function) return function;
-  void*& module = modules_[image];
+  void*& known = functions_[{image, name}];
+  if (known) return known;
+  // Kept when it is there: of what a call leaves behind that has failed nothing is known.
+  void *module = modules_[image], *function = nullptr;
   if (!module) driver_.check(driver_.load_module(&module, image->code().data()), "loading " + place);
+  modules_[image] = module;
   driver_.check(driver_.function(&function, module, name.c_str()), "finding " + place);
-  return function;
+  return known = function;
 }
 
 }  // namespace fj::cuda

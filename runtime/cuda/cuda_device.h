@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -36,16 +37,27 @@ class Image {
   virtual const std::string& code() = 0;
 };
 
+/// A form, where it is, and when it is right.
+struct PlacedForm {
+  KernelForm form;
+  std::shared_ptr<Image> image;
+  std::vector<int> packed_buffers;  // must begin at multiples of 16 bytes,
+  std::vector<SymDim> multiples;    // and these be multiples of form.width
+  std::string name;                 // of what was preferred; "": nothing, the model's
+  // The driver's handle, once the image is loaded. A program is of one device.
+  mutable std::atomic<void*> function{nullptr};
+};
+
 /// A kernel as wide as it can be, and one element at a time for the launches in which that is not right.
 struct CudaCode : DeviceCode {
-  KernelForm wide, single;          // `single` has no name if `wide` is always right
-  std::shared_ptr<Image> wide_image, single_image;
-  std::vector<int> packed_buffers;  // must begin at multiples of 16 bytes,
-  std::vector<SymDim> multiples;    // and these be multiples of wide.width, for `wide`
-  std::string place;                // the kernel and the user's line, for messages: "kernel3 (model.py:41)"
+  std::vector<std::unique_ptr<PlacedForm>> wide;  // the first by the model; which of them is to be measured
+  std::size_t buffers = 0;                        // of the kernel's own numbers
+  PlacedForm single;                              // without a name if the wide ones are always right
+  std::string place;                              // the kernel and the user's line, for messages: "kernel3 (model.py:41)"
+  std::function<void(const std::string&)> keep;   // told the name of the form that was fastest
 
-  // The driver's handles, once the images are loaded. A program is of one device.
-  mutable std::atomic<void*> wide_function{nullptr}, single_function{nullptr};
+  static constexpr int kOpen = -1;
+  mutable std::atomic<int> choice{0};  // of `wide`
 };
 
 class CudaDevice : public Device {
@@ -56,7 +68,10 @@ class CudaDevice : public Device {
   int ordinal() const { return ordinal_; }
   int architecture() const { return architecture_; }  // 90
   int processors() const { return processors_; }
-  std::unique_ptr<DeviceRun> enter(Host& host, char* status_word) override;
+  /// The driver's name for it; "" if it can't be measured on.
+  const std::string& name() const { return name_; }
+  std::unique_ptr<LaunchRecord> new_record() override;
+  std::unique_ptr<DeviceRun> enter(Host& host, char* status_word, LaunchRecord* record) override;
 
  private:
   friend class CudaRun;
@@ -67,6 +82,8 @@ class CudaDevice : public Device {
   const int ordinal_;
   int device_ = 0, architecture_ = 0, processors_ = 1;
   void* context_ = nullptr;
+  std::string name_;
+  std::once_flag told_of_graphs_;
   std::mutex mutex_;  // guards what follows
   // Images stay: a launch may be under way at any time. Equal ones are one (compile_cuda).
   std::map<std::shared_ptr<Image>, void*> modules_;

@@ -13,6 +13,14 @@ void Driver::check(int code, const std::string& doing) const {
   throw DeviceError("CUDA error " + std::to_string(code) + (text ? " (" + std::string(text) + ")" : "") + " " + doing);
 }
 
+const char* Driver::missing_for(Use use) const {
+#define FJ_CUDA_DRIVER(member, called, parameters)
+#define FJ_CUDA_DRIVER_OPTIONAL(needed_for, member, called, parameters) \
+  if (use == Use::needed_for && !member) return called;
+#include "runtime/cuda/driver.def"
+  return nullptr;
+}
+
 const Driver* driver(std::string& missing) {
   struct Opened {
     Driver functions;
@@ -26,6 +34,7 @@ const Driver* driver(std::string& missing) {
 #define FJ_CUDA_DRIVER(member, called, parameters) \
   functions.member = reinterpret_cast<int(*) parameters>(library.symbol(called)); \
   if (!functions.member) missing = "no CUDA kernels can run: " + library.opened() + " has no " called "; NVIDIA's driver is too old";
+#define FJ_CUDA_DRIVER_OPTIONAL(use, member, called, parameters) functions.member = reinterpret_cast<int(*) parameters>(library.symbol(called));
 #include "runtime/cuda/driver.def"
       if (!missing.empty()) return;
       if (const int code = functions.initialise(0)) {

@@ -7,9 +7,21 @@
 
 namespace fj::cuda {
 
+/// CUDA_KERNEL_NODE_PARAMS, as the functions without a version in their names take it: the function's context is the one that is current.
+struct KernelNode {
+  void* function;
+  unsigned grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes;
+  void** parameters;
+  void** extra;
+};
+
 struct Driver {
 #define FJ_CUDA_DRIVER(member, called, parameters) int (*member) parameters = nullptr;
 #include "runtime/cuda/driver.def"
+
+  enum class Use : std::uint8_t { graphs, measuring };
+  /// The name of a function that is needed for this and that this driver has not; null: it has all.
+  const char* missing_for(Use use) const;
 
   /// Throws DeviceError with what was being done and the driver's own words, if `code` is one of failure.
   void check(int code, const std::string& doing) const;

@@ -4,8 +4,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <utility>
 
 #include "graph_ir/parse.h"
+#include "runtime/base/log.h"
 #include "runtime/cuda/driver.h"
 #include "tests/cuda/fake_driver.h"
 #include "tests/cuda/patterns.h"
@@ -291,6 +293,292 @@ TEST(CudaDriver, more_arrays_than_parameters_have_no_form) {
   graph += ") {\n  %0 = concat " + list + " {axis = 0} : f32[1500]\n  %1 = neg %0 : f32[1500]\n  return %1\n}";
   EXPECT_FALSE(compile_cuda(parse(graph), fake.options(), reason));
   EXPECT_EQ(reason, "more arrays in one kernel than CUDA takes parameters");
+}
+
+// ---- mode="reduce-overhead"
+
+namespace {
+
+const char* kRows = R"(
+graph @f(%x: f32[s0, 64]) where s0 >= 0 {
+  %0 = reduce_sum %x {axes = [1]} : f32[s0]    ; model.py:3
+  %1 = cumsum %0 {axis = 0} : f32[s0]    ; model.py:4
+  return %1, %0
+})";
+
+std::unique_ptr<Program> joined(FakeDriver& fake, const Graph& graph) {
+  std::string reason;
+  CudaOptions options = fake.options();
+  options.graphs = true;
+  auto program = compile_cuda(graph, options, reason);
+  EXPECT_TRUE(program) << reason;
+  return program;
+}
+
+/// What was called since the last question, without contexts, modules and functions.
+Calls taken(FakeDriver& fake) {
+  Calls calls;
+  for (const std::string& call : std::exchange(fake.calls, {}))
+    if (!call.starts_with("push") && call != "pop" && call != "load" && !call.starts_with("function")) calls.push_back(call);
+  return calls;
+}
+
+class Logged {
+ public:
+  Logged() {
+    set_logs("fallbacks");
+    set_log_sink([this](Artifact, const std::string& text) { lines.push_back(text); });
+  }
+  ~Logged() {
+    set_log_sink({});
+    set_logs("");
+  }
+  Calls lines;
+};
+
+}  // namespace
+
+TEST(CudaGraphs, launches_that_come_again_are_one_graph_whose_parameters_are_the_run_s) {
+  FakeDriver fake;
+  const Graph graph = parse(kRows);
+  auto program = joined(fake, graph);
+  for (int run = 0; run < 5; ++run) {
+    const std::int64_t rows = run < 3 ? 5 : 40 * run;
+    const std::vector<DenseArray> inputs{sample(DType::F32, {rows, 64}, std::uint64_t(run))};
+    const Outcome outcome = run_program(*program, graph, inputs, {rows});
+    ASSERT_EQ(outcome.status, kOk) << outcome.error;
+    for (std::size_t i : {0, 1}) EXPECT_TRUE(close(outcome.results[i], expected(graph, inputs, {rows})[i], 40, 64)) << run;
+    const Calls calls = taken(fake);
+    if (run == 0) {
+      EXPECT_EQ(calls.size(), 2u);
+      EXPECT_TRUE(calls[0].starts_with("launch kernel0 of 5 x ") && calls[1].starts_with("launch kernel1 of 1 x ")) << calls[0] << calls[1];
+    } else if (run == 1) {
+      ASSERT_EQ(calls.size(), 5u);
+      EXPECT_EQ(calls[0], "graph");
+      EXPECT_TRUE(calls[1].starts_with("node kernel0 of 5 x ") && calls[2].starts_with("node kernel1 of 1 x "));
+      EXPECT_EQ(calls[3], "instantiate");
+      EXPECT_EQ(calls[4], "launch graph kernel0 kernel1 on 701");
+    } else {
+      EXPECT_EQ(calls.back(), "launch graph kernel0 kernel1 on 701");
+      for (std::size_t i = 0; i + 1 < calls.size(); ++i) EXPECT_TRUE(calls[i].starts_with("set kernel")) << calls[i];
+    }
+    if (run >= 3) EXPECT_TRUE(calls[0].starts_with("set kernel0 of " + std::to_string(run == 3 ? 120 : 128) + " x ")) << calls[0];
+  }
+  EXPECT_EQ(fake.graphs, 1);
+  program.reset();
+  EXPECT_EQ(fake.graphs, 0);
+  EXPECT_EQ(fake.executables, 0);
+  EXPECT_EQ(fake.capture_mode, 0);
+}
+
+TEST(CudaGraphs, what_the_driver_refuses_is_launched_one_by_one_and_said_once) {
+  const Graph graph = parse(kTwoStages);
+  const std::vector<DenseArray> inputs{sample(DType::F32, {20000}, 1)};
+  for (const std::string failing : {"graph", "node", "instantiate", "graph launch"}) {
+    FakeDriver fake;
+    const auto program = joined(fake, graph);
+    const Logged logged;
+    fake.failing = failing, fake.code = 2;
+    for (int run = 0; run < 4; ++run) {
+      const Outcome outcome = run_program(*program, graph, inputs, {});
+      ASSERT_EQ(outcome.status, kOk) << failing << ": " << outcome.error;
+      EXPECT_TRUE(close(outcome.results[0], expected(graph, inputs)[0], 20));
+      const Calls calls = taken(fake);
+      EXPECT_EQ(Calls(calls.end() - 2, calls.end()), (Calls{"launch kernel0 of 5 x 256 on 701", "launch kernel1 of 1 x 256 on 701"})) << failing;
+      EXPECT_EQ(calls.size() > 2, run == 1) << failing;
+    }
+    EXPECT_EQ(fake.executables, 0);
+    EXPECT_EQ(fake.graphs, 0);
+    EXPECT_EQ(logged.lines, (Calls{"CUDA error 2 (out of memory) making a graph of 2 launches: they are made one by one"}));
+  }
+}
+
+TEST(CudaGraphs, an_update_that_is_refused_is_launched_one_by_one) {
+  FakeDriver fake;
+  const Graph graph = parse(kRows);
+  const auto program = joined(fake, graph);
+  for (int run = 0; run < 4; ++run) {
+    const std::int64_t rows = 5 + 40 * run;
+    fake.failing = run == 2 ? "set node" : "", fake.code = 1;
+    const std::vector<DenseArray> inputs{sample(DType::F32, {rows, 64}, std::uint64_t(run))};
+    const Outcome outcome = run_program(*program, graph, inputs, {rows});
+    ASSERT_EQ(outcome.status, kOk) << outcome.error;
+    for (std::size_t i : {0, 1}) EXPECT_TRUE(close(outcome.results[i], expected(graph, inputs, {rows})[i], 40, 64)) << run;
+    EXPECT_EQ(taken(fake).back().starts_with("launch graph"), run == 1);
+  }
+  EXPECT_EQ(fake.executables, 0);
+}
+
+TEST(CudaGraphs, an_error_names_the_kernel_that_is_launched) {
+  FakeDriver fake;
+  const Graph graph = parse(kTwoStages);
+  const auto program = joined(fake, graph);
+  fake.failing = "launch", fake.code = 700;
+  const Outcome outcome = run_program(*program, graph, {sample(DType::F32, {20000}, 1)}, {});
+  EXPECT_EQ(outcome.status, kDeviceFailed);
+  EXPECT_EQ(outcome.error, "CUDA error 700 (an illegal memory access was encountered) launching kernel0 (model.py:41)");
+  EXPECT_EQ(fake.calls.back(), "pop");
+}
+
+TEST(CudaGraphs, what_the_user_records_is_recorded_as_launches) {
+  FakeDriver fake;
+  const Graph graph = parse(kTwoStages);
+  const auto program = joined(fake, graph);
+  const std::vector<DenseArray> inputs{sample(DType::F32, {20000}, 1)};
+  for (int run = 0; run < 4; ++run) {
+    fake.capturing = run == 3;
+    ASSERT_EQ(run_program(*program, graph, inputs, {}).status, kOk);
+    const Calls calls = taken(fake);
+    if (run == 2) EXPECT_EQ(calls.back(), "launch graph kernel0 kernel1 on 701");
+    if (run == 3) EXPECT_EQ(calls, (Calls{"launch kernel0 of 5 x 256 on 701", "launch kernel1 of 1 x 256 on 701"}));
+  }
+}
+
+TEST(CudaGraphs, launches_are_issued_before_library_calls_and_before_the_status_is_read) {
+  FakeDriver fake;
+  const Graph graph = parse(R"(
+graph @f(%x: f32[20000], %i: i64[1]) {
+  %9 = reduce_sum %x {axes = [0]} : f32[]
+  %0 = reshape %9 {shape = [1]} : f32[1]
+  %1 = gather %0, %i {axis = 0} : f32[1]
+  %2 = extern_call %1 {callee = "double", handle = 7, operand_strides = [[1]], result_strides = [[1]]} : f32[1]
+  %3 = neg %2 : f32[1]
+  return %3
+})");
+  const auto program = joined(fake, graph);
+  for (int run = 0; run < 3; ++run) {
+    const std::vector<DenseArray> inputs{sample(DType::F32, {20000}, std::uint64_t(run)), numbers({run == 2 ? 1 : 0})};
+    const Outcome outcome = run_program(*program, graph, inputs, {});
+    EXPECT_EQ(outcome.status, run == 2 ? std::uint32_t(kIndexOutOfRange) : std::uint32_t(kOk));
+    const Calls calls = taken(fake);
+    const auto wait = std::find(calls.begin(), calls.end(), "wait for 701");
+    ASSERT_NE(wait, calls.end());
+    const auto launch = std::find_if(calls.begin(), calls.end(), [](const std::string& call) { return call.starts_with("launch graph"); });
+    if (run == 0) EXPECT_EQ(launch, calls.end());
+    if (run > 0) EXPECT_LT(launch, wait);
+    EXPECT_EQ(wait + 1 == calls.end(), run == 2) << "what follows the library's call";
+  }
+}
+
+TEST(CudaGraphs, without_the_driver_s_functions_launches_are_as_ever) {
+  FakeDriver fake;
+  fake.table().graph_set_kernel = nullptr;
+  const Logged logged;
+  const Graph graph = parse(kTwoStages);
+  const std::vector<DenseArray> inputs{sample(DType::F32, {20000}, 1)};
+  CudaOptions options = fake.options();
+  options.graphs = true;
+  for (int program = 0; program < 2; ++program) {
+    std::string reason;
+    const auto made = compile_cuda(graph, options, reason);
+    for (int run = 0; run < 3; ++run) {
+      ASSERT_EQ(run_program(*made, graph, inputs, {}).status, kOk);
+      EXPECT_EQ(taken(fake), (Calls{"launch kernel0 of 5 x 256 on 701", "launch kernel1 of 1 x 256 on 701"}));
+    }
+  }
+  EXPECT_EQ(logged.lines, (Calls{"mode reduce-overhead launches kernels one by one: libcuda has no cuGraphExecKernelNodeSetParams; NVIDIA's driver is too "
+                                 "old for graphs"}));
+}
+
+// ---- mode="max-autotune"
+
+namespace {
+
+const char* kSoftmax = R"(
+graph @f(%x: f32[600, 512]) {
+  %0 = reduce_max %x {axes = [1]} : f32[600]
+  %1 = broadcast %0 {dims = [0], shape = [600, 512]} : f32[600, 512]
+  %2 = sub %x, %1 : f32[600, 512]    ; model.py:5
+  %3 = mul %2, %2 : f32[600, 512]
+  write %x <- %3
+  return %0
+})";
+
+std::unique_ptr<Program> measured(FakeDriver& fake, const Graph& graph, const std::string& folder = {}) {
+  std::string reason;
+  CudaOptions options = fake.options();
+  options.measured = true;
+  options.cache_folder = folder, options.cache_bytes = folder.empty() ? 0 : 1 << 20;
+  auto program = compile_cuda(graph, options, reason);
+  EXPECT_TRUE(program) << reason;
+  return program;
+}
+
+}  // namespace
+
+TEST(CudaMeasured, the_fastest_form_is_kept_and_nothing_of_the_user_s_is_written_twice) {
+  std::string folder = testing::TempDir() + "framejit-measured-XXXXXX";
+  ASSERT_TRUE(mkdtemp(folder.data()));
+  const Graph graph = parse(kSoftmax);
+  const std::vector<DenseArray> inputs{sample(DType::F32, {600, 512}, 1)};
+  for (int process = 0; process < 2; ++process) {
+    FakeDriver fake;
+    fake.cost = [](const std::string&, unsigned threads) { return threads == 128 ? 1.0f : 2.0f; };
+    const auto program = measured(fake, graph, folder);
+    for (int run = 0; run < 3; ++run) {
+      const Outcome outcome = run_program(*program, graph, inputs, {});
+      ASSERT_EQ(outcome.status, kOk) << outcome.error;
+      for (std::size_t i : {0, 1}) EXPECT_TRUE(close(outcome.results[i], expected(graph, inputs)[i], 4)) << run;
+      const Calls calls = taken(fake);
+      const bool measures = process == 0 && run == 0;
+      EXPECT_EQ(std::count(calls.begin(), calls.end(), "wait for event") > 0, measures);
+      EXPECT_EQ(std::count(calls.begin(), calls.end(), "allocate") > 0, measures);
+      EXPECT_NE(calls.back().find(" x 128 on 701"), std::string::npos) << calls.back();
+    }
+    EXPECT_EQ(fake.blocks, 0);
+    EXPECT_EQ(fake.events, 0);
+  }
+  std::filesystem::remove_all(folder);
+}
+
+TEST(CudaMeasured, what_can_not_be_measured_is_the_model_s) {
+  const Graph graph = parse(kSoftmax);
+  const std::vector<DenseArray> inputs{sample(DType::F32, {600, 512}, 1)};
+  for (const std::string failing : {"allocate", "copy on device", "event wait", "capture", "no functions", "equal"}) {
+    FakeDriver fake;
+    fake.cost = [&](const std::string&, unsigned threads) { return threads == 128 && failing != "equal" ? 1.0f : 2.0f; };
+    if (failing == "no functions") fake.table().event_elapsed = nullptr;
+    const auto program = measured(fake, graph);
+    fake.failing = failing, fake.code = 2;
+    fake.capturing = failing == "capture";
+    for (int run = 0; run < 3; ++run) {
+      const Outcome outcome = run_program(*program, graph, inputs, {});
+      ASSERT_EQ(outcome.status, kOk) << failing << outcome.error;
+      for (std::size_t i : {0, 1}) EXPECT_TRUE(close(outcome.results[i], expected(graph, inputs)[i], 4)) << run;
+      const Calls calls = taken(fake);
+      EXPECT_NE(calls.back().find(" x 256 on 701"), std::string::npos) << failing << calls.back();
+      if (run > 0) EXPECT_EQ(std::count(calls.begin(), calls.end(), "allocate"), 0) << failing;
+    }
+    EXPECT_EQ(fake.blocks, 0) << failing;
+    EXPECT_EQ(fake.events, 0) << failing;
+  }
+}
+
+TEST(CudaMeasured, a_run_in_which_there_is_nothing_to_choose_leaves_it_open) {
+  FakeDriver fake;
+  fake.cost = [](const std::string&, unsigned threads) { return float(threads); };
+  const Graph graph = parse("graph @f(%x: f32[s0, s1]) where s0 >= 0, s1 >= 0 {\n  %0 = reduce_max %x {axes = [1]} : f32[s0]\n  return %0\n}");
+  const auto program = measured(fake, graph);
+  for (const auto& [rows, columns] : {std::pair<std::int64_t, std::int64_t>{0, 512}, {600, 511}, {600, 512}, {600, 511}, {600, 512}}) {
+    const std::vector<DenseArray> inputs{sample(DType::F32, {rows, columns}, 1)};
+    const Outcome outcome = run_program(*program, graph, inputs, {rows, columns});
+    ASSERT_EQ(outcome.status, kOk) << outcome.error;
+    EXPECT_TRUE(close(outcome.results[0], expected(graph, inputs, {rows, columns})[0], 0));
+    const Calls calls = taken(fake);
+    const auto measurements = std::count(calls.begin(), calls.end(), "wait for event");
+    if (rows == 0) EXPECT_EQ(calls, Calls());
+    if (columns == 511) EXPECT_EQ(measurements, 0);
+  }
+  EXPECT_EQ(fake.blocks, 0);
+}
+
+TEST(CudaMeasured, an_index_out_of_range_is_reported_once_by_the_run_itself) {
+  FakeDriver fake;
+  const Graph graph = parse(kGather);
+  const auto program = measured(fake, graph);
+  const DenseArray x = sample(DType::F32, {50, 64}, 1);
+  EXPECT_EQ(run_program(*program, graph, {x, numbers({0, 1, 2, 3, 50, 5, 6, 7, 8})}, {}).status, kIndexOutOfRange);
+  EXPECT_EQ(run_program(*program, graph, {x, numbers({0, 1, 2, 3, 4, 5, 6, 7, 8})}, {}).status, kOk);
 }
 
 TEST(CudaDriver, says_what_is_missing) {

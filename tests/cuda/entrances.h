@@ -6,7 +6,7 @@
 
 namespace fj::test {
 
-/// For every kernel of the text a function that takes what cuLaunchKernel is given.
+/// For every kernel of the text a function that takes what cuLaunchKernel is given, and one that tells how many parameters there are.
 inline std::string entrances(const std::string& source) {
   static const std::regex kernel(R"(extern "C" __global__ void __launch_bounds__\((\d+), \d+\) (\w+)\(([^)]*)\) \{)");
   std::string out;
@@ -23,6 +23,7 @@ inline std::string entrances(const std::string& source) {
       ++number;
       from = to + 2;
     }
+    out += "extern \"C\" int " + name + "_parameters() { return " + std::to_string(number) + "; }\n";
     out += "extern \"C\" void " + name +
         "_entrance(void** parameters, unsigned blocks) {\n  using namespace fj;\n  emulation::blocks = blocks;\n" +
            "  emulation::launch(" + threads + ", [](void* context) { void** p = static_cast<void**>(context); " + name + "(" + call +

@@ -11,10 +11,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
+import types
 
 HERE = pathlib.Path(__file__).parent
 ROOT = HERE.parent.parent
-SOURCES = ["fake_device.cpp", "fake_libcuda.cpp", "fake_libnvrtc.cpp", "entrances.h", "emulation.h"]
+SOURCES = ["fake_device.cpp", "fake_libcuda.cpp", "fake_libnvrtc.cpp", "fake_graphs.h", "entrances.h", "emulation.h",
+           "../../runtime/cuda/driver.h", "../../runtime/cuda/driver.def"]
 
 
 class CannotBuild(Exception):
@@ -55,6 +58,22 @@ def built():
     return folder
 
 
+class Event:
+    """Everything here happens at once: the device's time is the processor's."""
+
+    def __init__(self, enable_timing=False):
+        self.time = None
+
+    def record(self):
+        self.time = time.perf_counter()
+
+    def synchronize(self):
+        pass
+
+    def elapsed_time(self, end):
+        return (end.time - self.time) * 1e3
+
+
 class FakeDevice:
     def __init__(self, with_driver=True):
         assert "torch" not in sys.modules, "torch has been imported"
@@ -74,6 +93,9 @@ class FakeDevice:
         torch.cuda.default_generators = (torch.default_generator,) * 2
         torch._C._cuda_getCurrentRawStream = lambda device: self._torch.fake_device_stream(device)
         self.count = 2
+        torch.cuda.synchronize = lambda device=None: None
+        torch.cuda.get_device_properties = lambda device: types.SimpleNamespace(name="a fake device", total_memory=1 << 30, multi_processor_count=4)
+        torch.cuda.Event = Event
 
         def clone(storage):  # as copy.deepcopy makes another storage, which only torch with CUDA can on a device
             return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage).clone().untyped_storage()

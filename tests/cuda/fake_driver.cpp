@@ -1,8 +1,11 @@
 #include "tests/cuda/fake_driver.h"
 
+#include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "tests/cuda/entrances.h"
+#include "tests/cuda/fake_graphs.h"
 #include "tests/cuda/harness.h"
 
 namespace fj::test {
@@ -25,11 +28,7 @@ std::string hexadecimal(const void* pointer) {
 }
 
 using Run = void (*)(void** parameters, unsigned blocks);
-struct Function {
-  std::string name;
-  Run run;
-};
-std::vector<std::unique_ptr<Function>> functions;
+std::vector<std::unique_ptr<FakeFunction>> functions;
 
 }  // namespace
 
@@ -60,17 +59,19 @@ FakeDriver::FakeDriver() {
   };
   table_.function = [](void** function, void* module, const char* name) {
     const auto& image = *static_cast<const Emulated*>(module);
-    functions.push_back(std::make_unique<Function>(Function{name, reinterpret_cast<Run>(image[std::string(name) + "_entrance"])}));
+    functions.push_back(std::make_unique<FakeFunction>(FakeFunction{name, reinterpret_cast<Run>(image[std::string(name) + "_entrance"]),
+        reinterpret_cast<int (*)()>(image[std::string(name) + "_parameters"])}));
     *function = functions.back().get();
     return done("function", std::string("function ") + name);
   };
   table_.launch = [](void* function, unsigned x, unsigned y, unsigned z, unsigned threads, unsigned, unsigned, unsigned, void* stream,
       void** parameters, void**) {
-    const auto& found = *static_cast<const Function*>(function);
+    const auto& found = *static_cast<const FakeFunction*>(function);
     EXPECT_TRUE(found.run && y == 1 && z == 1);
     const int code = done("launch", "launch " + found.name + " of " + std::to_string(x) + " x " + std::to_string(threads) + " on " +
         hexadecimal(stream));
     if (!code) found.run(parameters, x);
+    if (fake->cost) fake->clock += fake->cost(found.name, threads);
     return code;
   };
   table_.set_words = [](std::uint64_t address, unsigned value, std::size_t count, void* stream) {
@@ -88,6 +89,87 @@ FakeDriver::FakeDriver() {
   table_.capturing = [](void*, int* status) {
     *status = fake->capturing;
     return 0;
+  };
+  table_.exchange_capture_mode = [](int* mode) {
+    std::swap(*mode, fake->capture_mode);
+    return 0;
+  };
+  table_.graph_create = [](void** graph, unsigned) {
+    EXPECT_EQ(fake->capture_mode, 2) << "may disturb what another thread records";
+    *graph = new FakeGraph;
+    ++fake->graphs;
+    return done("graph", "graph");
+  };
+  table_.graph_add_kernel = [](void** node, void* graph, void* const* after, std::size_t count, const cuda::KernelNode* parameters) {
+    *node = static_cast<FakeGraph*>(graph)->add(*parameters, after, count);
+    EXPECT_TRUE(*node) << "not after the node before";
+    return done("node", "node " + static_cast<FakeNode*>(*node)->text());
+  };
+  table_.graph_instantiate = [](void** executable, void* graph, unsigned long long) {
+    EXPECT_EQ(fake->capture_mode, 2) << "may disturb what another thread records";
+    if (const int code = done("instantiate", "instantiate")) return code;
+    *executable = new FakeExecutable(*static_cast<FakeGraph*>(graph));
+    ++fake->executables;
+    return 0;
+  };
+  table_.graph_set_kernel = [](void* executable, void* node, const cuda::KernelNode* parameters) {
+    const FakeNode* set = static_cast<FakeExecutable*>(executable)->set(node, *parameters);
+    EXPECT_TRUE(set) << "no node of the graph, or another function";
+    return done("set node", "set " + set->text());
+  };
+  table_.graph_launch = [](void* executable, void* stream) {
+    auto& launched = *static_cast<FakeExecutable*>(executable);
+    if (const int code = done("graph launch", "launch graph" + launched.text() + " on " + hexadecimal(stream))) return code;
+    for (FakeNode& node : launched.nodes) node.run();
+    return 0;
+  };
+  table_.graph_destroy_executable = [](void* executable) {
+    delete static_cast<FakeExecutable*>(executable);
+    if (fake) --fake->executables;
+    return 0;
+  };
+  table_.graph_destroy = [](void* graph) {
+    delete static_cast<FakeGraph*>(graph);
+    if (fake) --fake->graphs;
+    return 0;
+  };
+  table_.name = [](char* name, int, int) {
+    std::strcpy(name, "a fake device");
+    return 0;
+  };
+  table_.event_create = [](void** event, unsigned) {
+    *event = new float(0);
+    ++fake->events;
+    return 0;
+  };
+  table_.event_record = [](void* event, void*) {
+    *static_cast<float*>(event) = fake->clock;
+    return 0;
+  };
+  table_.event_wait = [](void*) { return done("event wait", "wait for event"); };
+  table_.event_elapsed = [](float* milliseconds, void* from, void* to) {
+    *milliseconds = *static_cast<float*>(to) - *static_cast<float*>(from);
+    return 0;
+  };
+  table_.event_destroy = [](void* event) {
+    delete static_cast<float*>(event);
+    --fake->events;
+    return 0;
+  };
+  table_.allocate = [](std::uint64_t* address, std::size_t bytes, void*) {
+    if (const int code = done("allocate", "allocate")) return code;
+    *address = std::uint64_t(reinterpret_cast<std::uintptr_t>(std::malloc(bytes)));
+    ++fake->blocks;
+    return 0;
+  };
+  table_.release = [](std::uint64_t address, void*) {
+    std::free(reinterpret_cast<void*>(address));
+    --fake->blocks;
+    return 0;
+  };
+  table_.copy_on_device = [](std::uint64_t target, std::uint64_t source, std::size_t bytes, void*) {
+    std::memcpy(reinterpret_cast<void*>(target), reinterpret_cast<const void*>(source), bytes);
+    return done("copy on device", "copy " + std::to_string(bytes));
   };
   table_.wait = [](void* stream) { return done("wait", "wait for " + hexadecimal(stream)); };
 }

@@ -2,6 +2,7 @@
 /// GPU.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -23,11 +24,17 @@ class FakeDriver {
   int code = 0;
   int compiled = 0;  // texts
   bool capturing = false;  // streams are recorded
+  int capture_mode = 0;
+  int graphs = 0, executables = 0;  // there are
+  // What measuring has: the device's clock, what a launch takes, and how much memory is not given back.
+  float clock = 0;
+  std::function<float(const std::string& kernel, unsigned threads)> cost;
+  int blocks = 0, events = 0;
 
   /// Device 1, whose kernels are compiled for the emulation.
   CudaOptions options();
 
-  const cuda::Driver& table() const { return table_; }
+  cuda::Driver& table() { return table_; }
 
  private:
   cuda::Driver table_;

@@ -10,12 +10,22 @@
 #include <cstring>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
+
+#include "tests/cuda/fake_graphs.h"
 
 namespace {
 
+using fj::cuda::KernelNode;
+using fj::test::FakeExecutable;
+using fj::test::FakeFunction;
+using fj::test::FakeGraph;
+using fj::test::FakeNode;
+
 std::string calls, failing;
 int failing_code = 0, capturing = 0;
+float clock_now = 0;  // a launch takes as many milliseconds as its blocks have threads
 std::vector<int> current;  // devices whose contexts were pushed
 
 int done(const char* function, const std::string& call) {
@@ -29,13 +39,18 @@ std::string hexadecimal(const void* pointer) {
   return text;
 }
 
-struct Function {
-  std::string name;
-  void (*run)(void** parameters, unsigned blocks);
-  const char* (*error)();
-};
-
 constexpr int kContext = 0x100;
+
+std::string on(void* stream) {
+  return " on stream " + hexadecimal(stream) + " of device " + (current.empty() ? "none" : std::to_string(current.back()));
+}
+
+void stop_at_error(const FakeFunction& function) {
+  if (const char* error = function.error()) {
+    std::fprintf(stderr, "%s: %s\n", function.name.c_str(), error);
+    std::abort();
+  }
+}
 
 }  // namespace
 
@@ -96,21 +111,92 @@ int cuModuleLoadData(void** module, const void* image) {
   return *module ? code : 200;
 }
 int cuModuleGetFunction(void** function, void* module, const char* name) {
-  auto* found = new Function{name, reinterpret_cast<void (*)(void**, unsigned)>(dlsym(module, (std::string(name) + "_entrance").c_str())),
+  auto* found = new FakeFunction{name, reinterpret_cast<void (*)(void**, unsigned)>(dlsym(module, (std::string(name) + "_entrance").c_str())),
+                             reinterpret_cast<int (*)()>(dlsym(module, (std::string(name) + "_parameters").c_str())),
                              reinterpret_cast<const char* (*)()>(dlsym(module, "emulation_error"))};
   *function = found;
   return found->run && found->error ? done("function", "function " + found->name) : 500;
 }
 int cuLaunchKernel(void* function, unsigned x, unsigned, unsigned, unsigned threads, unsigned, unsigned, unsigned, void* stream, void** parameters, void**) {
-  const auto& found = *static_cast<const Function*>(function);
-  if (const int code = done("launch", "launch " + found.name + " of " + std::to_string(x) + " x " + std::to_string(threads) + " on stream " + hexadecimal(stream) +
-                                          " of device " + (current.empty() ? "none" : std::to_string(current.back()))))
-    return code;
+  const auto& found = *static_cast<const FakeFunction*>(function);
+  if (const int code = done("launch", "launch " + found.name + " of " + std::to_string(x) + " x " + std::to_string(threads) + on(stream))) return code;
+  clock_now += float(threads);
   found.run(parameters, x);
-  if (const char* error = found.error()) {
-    std::fprintf(stderr, "%s: %s\n", found.name.c_str(), error);
-    std::abort();
+  stop_at_error(found);
+  return 0;
+}
+
+int cuDeviceGetName(char* name, int, int) {
+  std::strcpy(name, "a fake device");
+  return 0;
+}
+int cuEventCreate(void** event, unsigned) {
+  *event = new float(0);
+  return 0;
+}
+int cuEventRecord(void* event, void*) {
+  *static_cast<float*>(event) = clock_now;
+  return 0;
+}
+int cuEventSynchronize(void*) { return done("event wait", "wait for event"); }
+int cuEventElapsedTime(float* milliseconds, void* from, void* to) {
+  *milliseconds = *static_cast<float*>(to) - *static_cast<float*>(from);
+  return 0;
+}
+int cuEventDestroy_v2(void* event) {
+  delete static_cast<float*>(event);
+  return 0;
+}
+int cuMemAllocAsync(std::uint64_t* address, std::size_t bytes, void* stream) {
+  if (const int code = done("allocate", "allocate on stream " + hexadecimal(stream))) return code;
+  *address = std::uint64_t(reinterpret_cast<std::uintptr_t>(std::malloc(bytes)));
+  return 0;
+}
+int cuMemFreeAsync(std::uint64_t address, void*) {
+  std::free(reinterpret_cast<void*>(address));
+  return done("release", "release");
+}
+int cuMemcpyDtoDAsync_v2(std::uint64_t target, std::uint64_t source, std::size_t bytes, void* stream) {
+  std::memcpy(reinterpret_cast<void*>(target), reinterpret_cast<const void*>(source), bytes);
+  return done("copy on device", "copy " + std::to_string(bytes) + " on stream " + hexadecimal(stream));
+}
+
+int cuThreadExchangeStreamCaptureMode(int* mode) {
+  static thread_local int now = 0;
+  std::swap(*mode, now);
+  return 0;
+}
+int cuGraphCreate(void** graph, unsigned) {
+  *graph = new FakeGraph;
+  return done("graph", "graph");
+}
+int cuGraphAddKernelNode(void** node, void* graph, void* const* after, std::size_t count, const KernelNode* parameters) {
+  *node = static_cast<FakeGraph*>(graph)->add(*parameters, after, count);
+  return *node ? done("node", "node " + static_cast<FakeNode*>(*node)->text()) : 1;
+}
+int cuGraphInstantiateWithFlags(void** executable, void* graph, unsigned long long) {
+  *executable = new FakeExecutable(*static_cast<FakeGraph*>(graph));
+  return done("instantiate", "instantiate");
+}
+int cuGraphExecKernelNodeSetParams(void* executable, void* node, const KernelNode* parameters) {
+  const FakeNode* set = static_cast<FakeExecutable*>(executable)->set(node, *parameters);
+  return set ? done("set node", "set node " + set->text()) : 1;
+}
+int cuGraphLaunch(void* executable, void* stream) {
+  auto& launched = *static_cast<FakeExecutable*>(executable);
+  if (const int code = done("graph launch", "launch graph" + launched.text() + on(stream))) return code;
+  for (FakeNode& node : launched.nodes) {
+    node.run();
+    stop_at_error(*node.function);
   }
+  return 0;
+}
+int cuGraphExecDestroy(void* executable) {
+  delete static_cast<FakeExecutable*>(executable);
+  return done("destroy", "destroy executable");
+}
+int cuGraphDestroy(void* graph) {
+  delete static_cast<FakeGraph*>(graph);
   return 0;
 }
 int cuMemsetD32Async(std::uint64_t address, unsigned value, std::size_t count, void* stream) {

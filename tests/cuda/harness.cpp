@@ -26,7 +26,7 @@ LoweredProgram lowered(const Graph& graph) {
 }
 
 CudaKernel cuda_kernel(const loop::Kernel& kernel, const LoweredProgram& program, const std::string& name, std::vector<int>* buffers =
-    nullptr) {
+    nullptr, int alternative = -1) {
   IsolatedKernel alone = isolate(kernel, program, name);
   CudaKernel result;
   if (buffers) *buffers = alone.buffers;
@@ -34,7 +34,10 @@ CudaKernel cuda_kernel(const loop::Kernel& kernel, const LoweredProgram& program
   result.program = std::move(alone.program);
   result.program.symbols = program.symbols;
   for (int widest : {16, 1}) {
-    const cuda::Binding binding = cuda::bind(result.kernel, result.program, widest);
+    cuda::Preference preference{widest};
+    const auto others = cuda::alternatives(result.kernel, result.program);
+    if (widest > 1 && alternative >= 0 && !others.empty()) preference = others[std::size_t(alternative) % others.size()];
+    const cuda::Binding binding = cuda::bind(result.kernel, result.program, preference);
     if (widest == 1 && result.forms[0].binding.width == 1) break;
     if (widest == 1) result.kernel.name += "_single";
     result.forms.push_back({binding, cuda::emit_kernel(result.kernel, result.program, binding)});
@@ -63,10 +66,11 @@ std::string CudaKernel::dump() const {
   return out;
 }
 
-std::vector<CudaKernel> cuda_kernels(const Graph& graph, const std::string& prefix) {
+std::vector<CudaKernel> cuda_kernels(const Graph& graph, const std::string& prefix, int alternative) {
   const LoweredProgram program = lowered(graph);
   std::vector<CudaKernel> result;
-  for (const loop::Kernel& kernel : program.kernels) result.push_back(cuda_kernel(kernel, program, prefix + std::to_string(result.size())));
+  for (const loop::Kernel& kernel : program.kernels)
+    result.push_back(cuda_kernel(kernel, program, prefix + std::to_string(result.size()), nullptr, alternative));
   return result;
 }
 
@@ -162,7 +166,7 @@ void Suite::add(std::string description, const Graph& graph, std::vector<DenseAr
   for (const loop::Kernel& kernel : program.kernels) {
     ProgramKernel described = describe_kernel(kernel);
     described.name = "k" + std::to_string(kernels_++);
-    entry.kernels.push_back(cuda_kernel(kernel, program, described.name, &described.buffers));
+    entry.kernels.push_back(cuda_kernel(kernel, program, described.name, &described.buffers, alternative));
     described.items = described.elements_per_item = 1;  // the emulated launch is one piece of work
     described.scratch_bytes = 0;
     entry.parts.kernels.push_back(std::move(described));

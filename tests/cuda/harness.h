@@ -24,7 +24,8 @@ struct CudaKernel {
 };
 
 /// The isolated kernels of a graph, named `prefix`0, 1, ...
-std::vector<CudaKernel> cuda_kernels(const Graph& graph, const std::string& prefix);
+/// `alternative`: of those the binding has (counted round), -1: the model's choice.
+std::vector<CudaKernel> cuda_kernels(const Graph& graph, const std::string& prefix, int alternative = -1);
 
 /// A shared object made of the emulation and `source` by the host's compiler, loaded; its symbols by name.
 class Emulated {
@@ -49,6 +50,7 @@ class Suite {
   /// Compiles once; runs every graph with several grids, orders of threads and forms of its kernels, and compares.
   void run();
   std::vector<std::string> left_out;
+  int alternative = -1;  // of what is added from here on
   std::size_t kernels() const { return kernels_; }
 
  private:

@@ -78,6 +78,17 @@ TEST(Nvrtc, compiles_every_pattern_within_its_budget) {
   }
 }
 
+TEST(Nvrtc, compiles_every_pattern_however_it_is_dealt_out) {
+  NEEDS_NVRTC();
+  std::vector<std::string> sources;
+  for (int alternative = 0; alternative < 5; ++alternative)
+    for (const Pattern& pattern : patterns())
+      for (const CudaKernel& kernel : cuda_kernels(parsed(pattern), "p" + std::to_string(sources.size()) + "_", alternative))
+        sources.push_back(kernel.forms[0].text.source);
+  const cuda::Compiled compiled = nvrtc().compile(cuda::translation_unit(sources), 90);
+  EXPECT_EQ(compiled.error, "") << compiled.log.substr(0, 4000);
+}
+
 TEST(Nvrtc, compiles_every_operation) {
   NEEDS_NVRTC();
   std::vector<std::string> sources;

@@ -599,6 +599,139 @@ def test_what_the_driver_refuses_is_said_with_the_users_line(function, capsys):
     assert_same(compiled(x), f(x))
 
 
+# ---- mode="reduce-overhead"
+
+def two_kernels(x):
+    return (x * 2).sum(0), x.sum() + 1
+
+
+@pytest.mark.parametrize("function", [
+    two_kernels,
+    lambda x: torch.sort((x.sum(0) + 1).cumsum(0)).values.cumsum(0) + x.mean(),  # a library's call between kernels
+    lambda x: (x @ x.t()).sum(0).cumsum(0) - x.sum(),
+    lambda x: (x[:, torch.tensor([0, 2], device=x.device)].sum(0).cumsum(0), x.amax()),  # a status is read
+], ids=["kernels", "sort", "product", "gather"])
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_joined_launches_give_every_call_results_of_its_own(function, dynamic):
+    compiled = framejit.compile(function, mode="reduce-overhead", dynamic=dynamic)
+    given = [sample(rows, 33, seed=seed) for seed, rows in enumerate((20, 20, 20, 300, 20, 300) if dynamic else (20,) * 5)]
+    results = [compiled(x) for x in given]
+    assert not fake or sum(call.startswith("launch graph") for call in fake.calls()) >= 2
+    for x, result in zip(given, results):
+        assert_same(result, function(x))
+    assert framejit.cache_info()["eager_replays"] == 0
+
+
+def test_joined_launches_of_updates_and_gradients():
+    def step(parameters, means):
+        loss = sum((p * p).sum(0).cumsum(0).sum() for p in parameters)
+        gradients = torch.autograd.grad(loss, parameters)
+        with torch.no_grad():
+            for p, m, g in zip(parameters, means, gradients):
+                m.mul_(0.9).add_(g, alpha=0.1)
+                p.sub_(0.1 * m)
+        return loss.detach()
+
+    def training(run):
+        parameters = [sample(6, 5, seed=i).requires_grad_() for i in range(4)]
+        means = [torch.zeros_like(p) for p in parameters]
+        return [run(parameters, means) for _ in range(5)], parameters, means
+
+    assert_same(training(framejit.compile(step, mode="reduce-overhead")), training(step))
+
+    def loss(x, w):
+        return ((x * w).sum(0).cumsum(0) * w.sum()).sum()
+
+    compiled = framejit.compile(loss, mode="reduce-overhead")
+    for seed in range(4):
+        x, ours = sample(6, 5, seed=seed), sample(6, 5, seed=9).requires_grad_()
+        eager = ours.detach().clone().requires_grad_()
+        compiled(x, ours).backward()
+        loss(x, eager).backward()
+        assert_same(ours.grad, eager.grad)
+
+
+@needs_fake
+def test_launches_are_joined_from_the_second_call_on_by_stream():
+    compiled, x = framejit.compile(two_kernels, mode="reduce-overhead"), sample(300, 40)
+    kernels = len(compiled(x)) and len(launches())
+    assert kernels > 1
+    joined = None
+    for stream, made in ((0, "graph"), (0, None), (0x30, "launches"), (0x30, "graph"), (0, None)):
+        fake.use_stream(stream)
+        fake.calls()
+        assert_same(compiled(x), two_kernels(x))
+        calls = fake.calls()
+        assert ("instantiate" in calls) == (made == "graph")
+        launched = [call for call in calls if call.startswith("launch")]
+        assert all(call.endswith(f"on stream {stream:x} of device 0") for call in launched)
+        assert len(launched) == (kernels if made == "launches" else 1)
+        if made != "launches":
+            joined = joined or launched[0].split(" on ")[0]
+            assert launched[0].split(" on ")[0] == joined and joined.startswith("launch graph kernel") and len(joined.split()) == 2 + kernels
+    fake.capture(True)
+    fake.calls()
+    assert_same(compiled(x), two_kernels(x))
+    assert len(launches()) == kernels
+
+
+@needs_fake
+def test_a_graph_the_driver_refuses_is_said_and_the_kernels_run():
+    compiled, x, said = framejit.compile(lambda x: (x.sum(0) - 3, x.sum()), mode="reduce-overhead"), sample(300, 40), []
+    compiled(x)
+    fake.fail("instantiate", 2)
+    framejit.set_logs("fallbacks", sink=lambda artifact, text: said.append(text))
+    try:
+        for _ in range(3):
+            assert_same(compiled(x), (x.sum(0) - 3, x.sum()))
+    finally:
+        framejit.set_logs()
+    assert len(said) == 1 and re.fullmatch(r"CUDA error 2 \(out of memory\) making a graph of \d launches: they are made one by one", said[0]), said
+
+
+def updates(x, y):
+    x.mul_(2).add_(y.sum(1, keepdim=True))
+    return F.softmax(x, -1), y[:, 1:] * 3
+
+
+@pytest.mark.parametrize("mode", ["max-autotune", "max-autotune-no-cudagraphs"])
+def test_measured_launches_leave_nothing_behind(mode, tmp_path):
+    compiled, ours, eager = framejit.compile(updates, mode=mode, cache_folder=str(tmp_path)), sample(600, 64), sample(600, 64)
+    y = sample(600, 64, seed=1)
+    for call in range(3):
+        result = None
+        if fake:
+            fake.calls()
+            in_use = fake.bytes_in_use()
+        result = compiled(ours, y)
+        if fake:
+            calls = fake.calls()
+            assert fake.bytes_in_use() == in_use + sum(r.nbytes for r in result)
+            assert calls.count("wait for event") > 0 if call == 0 else "wait for event" not in calls
+            assert sum(c.startswith("allocate") for c in calls) == calls.count("release")
+            # The fake's time is the threads of a block: the last launches are the measured choice.
+            assert all(" x 128 on" in c for c in calls if c.startswith("launch kernel") or c.startswith("launch other")) or call == 0
+            # What is measured between kernels parts them: they follow each other for the first time in the second call.
+            assert any(c.startswith("launch graph") for c in calls) == (call > 1 and mode == "max-autotune")
+        assert_same(result, updates(eager, y))
+        assert_same(ours, eager)
+    framejit.reset()
+    result = framejit.compile(updates, mode=mode, cache_folder=str(tmp_path))(ours, y)
+    if fake:
+        calls = fake.calls()
+        assert "wait for event" not in calls and all(" x 128 on" in c for c in calls if c.startswith("launch"))
+    assert_same(result, updates(eager, y))
+
+
+def test_modes():
+    with pytest.raises(ValueError, match="option mode is default or reduce-overhead or max-autotune or max-autotune-no-cudagraphs, not 'fast'"):
+        framejit.compile(two_kernels, mode="fast")
+    x = sample(5, 7, device="cpu")
+    assert_same(framejit.compile(two_kernels, mode="reduce-overhead")(x), two_kernels(x))
+    with framejit.options(mode="reduce-overhead"):
+        assert_same(framejit.compile(two_kernels)(x), two_kernels(x))
+
+
 # ---- back ends
 
 def test_back_ends_by_name():

@@ -20,6 +20,19 @@ TEST(CudaPatterns, compute_what_the_evaluator_says) {
   EXPECT_TRUE(suite.left_out.empty());
 }
 
+TEST(CudaPatterns, compute_it_however_they_are_dealt_out) {
+  Suite suite;
+  for (suite.alternative = 0; suite.alternative < 5; ++suite.alternative)
+    for (const Pattern& pattern : patterns())
+      suite.add(pattern.name + ", alternative " + std::to_string(suite.alternative), parsed(pattern), pattern.inputs, pattern.check);
+  for (std::uint64_t seed = 61; seed <= 90; ++seed) {
+    RandomGraph random(seed);
+    suite.alternative = int(seed % 5);
+    suite.add("seed " + std::to_string(seed), random.graph, random.inputs, {.symbols = random.symbols});
+  }
+  suite.run();
+}
+
 TEST(CudaPatterns, random_graphs_compute_what_the_evaluator_says) {
   Suite suite;
   for (std::uint64_t seed = 1; seed <= 60; ++seed) {
