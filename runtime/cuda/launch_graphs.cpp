@@ -36,7 +36,7 @@ class Node {
     for (std::size_t i = 0; i < launch.arguments; ++i) pointers_[i] = const_cast<std::uint64_t*>(&values[launch.first + i]);
     parameters_ = {launch.function, launch.blocks, 1, 1, launch.threads, 1, 1, 0, pointers_.data(), nullptr};
   }
-  const KernelNode* operator&() const { return &parameters_; }
+  const KernelNode* parameters() const { return &parameters_; }
 
  private:
   std::vector<void*> pointers_;
@@ -127,7 +127,7 @@ int LaunchGraphs::build(Sequence& sequence, std::span<const KernelLaunch> launch
     // One after the other, as on the stream.
     const Node made(launch, values);
     if (const int code = driver_.graph_add_kernel(&node, sequence.graph, sequence.nodes.empty() ? nullptr : &sequence.nodes.back(),
-                                                  sequence.nodes.empty() ? 0 : 1, &made))
+                                                  sequence.nodes.empty() ? 0 : 1, made.parameters()))
       return code;
     sequence.nodes.push_back(node);
   }
@@ -142,7 +142,7 @@ int LaunchGraphs::update(Sequence& sequence, std::span<const KernelLaunch> launc
     const auto now = values.subspan(launch.first, launch.arguments);
     if (launch == sequence.launches[i] && std::equal(now.begin(), now.end(), sequence.values.begin() + std::ptrdiff_t(launch.first))) continue;
     const Node changed(launch, values);
-    if (const int code = driver_.graph_set_kernel(sequence.executable, sequence.nodes[i], &changed)) return code;
+    if (const int code = driver_.graph_set_kernel(sequence.executable, sequence.nodes[i], changed.parameters())) return code;
   }
   sequence.launches.assign(launches.begin(), launches.end());
   sequence.values.assign(values.begin(), values.end());
