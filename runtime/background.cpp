@@ -62,6 +62,7 @@ struct Queue {
     --depth;
     lock.lock();
     --running;
+    worked = true;  // another thread may have rested meanwhile
     leave();
     if (jobs() == 0) idle.notify_all();
   }
@@ -74,12 +75,12 @@ struct Queue {
     std::unique_lock lock(mutex);
     while (true) {
       const auto wanted = [&] { return stopping || !urgent.empty() || !waiting.empty(); };
-      if (worked && !work.wait_for(lock, kIdle, wanted) && std::exchange(worked, false)) {
-        const auto jobs = at_rest;
+      if (worked && !work.wait_for(lock, kIdle, wanted) && running == 0 && std::exchange(worked, false)) {
+        const auto rest = at_rest;
         lock.unlock();
         {
           const NoFork whole;
-          for (void (*job)() : jobs) job();
+          for (void (*job)() : rest) job();
           release_code_pages();
           release_free_pages();  // what the jobs freed, too
         }

@@ -374,10 +374,9 @@ class CompiledProgram : public Program {
       const ProgramBuffer& buffer = parts_.buffers[std::size_t(b)];
       if (buffer.kind == BufferKind::Input && std::size_t(buffer.number) >= call.handed_over.size()) continue;
       ArrayRef& array = buffer.kind == BufferKind::Input ? call.handed_over[std::size_t(buffer.number)] : arrays[b];
-      void* object = std::exchange(array.object, nullptr);
-      if (!object) continue;
-      if (device) device->flush();
-      call.host->release(object);
+      if (!array.object) continue;
+      if (device) device->flush();  // may throw
+      call.host->release(std::exchange(array.object, nullptr));
     }
   }
 

@@ -235,6 +235,9 @@ V TracerImpl::bound_to(ObjectValue& method) {
   return owner;
 }
 
+/// Of math: what they give is decided by the whole part.
+constexpr const char* kRounding[] = {"floor", "ceil", "trunc"};
+
 V TracerImpl::call_without_row(const V& callable, PyObject* object, std::vector<V> positional, Keywords keywords) {
   auto& value = *as<ObjectValue>(callable);
   if (V done = call_mode_function(object, positional, keywords)) {
@@ -405,8 +408,9 @@ V TracerImpl::call_without_row(const V& callable, PyObject* object, std::vector<
   if (is_of_library(object))
     for (const V& argument : positional)
       if (holds_array(*this, argument)) break_graph(BreakReason::UnsupportedOperation, callable_name(callable));
+  const bool rounds = std::any_of(std::begin(kRounding), std::end(kRounding), [&](const char* name) { return object == attribute_of("math", name); });
   for (const V& argument : positional)
-    if (argument->kind == ValueKind::Number) round_as_library(argument);  // math.floor
+    if (rounds || argument->kind == ValueKind::Number) round_as_library(argument);
   for (const V& argument : positional)
     if (argument->kind == ValueKind::Number) break_graph(BreakReason::ScalarFromArray, callable_name(callable) + " of " + describe(argument));
   break_graph(BreakReason::UnknownCall, callable_name(callable));

@@ -108,7 +108,7 @@ DType Emitter::index_dtype(const Affine& address) const {
 
 /// What the index grows by from one lane to the next, if that is the same everywhere; else 0.
 std::int64_t Emitter::index_step(const Affine& address) const {
-  if (std::any_of(address.dynamic.begin(), address.dynamic.end(), [&](const auto& term) { return is_vector(term.first); })) return 0;
+  if (!address.dynamic.empty()) return 0;
   std::int64_t step = 0;
   for (const auto& [variable, coefficient] : address.terms)
     if (variable == kernel_.vector_var) step += coefficient.constant().value_or(0);

@@ -58,17 +58,17 @@ class CudaRun : public DeviceRun {
     int capturing = 0, best = 0;
     // Of nothing there is nothing to measure, and what runs one element at a time has no choice: the next run may have.
     if (blocks_of(code.wide[0]->form, symbols) <= 0 || !is_right(code, *code.wide[0], buffers, symbols)) return;
-    if (driver_.capturing(stream_, &capturing) == 0 && capturing == 0) {
-      try {
-        best = fastest(code, buffers, written, symbols);
-        if (code.keep) code.keep(code.wide[std::size_t(best)]->name);
-        if (log_enabled(Artifact::kernels))
-          log(Artifact::kernels, code.place + ": " + (best ? code.wide[std::size_t(best)]->name : "the model's choice") + " is the fastest of " +
-                                     std::to_string(code.wide.size()));
-      } catch (const DeviceError& error) {
-        // No memory for the copies, perhaps; what is worse the launch itself will say.
-        if (log_enabled(Artifact::fallbacks)) log(Artifact::fallbacks, code.place + " is launched as the model has it: " + error.what());
-      }
+    // While the user records the stream nothing is measured: a later run is.
+    if (driver_.capturing(stream_, &capturing) != 0 || capturing != 0) return;
+    try {
+      best = fastest(code, buffers, written, symbols);
+      if (code.keep) code.keep(code.wide[std::size_t(best)]->name);
+      if (log_enabled(Artifact::kernels))
+        log(Artifact::kernels, code.place + ": " + (best ? code.wide[std::size_t(best)]->name : "the model's choice") + " is the fastest of " +
+                                   std::to_string(code.wide.size()));
+    } catch (const DeviceError& error) {
+      // No memory for the copies, perhaps; what is worse the launch itself will say.
+      if (log_enabled(Artifact::fallbacks)) log(Artifact::fallbacks, code.place + " is launched as the model has it: " + error.what());
     }
     code.choice.store(best, std::memory_order_relaxed);
   }

@@ -44,6 +44,13 @@ bool is_place(Tracer& tracer, const V& key) {
   return object && PyLong_CheckExact(object->object.get()) && tracer.constant_int(key);
 }
 
+/// What `x.flat` goes through, as a view of one dimension.
+Array flat_view(Tracer& tracer, const Array& x) {
+  const Array row = view_reshape(tracer, x, {product(x->shape)});
+  if (!row) unsupported(".flat of an array with gaps");
+  return row;
+}
+
 }  // namespace
 
 Array view_part(Tracer& tracer, const Array& x, bool imaginary) {
@@ -96,24 +103,18 @@ V numpy_flat_item(Tracer& tracer, const Array& x, const V& key) {
   return part->numpy_scalar ? item : V(tracer.new_array(Library::Numpy, tracer.read(*part), row_major(part->shape)));
 }
 
-Array numpy_flat_view(Tracer& tracer, const Array& x) {
-  const Array row = view_reshape(tracer, x, {product(x->shape)});
-  if (!row) unsupported(".flat of an array with gaps");
-  return row;
-}
-
 void numpy_set_flat(Tracer& tracer, const Array& x, const V& key, const V& value) {
   // As many elements: none is given twice. In memory of its own, since each is written before the next is read.
   const Array given = array_of(value);
   if (!key && given && given->library == Library::Numpy && !given->numpy_scalar && given->dtype == x->dtype && given->storage != x->storage &&
       tracer.decide(product(given->shape), Py_EQ, product(x->shape))) {
-    const Array row = numpy_flat_view(tracer, x);
+    const Array row = flat_view(tracer, x);
     return numpy_set_item(tracer, row, tracer.constant(Ref<>::borrow(Py_Ellipsis)), reshape_or_copy(tracer, given, row->shape));
   }
   const bool number = is_numpy_operand(value) && !as<NumberValue>(value) && numpy_operand(tracer, value).rank() == 0;
   // Other conversions are an array's, not an assignment's.
   if (!number || !is_float(x->dtype) || (key && !is_place(tracer, key))) unsupported("this assignment to .flat");
-  const Array row = numpy_flat_view(tracer, x);
+  const Array row = flat_view(tracer, x);
   V all = tracer.constant(Ref<>::borrow(Py_Ellipsis));
   numpy_set_item(tracer, row, key ? key : all, value);
 }

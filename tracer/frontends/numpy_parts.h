@@ -18,9 +18,7 @@ V numpy_flag(Tracer& tracer, const Array& x, std::string_view name);
 
 /// `x.flat[key]` by a number or a slice: an element, or a copy.
 V numpy_flat_item(Tracer& tracer, const Array& x, const V& key);
-/// `x.flat[key] = value`, or `x.flat = value` without a key: of one number.
-/// What `x.flat` goes through, as a view of one dimension.
-Array numpy_flat_view(Tracer& tracer, const Array& x);
+/// `x.flat[key] = value` of one number, or `x.flat = value` without a key, of one number or as many.
 void numpy_set_flat(Tracer& tracer, const Array& x, const V& key, const V& value);
 
 }  // namespace fj

@@ -129,6 +129,9 @@ Ref<> TracerImpl::constant_key(const V& value) {
     raise(PyExc_TypeError, {tracer.string("unhashable type: '" + std::string(type) + "'")}, BreakReason::ErrorWhileTracing,
           "a key that is " + describe(value));
   };
+  // Another one at each call: no guard tells it from others.
+  if (auto* held = as<ObjectValue>(value); held && held->source && is_made_anew(held->source) && !is_plain_operand(held->object.get()))
+    break_graph(BreakReason::UnsupportedObject, "a key that is " + describe(value));
   switch (value->kind) {
     case ValueKind::SymInt: return constant_key(tracer.integer(*tracer.constant_int(value)));
     case ValueKind::Tuple: {

@@ -1,6 +1,5 @@
 /// Iterators made in the trace: a `next` function over Values, and what is left of them for an exit.
 #include "runtime/base/error.h"
-#include "tracer/frontends/numpy_parts.h"
 #include "tracer/interpreter.h"
 
 namespace fj {
@@ -127,10 +126,6 @@ V TracerImpl::make_iterator(const V& value) {
       iterator->remaining = [iterator = iterator.get(), value] { return iterator->started ? nullptr : value; };
       return iterator;
     }
-    case ValueKind::Builtin:
-      if (auto& part = *as<BuiltinValue>(value); part.name == "flat" && part.owner->kind == ValueKind::Array)
-        return make_iterator(numpy_flat_view(tracer, std::static_pointer_cast<ArrayValue>(part.owner)));
-      break;
     case ValueKind::Dict: return iterate_dict(*this, value, nullptr);
     case ValueKind::Set: {
       auto& set = *as<SetValue>(value);
