@@ -461,3 +461,12 @@ def f(x, y):
     k = lib.tensor([1, 2, 0, 1])
     return lib.minimum(lib.nn.functional.{loss}, y)
 """, ['ARGS = [make((4, 3), "float32", 553, "leaf", "plain"), make((4, 3), "float32", 660, "leaf", "large")]'] * 2))
+
+
+@pytest.mark.skipif(torch is None, reason="needs torch")
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_zeros_pass_through_a_remainder_as_they_are(dtype):
+    check(Case("torch", """\
+def f(x, g):
+    return lib.remainder(x, 2.0) * g, lib.remainder(x, g)
+""", [f'ARGS = [make((4, 3), "{dtype}", 553, "leaf", "special"), lib.tensor([-0.0, 0.0, -3.0], dtype=lib.{dtype})]'] * 2))

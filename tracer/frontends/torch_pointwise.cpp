@@ -318,7 +318,8 @@ V torch_remainder(Tracer& tracer, const Arguments& arguments) {
   ValueId rest = pointwise(tracer, Op::fmod, {a, b});
   ValueId other_side = pointwise(tracer, Op::ne, {with_constant(tracer, Op::lt, b, 0), with_constant(tracer, Op::lt, rest, 0)});
   ValueId moved = pointwise(tracer, Op::bit_and, {other_side, with_constant(tracer, Op::ne, rest, 0)});
-  ValueId result = pointwise(tracer, Op::where, {moved, pointwise(tracer, Op::add, {rest, b}), rest});
+  // rest + -0.0 is rest, and the derivative by a is the cotangent itself, also -0.0.
+  ValueId result = pointwise(tracer, Op::add, {rest, pointwise(tracer, Op::where, {moved, b, constant_like(tracer, b, -0.0)})});
   return torch_elementwise(tracer, cast(tracer, result, dtype), operands);
 }
 V torch_fmod(Tracer& tracer, const Arguments& arguments) {
