@@ -161,8 +161,17 @@ bool is_plain_operand(PyObject* object) {
 bool is_operand(PyObject* object) {
   if (is_plain_operand(object) || PySlice_Check(object)) return true;
   if (PyTuple_CheckExact(object)) return std::all_of(&PyTuple_GET_ITEM(object, 0), &PyTuple_GET_ITEM(object, 0) + PyTuple_GET_SIZE(object), is_plain_operand);
-  const std::string_view type = Py_TYPE(object)->tp_name;
-  return (type == "re.Match" || type == "re.Pattern") && !(Py_TYPE(object)->tp_flags & Py_TPFLAGS_BASETYPE);
+  return is_pattern(object) || is_match(object);
+}
+
+bool is_pattern(PyObject* object) {
+  static PyObject* const type = imported("re", "Pattern").release();
+  return reinterpret_cast<PyObject*>(Py_TYPE(object)) == type;
+}
+
+bool is_match(PyObject* object) {
+  static PyObject* const type = imported("re", "Match").release();
+  return reinterpret_cast<PyObject*>(Py_TYPE(object)) == type;
 }
 
 bool is_made_anew(SourceRef source) {

@@ -70,13 +70,13 @@ inline std::int64_t from_the_end(std::int64_t index, PyObject* defaults) {
   return index < 0 && PyTuple_Check(defaults) ? index + PyTuple_GET_SIZE(defaults) : index;
 }
 
-/// One step of a fetch: the value of `source` given that of its base (null for roots). Borrowed, and kept alive by the base,
-/// except for a step that makes an object: that one is put into `owned`. Null without an error set if the step fails.
 /// collections.deque
 PyTypeObject* deque_type();
 /// Exactly collections.deque.
 bool is_deque(PyObject* object);
 
+/// One step of a fetch: the value of `source` given that of its base (null for roots). Borrowed, and kept alive by the base,
+/// except for a step that makes an object: that one is put into `owned`. Null without an error set if the step fails.
 PyObject* fetch_step(const Source& source, PyObject* base, const FrameValues& values, Ref<>& owned, std::span<PyObject* const> operands = {});
 
 /// Exactly int, float, bool, str, bytes or None: functions of C make of them what they make of them, and run no Python code.
@@ -85,6 +85,10 @@ bool is_plain_operand(PyObject* object);
 /// What a Result may be made of: a plain operand, a slice, a tuple of plain ones, a re.Match or re.Pattern, which nothing changes and whose
 /// methods are C's.
 bool is_operand(PyObject* object);
+
+/// re.Pattern and re.Match: nothing derives from them, and their methods are C's. A match is never compared, only asked.
+bool is_pattern(PyObject* object);
+bool is_match(PyObject* object);
 
 /// A Result, what is in one, or an item under a key that is fetched: another one at each call.
 bool is_made_anew(SourceRef source);

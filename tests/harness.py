@@ -175,7 +175,7 @@ def assert_same(actual, expected, path="result", exact=False):
                 zero = (a == 0) & (e == 0)
                 np.testing.assert_array_equal(np.signbit(a[zero]), np.signbit(e[zero]), err_msg=path + ": sign of zero")
     elif isinstance(expected, float):
-        assert actual == pytest.approx(expected, rel=1e-5, nan_ok=True), path
+        assert actual == pytest.approx(expected, rel=0 if exact else 1e-5, abs=0 if exact else None, nan_ok=True), path
     elif isinstance(expected, collections.deque):
         assert actual.maxlen == expected.maxlen, f"{path}: maxlen {actual.maxlen}, eager gives {expected.maxlen}"
         assert_same(list(actual), list(expected), path, exact)
@@ -270,6 +270,26 @@ def same_as_eager(function, *arguments, calls=2, breaks=None, compiles=True, exa
     if breaks is not None:
         assert run.breaks == list(breaks), f"{run.breaks}\n{report}"
     return run
+
+
+def counted(function, calls, exact=False):
+    """What is counted after calls with each tuple of arguments; every result is eager's, or its error is."""
+    framejit.reset()
+    compiled = framejit.compile(function)
+    for given in calls:
+        outcomes = []
+        for run in (compiled, function):
+            try:
+                outcomes.append(run(*copy.deepcopy(given)))
+            except Exception as error:
+                outcomes.append((type(error), str(error)))
+        try:
+            assert_same(*outcomes, exact=exact)
+        except AssertionError:
+            raise AssertionError((given, outcomes, framejit.explain(compiled).so_far()))
+    info = framejit.cache_info()
+    assert info["internal_errors"] == 0, framejit.explain(compiled).so_far()
+    return info
 
 
 def compare(ours, eager, exact=False):

@@ -108,12 +108,6 @@ PyObject* backward(PyObject* self, PyObject* const* arguments, Py_ssize_t count)
   return level >= 0 ? unusual_backward(Unusual::Dual, arguments, count) : run_backward(arguments, count, true);
 }
 
-template <PyObject* (*function)(PyObject*, PyObject* const*, Py_ssize_t)>
-PyObject* method(const char* name) {
-  static PyMethodDef definition = {name, reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function)), METH_FASTCALL, nullptr};
-  return PyCFunction_New(&definition, nullptr);
-}
-
 /// Of framejit._autograd, which imports torch.
 struct Torch {
   Ref<> apply;    // makes a node
@@ -130,7 +124,7 @@ const Torch* torch_part() {
   if (made != nullptr) return made;
   const Ref<> module = Ref<>::steal(PyImport_ImportModule("framejit._autograd"));
   if (!module) return nullptr;
-  const Ref<> forward_function = Ref<>::steal(method<forward>("forward")), backward_function = Ref<>::steal(method<backward>("backward"));
+  const Ref<> forward_function = Ref<>::borrow(c_function<forward>("forward")), backward_function = Ref<>::borrow(c_function<backward>("backward"));
   if (!forward_function || !backward_function) return nullptr;
   auto part = std::make_unique<Torch>();
   part->apply = Ref<>::steal(PyObject_CallMethod(module.get(), "node_maker", "OO", forward_function.get(), backward_function.get()));
@@ -153,7 +147,7 @@ int forward_level() {
 
 PyObject* unusual_backward(Unusual what, PyObject* const* arguments, Py_ssize_t count) {
   const Torch* torch = torch_part();
-  const Ref<> own = torch ? Ref<>::steal(method<backward_of_values>("backward")) : Ref<>();
+  const Ref<> own = torch ? Ref<>::borrow(c_function<backward_of_values>("backward")) : Ref<>();
   if (!own) return nullptr;
   std::vector<PyObject*> all{own.get()};
   all.insert(all.end(), arguments, arguments + count);

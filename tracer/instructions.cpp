@@ -69,9 +69,15 @@ V call_stack(TracerImpl& tracer, Frame& frame, std::vector<V> arguments, Keyword
   return tracer.call(callable, std::move(arguments), std::move(keywords));
 }
 
+/// Names are texts of UTF-8 here.
+std::string keyword_name(PyObject* name) {
+  if (!PyUnicode_AsUTF8(name)) break_graph(BreakReason::ErrorWhileTracing, take_error());
+  return text_of(name);
+}
+
 std::vector<std::string> keyword_names(PyObject* names) {
   std::vector<std::string> result;
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names); ++i) result.push_back(text_of(PyTuple_GET_ITEM(names, i)));
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names); ++i) result.push_back(keyword_name(PyTuple_GET_ITEM(names, i)));
   return result;
 }
 
@@ -517,7 +523,7 @@ void TracerImpl::execute(Frame& frame, const FjInstr& instr, std::optional<V>& r
         for (auto& [key, value] : mapping_items(pop(frame))) {
           PyObject* name = constant_object(key);
           if (!name || !PyUnicode_CheckExact(name)) break_graph(BreakReason::ErrorWhileTracing, "keywords must be strings");
-          keywords.emplace_back(text_of(name), value);
+          keywords.emplace_back(keyword_name(name), value);
         }
       }
       std::vector<V> arguments = sequence_items(pop(frame));

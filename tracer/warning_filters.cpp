@@ -56,7 +56,7 @@ bool is_line(PyObject* number) {
 }
 
 /// What filterwarnings takes for a message or a module.
-bool is_pattern(PyObject* text) {
+bool is_valid_pattern(PyObject* text) {
   if (!text || !PyUnicode_CheckExact(text)) return false;
   Ref<> compile = imported("re", "compile"), tried = imported("framejit._numpy", "tried");  // warnings are errors here
   Ref<> compiled = compile && tried ? Ref<>::steal(PyObject_CallFunction(tried.get(), "O(O){}", compile.get(), text)) : Ref<>();
@@ -84,7 +84,7 @@ TracerImpl::WarningFilter TracerImpl::read_filter(const V& action, const V& cate
   if (!is_category(of)) give_up("a filter of an unknown category");
   filter.category = Ref<>::borrow(of);
   for (const V& pattern : patterns) {
-    if (pattern && !is_pattern(constant_object(pattern))) give_up("a filter of an unknown pattern");
+    if (pattern && !is_valid_pattern(constant_object(pattern))) give_up("a filter of an unknown pattern");
     filter.conditional = filter.conditional || (pattern && truth(pattern));
   }
   if (line && !is_line(constant_object(line))) give_up("a filter of an unknown line");

@@ -49,4 +49,12 @@ inline Ref<> imported(const char* module, const char* name) {
   return found;
 }
 
+/// A function of C as Python calls it, made once; `name` is the one it has at the first call.
+template <PyObject* (*function)(PyObject*, PyObject* const*, Py_ssize_t)>
+PyObject* c_function(const char* name) {
+  static PyMethodDef definition = {name, reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function)), METH_FASTCALL, nullptr};
+  static PyObject* const made = PyCFunction_New(&definition, nullptr);
+  return made;
+}
+
 }  // namespace fj

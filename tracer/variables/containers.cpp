@@ -111,6 +111,14 @@ Py_hash_t hash_from(PyObject* number) {
   return hash == -1 ? -2 : hash;
 }
 
+/// Derived from int, float, str or bytes, and neither hashed nor compared in another way: `re` has such a number for "no count given".
+bool compares_as_number_or_text(PyTypeObject* type) {
+  PyTypeObject* const builtins[] = {&PyLong_Type, &PyFloat_Type, &PyUnicode_Type, &PyBytes_Type};
+  return std::any_of(std::begin(builtins), std::end(builtins), [&](PyTypeObject* builtin) {
+    return PyType_IsSubtype(type, builtin) && type->tp_hash == builtin->tp_hash && type->tp_richcompare == builtin->tp_richcompare;
+  });
+}
+
 }  // namespace
 
 Ref<> TracerImpl::dict_key(const V& container, const V& value) {
@@ -184,20 +192,19 @@ Ref<> TracerImpl::constant_key(const V& value) {
         if (!hash || !PyLong_CheckExact(hash.get())) break_graph(BreakReason::UnsupportedObject, "a hash that is no constant");
         return make_proxy(*this, value, hash_from(hash.get()));
       }
-      if (type->tp_hash == PyBaseObject_Type.tp_hash) {
-        auto* real = as<ObjectValue>(value);
-        if (!real) return make_proxy(*this, value);
-        if (type->tp_richcompare == PyBaseObject_Type.tp_richcompare) {
-          // An object that hashes by identity is its own key.
-          if (real->source) {
-            if (is_watched(real->object.get())) break_graph(BreakReason::UnsupportedObject, "a key whose end runs Python code");
-            add_guard(GuardKind::Identity, real->source, real->object.get());
-            outside_keys_.emplace(real->object.get(), value);
-          }
-          return real->object;
+      auto* real = as<ObjectValue>(value);
+      const bool hashed_by_identity = type->tp_hash == PyBaseObject_Type.tp_hash;
+      if (!real && hashed_by_identity) return make_proxy(*this, value);
+      // An object that no Python code hashes or compares is its own key.
+      if (real && (hashed_by_identity ? type->tp_richcompare == PyBaseObject_Type.tp_richcompare : compares_as_number_or_text(type))) {
+        if (real->source) {
+          if (is_watched(real->object.get())) break_graph(BreakReason::UnsupportedObject, "a key whose end runs Python code");
+          add_guard(GuardKind::Identity, real->source, real->object.get());
+          outside_keys_.emplace(real->object.get(), value);
         }
-        break;
+        return real->object;
       }
+      if (hashed_by_identity) break;
       if (V part = builtin_part(value); part && part->kind != ValueKind::Dict) {
         Ref<> key = constant_key(part);
         return make_proxy(*this, value, PyObject_Hash(key.get()));
@@ -494,7 +501,7 @@ V TracerImpl::get_item(const V& container, const V& key) {
         break;
       }
       if (V mapping = proxied_mapping(container)) return get_item(mapping, key);
-      if (auto* held = as<ObjectValue>(container); held && (PyUnicode_CheckExact(held->object.get()) || (is_operand(held->object.get()) && !is_plain(held->object.get())))) {
+      if (auto* held = as<ObjectValue>(container); held && (PyUnicode_CheckExact(held->object.get()) || is_match(held->object.get()))) {
         static PyObject* const item = operator_function("getitem");
         if (V made = PyUnicode_CheckExact(held->object.get()) ? result_of(item, {container, key}) : made_by(item, {container, key})) return made;
       }

@@ -69,11 +69,9 @@ PyObject* ask_cache(PyObject*, PyObject* const* arguments, Py_ssize_t) {
 PyObject* ask_whether_cached(PyObject*, PyObject* const* arguments, Py_ssize_t) { return PyBool_FromLong(bool(held_by_cache(arguments[0], arguments[1]))); }
 
 V answer_of_cache(TracerImpl& t, PyObject* wrapper, const Ref<>& arguments, PyObject* object) {
-  static PyMethodDef rows[] = {{"cached", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(ask_cache)), METH_FASTCALL, nullptr},
-                               {"is_cached", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(ask_whether_cached)), METH_FASTCALL, nullptr}};
-  static PyObject* const functions[] = {PyCFunction_New(&rows[0], nullptr), PyCFunction_New(&rows[1], nullptr)};
+  PyObject* question = object ? c_function<ask_cache>("cached") : c_function<ask_whether_cached>("is_cached");
   Ref<> about = t.keep(Ref<>::steal(PyTuple_Pack(2, wrapper, arguments.get())));
-  SourceRef source = t.sources->make(SourceKind::Answer, t.sources->constant(functions[object == nullptr]), 0, about.get());
+  SourceRef source = t.sources->make(SourceKind::Answer, t.sources->constant(question), 0, about.get());
   return t.wrap(object ? object : Py_False, source);
 }
 

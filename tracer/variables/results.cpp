@@ -42,9 +42,6 @@ bool may_be_large(TracerImpl& t, PyObject* function, const std::vector<V>& opera
   return all_ints && std::find(std::begin(kGrowing), std::end(kGrowing), name) != std::end(kGrowing);
 }
 
-/// It is never compared, only asked.
-bool is_match(PyObject* object) { return is_operand(object) && !is_plain_operand(object) && std::string_view(Py_TYPE(object)->tp_name) == "re.Match"; }
-
 /// The same at each call.
 bool is_of_constants(SourceRef source) {
   return source->kind == SourceKind::Constant || (source->kind == SourceKind::Result && std::all_of(source->operands.begin(), source->operands.end(), is_of_constants));

@@ -189,19 +189,20 @@ PyObject* formatted_by_fields(PyObject*, PyObject* const* arguments, Py_ssize_t 
   return method ? PyObject_Call(method.get(), given.get(), named.get()) : nullptr;
 }
 
-PyObject* format_function(PyObject* (*function)(PyObject*, PyObject* const*, Py_ssize_t)) {
-  static PyMethodDef methods[] = {{"percent", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(formatted_by_percent)), METH_FASTCALL, nullptr},
-                                  {"percent_names", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(formatted_by_names)), METH_FASTCALL, nullptr},
-                                  {"fields", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(formatted_by_fields)), METH_FASTCALL, nullptr}};
-  static PyObject* const made[] = {PyCFunction_New(&methods[0], nullptr), PyCFunction_New(&methods[1], nullptr), PyCFunction_New(&methods[2], nullptr)};
-  return made[function == formatted_by_percent ? 0 : function == formatted_by_names ? 1 : 2];
+/// joint.join(texts): joint, texts ...
+PyObject* joined(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
+  Ref<> texts = Ref<>::steal(PyList_New(count - 1));
+  for (Py_ssize_t i = 1; i < count; ++i) PyList_SET_ITEM(texts.get(), i - 1, Py_NewRef(arguments[i]));
+  return PyUnicode_Join(arguments[0], texts.get());
 }
 
 /// A template that says itself how wide things get.
 bool has_fixed_widths(TracerImpl& tracer, const V& format, bool percent) {
   auto* held = as<ObjectValue>(format);
   if (!held || !PyUnicode_CheckExact(held->object.get()) || tracer.changes(format)) return false;
-  const std::string text = text_of(held->object.get());
+  const char* encoded = PyUnicode_AsUTF8(held->object.get());
+  if (!encoded) return PyErr_Clear(), false;  // a lone surrogate
+  const std::string_view text = encoded;
   if (percent) return text.find('*') == std::string::npos;
   int open = 0;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -219,17 +220,27 @@ V changing_percent(TracerImpl& tracer, const V& format, const V& value) {
   std::vector<V> operands{format};
   if (auto* tuple = as<TupleValue>(value); tuple && !tuple->type && !tuple->view_of) {
     operands.insert(operands.end(), tuple->items.begin(), tuple->items.end());
-    return tracer.result_of(format_function(formatted_by_percent), operands);
+    return tracer.result_of(c_function<formatted_by_percent>("percent"), operands);
   }
   if (auto* dict = as<DictValue>(value); dict && dict->opened && !dict->type) {
     for (auto& [key, item] : dict->items) {
       operands.push_back(tracer.wrap_constant(key.get()));
       operands.push_back(item);
     }
-    return tracer.result_of(format_function(formatted_by_names), operands);
+    return tracer.result_of(c_function<formatted_by_names>("percent_names"), operands);
   }
   operands.push_back(value);
-  return value->kind == ValueKind::Object || value->kind == ValueKind::SymInt ? tracer.result_of(format_function(formatted_by_percent), operands) : nullptr;
+  const bool single = value->kind == ValueKind::Object || value->kind == ValueKind::SymInt;
+  return single ? tracer.result_of(c_function<formatted_by_percent>("percent"), operands) : nullptr;
+}
+
+/// A constant of what C reads as an int: one of a derived class is its number (`re` has one that means "no count given").
+V count_or_place(TracerImpl& tracer, const V& value) {
+  if (value->kind == ValueKind::SymInt) return tracer.tracer.integer(*tracer.tracer.constant_int(value));
+  auto* held = as<ObjectValue>(value);
+  if (!held || !held->source || !PyLong_Check(held->object.get()) || PyLong_CheckExact(held->object.get()) || PyBool_Check(held->object.get())) return value;
+  tracer.add_guard(GuardKind::Identity, held->source, held->object.get());
+  return tracer.wrap_constant(tracer.keep(Ref<>::steal(PyLong_Type.tp_as_number->nb_int(held->object.get()))).get());
 }
 
 /// Of C types that nothing derives from: what they give depends on what they are given, and is plain, a list, tuple or dict of such, or a match.
@@ -242,18 +253,16 @@ V TracerImpl::text_method(const V& owner, const std::string& name, const std::ve
   auto* held = as<ObjectValue>(owner);
   if (!held) return nullptr;
   PyObject* object = held->object.get();
-  const std::string_view type = Py_TYPE(object)->tp_name;
   auto with = [&](std::vector<V> operands) {
     operands.insert(operands.end(), positional.begin(), positional.end());
     return operands;
   };
   auto method = [&] { return keep(Ref<>::steal(PyObject_GetAttrString(reinterpret_cast<PyObject*>(Py_TYPE(object)), name.c_str()))); };
-  if (is_operand(object) && !is_plain_operand(object)) {
+  if (is_pattern(object) || is_match(object)) {
     auto known = [&](auto& names) { return std::find(std::begin(names), std::end(names), name) != std::end(names); };
-    if (!keywords.empty() || !(type == "re.Pattern" ? known(kPatternMethods) : known(kMatchMethods))) return nullptr;
+    if (!keywords.empty() || !(is_pattern(object) ? known(kPatternMethods) : known(kMatchMethods))) return nullptr;
     std::vector<V> operands = with({owner});
-    for (V& operand : operands)
-      if (operand->kind == ValueKind::SymInt) operand = tracer.integer(*tracer.constant_int(operand));
+    for (V& operand : operands) operand = count_or_place(*this, operand);
     return made_by(method().get(), operands);
   }
   if (!PyUnicode_CheckExact(object)) return nullptr;
@@ -263,21 +272,13 @@ V TracerImpl::text_method(const V& owner, const std::string& name, const std::ve
       operands.push_back(tracer.string(key));
       operands.push_back(value);
     }
-    return result_of(format_function(formatted_by_fields), operands);
+    return result_of(c_function<formatted_by_fields>("fields"), operands);
   }
   // "_".join(parts)
   if (name == "join" && positional.size() == 1 && keywords.empty() && (positional[0]->kind == ValueKind::List || positional[0]->kind == ValueKind::Tuple)) {
-    static PyObject* const joined = [] {
-      static PyMethodDef row = {"join", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(+[](PyObject*, PyObject* const* arguments, Py_ssize_t count) -> PyObject* {
-                                  Ref<> given = Ref<>::steal(PyList_New(count - 1));
-                                  for (Py_ssize_t i = 1; i < count; ++i) PyList_SET_ITEM(given.get(), i - 1, Py_NewRef(arguments[i]));
-                                  return PyUnicode_Join(arguments[0], given.get());
-                                })), METH_FASTCALL, nullptr};
-      return PyCFunction_New(&row, nullptr);
-    }();
     std::vector<V> operands{owner};
     for (const V& item : sequence_items(positional[0])) operands.push_back(item);
-    return result_of(joined, operands);
+    return result_of(c_function<joined>("join"), operands);
   }
   // A codec may be anybody's Python.
   if (!keywords.empty() || (name == "encode" && !positional.empty())) return nullptr;
