@@ -146,7 +146,7 @@ V call_lru_cache(TracerImpl& t, const V& callable, PyObject* wrapper, std::vecto
   PyObject* expected = t.constant_object(result);
   if (!expected || !plain(plain, expected) || t.written_since(before) || nodes != t.graph->nodes.size()) {
     // Once the cache holds it, it is a value from outside.
-    if (keywords.empty()) t.decodes.empty_caches.emplace_back(Ref<>::borrow(wrapper), arguments);
+    if (keywords.empty()) t.learnt.empty_caches.emplace_back(Ref<>::borrow(wrapper), arguments);
     break_graph(BreakReason::UnknownCall, "a cached function whose result is no constant");
   }
   t.expectations.push_back({Ref<>::borrow(wrapper), arguments, names, Ref<>::borrow(expected)});
@@ -289,7 +289,7 @@ V ask(TracerImpl& t, const V& callable, PyObject* function, const std::vector<V>
 }  // namespace
 
 void TracerImpl::ask_empty_caches() {
-  for (const auto& [wrapper, arguments] : decodes.empty_caches) constant_object(answer_of_cache(*this, wrapper.get(), arguments, nullptr));
+  for (const auto& [wrapper, arguments] : learnt.empty_caches) constant_object(answer_of_cache(*this, wrapper.get(), arguments, nullptr));
 }
 
 Ref<> held_by_cache(PyObject* wrapper, PyObject* arguments) {
