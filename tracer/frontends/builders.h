@@ -109,6 +109,8 @@ Strides elementwise_strides(Tracer& tracer, Library library, const Dims& shape, 
 Strides numpy_concatenate_strides(Tracer& tracer, const Dims& shape, std::span<const Layout> parts);
 /// A NumPy reduction's result: axes in the input's order, reduced ones of size 1; then dropped unless keepdims.
 Strides numpy_reduction_strides(Tracer& tracer, const Layout& input, const Axes& axes, bool keepdims);
+/// NumPy's PyArray_CreateSortedStridePerm: a dense layout with the axes in the order of the operand's strides, those of size 1 too.
+Strides numpy_sorted_strides(Tracer& tracer, const Layout& operand);
 /// order='K' copies: like elementwise of one operand.
 Strides like_strides(Tracer& tracer, Library library, const Layout& operand);
 

@@ -285,19 +285,23 @@ Strides numpy_reduction_strides(Tracer& tracer, const Layout& input, const Axes&
   return strides;
 }
 
+Strides numpy_sorted_strides(Tracer& tracer, const Layout& operand) {
+  std::vector<int> order = reversed_axes(operand.shape.size());
+  for (std::size_t i = 1; i < order.size(); ++i)
+    for (std::size_t j = i; j > 0; --j) {
+      const SymDim outer = magnitude(tracer, operand.strides[order[j]]), inner = magnitude(tracer, operand.strides[order[j - 1]]);
+      if (less_equal(tracer, inner, outer)) break;
+      std::swap(order[j], order[j - 1]);
+    }
+  return strides_in_order(operand.shape, order);
+}
+
 Strides like_strides(Tracer& tracer, Library library, const Layout& operand) {
   if (library == Library::Numpy) {
     // PyArray_NewLikeArray, order 'K': C and Fortran layouts are kept, others sorted by stride.
     if (is_contiguous(tracer, operand.shape, operand.strides)) return row_major(operand.shape);
     if (is_column_major(tracer, operand.shape, operand.strides)) return column_major(operand.shape);
-    std::vector<int> order = reversed_axes(operand.shape.size());
-    for (std::size_t i = 1; i < order.size(); ++i)
-      for (std::size_t j = i; j > 0; --j) {
-        const SymDim outer = magnitude(tracer, operand.strides[order[j]]), inner = magnitude(tracer, operand.strides[order[j - 1]]);
-        if (less_equal(tracer, inner, outer)) break;
-        std::swap(order[j], order[j - 1]);
-      }
-    return strides_in_order(operand.shape, order);
+    return numpy_sorted_strides(tracer, operand);
   }
   if (is_dense(tracer, operand.shape, operand.strides)) return operand.strides;
   return torch_strides(tracer, operand.shape, std::span(&operand, 1));
