@@ -311,6 +311,10 @@ class TracerImpl {
   PyTypeObject* type_of(const V& value);
   /// len() of a str or bytes from outside without looking at what is in it; null: not such a value.
   V string_length(const V& value);
+  /// len() of a list from outside without looking at its items; null: they have been looked at.
+  V unopened_length(const V& value);
+  /// The length of what is there, once it has changed a symbol.
+  SymDim bound_length(SourceRef source, Py_ssize_t size);
   /// True if two strings differ, and only that is guarded.
   bool strings_differ(const V& a, const V& b);
   bool is_none(const V& value);
@@ -736,7 +740,7 @@ class TracerImpl {
   };
   std::vector<AskedSize> asked_sizes_;  // questions about sizes that depend on data which are followed
   std::set<ValueId> in_memory_;      // contents of some array
-  std::unordered_map<SourceRef, SymbolId> string_lengths_;
+  std::unordered_map<SourceRef, SymbolId> lengths_;
   std::map<SymbolId, SourceRef> symbol_sources_;  // of symbols that guards bind
   std::unordered_map<SourceRef, V> results_;
   std::vector<Ref<>> kept_;
