@@ -88,3 +88,17 @@ def test_rounding_an_array_stays_a_loop():
     assert_same(compiled(x), f(x))
     ops = graph_ops(compiled)
     assert ops.count("reduce_sum") == 2 and "extern_call" not in ops, ops
+
+
+@pytest.mark.parametrize("name", ["__int__", "__float__", "__bool__", "__trunc__", "__complex__", "__abs__", "__neg__", "__round__", "is_integer", "item", "tolist", "hex"])
+@pytest.mark.parametrize("x", [np.array([1.25, 2.5]), np.array([1, 2]), np.array([0.5, -0.5])], ids=["float", "int", "zero"])
+def test_a_method_of_a_scalar_gives_what_it_says(name, x):
+    def f(x):
+        try:
+            return getattr(x.sum(), name)()
+        except AttributeError as error:
+            return str(error)
+
+    framejit.reset()
+    actual, expected = framejit.compile(f)(x), f(x)
+    assert type(actual) is type(expected) and actual == expected

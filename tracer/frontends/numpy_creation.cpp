@@ -317,7 +317,11 @@ V numpy_ascontiguousarray(Tracer& tracer, const Arguments& arguments) {
   return fresh(tracer, cast(tracer, tracer.read(*x), dtype));
 }
 
-V numpy_elements(Tracer& tracer, const Arguments& arguments) {
+V numpy_elements(Tracer&, const Arguments&) {
+  break_graph(BreakReason::ScalarFromArray, "Python numbers are read from an ndarray");
+}
+
+V numpy_tolist(Tracer& tracer, const Arguments& arguments) {
   return elements_as_numbers(tracer, arguments, "Python numbers are read from an ndarray");
 }
 
