@@ -168,6 +168,17 @@ V extreme(TracerImpl& t, Arguments_& a, Keywords& k, const char* name, int bette
 V builtin_min(TracerImpl& t, Arguments_& a, Keywords& k) { return extreme(t, a, k, "min", Py_LT); }
 V builtin_max(TracerImpl& t, Arguments_& a, Keywords& k) { return extreme(t, a, k, "max", Py_GT); }
 
+/// From CPython 3.12 on sum() keeps what additions of floats lose.
+bool adds_with_compensation(PyObject* sum) {
+  static const bool answer = [&] {
+    const Ref<> numbers = Ref<>::steal(Py_BuildValue("(ddd)", 1e100, 1.0, -1e100));
+    const Ref<> total = numbers ? Ref<>::steal(PyObject_CallOneArg(sum, numbers.get())) : Ref<>();
+    PyErr_Clear();
+    return !total || PyFloat_AsDouble(total.get()) != 0;
+  }();
+  return answer;
+}
+
 V builtin_sum(TracerImpl& t, Arguments_& a, Keywords& k) {
   V start = take_keyword(k, "start");
   expect("sum", a, k, 1, 2);
@@ -188,6 +199,7 @@ V builtin_sum(TracerImpl& t, Arguments_& a, Keywords& k) {
   t.for_each(a[0], [&](const V& item) {
     if (!any_other && constant(item) && constant(total)) return plain.push_back(item);
     if (!plain.empty()) fold();
+    if (item->kind == ValueKind::Number && adds_with_compensation(sum)) unknown_call("sum", a);
     if (item->kind != ValueKind::SymInt && !constant(item)) any_other = true;
     if (!any_other && constant(item) && PyFloat_CheckExact(as<ObjectValue>(item)->object.get())) unknown_call("sum", a);
     total = t.binary(NB_ADD, total, item);

@@ -710,9 +710,13 @@ std::unique_ptr<Segment> ExitBuilder::finish(const Frame& frame, const V* result
   for (const auto& generator : t_.generators)
     if (!t_.may_be_abandoned(*generator)) cannot(generator);
   t_.refuse_open_modes();
-  for (const TracerImpl::Expectation& expected : t_.expectations) {
-    const std::vector<int> args{constant(expected.arguments), constant(expected.keywords), expected.value ? build(expected.value) : constant(expected.result)};
-    RecipeStep& asked = step(RecipeOp::Expect, args);
+  // What they are asked for is fetched first: a cache that has lost one of them ends the recipe before another has counted a hit.
+  std::vector<std::vector<int>> asked_for;
+  for (const TracerImpl::Expectation& expected : t_.expectations)
+    asked_for.push_back({constant(expected.arguments), constant(expected.keywords), expected.value ? build(expected.value) : constant(expected.result)});
+  for (std::size_t i = 0; i < asked_for.size(); ++i) {
+    const TracerImpl::Expectation& expected = t_.expectations[i];
+    RecipeStep& asked = step(RecipeOp::Expect, asked_for[i]);
     asked.object = expected.callable;
     asked.index = expected.value ? 2 : expected.only_held;
   }

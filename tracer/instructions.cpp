@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "tracer/variables/containers.h"
 #include "tracer/variables/text.h"
 
 namespace fj {
@@ -467,8 +468,7 @@ void TracerImpl::execute(Frame& frame, const FjInstr& instr, std::optional<V>& r
     }
     case FJ_LIST_APPEND: {
       V item = pop(frame), list = peek(frame, arg);
-      note_items(list);
-      as<ListValue>(list)->items.push_back(item);
+      list_append(*this, list, item);
       return;
     }
     case FJ_SET_ADD: {

@@ -22,8 +22,8 @@ const FjCode* DecodeCache::get(PyCodeObject* code) {
   return entry.get();
 }
 
-TracerImpl::TracerImpl(const TraceRequest& request, DecodeCache& decodes, int stop_before)
-    : request(request), decodes(decodes), stop_before_(stop_before) {
+TracerImpl::TracerImpl(const TraceRequest& request, DecodeCache& decodes, Learnt& learnt, int stop_before)
+    : request(request), decodes(decodes), learnt(learnt), stop_before_(stop_before) {
   tracer.attach(this);
   guards = std::make_unique<GuardSet>(sources);
   current_step = 0;

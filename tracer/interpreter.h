@@ -38,9 +38,19 @@ class DecodeCache {
     void operator()(FjCode* code) const { fj_free_code(code); }
   };
   std::unordered_map<PyCodeObject*, std::unique_ptr<FjCode, Free>> codes_;
+};
 
- public:
-  std::set<int> library_calls;  // RowCall: which of the trace's calls are the library's, though a row would do
+/// Where a call stands: the instruction of each frame, the outermost first, and how many calls the trace has made there before it. A call that is made in
+/// another way the next time changes nothing about the others.
+struct CallPlace {
+  std::vector<std::pair<const FjCode*, int>> frames;
+  int before = 0;
+  auto operator<=>(const CallPlace&) const = default;
+};
+
+/// What one run of a trace has found out for the next: TraceAgain, and restarts keep it.
+struct Learnt {
+  std::set<CallPlace> library_calls;  // of a row, that are the library's though the row would do (rounding.cpp)
   std::vector<std::pair<Ref<>, Ref<>>> empty_caches;  // functools.lru_cache's wrappers and arguments for which they hold nothing, a break as long as that is so
 };
 
@@ -124,7 +134,7 @@ struct RaisedInTrace {
 
 class TracerImpl {
  public:
-  TracerImpl(const TraceRequest& request, DecodeCache& decodes, int stop_before);
+  TracerImpl(const TraceRequest& request, DecodeCache& decodes, Learnt& learnt, int stop_before);
   ~TracerImpl();
 
   /// Runs to the return of the outermost frame; throws StopReached or BreakGraph.
@@ -301,6 +311,10 @@ class TracerImpl {
   PyTypeObject* type_of(const V& value);
   /// len() of a str or bytes from outside without looking at what is in it; null: not such a value.
   V string_length(const V& value);
+  /// len() of a list from outside without looking at its items; null: they have been looked at.
+  V unopened_length(const V& value);
+  /// The length of what is there, once it has changed a symbol.
+  SymDim bound_length(SourceRef source, Py_ssize_t size);
   /// True if two strings differ, and only that is guarded.
   bool strings_differ(const V& a, const V& b);
   bool is_none(const V& value);
@@ -610,14 +624,17 @@ class TracerImpl {
   V computed_float(const V& number);
   // ---- results that are rounded as the library rounds them (rounding.cpp)
   struct RowCall {
-    int number;
+    CallPlace place;
     std::size_t first, last;                              // nodes
   };
   std::vector<RowCall> rounded_calls;                     // those whose results are the library's within a bound only
-  int row_calls = 0;
+  std::map<CallPlace, int> row_calls;                     // how many a place (with before = 0) has seen
+  int row_depth = 0;                                      // rows that call rows
+  CallPlace row_call;                                     // of the outermost
   /// The number is asked for its whole part, where the last bit may decide: what sums and the like it is computed from become calls of the
   /// library, and the trace begins again.
   void round_as_library(const V& number);
+  void round_as_library(ValueId number);
 
   /// The value, where `holds`; else the program fails and the piece runs in CPython.
   ValueId checked(ValueId value, ValueId holds);
@@ -665,6 +682,7 @@ class TracerImpl {
   V none, true_value, false_value;
   Frame outer;
   DecodeCache& decodes;
+  Learnt& learnt;
 
   /// The program lets go of what the slot held when the trace began. Breaks if that runs Python code.
   void let_go(int slot);
@@ -722,7 +740,7 @@ class TracerImpl {
   };
   std::vector<AskedSize> asked_sizes_;  // questions about sizes that depend on data which are followed
   std::set<ValueId> in_memory_;      // contents of some array
-  std::unordered_map<SourceRef, SymbolId> string_lengths_;
+  std::unordered_map<SourceRef, SymbolId> lengths_;
   std::map<SymbolId, SourceRef> symbol_sources_;  // of symbols that guards bind
   std::unordered_map<SourceRef, V> results_;
   std::vector<Ref<>> kept_;

@@ -56,9 +56,22 @@ Ref<> RecipeRun::arguments_tuple(const RecipeStep& step) const {
   return tuple;
 }
 
+bool RecipeRun::holds_expected(std::size_t first) const {
+  const std::vector<RecipeStep>& steps = segment_.recipe.steps;
+  for (std::size_t i = first; i < steps.size() && steps[i].op == RecipeOp::Expect; ++i) {
+    if (steps[i].index == 0 || held_by_cache(steps[i].object.get(), argument(steps[i], 0))) continue;
+    PyErr_SetString(PyExc_RuntimeError, "a cached function's result is no longer held");
+    return false;
+  }
+  return true;
+}
+
 bool RecipeRun::before_program() {
-  for (const RecipeStep& step : segment_.recipe.steps) {
+  bool asked = false;
+  for (std::size_t i = 0; i < segment_.recipe.steps.size(); ++i) {
+    const RecipeStep& step = segment_.recipe.steps[i];
     if (is_effect(step.op)) continue;
+    if (step.op == RecipeOp::Expect && !std::exchange(asked, true) && !holds_expected(i)) return false;
     auto target = std::size_t(step.target);
     bool waits = step.late || step.op == RecipeOp::Output || step.op == RecipeOp::OutputScalar || step.op == RecipeOp::OutputNumber;
     for (int from : step.args) waits = waits || (from >= 0 && waits_[std::size_t(from)]);
@@ -241,10 +254,6 @@ Ref<> RecipeRun::make(const RecipeStep& step) {
       return arguments ? Ref<>::steal(PyObject_Call(step.object.get(), arguments.get(), argument(step, 0))) : Ref<>();
     }
     case RecipeOp::Expect: {
-      if (step.index != 0 && !held_by_cache(step.object.get(), argument(step, 0))) {
-        PyErr_SetString(PyExc_RuntimeError, "a cached function's result is no longer held");
-        return {};
-      }
       auto result = Ref<>::steal(PyObject_Call(step.object.get(), argument(step, 0), argument(step, 1)));
       if (!result || result.get() == argument(step, 2)) return result;
       if (step.index != 2 && Py_TYPE(result.get()) == Py_TYPE(argument(step, 2)) && PyObject_RichCompareBool(result.get(), argument(step, 2), Py_EQ) == 1) return result;

@@ -38,6 +38,8 @@ class RecipeRun {
   Ref<> make_function(const RecipeStep& step);
   Ref<> make_view(const RecipeStep& step);
   bool apply(const RecipeStep& step);
+  /// Before the first Expect counts as a call: what has to be in the caches is there.
+  bool holds_expected(std::size_t first) const;
   PyObject* argument(const RecipeStep& step, std::size_t index) const;
   Ref<> arguments_tuple(const RecipeStep& step) const;
 

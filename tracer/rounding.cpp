@@ -1,5 +1,5 @@
 /// Sums, products and transcendental functions are the library's within a bound (docs/numerics.md). Where the whole part of a number decides
-/// (`int(x.sum())`), a last bit may make another int of it, so what such a number is computed from is computed by the library.
+/// (`int(x.sum())`, `np.floor(x.mean())`), a last bit may make another number of it, so what it is computed from is computed by the library.
 #include <algorithm>
 
 #include "graph_ir/types.h"
@@ -26,25 +26,39 @@ bool within_a_bound(const Graph& graph, const Node& node) {
 
 }  // namespace
 
-LibraryChoice::LibraryChoice(Tracer& tracer) : impl_(*tracer.impl_), number_(impl_.row_calls++), first_(impl_.graph->nodes.size()) {
-  if (impl_.decodes.library_calls.count(number_)) unsupported("a number whose whole part is asked for");
+LibraryChoice::LibraryChoice(Tracer& tracer) : impl_(*tracer.impl_), first_(impl_.graph->nodes.size()) {
+  if (impl_.row_depth == 0) {
+    CallPlace place;
+    place.frames.reserve(impl_.frames.size());
+    for (const Frame* frame : impl_.frames) place.frames.emplace_back(frame->code, frame->executing);
+    int& before = impl_.row_calls[place];
+    place.before = before++;
+    if (impl_.learnt.library_calls.count(place)) unsupported("a number whose whole part is asked for");
+    impl_.row_call = std::move(place);
+  }
+  ++impl_.row_depth;
 }
 
+LibraryChoice::~LibraryChoice() { --impl_.row_depth; }
+
 void LibraryChoice::done() {
+  if (impl_.row_depth > 1) return;
   const auto& nodes = impl_.graph->nodes;
   for (std::size_t i = first_; i < nodes.size(); ++i)
     if (within_a_bound(*impl_.graph, nodes[i])) {
-      impl_.rounded_calls.push_back({number_, first_, nodes.size()});
+      impl_.rounded_calls.push_back({impl_.row_call, first_, nodes.size()});
       return;
     }
 }
 
 void TracerImpl::round_as_library(const V& number) {
   if (rounded_calls.empty()) return;
-  auto* computed = as<NumberValue>(number);
-  auto* array = as<ArrayValue>(number);
-  if (!computed && !array) return;
-  const ValueId asked = computed ? computed->contents : read(*array);
+  if (auto* computed = as<NumberValue>(number)) round_as_library(computed->contents);
+  else if (auto* array = as<ArrayValue>(number)) round_as_library(read(*array));
+}
+
+void TracerImpl::round_as_library(ValueId asked) {
+  if (rounded_calls.empty()) return;
   // Nodes it is computed from.
   std::vector<bool> leads(graph->nodes.size());
   std::set<ValueId> wanted{asked};
@@ -54,13 +68,13 @@ void TracerImpl::round_as_library(const V& number) {
     leads[i] = true;
     wanted.insert(node.operands.begin(), node.operands.end());
   }
-  bool learnt = false;
+  bool more = false;
   for (const RowCall& call : rounded_calls) {
     bool here = false;
     for (std::size_t i = call.first; i < call.last; ++i) here = here || (leads[i] && within_a_bound(*graph, graph->nodes[i]));
-    if (here) learnt = decodes.library_calls.insert(call.number).second || learnt;
+    if (here) more = learnt.library_calls.insert(call.place).second || more;
   }
-  if (learnt) throw TraceAgain{};
+  if (more) throw TraceAgain{};
 }
 
 }  // namespace fj

@@ -105,11 +105,12 @@ std::unique_ptr<GuardSet> loosened(const GuardSet& guards, std::shared_ptr<Sourc
 
 std::unique_ptr<Segment> trace_segment(const TraceRequest& request) {
   DecodeCache decodes;
+  Learnt learnt;
   int stop_step = -1;
   Exit exit;
   while (true) {
     if (stop_step == 0) return empty_segment(request, std::move(exit));
-    TracerImpl tracer(request, decodes, stop_step);
+    TracerImpl tracer(request, decodes, learnt, stop_step);
     int broke_at = -1;
     std::optional<Exit> fresh;
     try {

@@ -183,6 +183,8 @@ std::shared_ptr<ArrayValue> Tracer::new_view(const std::shared_ptr<ArrayValue>& 
   return array;
 }
 
+void Tracer::round_as_library(const V& number) { impl_->round_as_library(number); }
+void Tracer::round_as_library(ValueId number) { impl_->round_as_library(number); }
 ValueId Tracer::checked(ValueId value, ValueId holds) { return impl_->checked(value, holds); }
 V Tracer::number(const ArrayValue& array) { return impl_->number(array); }
 void Tracer::backward(const Backward& call) { impl_->backward(call); }

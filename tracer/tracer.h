@@ -150,6 +150,9 @@ class Tracer {
 
   /// The value, where `holds`; else the program fails and the piece runs in CPython.
   ValueId checked(ValueId value, ValueId holds);
+  /// The whole part of a number is asked for (rounding.cpp).
+  void round_as_library(const V& number);
+  void round_as_library(ValueId number);
   /// A Python number that the program computes: the one element of the array.
   V number(const ArrayValue& array);
   /// What torch.autograd.backward does, or (grad) torch.autograd.grad.

@@ -175,10 +175,13 @@ class TupleValue final : public Value {
   V view_of;                    // keys(), items() or values() of this dict
 };
 
+/// Of a list from outside the items that were there are fetched, and guarded, when they are first asked for (`as<ListValue>`): what is appended before, in a
+/// loop or to a history, asks for none of them.
 class ListValue final : public Value {
  public:
   ListValue() : Value(ValueKind::List) {}
   std::vector<V> items;
+  std::function<void()> unopened;  // puts them before those that were appended
   Ref<> type;                   // null: list; else collections.deque
   std::optional<std::int64_t> longest;  // a deque's maxlen
   bool mutated = false;         // its items are assigned at the exit
@@ -305,6 +308,19 @@ class BuiltinValue final : public Value {
 template <class T>
 T* as(const V& value) {
   return dynamic_cast<T*>(value.get());
+}
+
+template <>
+inline ListValue* as<ListValue>(const V& value) {
+  auto* list = dynamic_cast<ListValue*>(value.get());
+  if (list && list->unopened) std::exchange(list->unopened, nullptr)();
+  return list;
+}
+
+/// A list of which no item was asked for; null: something else.
+inline ListValue* unopened_list(const V& value) {
+  auto* list = dynamic_cast<ListValue*>(value.get());
+  return list && list->unopened ? list : nullptr;
 }
 
 }  // namespace fj

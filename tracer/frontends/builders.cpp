@@ -18,7 +18,22 @@ void unsupported(const std::string& what) { break_graph(BreakReason::Unsupported
 
 // ---- nodes
 
+namespace {
+
+/// Where the last bit of a single number may decide the whole number that it becomes. Of arrays too much would be the library's.
+void ask_whole_part(Tracer& tracer, Op op, std::span<const ValueId> operands) {
+  switch (op) {
+    case Op::floor: case Op::ceil: case Op::round: case Op::trunc: case Op::floor_div: case Op::mod: case Op::fmod: break;
+    default: return;
+  }
+  for (ValueId operand : operands)
+    if (const Type& type = tracer.graph().type(operand); type.shape.empty() && is_float(type.dtype)) tracer.round_as_library(operand);
+}
+
+}  // namespace
+
 ValueId emit(Tracer& tracer, Op op, std::vector<ValueId> operands, Attrs attrs) {
+  ask_whole_part(tracer, op, operands);
   return tracer.graph().add(op, std::move(operands), std::move(attrs), tracer.location());
 }
 
@@ -85,6 +100,8 @@ ValueId cast(Tracer& tracer, ValueId x, DType to) {
   if (dtype_of(tracer, x) == to) return x;
   // What an optimiser makes of such a constant is no promise of the machine's.
   if (is_out_of_range(tracer.graph(), x, to)) unsupported("a constant that " + std::string(name(to)) + " does not hold");
+  const Type type = type_of(tracer, x);
+  if (type.shape.empty() && is_float(type.dtype) && is_integer(to)) tracer.round_as_library(x);
   Attrs attrs;
   attrs.set("to", to);
   return emit(tracer, Op::cast, {x}, std::move(attrs));
@@ -418,6 +435,7 @@ std::int64_t int_argument(Tracer& tracer, const V& value) {
     }
     PyErr_Clear();
   }
+  tracer.round_as_library(value);
   unsupported("an argument that should be an int is not one known while tracing");
 }
 

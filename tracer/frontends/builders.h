@@ -16,6 +16,7 @@
 namespace fj {
 
 using Axes = std::vector<std::int64_t>;
+struct Arguments;
 
 // ---- breaks
 [[noreturn]] void refuse(const std::string& what);             // ErrorWhileTracing: the library raises here
@@ -109,6 +110,8 @@ Strides elementwise_strides(Tracer& tracer, Library library, const Dims& shape, 
 Strides numpy_concatenate_strides(Tracer& tracer, const Dims& shape, std::span<const Layout> parts);
 /// A NumPy reduction's result: axes in the input's order, reduced ones of size 1; then dropped unless keepdims.
 Strides numpy_reduction_strides(Tracer& tracer, const Layout& input, const Axes& axes, bool keepdims);
+/// NumPy's PyArray_CreateSortedStridePerm: a dense layout with the axes in the order of the operand's strides, those of size 1 too.
+Strides numpy_sorted_strides(Tracer& tracer, const Layout& operand);
 /// order='K' copies: like elementwise of one operand.
 Strides like_strides(Tracer& tracer, Library library, const Layout& operand);
 
@@ -118,6 +121,9 @@ inline Array array_of(const V& value) { return std::dynamic_pointer_cast<ArrayVa
 Array elementwise_result(Tracer& tracer, Library library, ValueId value, std::span<const Array> operands);
 /// NumPy: a rank-0 result as its scalar object.
 V numpy_result(Tracer& tracer, Array array);
+
+/// tolist(): nested lists of numbers that the program computes, of a few elements whose number never changed; else a break.
+V elements_as_numbers(Tracer& tracer, const Arguments& arguments, const char* refusal);
 
 // Views: same storage, one ViewStep more. The result's offset counts from the storage owner's element 0.
 Array view_transpose(Tracer& tracer, const Array& x, const Axes& permutation);

@@ -7,6 +7,7 @@
 /// everything; an ndarray on the left takes everything but Tensors, whose meeting is left to the libraries.
 #include "tracer/frontends/frontend.h"
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 #include <unordered_map>
@@ -267,6 +268,9 @@ V array_attribute(Tracer& tracer, const V& value, std::string_view name) {
 
 namespace {
 
+/// What they give is decided by the whole part.
+constexpr std::string_view kRoundingMethods[] = {"__int__", "__floor__", "__ceil__", "__trunc__", "__round__", "is_integer", "__divmod__", "__rdivmod__"};
+
 /// The method as a call of the graph. Throws `refused` if it can't be one.
 V numpy_method_fallback(Tracer& tracer, const std::string& name, const Arguments& with_self, const BreakGraph& refused) {
   PyObject* method = ndarray_method(name.c_str());
@@ -295,6 +299,7 @@ V array_method(Tracer& tracer, const V& value, std::string_view name, const Argu
   if (!is_torch(value)) {
     const Tracer::Mark before = tracer.mark();
     try {
+      if (std::find(std::begin(kRoundingMethods), std::end(kRoundingMethods), name) != std::end(kRoundingMethods)) tracer.round_as_library(value);
       if (found == methods.end()) unsupported("the method numpy.ndarray." + std::string(name));
       const DeviceScope all(tracer, with_self.positional, with_self.keywords);
       LibraryChoice choice(tracer);

@@ -312,7 +312,7 @@ void require_elements(Tracer& tracer, const Dims& from, std::int64_t axis, std::
       unsupported("indices into an array without elements");
 }
 
-/// Strides of what NumPy allocates for a read: the keys' dimensions, then the others as empty_like has them; moved to where they
+/// Strides of what NumPy allocates for a read: the keys' dimensions, then the others in the order of their strides; moved to where they
 /// belong. The keys' dimensions are in the keys' own order if the others hold one element, else row-major.
 Strides picked_strides(Tracer& tracer, const Advanced& advanced, const Picks& picks) {
   const Array& base = advanced.base;
@@ -323,7 +323,7 @@ Strides picked_strides(Tracer& tracer, const Advanced& advanced, const Picks& pi
     rest.push_back(base->shape[std::size_t(i)]);
     rest_strides.push_back(base->strides[std::size_t(i)]);
   }
-  const Strides inner = like_strides(tracer, Library::Numpy, {rest, rest_strides});
+  const Strides inner = numpy_sorted_strides(tracer, {rest, rest_strides});
   const SymDim block = product(rest);
   Strides outer = row_major(picks.shape);
   if (tracer.decide(block, Py_EQ, 1)) {

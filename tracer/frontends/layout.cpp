@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "tracer/frontends/builders.h"
+#include "tracer/frontends/frontend.h"
 #include "tracer/restart.h"
 
 namespace fj {
@@ -285,19 +286,23 @@ Strides numpy_reduction_strides(Tracer& tracer, const Layout& input, const Axes&
   return strides;
 }
 
+Strides numpy_sorted_strides(Tracer& tracer, const Layout& operand) {
+  std::vector<int> order = reversed_axes(operand.shape.size());
+  for (std::size_t i = 1; i < order.size(); ++i)
+    for (std::size_t j = i; j > 0; --j) {
+      const SymDim outer = magnitude(tracer, operand.strides[order[j]]), inner = magnitude(tracer, operand.strides[order[j - 1]]);
+      if (less_equal(tracer, inner, outer)) break;
+      std::swap(order[j], order[j - 1]);
+    }
+  return strides_in_order(operand.shape, order);
+}
+
 Strides like_strides(Tracer& tracer, Library library, const Layout& operand) {
   if (library == Library::Numpy) {
     // PyArray_NewLikeArray, order 'K': C and Fortran layouts are kept, others sorted by stride.
     if (is_contiguous(tracer, operand.shape, operand.strides)) return row_major(operand.shape);
     if (is_column_major(tracer, operand.shape, operand.strides)) return column_major(operand.shape);
-    std::vector<int> order = reversed_axes(operand.shape.size());
-    for (std::size_t i = 1; i < order.size(); ++i)
-      for (std::size_t j = i; j > 0; --j) {
-        const SymDim outer = magnitude(tracer, operand.strides[order[j]]), inner = magnitude(tracer, operand.strides[order[j - 1]]);
-        if (less_equal(tracer, inner, outer)) break;
-        std::swap(order[j], order[j - 1]);
-      }
-    return strides_in_order(operand.shape, order);
+    return numpy_sorted_strides(tracer, operand);
   }
   if (is_dense(tracer, operand.shape, operand.strides)) return operand.strides;
   return torch_strides(tracer, operand.shape, std::span(&operand, 1));
@@ -314,6 +319,26 @@ Array elementwise_result(Tracer& tracer, Library library, ValueId value, std::sp
 V numpy_result(Tracer&, Array array) {
   if (array->shape.empty()) array->numpy_scalar = true;
   return array;
+}
+
+namespace {
+
+V nested_numbers(Tracer& tracer, const Array& x) {
+  if (x->shape.empty()) return tracer.number(*x);
+  std::vector<V> items;
+  for (std::int64_t i = 0; i < *x->shape[0].constant(); ++i) items.push_back(nested_numbers(tracer, view_select(tracer, x, 0, SymDim(i))));
+  return tracer.list(std::move(items));
+}
+
+}  // namespace
+
+V elements_as_numbers(Tracer& tracer, const Arguments& arguments, const char* refusal) {
+  constexpr std::int64_t kMost = 16;  // each leaves the program as an array of its own
+  const Array x = arguments.positional.size() == 1 && arguments.keywords.empty() ? array_of(arguments.positional[0]) : nullptr;
+  std::int64_t count = x ? 1 : kMost + 1;
+  for (std::size_t i = 0; x && i < x->shape.size(); ++i) count *= std::clamp<std::int64_t>(x->shape[i].constant().value_or(kMost + 1), 0, kMost + 1);
+  if (count == 0 || count > kMost) break_graph(BreakReason::ScalarFromArray, refusal);
+  return nested_numbers(tracer, x);
 }
 
 Array view_transpose(Tracer& tracer, const Array& x, const Axes& permutation) {

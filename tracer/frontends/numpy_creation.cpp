@@ -321,6 +321,10 @@ V numpy_elements(Tracer&, const Arguments&) {
   break_graph(BreakReason::ScalarFromArray, "Python numbers are read from an ndarray");
 }
 
+V numpy_tolist(Tracer& tracer, const Arguments& arguments) {
+  return elements_as_numbers(tracer, arguments, "Python numbers are read from an ndarray");
+}
+
 /// The one element as a Python number.
 V numpy_item(Tracer& tracer, const Arguments& arguments) {
   Array x = arguments.positional.empty() ? nullptr : array_of(arguments.positional[0]);

@@ -172,7 +172,7 @@ V torch_arange(Tracer& tracer, const Arguments& arguments) {
   auto operand = [&](const char* name) -> std::optional<TorchOperand> {
     if (!p[name]) return std::nullopt;
     TorchOperand result = torch_operand(tracer, p[name]);
-    if (result.array) break_graph(BreakReason::ScalarFromArray, "arange() of a tensor");
+    if (result.array) tracer.round_as_library(p[name]), break_graph(BreakReason::ScalarFromArray, "arange() of a tensor");
     return result;
   };
   auto start = operand("start"), end = operand("end"), step = operand("step");

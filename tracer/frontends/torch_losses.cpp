@@ -27,7 +27,8 @@ V pointwise_loss(Tracer& tracer, const char* name, const Arguments& arguments, b
   if (!same_shape(tracer, operands[0].array->shape, operands[1].array->shape)) unsupported("a loss of tensors of different shapes");
   const DType dtype = torch_result_type(operands);
   if (!is_float(dtype) || operands[0].dtype == DType::Bool || operands[1].dtype == DType::Bool) unsupported("a loss of integers");
-  const ValueId x = torch_value(tracer, operands[0], dtype), target = torch_value(tracer, operands[1], dtype);
+  // In the input's own sizes, which are equal by a guard.
+  const ValueId x = torch_value(tracer, operands[0], dtype), target = broadcast_to(tracer, torch_value(tracer, operands[1], dtype), shape_of(tracer, x));
   ValueId value = pointwise(tracer, Op::sub, {x, target});
   value = square ? composite(tracer, CompositeRule::SquaredDifference, {x, target}, emit(tracer, Op::mul, {value, value})) : emit(tracer, Op::abs, {value});
   return reduced_loss(tracer, p, value, operands);

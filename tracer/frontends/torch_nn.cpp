@@ -551,7 +551,7 @@ V torch_is_complex(Tracer& tracer, const Arguments& arguments) {
   return tracer.boolean(is_complex(torch_tensor(tracer, p.required("input"))->dtype));
 }
 
-V torch_tolist(Tracer&, const Arguments&) { break_graph(BreakReason::ScalarFromArray, "a tensor's elements become Python numbers"); }
+V torch_tolist(Tracer& tracer, const Arguments& arguments) { return elements_as_numbers(tracer, arguments, "a tensor's elements become Python numbers"); }
 V torch_unsupported_row(Tracer&, const Arguments&) { unsupported("a torch function that needs the real tensor"); }
 /// What the tensor does anyway, or a leaf of a new one. Else torch has to make a leaf of it, or to refuse.
 V torch_requires_grad(Tracer& tracer, const Arguments& arguments) {

@@ -53,7 +53,7 @@ void TracerImpl::set_attribute(const V& owner, PyObject* name, const V& value) {
     return set_class_variable(owner, reinterpret_cast<PyTypeObject*>(object->object.get()), name, value);
   if ((!object && owner->kind != ValueKind::Instance) ||
       (object && (PyModule_Check(object->object.get()) || PyType_Check(object->object.get()) || array_library(object->object.get()) ||
-                  PyFunction_Check(object->object.get()) || is_plain(object->object.get()) ||
+                  (PyFunction_Check(object->object.get()) && fj_type_lookup(&PyFunction_Type, name)) || is_plain(object->object.get()) ||
                   has_own_rules(Py_TYPE(object->object.get()), "__setattr__", reinterpret_cast<void*>(PyObject_GenericSetAttr)))) ||
       (!object && has_own_rules(as<InstanceValue>(owner)->type.get(), "__setattr__", reinterpret_cast<void*>(PyObject_GenericSetAttr))))
     break_graph(BreakReason::UnsupportedObject, "assigns an attribute of " + describe(owner));

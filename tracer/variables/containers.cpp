@@ -216,16 +216,34 @@ Ref<> TracerImpl::constant_key(const V& value) {
   break_graph(BreakReason::UnsupportedObject, "a key that is " + describe(value));
 }
 
+namespace {
+
+void leave_unopened(TracerImpl& t, ListValue& list, const Ref<>& object) {
+  list.unopened = [&t, &list, object] {
+    std::vector<V> before;
+    try {
+      t.add_guard(GuardKind::Length, list.source, nullptr, PyList_GET_SIZE(object.get()));
+      for (Py_ssize_t i = 0; i < PyList_GET_SIZE(object.get()); ++i)
+        before.push_back(t.wrap(PyList_GET_ITEM(object.get(), i), t.sources->make(SourceKind::ListItem, list.source, i)));
+    } catch (...) {
+      leave_unopened(t, list, object);
+      throw;
+    }
+    list.items.insert(list.items.begin(), before.begin(), before.end());
+  };
+}
+
+}  // namespace
+
 V TracerImpl::wrap_builtin(PyObject* object, SourceRef source) {
   constexpr Py_ssize_t kLongContainer = 2000;
   if (PyList_Check(object) && PyList_GET_SIZE(object) <= kLongContainer) {
     auto list = std::make_shared<ListValue>();
     list->source = source;
-    if (PyList_CheckExact(object)) identity_[object] = list;  // before its items: a list may contain itself
     add_guard(GuardKind::TypeIs, source, reinterpret_cast<PyObject*>(Py_TYPE(object)));
-    add_guard(GuardKind::Length, source, nullptr, PyList_GET_SIZE(object));
-    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(object); ++i)
-      list->items.push_back(wrap(PyList_GET_ITEM(object, i), sources->make(SourceKind::ListItem, source, i)));
+    leave_unopened(*this, *list, Ref<>::borrow(object));
+    if (PyList_CheckExact(object)) identity_[object] = list;  // before its items: a list may contain itself
+    else as<ListValue>(list);
     return list;
   }
   if (PyTuple_Check(object) && PyTuple_GET_SIZE(object) <= kLongContainer) {
@@ -372,7 +390,9 @@ std::vector<V> TracerImpl::listed_items(const V& value) {
 V TracerImpl::length(const V& value) {
   switch (value->kind) {
     case ValueKind::Tuple: return tracer.integer(std::int64_t(sequence_items(value).size()));
-    case ValueKind::List: return tracer.integer(std::int64_t(as<ListValue>(value)->items.size()));
+    case ValueKind::List:
+      if (V unseen = unopened_length(value)) return unseen;
+      return tracer.integer(std::int64_t(as<ListValue>(value)->items.size()));
     case ValueKind::Set: return tracer.integer(std::int64_t(PySet_GET_SIZE(as<SetValue>(value)->real.get())));
     case ValueKind::Dict: {
       auto& dict = *as<DictValue>(value);
@@ -426,6 +446,11 @@ V TracerImpl::get_item(const V& container, const V& key) {
       if (as<TupleValue>(container)->view_of) break;
       [[fallthrough]];
     case ValueKind::List: {
+      if (auto* unseen = unopened_list(container); unseen && key->kind == ValueKind::Object) {
+        // One that was appended, counted from the end.
+        const auto place = tracer.constant_int(key);
+        if (place && *place < 0 && -*place <= std::int64_t(unseen->items.size())) return unseen->items[unseen->items.size() - std::size_t(-*place)];
+      }
       if (V item = item_of(container, key)) return item;
       std::vector<V> items = sequence_items(container);
       auto* list = as<ListValue>(container);

@@ -56,6 +56,7 @@ Ref<> elements_of(PyObject* set);
 std::vector<V> drained(TracerImpl& tracer, const V& iterator);
 
 // Methods by name; null: not known, or not with these arguments.
+void list_append(TracerImpl& tracer, const V& owner, const V& item);
 V list_method(TracerImpl& tracer, const V& owner, const std::string& name, std::vector<V>& arguments, Keywords& keywords);
 V sequence_method(TracerImpl& tracer, const V& owner, const std::string& name, std::vector<V>& arguments);
 V dict_method(TracerImpl& tracer, const V& owner, const std::string& name, std::vector<V>& arguments, Keywords& keywords);

@@ -107,6 +107,12 @@ V call_lru_cache(TracerImpl& t, const V& callable, PyObject* wrapper, std::vecto
   const Ref<> held = keywords.empty() ? held_by_cache(wrapper, arguments.get()) : Ref<>();
   // If the cache does not hold the result by then, it would run the function before what this trace has written, drawn or set is there.
   const bool changed = !t.expecting && (!t.effects.empty() || !t.written_inputs.empty() || t.externs->random() || t.modes_changed());
+  // It would have to be held after a call that may put it out.
+  const bool put_out = held && !t.expecting && (changed || !plain(plain, held.get())) &&
+                       std::any_of(t.expectations.begin(), t.expectations.end(), [&](const TracerImpl::Expectation& earlier) {
+                         return earlier.callable.get() == wrapper && earlier.value == nullptr && !earlier.only_held && !held_by_cache(wrapper, earlier.arguments.get());
+                       });
+  if (put_out) break_graph(BreakReason::UnknownCall, "a cached function whose arguments put each other out of the cache");
   if (held && !plain(plain, held.get()) && !t.expecting) {
     V value = answer_of_cache(t, wrapper, arguments, held.get());
     if (auto* object = as<ObjectValue>(value)) t.guard_type(*object);
@@ -139,12 +145,17 @@ V call_lru_cache(TracerImpl& t, const V& callable, PyObject* wrapper, std::vecto
     // Calls of cached functions within it are those of the cache's own run.
     t.expecting = true;
     Restore restore{t.expecting};
-    result = t.call(t.wrap_constant(t.keep(function).get()), positional, keywords);
+    try {
+      result = t.call(t.wrap_constant(t.keep(function).get()), positional, keywords);
+    } catch (const RaisedInTrace&) {
+      // A call that raises is a miss.
+      break_graph(BreakReason::UnknownCall, "a cached function that raises");
+    }
   }
   PyObject* expected = t.constant_object(result);
   if (!expected || !plain(plain, expected) || t.written_since(before) || nodes != t.graph->nodes.size()) {
     // Once the cache holds it, it is a value from outside.
-    if (keywords.empty()) t.decodes.empty_caches.emplace_back(Ref<>::borrow(wrapper), arguments);
+    if (keywords.empty()) t.learnt.empty_caches.emplace_back(Ref<>::borrow(wrapper), arguments);
     break_graph(BreakReason::UnknownCall, "a cached function whose result is no constant");
   }
   t.expectations.push_back({Ref<>::borrow(wrapper), arguments, names, Ref<>::borrow(expected)});
@@ -287,7 +298,7 @@ V ask(TracerImpl& t, const V& callable, PyObject* function, const std::vector<V>
 }  // namespace
 
 void TracerImpl::ask_empty_caches() {
-  for (const auto& [wrapper, arguments] : decodes.empty_caches) constant_object(answer_of_cache(*this, wrapper.get(), arguments, nullptr));
+  for (const auto& [wrapper, arguments] : learnt.empty_caches) constant_object(answer_of_cache(*this, wrapper.get(), arguments, nullptr));
 }
 
 Ref<> held_by_cache(PyObject* wrapper, PyObject* arguments) {

@@ -127,7 +127,21 @@ V deque_method(TracerImpl& tracer, const V& owner, const std::string& name, std:
 
 }  // namespace
 
+void list_append(TracerImpl& tracer, const V& owner, const V& item) {
+  if (auto* unseen = unopened_list(owner)) {
+    tracer.note_call(owner, "append", {}, {item});
+    unseen->items.push_back(item);
+    return;
+  }
+  tracer.note_items(owner);
+  as<ListValue>(owner)->items.push_back(item);
+}
+
 V list_method(TracerImpl& tracer, const V& owner, const std::string& name, std::vector<V>& arguments, Keywords& keywords) {
+  if (unopened_list(owner) && name == "append" && arguments.size() == 1 && keywords.empty()) {
+    list_append(tracer, owner, arguments[0]);
+    return tracer.none;
+  }
   auto& list = *as<ListValue>(owner);
   auto& items = list.items;
   const std::size_t count = arguments.size();
@@ -161,8 +175,7 @@ V list_method(TracerImpl& tracer, const V& owner, const std::string& name, std::
   if (deque)
     if (V done = deque_method(tracer, owner, name, arguments)) return done;
   if (name == "append" && count == 1) {
-    tracer.note_items(owner);
-    items.push_back(arguments[0]);
+    list_append(tracer, owner, arguments[0]);
     return tracer.none;
   }
   if (name == "extend" && count == 1) {

@@ -323,22 +323,34 @@ V TracerImpl::string_length(const V& value) {
   if (!PyUnicode_CheckExact(object) && !PyBytes_CheckExact(object)) return nullptr;
   const Py_ssize_t size = PyUnicode_Check(object) ? PyUnicode_GET_LENGTH(object) : PyBytes_GET_SIZE(object);
   guard_type(*held);
-  if (request.generalise.never_dynamic || size > kLargestInt || !has_name(request.generalise.lengths, held->source->text())) {
-    add_guard(GuardKind::Length, held->source, nullptr, size);
-    return tracer.integer(std::int64_t(size));
+  return integer(bound_length(held->source, size));
+}
+
+V TracerImpl::unopened_length(const V& value) {
+  auto* list = unopened_list(value);
+  if (!list) return nullptr;
+  Ref<> now = sources->fetch(list->source, request.values);
+  if (!now || !PyList_CheckExact(now.get())) return nullptr;
+  return integer(bound_length(list->source, PyList_GET_SIZE(now.get())) + SymDim(std::int64_t(list->items.size())));
+}
+
+SymDim TracerImpl::bound_length(SourceRef source, Py_ssize_t size) {
+  if (request.generalise.never_dynamic || size > kLargestInt || !has_name(request.generalise.lengths, source->text())) {
+    add_guard(GuardKind::Length, source, nullptr, size);
+    return SymDim(std::int64_t(size));
   }
-  auto [known, fresh] = string_lengths_.emplace(held->source, SymbolId{});
+  auto [known, fresh] = lengths_.emplace(source, SymbolId{});
   if (fresh) {
     known->second = graph->new_symbol({"s" + std::to_string(graph->symbols.size()), 0, kLargestInt, size, {}});
     Guard guard;
     guard.kind = GuardKind::LengthSymbol;
-    guard.source = held->source;
+    guard.source = source;
     guard.symbol = known->second;
     add_guard(std::move(guard));
     static PyObject* const len = PyDict_GetItemString(PyEval_GetBuiltins(), "len");
-    symbol_sources_[known->second] = sources->make(SourceKind::Result, nullptr, 0, len, {held->source});
+    symbol_sources_[known->second] = sources->make(SourceKind::Result, nullptr, 0, len, {source});
   }
-  return integer(known->second);
+  return known->second;
 }
 
 bool TracerImpl::strings_differ(const V& a, const V& b) {
@@ -431,7 +443,7 @@ PyTypeObject* TracerImpl::type_of(const V& value) {
       return tuple.type ? reinterpret_cast<PyTypeObject*>(tuple.type.get()) : &PyTuple_Type;
     }
     case ValueKind::List: {
-      auto& list = *as<ListValue>(value);
+      auto& list = static_cast<const ListValue&>(*value);
       return list.type ? reinterpret_cast<PyTypeObject*>(list.type.get()) : &PyList_Type;
     }
     case ValueKind::Dict: {
