@@ -56,9 +56,13 @@ struct Preference {
 };
 Binding bind(const loop::Kernel& kernel, const LoweredProgram& program, Preference preference = {});
 
-/// Preferences whose bindings may be faster than the model's, to be measured. None of kernels whose result depends on who works together in more than
+/// What may be faster than the model's binding, to be measured. Nothing of kernels whose result depends on who works together in more than
 /// the order of a sum.
-std::vector<Preference> alternatives(const loop::Kernel& kernel, const LoweredProgram& program);
+struct Alternative {
+  Preference preference;
+  Binding binding;
+};
+std::vector<Alternative> alternatives(const loop::Kernel& kernel, const LoweredProgram& program, const Binding& model);
 
 /// By expression: whether its value differs between neighbours along the vector loop.
 std::vector<bool> varying(const loop::Kernel& kernel);

@@ -1,6 +1,6 @@
-// All kernels of a program are one text and one image, equal ones once. The forms that take one element at a time are an image of their
-// own,
-// compiled at the first launch that needs it: of a misaligned view, of a size that is no multiple.
+// All kernels of a program are one text and one image, `wide`, equal ones once. Two more images are compiled at the first launch that needs them:
+// `single`, the forms that take one element at a time, by a misaligned view or a size that is no multiple, and `others`, the forms that
+// mode="max-autotune" measures beside the model's, by the measurement.
 #include "codegen/cuda/compile_cuda.h"
 
 #include <map>
@@ -24,6 +24,7 @@ namespace {
 
 using cuda::Binding;
 using cuda::CudaCode;
+using cuda::FormChoice;
 using cuda::KernelForm;
 using cuda::KernelText;
 
@@ -122,18 +123,20 @@ std::string name_of(const cuda::Preference& preference) {
       std::to_string(preference.team);
 }
 
-/// What was measured in this process or another, of equal kernels on a device of the same name with the same usual sizes.
+/// What another process has measured of equal kernels on a device of the same name with the same usual sizes.
 struct Measured {
   CacheKey key;
   std::string folder;
   std::uint64_t bound = 0;
 
-  Measured(const loop::Kernel& kernel, const LoweredProgram& program, const CudaOptions& options)
+  Measured(const loop::Kernel& kernel, const LoweredProgram& program, const Binding& model, const std::vector<cuda::Alternative>& others,
+           const CudaOptions& options)
       : folder(options.cache_bytes > 0 ? options.cache_folder : ""), bound(std::uint64_t(options.cache_bytes)) {
     loop::Kernel anonymous = kernel;
     anonymous.name = "same";
     std::string identity = "framejit " FRAMEJIT_VERSION " fastest on " + options.device->name() + " by " + options.compiler + "\n" +
-        cuda::emit_kernel(anonymous, program, cuda::bind(kernel, program)).source;
+        cuda::emit_kernel(anonymous, program, model).source;
+    for (const cuda::Alternative& other : others) identity += name_of(other.preference) + "\n";
     for (const Symbol& symbol : program.symbols) identity += " " + std::to_string(symbol.hint);
     key = key_of(identity);
   }
@@ -182,8 +185,7 @@ std::unique_ptr<Program> compile_cuda(const Graph& graph, const CudaOptions& opt
     auto code = std::make_shared<CudaCode>();
     code->place = kernel.name + (kernel.location.empty() ? "" : " (" + kernel.location + ")");
     code->buffers = alone.program.buffers.size();
-    const auto add = [&](Texts& texts, const cuda::Preference& preference, std::string name) {
-      const Binding binding = cuda::bind(alone.kernel, alone.program, preference);
+    const auto add = [&](Texts& texts, const Binding& binding, std::string name) {
       auto placed = std::make_unique<cuda::PlacedForm>();
       placed->form = texts.add(alone.kernel, alone.program, binding);
       placed->packed_buffers = binding.packed_buffers;
@@ -191,26 +193,31 @@ std::unique_ptr<Program> compile_cuda(const Graph& graph, const CudaOptions& opt
       placed->name = std::move(name);
       code->wide.push_back(std::move(placed));
     };
-    cuda::Preference preference;
-    std::vector<cuda::Preference> open;
-    if (options.measured && !options.device->name().empty()) open = cuda::alternatives(alone.kernel, alone.program);
+    const Binding model = cuda::bind(alone.kernel, alone.program);
+    Binding first = model;
+    std::vector<cuda::Alternative> open;
+    if (options.measured && !options.device->name().empty()) open = cuda::alternatives(alone.kernel, alone.program, model);
     if (!open.empty()) {
-      const Measured measured(alone.kernel, alone.program, options);
-      if (const auto name = measured.find()) {
-        for (const cuda::Preference& other : open)
-          if (name_of(other) == *name) preference = other;
+      const Measured measured(alone.kernel, alone.program, model, open, options);
+      code->choice = options.device->choice(measured.key);
+      if (const auto name = code->choice->form == FormChoice::kOpen ? measured.find() : std::nullopt) {
+        int known = 0, still = FormChoice::kOpen;
+        for (std::size_t i = 0; i < open.size(); ++i)
+          if (name_of(open[i].preference) == *name) known = int(i) + 1;
+        code->choice->form.compare_exchange_strong(still, known);
+      }
+      if (const int known = code->choice->form; known >= 0) {
+        if (known > 0) first = open[std::size_t(known) - 1].binding;
         open.clear();
+        code->choice = nullptr;
       } else {
         code->keep = [measured](const std::string& name) { measured.keep(name); };
-        code->choice = CudaCode::kOpen;
       }
     }
-    add(wide, preference, "");
-    for (const cuda::Preference& other : open) add(others, other, name_of(other));
-    const Binding binding = cuda::bind(alone.kernel, alone.program, preference);
-    if (cuda::bind(alone.kernel, alone.program).width > 1)
-      code->single.form = single.add(alone.kernel, alone.program, cuda::bind(alone.kernel, alone.program, {1}));
-    if (options.dump) parts.text += text(kernel) + cuda::text(kernel, binding);
+    add(wide, first, "");
+    for (const cuda::Alternative& other : open) add(others, other.binding, name_of(other.preference));
+    if (model.width > 1) code->single.form = single.add(alone.kernel, alone.program, cuda::bind(alone.kernel, alone.program, {1}));
+    if (options.dump) parts.text += text(kernel) + cuda::text(kernel, first);
     ProgramKernel described = describe_kernel(kernel);
     described.buffers = std::move(alone.buffers);
     described.device_code = code;

@@ -16,6 +16,8 @@ constexpr int kMajor = 75, kMinor = 76, kProcessors = 16;
 constexpr std::int64_t kBlocksPerProcessor = 32;
 // Of a form that is measured: the least of so many turns, each of as many launches as fit in about a millisecond, at most kLaunches.
 constexpr int kTurns = 3, kLaunches = 10;
+// A launch of so many milliseconds is asked a second time only, and when a kernel has taken this many, no further form is.
+constexpr float kLongLaunch = 2, kMostMeasured = 100;
 // Another form than the model's has to be faster by this: less is noise.
 constexpr float kFaster = 0.97f;
 
@@ -50,16 +52,21 @@ class CudaRun : public DeviceRun {
     current_ = true;
   }
 
-  bool is_open(const DeviceCode& code) const override { return static_cast<const CudaCode&>(code).choice.load(std::memory_order_relaxed) == CudaCode::kOpen; }
+  bool is_open(const DeviceCode& code) const override {
+    const auto& choice = static_cast<const CudaCode&>(code).choice;
+    return choice && choice->form.load(std::memory_order_relaxed) == FormChoice::kOpen;
+  }
 
   void settle(const DeviceCode& open, char* const* buffers, std::span<const Written> written, std::span<const std::int64_t> symbols) override {
     const auto& code = static_cast<const CudaCode&>(open);
     flush();
-    int capturing = 0, best = 0;
+    int capturing = 0, best = 0, still = FormChoice::kOpen;
     // Of nothing there is nothing to measure, and what runs one element at a time has no choice: the next run may have.
     if (blocks_of(code.wide[0]->form, symbols) <= 0 || !is_right(code, *code.wide[0], buffers, symbols)) return;
     // While the user records the stream nothing is measured: a later run is.
     if (driver_.capturing(stream_, &capturing) != 0 || capturing != 0) return;
+    // One thread measures; meanwhile the others launch the model's form.
+    if (!code.choice->form.compare_exchange_strong(still, FormChoice::kBeingMeasured)) return;
     try {
       best = fastest(code, buffers, written, symbols);
       if (code.keep) code.keep(code.wide[std::size_t(best)]->name);
@@ -70,7 +77,7 @@ class CudaRun : public DeviceRun {
       // No memory for the copies, perhaps; what is worse the launch itself will say.
       if (log_enabled(Artifact::fallbacks)) log(Artifact::fallbacks, code.place + " is launched as the model has it: " + error.what());
     }
-    code.choice.store(best, std::memory_order_relaxed);
+    code.choice->form.store(best, std::memory_order_relaxed);
   }
 
   void flush() override {
@@ -89,7 +96,7 @@ class CudaRun : public DeviceRun {
 
   void launch(const DeviceCode& launched, char* const* buffers, std::span<const std::int64_t> symbols) override {
     const auto& code = static_cast<const CudaCode&>(launched);
-    const PlacedForm& chosen = *code.wide[std::size_t(std::max(0, code.choice.load(std::memory_order_relaxed)))];
+    const PlacedForm& chosen = code.chosen();
     const PlacedForm& placed = is_right(code, chosen, buffers, symbols) ? chosen : code.single;
     const KernelForm& form = placed.form;
     const std::int64_t blocks = blocks_of(form, symbols);
@@ -160,7 +167,7 @@ class CudaRun : public DeviceRun {
 
   /// Memory and events of one measurement, of the driver's own pool, so that the library's allocator sees nothing of it.
   struct Measurement {
-    explicit Measurement(const CudaRun& run) : driver(run.driver_), stream(run.stream_) {}
+    explicit Measurement(const CudaRun& run) : driver(run.driver_), untouched(run.driver_), stream(run.stream_) {}
     ~Measurement() {
       for (std::uint64_t block : blocks) driver.release(block, stream);
       for (void* event : events)
@@ -181,12 +188,15 @@ class CudaRun : public DeviceRun {
       driver.check(driver.event_wait(events[1]), "measuring");
       float time = 0;
       driver.check(driver.event_elapsed(&time, events[0], events[1]), "measuring");
+      total += time;
       return time / float(launches);
     }
 
     const Driver& driver;
+    const OtherCapturesUntouched untouched;
     void* stream;
     void* events[2] = {};
+    float total = 0;  // milliseconds
     std::vector<std::uint64_t> blocks;
   };
 
@@ -205,18 +215,16 @@ class CudaRun : public DeviceRun {
     driver_.check(driver_.set_words(address(status_word), 0, 4, stream_), "measuring");
     int best = 0;
     float least = 0;
-    for (std::size_t c = 0; c < code.wide.size(); ++c) {
+    for (std::size_t c = 0; c < code.wide.size() && measurement.total < kMostMeasured; ++c) {
       const PlacedForm& placed = *code.wide[c];
       if (!is_right(code, placed, buffers, symbols)) continue;
       std::vector<std::uint64_t> values(placed.form.arguments.size());
       fill(placed.form, copies.data(), status_word, symbols, values.data());
       const KernelLaunch made{function_of(placed, code.place), unsigned(blocks_of(placed.form, symbols)), unsigned(placed.form.threads), 0, values.size()};
       const auto launch = [&] { launch_now(made, values.data(), code.place); };
-      launch();
-      const float once = measurement.milliseconds(1, launch);
-      const int launches = std::clamp(int(1 / std::max(once, 1e-3f)), 1, kLaunches);
-      float time = once;
-      for (int turn = 0; turn < kTurns; ++turn) time = std::min(time, measurement.milliseconds(launches, launch));
+      float time = measurement.milliseconds(1, launch);  // of a cold one
+      const int launches = std::clamp(int(1 / std::max(time, 1e-3f)), 1, kLaunches), turns = time < kLongLaunch ? kTurns : 1;
+      for (int turn = 0; turn < turns && measurement.total < kMostMeasured; ++turn) time = std::min(time, measurement.milliseconds(launches, launch));
       if (c == 0 || time < least * (best == 0 ? kFaster : 1)) best = int(c), least = time;
     }
     return best;
@@ -267,6 +275,13 @@ CudaDevice::CudaDevice(const Driver& driver, int ordinal) : driver_(driver), ord
   driver.check(driver.retain_context(&context_, device_), doing);
 }
 
+std::shared_ptr<FormChoice> CudaDevice::choice(const CacheKey& identity) {
+  std::lock_guard lock(mutex_);
+  auto& known = choices_[identity];
+  if (!known) known = std::make_shared<FormChoice>();
+  return known;
+}
+
 std::unique_ptr<LaunchRecord> CudaDevice::new_record() {
   if (const char* missing = driver_.missing_for(Driver::Use::graphs)) {
     std::call_once(told_of_graphs_, [&] {
@@ -284,6 +299,7 @@ std::unique_ptr<DeviceRun> CudaDevice::enter(Host& host, char* status_word, Laun
 }
 
 void* CudaDevice::function(const std::shared_ptr<Image>& image, const std::string& name, const std::string& place) {
+  const OtherCapturesUntouched untouched(driver_);
   std::lock_guard lock(mutex_);
   void*& known = functions_[{image, name}];
   if (known) return known;

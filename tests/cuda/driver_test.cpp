@@ -572,6 +572,65 @@ TEST(CudaMeasured, a_run_in_which_there_is_nothing_to_choose_leaves_it_open) {
   EXPECT_EQ(fake.blocks, 0);
 }
 
+namespace {
+
+const char* kRowMaxima = "graph @f(%x: f32[3, 512]) {\n  %0 = reduce_max %x {axes = [1]} : f32[3]\n  return %0\n}";
+
+}  // namespace
+
+TEST(CudaMeasured, what_was_measured_holds_for_all_equal_kernels_of_the_device) {
+  FakeDriver fake;
+  fake.cost = [](const std::string&, unsigned threads) { return threads == 128 ? 1.0f : 2.0f; };
+  const Graph graph = parse(kRowMaxima);
+  const std::vector<DenseArray> inputs{sample(DType::F32, {3, 512}, 1)};
+  CudaOptions options = fake.options();
+  options.measured = true;
+  std::string reason;
+  const auto before = compile_cuda(graph, options, reason), same = compile_cuda(graph, options, reason);
+  for (int run = 0; run < 3; ++run) {
+    // The second was compiled when nothing was known, the third is when it is.
+    const auto after = run == 2 ? compile_cuda(graph, options, reason) : nullptr;
+    const Program& program = run == 0 ? *before : run == 1 ? *same : *after;
+    EXPECT_TRUE(close(run_program(program, graph, inputs, {}).results[0], expected(graph, inputs)[0], 0));
+    const Calls calls = taken(fake);
+    EXPECT_EQ(calls.size() > 1, run == 0);
+    EXPECT_NE(calls.back().find(" x 128 on 701"), std::string::npos) << calls.back();
+  }
+}
+
+TEST(CudaMeasured, while_one_thread_measures_another_launches_the_model_s_form) {
+  FakeDriver fake;
+  const Graph graph = parse(kRowMaxima);
+  const auto program = measured(fake, graph);
+  const std::vector<DenseArray> inputs{sample(DType::F32, {3, 512}, 1)};
+  bool other = false;
+  fake.cost = [&](const std::string&, unsigned threads) {
+    if (!std::exchange(other, true)) {
+      // In the place of another thread: in the middle of the first measured launch.
+      fake.calls.clear();
+      EXPECT_TRUE(close(run_program(*program, graph, inputs, {}).results[0], expected(graph, inputs)[0], 0));
+      EXPECT_EQ(taken(fake), (Calls{"launch kernel0 of 3 x 256 on 701"}));
+    }
+    return threads == 128 ? 1.0f : 2.0f;
+  };
+  EXPECT_TRUE(close(run_program(*program, graph, inputs, {}).results[0], expected(graph, inputs)[0], 0));
+  EXPECT_NE(taken(fake).back().find(" x 128 on 701"), std::string::npos);
+}
+
+TEST(CudaMeasured, what_takes_long_is_measured_less_often) {
+  const Graph graph = parse(kRowMaxima);
+  const std::vector<DenseArray> inputs{sample(DType::F32, {3, 512}, 1)};
+  // Milliseconds of a launch: with three forms, and the launch of the run itself.
+  for (const auto& [cost, launches] : {std::pair{0.01f, 3 * (1 + 3 * 10) + 1}, {1.0f, 3 * (1 + 3) + 1}, {5.0f, 3 * 2 + 1}, {30.0f, 4 + 1}, {200.0f, 1 + 1}}) {
+    FakeDriver fake;
+    fake.cost = [cost = cost](const std::string&, unsigned) { return cost; };
+    const auto program = measured(fake, graph);
+    EXPECT_TRUE(close(run_program(*program, graph, inputs, {}).results[0], expected(graph, inputs)[0], 0));
+    const Calls calls = taken(fake);
+    EXPECT_EQ(std::count_if(calls.begin(), calls.end(), [](const std::string& call) { return call.starts_with("launch"); }), launches) << cost;
+  }
+}
+
 TEST(CudaMeasured, an_index_out_of_range_is_reported_once_by_the_run_itself) {
   FakeDriver fake;
   const Graph graph = parse(kGather);
