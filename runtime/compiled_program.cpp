@@ -474,6 +474,20 @@ class CompiledProgram : public Program {
     device.upload(arena.numbers(), numbers.data(), uploaded_.size() * kUploaded);
   }
 
+  void launch_batch(DeviceRun& device, const std::vector<int>& batch, std::span<const std::int64_t> symbols, char* const* pointers) const {
+    std::size_t count = 0;
+    for (const int k : batch) count += parts_.kernels[std::size_t(k)].buffers.size();
+    Scratch<char*, 64> gathered(count);
+    Scratch<char* const*, 16> kernels(batch.size());
+    count = 0;
+    for (std::size_t k = 0; k < batch.size(); ++k) {
+      const std::vector<int>& buffers = parts_.kernels[std::size_t(batch[k])].buffers;
+      kernels[k] = buffers.empty() ? pointers : gathered.data() + count;
+      for (const int b : buffers) gathered[count++] = pointers[b];
+    }
+    device.launch_batch(*parts_.kernels[std::size_t(batch[0])].device_code, {kernels.data(), batch.size()}, symbols);
+  }
+
   std::uint32_t run_steps(Call& call, std::span<std::int64_t> symbols, ArrayRef* arrays, char** pointers, const Arena& arena,
                           Blocks& late) const {
     std::uint32_t status = 0;
@@ -506,7 +520,10 @@ class CompiledProgram : public Program {
           break;
         }
         case StepKind::Batch:
-          report(launcher_.batch(int(s), symbols, pointers));
+          if (device)
+            launch_batch(*device, step.batch, symbols, pointers), launched = true;
+          else
+            report(launcher_.batch(int(s), symbols, pointers));
           break;
         case StepKind::Matmul: {
           const Conditions collected(parts_.float_conditions);

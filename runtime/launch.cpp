@@ -105,7 +105,7 @@ Launcher::Launcher(const ProgramParts& parts) : parts_(parts) {
     const bool constant = kernel.items.is_constant() && kernel.elements_per_item.is_constant() && kernel.scratch_bytes.is_constant();
     plans_.push_back(constant ? std::optional(plan_launch(kernel, {})) : std::nullopt);
   }
-  for (const ProgramStep& step : parts.steps) batches_.push_back(step.kind == StepKind::Batch ? plan_batch(step.batch) : BatchPlan());
+  for (const ProgramStep& step : parts.steps) batches_.push_back(step.kind == StepKind::Batch && !parts.device ? plan_batch(step.batch) : BatchPlan());
 }
 
 LaunchPlan Launcher::plan_launch(const ProgramKernel& kernel, std::span<const std::int64_t> symbols) const {

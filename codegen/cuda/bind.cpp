@@ -343,6 +343,7 @@ std::string text(const Kernel& kernel, const Binding& binding) {
   std::string out = kernel.name + ": " + std::to_string(binding.threads) + " threads a block";
   if (binding.tile) out += ", a tile of 32 x 32 through shared memory an item";
   else if (binding.team > 1) out += ", a team of " + std::to_string(binding.team) + " an item";
+  if (binding.over_table) out += ", over a table of kernels";
   out += binding.narrow ? ", indices of 32 bits\n" : "\n";
   auto line = [&](VarId variable, const std::string& place) {
     const Variable& loop = kernel.variables[variable.index];

@@ -19,8 +19,8 @@ constexpr int kNotNow = -1;  // no CUresult
 /// A node as the driver takes it: it reads the values before it returns.
 class Node {
  public:
-  Node(const KernelLaunch& launch, std::span<const std::uint64_t> values) : pointers_(launch.arguments) {
-    for (std::size_t i = 0; i < launch.arguments; ++i) pointers_[i] = const_cast<std::uint64_t*>(&values[launch.first + i]);
+  Node(const KernelLaunch& launch, std::span<const std::uint64_t> values) : pointers_(launch.parameters()) {
+    launch.point(values.data() + launch.first, pointers_.data());
     parameters_ = {launch.function, launch.blocks, 1, 1, launch.threads, 1, 1, 0, pointers_.data(), nullptr};
   }
   const KernelNode* parameters() const { return &parameters_; }

@@ -61,7 +61,7 @@ FakeDriver::FakeDriver() {
   table_.function = [](void** function, void* module, const char* name) {
     const auto& image = *static_cast<const Emulated*>(module);
     functions.push_back(std::make_unique<FakeFunction>(FakeFunction{name, reinterpret_cast<Run>(image[std::string(name) + "_entrance"]),
-        reinterpret_cast<int (*)()>(image[std::string(name) + "_parameters"])}));
+        reinterpret_cast<int (*)()>(image[std::string(name) + "_parameters"]), reinterpret_cast<int (*)()>(image[std::string(name) + "_first"])}));
     *function = functions.back().get();
     return done("function", std::string("function ") + name);
   };

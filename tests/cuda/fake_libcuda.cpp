@@ -113,6 +113,7 @@ int cuModuleLoadData(void** module, const void* image) {
 int cuModuleGetFunction(void** function, void* module, const char* name) {
   auto* found = new FakeFunction{name, reinterpret_cast<void (*)(void**, unsigned)>(dlsym(module, (std::string(name) + "_entrance").c_str())),
                              reinterpret_cast<int (*)()>(dlsym(module, (std::string(name) + "_parameters").c_str())),
+                             reinterpret_cast<int (*)()>(dlsym(module, (std::string(name) + "_first").c_str())),
                              reinterpret_cast<const char* (*)()>(dlsym(module, "emulation_error"))};
   *function = found;
   return found->run && found->error ? done("function", "function " + found->name) : 500;

@@ -111,6 +111,7 @@ std::string arguments(const cuda::KernelText& text) {
       }
       case cuda::ParameterKind::Status: call += "&all.status"; break;
       case cuda::ParameterKind::Symbol: call += "all.symbols[" + std::to_string(parameter.number) + "]"; break;
+      case cuda::ParameterKind::Table: case cuda::ParameterKind::Kernels: FJ_CHECK(false, "of a batch");
     }
   }
   return call;
