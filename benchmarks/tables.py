@@ -7,6 +7,7 @@ import math
 import statistics
 import sys
 
+from systems import SYSTEMS
 from workloads import SIZES, all_workloads
 
 
@@ -18,14 +19,18 @@ def number(seconds):
     return f"{seconds * 1e9:.0f} ns"
 
 
+#: framejit's systems by the arrays they are given: "torch", "torch reduce-overhead".
+OURS = {name.removeprefix("framejit "): system.against for name, system in SYSTEMS.items() if name.startswith("framejit ")}
+
+
 def row(key, records, statistic):
-    """One line for each of NumPy and torch that framejit ran."""
-    for library in ("numpy", "torch"):
-        ours = records.get(f"framejit {library}")
+    """One line for each of framejit's systems that ran."""
+    for arrays, library in OURS.items():
+        ours = records.get(f"framejit {arrays}")
         if not ours or "failed" in ours:
             continue
         eager = records.get(library, {})
-        yield (f"| {key} | {library} | {number(eager[statistic]) if statistic in eager else ''} | {number(ours[statistic])} | "
+        yield (f"| {key} | {arrays} | {number(eager[statistic]) if statistic in eager else ''} | {number(ours[statistic])} | "
                f"{ours.get('over_eager', float('nan')):.2f} | {ours.get('best_peer', '')} | {ours.get('over_peer', float('nan')):.2f} | "
                f"{100 * ours['of_limit']:.0f} % |" + (f" {number(ours['issue'])} |" if "issue" in ours else ""))
 
@@ -58,15 +63,15 @@ def main(paths):
                     print(line)
     print("\n| geometric mean over the best peer | " + " | ".join(sizes) + " |\n|---|" + "---|" * len(sizes))
     for product in (False, True):
-        for library in ("numpy", "torch"):
+        for arrays in OURS:
             cells = []
             for size in sizes:
-                found = {key: records[f"framejit {library}"]["over_peer"] for key, records in results.items()
+                found = {key: records[f"framejit {arrays}"]["over_peer"] for key, records in results.items()
                          if key.endswith(" " + size) and workloads[key.split()[0]].product == product
-                         and "over_peer" in records.get(f"framejit {library}", {})}
+                         and "over_peer" in records.get(f"framejit {arrays}", {})}
                 cells.append(f"{geometric(found.values()):.2f} of {len(found)}, {sum(v < 0.95 for v in found.values())} below 0.95" if found else "")
             if any(cells):
-                print(f"| {'products, ' if product else ''}{library} arrays | " + " | ".join(cells) + " |")
+                print(f"| {'products, ' if product else ''}{arrays} arrays | " + " | ".join(cells) + " |")
     if firsts:
         print("\n| first call, empty caches | time |\n|---|---|")
     for name, calls in firsts.items():

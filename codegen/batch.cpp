@@ -11,13 +11,10 @@ namespace fj {
 
 namespace {
 
-// Launches longer than this gain nothing from company; more bytes than these in arrays made earlier than needed cost cache.
-constexpr double kSmallLaunch = 50000;
-constexpr std::int64_t kSmallArray = std::int64_t(64) << 10;
-
 class Batches {
  public:
-  Batches(LoweredProgram& program, const std::vector<int>& work, bool may_trap) : program_(program), work_(work), may_trap_(may_trap) {}
+  Batches(LoweredProgram& program, const std::vector<int>& work, bool may_trap, const BatchLimits& limits)
+      : program_(program), work_(work), may_trap_(may_trap), limits_(limits) {}
 
   void run() {
     written_.assign(program_.buffers.size(), -1);
@@ -61,18 +58,19 @@ class Batches {
   bool is_small(const ProgramStep& step, const StepTouches& touched) const {
     const auto nanoseconds = launch_nanoseconds(describe_kernel(program_.kernels[std::size_t(step.kernel)]));
     const loop::Kernel& kernel = program_.kernels[std::size_t(step.kernel)];
-    if (!nanoseconds || *nanoseconds > kSmallLaunch || !kernel.scratch_bytes.is_constant()) return false;
+    if (!nanoseconds || *nanoseconds > limits_.nanoseconds || !kernel.scratch_bytes.is_constant()) return false;
     return std::all_of(touched.writes.begin(), touched.writes.end(), [&](int number) {
       const ProgramBuffer& buffer = program_.buffers[std::size_t(number)];
       if (buffer.kind == BufferKind::Input || buffer.kind == BufferKind::Output) return true;
       const auto elements = product(buffer.shape).constant();
-      return elements && *elements * std::int64_t(size_in_bytes(buffer.dtype)) <= kSmallArray;
+      return elements && *elements * std::int64_t(size_in_bytes(buffer.dtype)) <= limits_.array_bytes;
     });
   }
 
   LoweredProgram& program_;
   const std::vector<int>& work_;
   const bool may_trap_;
+  const BatchLimits limits_;
   std::vector<ProgramStep> placed_;
   std::vector<int> written_, read_;               // by buffer: the last of the placed steps that does
   std::map<std::pair<int, bool>, int> open_;      // by work and commit: the last launch of it
@@ -82,6 +80,8 @@ class Batches {
 
 }  // namespace
 
-void batch_launches(LoweredProgram& program, const std::vector<int>& work, bool may_trap) { Batches(program, work, may_trap).run(); }
+void batch_launches(LoweredProgram& program, const std::vector<int>& work, bool may_trap, const BatchLimits& limits) {
+  Batches(program, work, may_trap, limits).run();
+}
 
 }  // namespace fj

@@ -5,13 +5,19 @@
 /// threads by itself, or if the arrays it makes would have to be kept for longer.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "codegen/lower.h"
 
 namespace fj {
 
+struct BatchLimits {
+  double nanoseconds;        // of one core: longer launches gain nothing from company
+  std::int64_t array_bytes;  // of an array that is made earlier than needed
+};
+
 /// `work[k]`, equal for kernels that are to run the same code. `may_trap`: IEEE conditions fail the program.
-void batch_launches(LoweredProgram& program, const std::vector<int>& work, bool may_trap);
+void batch_launches(LoweredProgram& program, const std::vector<int>& work, bool may_trap, const BatchLimits& limits);
 
 }  // namespace fj

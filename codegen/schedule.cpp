@@ -490,6 +490,16 @@ class Scheduler {
     return false;
   }
 
+  /// Whether the group has one of these, a reduction, once a row.
+  bool reads_at_row(int g, const std::vector<ValueId>& operands) const {
+    const std::vector<std::uint32_t> rows = schedule_.groups[std::size_t(g)].rows();
+    return std::any_of(operands.begin(), operands.end(), [&](ValueId operand) {
+      if (is_input(operand) || !is_reduction(node(schedule_.node_of[operand.index]).op)) return false;
+      const auto& uses = uses_[operand.index];
+      return std::any_of(uses.begin(), uses.end(), [&](const Use& use) { return use.group == g && !use.opaque && matches(use.index, rows); });
+    });
+  }
+
   bool covers(const Group& candidate, const std::vector<std::uint32_t>& variables, const Dims& space) const {
     if (variables.size() != space.size()) return false;
     for (std::size_t d = 0; d < space.size(); ++d)
@@ -708,8 +718,15 @@ class Scheduler {
     }
     for (int g = 0; g < int(schedule_.groups.size()); ++g) {
       const Group& candidate = group(g);
-      if (candidate.kind != GroupKind::Loops || candidate.order.size() != shape(value).size() || used_in(g, value)) continue;
+      if (candidate.kind != GroupKind::Loops || used_in(g, value)) continue;
       if (candidate.inlined > kMaximalInlined || candidate.stores.size() >= kMaximalStores) continue;
+      if (candidate.order.size() != shape(value).size()) {
+        // Of each row of a reduction: the mean that a variance is computed with.
+        if (!candidate.stages.empty() && !shape(value).empty() && covers(candidate, candidate.rows(), shape(value)) && reads_at_row(g, operands) &&
+            may_compute(g, value))
+          return g;
+        continue;
+      }
       if (!same_space(candidate, shape(value), nullptr)) continue;
       // Scalars of one input belong together: all that is computed from a step count.
       bool shares = shape(value).empty() && origin_[value.index] != UINT32_MAX && !candidate.stores.empty() &&

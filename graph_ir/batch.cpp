@@ -61,7 +61,7 @@ class Batching {
     }
     for (ValueId value : one.kept) batched.kept.push_back(all(value));
     batched.attrs = shifted(one.attrs);
-    if (one.rule == CompositeRule::MaxAlong && one.kept.empty() && !one.attrs.find("axes")) {
+    if (one.rule == CompositeRule::Extremum && !one.attrs.find("axes")) {
       Integers axes(graph_.type(one.operands[0]).shape.size());
       std::iota(axes.begin(), axes.end(), 1);
       batched.attrs.set("axes", axes);

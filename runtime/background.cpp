@@ -36,7 +36,7 @@ struct Queue {
   std::vector<pthread_t> threads;
   std::size_t running = 0;
   bool stopping = false;
-  bool worked = false;  // since the jobs of `when_idle`
+  bool worked = false;  // a thread or a caller of run_together, since the jobs of `when_idle`
   std::vector<void (*)()> at_rest;
 
   std::size_t jobs() const { return urgent.size() + waiting.size() + running; }
@@ -86,8 +86,9 @@ struct Queue {
         }
         lock.lock();
       }
-      work.wait(lock, wanted);
+      work.wait(lock, [&] { return worked || wanted(); });
       if (stopping) return;
+      if (!wanted()) continue;  // a caller has worked
       if (forking > 0)
         gate.wait(lock, [&] { return forking == 0; });
       else
@@ -109,6 +110,16 @@ struct Queue {
       threads.push_back(thread);
     }
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  }
+
+  /// A thread has to be there that rests for it.
+  void caller_worked() {
+    {
+      std::lock_guard lock(mutex);
+      if (std::exchange(worked, true)) return;
+      start_threads(1);
+    }
+    work.notify_one();
   }
 
   void stop() {
@@ -233,8 +244,11 @@ void run_together(const std::vector<std::function<void()>>& jobs) {
     shared.work.notify_all();
   }
   batch->work(count);
-  std::unique_lock lock(batch->mutex);
-  batch->done.wait(lock, [&] { return batch->finished == count; });
+  {
+    std::unique_lock lock(batch->mutex);
+    batch->done.wait(lock, [&] { return batch->finished == count; });
+  }
+  if (count > 0) queue().caller_worked();
   if (batch->failure) std::rethrow_exception(batch->failure);
 }
 

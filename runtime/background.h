@@ -32,8 +32,8 @@ void finish_background();
 /// Drops what waits, waits for what runs and for the NoFork sections of other threads; later jobs are dropped. The host calls it
 /// when the program ends, before `exit`.
 void end_background();
-/// `job` runs, in a NoFork section, each time that the threads have worked and then had nothing to do for a second: what is kept for the next job
-/// may go. Given once, at any time.
+/// `job` runs, in a NoFork section, each time that the threads, or callers of run_together, have worked and then the threads had nothing to do for a second:
+/// what is kept for the next job may go. Given once, at any time.
 void when_idle(void (*job)());
 /// Jobs waiting or running.
 std::size_t background_jobs();

@@ -1,132 +1,41 @@
-// Running a program: sizes, memory, steps. Start reading at CompiledProgram::run. Temporaries share one arena block per call;
-// buffers whose lives (first to last step that touches them) don't overlap share addresses.
+// Running a program: sizes, memory, the order of steps; launch.cpp runs those of this process's threads. Start reading at CompiledProgram::run.
+// Temporaries share one arena block per call; buffers whose lives (first to last step that touches them) don't overlap share addresses.
 #include "runtime/compiled_program.h"
 
 #include <algorithm>
-#include <array>
 #include <atomic>
-#include <cmath>
 #include <cstddef>
 #include <cstring>
-#include <limits>
 #include <optional>
-#include <type_traits>
 #include <utility>
 
 #include "runtime/allocator.h"
 #include "runtime/base/error.h"
 #include "runtime/float_flags.h"
+#include "runtime/launch.h"
+#include "runtime/scratch.h"
 #include "runtime/special_values.h"
-#include "runtime/thread_pool.h"
 
 namespace fj {
 
 namespace {
 
-constexpr std::size_t kAlignment = 64;
-// A launch is worth waking threads above this, and a chunk should amortise being claimed (measured: an idle worker
-// costs some microseconds to wake).
-constexpr double kParallelNanoseconds = 25000;
-constexpr double kChunkNanoseconds = 8000;
-
-/// A few elements inside, more on the heap: calls of small programs allocate nothing. Not initialised: clearing the room
-/// for all costs more than the few that are used.
-template <class T, std::size_t inside>
-class Scratch {
-  static_assert(std::is_trivially_copyable_v<T> && std::is_trivially_destructible_v<T>);
-
- public:
-  explicit Scratch(std::size_t count)
-      : data_(reinterpret_cast<T*>(
-            count <= inside ? local_ : (heap_ = std::make_unique_for_overwrite<std::byte[]>(count * sizeof(T))).get())) {}
-  T& operator[](std::size_t i) { return data_[i]; }
-  T* data() { return data_; }
-
- private:
-  alignas(T) std::byte local_[inside * sizeof(T)];
-  std::unique_ptr<std::byte[]> heap_;
-  T* data_;
-};
-
-/// Memory that a thread keeps for the next time; grows.
-class KeptBlock {
- public:
-  ~KeptBlock() {
-    if (memory_) release_block(memory_, bytes_);
-  }
-  /// Null if there is none.
-  char* get(std::size_t bytes) {
-    if (bytes_ < bytes) {
-      if (memory_) release_block(memory_, bytes_);
-      memory_ = allocate_block(bytes);
-      bytes_ = memory_ ? bytes : 0;
-    }
-    return static_cast<char*>(memory_);
-  }
-
- private:
-  void* memory_ = nullptr;
-  std::size_t bytes_ = 0;
-};
-
-/// Memory of this thread for the kernel it runs.
-char* thread_scratch(std::size_t bytes) {
-  thread_local KeptBlock block;
-  return block.get(bytes);
-}
-
-/// And for the rows that several kernels work on.
-char* thread_rows(std::size_t bytes) {
-  thread_local KeptBlock block;
-  return block.get(bytes);
-}
-
-struct Launch {
-  KernelFunction function;
-  char* const* buffers;
-  const std::int64_t* symbols;
-  std::int64_t items, items_per_chunk;
-  std::size_t scratch_bytes;
-  bool conditions;
-  std::atomic<std::uint32_t> status{0};
-
-  static std::uint32_t run(KernelFunction function, char* const* buffers, const std::int64_t* symbols, std::int64_t begin, std::int64_t end,
-                           std::size_t scratch_bytes) {
-    char* scratch = nullptr;
-    if (scratch_bytes && !(scratch = thread_scratch(scratch_bytes))) return kHostFailed;
-    return function(buffers, symbols, begin, end, scratch);
-  }
-
-  static void run_chunk(void* context, std::int64_t chunk) {
-    Launch& launch = *static_cast<Launch*>(context);
-    const std::int64_t begin = chunk * launch.items_per_chunk;
-    const std::int64_t end = std::min(begin + launch.items_per_chunk, launch.items);
-    const Conditions collected(launch.conditions);
-    std::uint32_t status = run(launch.function, launch.buffers, launch.symbols, begin, end, launch.scratch_bytes);
-    status |= collected.raised();
-    if (status) launch.status.fetch_or(status, std::memory_order_relaxed);
-  }
-};
-
 class CompiledProgram : public Program {
  public:
-  explicit CompiledProgram(ProgramParts parts) : parts_(std::move(parts)) {
+  explicit CompiledProgram(ProgramParts parts) : parts_(std::move(parts)), launcher_(parts_) {
     find_late();
     find_lives();
     is_static_ = true;
     for (const ProgramBuffer& buffer : parts_.buffers)
       for (const Dims* dims : {&buffer.shape, &buffer.strides})
         for (const SymDim& dim : *dims) is_static_ &= dim.is_constant();
-    for (const ProgramKernel& kernel : parts_.kernels) is_static_ &= kernel.items.is_constant() && kernel.elements_per_item.is_constant() && kernel.scratch_bytes.is_constant();
     if (is_static_) {
       static_places_.resize(parts_.buffers.size());
       static_arena_ = place({}, static_places_.data());
-      for (const ProgramKernel& kernel : parts_.kernels) static_launches_.push_back(plan_launch(kernel, {}));
     }
     for (const ProgramStep& step : parts_.steps) {
       launches_ += step.kind == StepKind::Kernel || step.kind == StepKind::Batch;
       for (const ProgramStep& part : step.blocks.steps) launches_ += part.kind == StepKind::Kernel;
-      batches_.push_back(step.kind == StepKind::Batch ? plan_batch(step.batch) : BatchPlan());
     }
     for (const ProgramBuffer& buffer : parts_.buffers) {
       shapes_.push_back({});
@@ -212,8 +121,8 @@ class CompiledProgram : public Program {
   void find_direct() {
     if (!is_static_ || parts_.device || !parts_.symbols.empty() || parts_.kernels.size() != 1 || parts_.steps.size() != 1) return;
     const ProgramKernel& kernel = parts_.kernels[0];
-    const LaunchPlan& plan = static_launches_[0];
-    if (parts_.steps[0].kind != StepKind::Kernel || parts_.steps[0].commit || plan.chunks != 1 || plan.items <= 0) return;
+    const LaunchPlan* plan = launcher_.planned(0);
+    if (parts_.steps[0].kind != StepKind::Kernel || parts_.steps[0].commit || !plan || plan->chunks != 1 || plan->items <= 0) return;
     if (parts_.output_buffers.size() != 1 || kernel.buffers.size() > DirectKernel::kPointers) return;
     DirectKernel direct;
     for (const int b : kernel.buffers) {
@@ -225,8 +134,8 @@ class CompiledProgram : public Program {
     const auto made = std::size_t(parts_.output_buffers[0]);
     const auto rank = std::ptrdiff_t(parts_.buffers[made].shape.size());
     direct.code = kernel.code.get();
-    direct.items = plan.items;
-    direct.scratch_bytes = plan.scratch_bytes;
+    direct.items = plan->items;
+    direct.scratch_bytes = plan->scratch_bytes;
     direct.float_conditions = parts_.float_conditions;
     direct.dtype = parts_.buffers[made].dtype;
     direct.shape.assign(shapes_[made].begin(), shapes_[made].begin() + rank);
@@ -532,75 +441,6 @@ class CompiledProgram : public Program {
 
   // ---- steps
 
-  struct LaunchPlan {
-    std::int64_t items, items_per_chunk, chunks;
-    std::size_t scratch_bytes;
-  };
-
-  /// A launch over several kernels of one code: parts of them, one after the other; each chunk is some parts.
-  struct BatchPlan {
-    struct Part {
-      int kernel;
-      std::int64_t begin, end;
-    };
-    std::vector<Part> parts;
-    std::vector<int> chunks;  // where each begins in `parts`, and the end
-  };
-
-  /// Precondition: the kernels' sizes don't depend on symbols.
-  BatchPlan plan_batch(const std::vector<int>& kernels) const {
-    BatchPlan plan;
-    double total = 0;
-    const auto nanoseconds = [&](const ProgramKernel& kernel) {
-      return kernel.nanoseconds_per_element * double(std::max<std::int64_t>(kernel.elements_per_item.evaluate({}), 1));
-    };
-    for (int k : kernels) total += nanoseconds(parts_.kernels[k]) * double(parts_.kernels[k].items.evaluate({}));
-    const bool parallel = total >= kParallelNanoseconds;
-    const double chunk = std::max(kChunkNanoseconds, total / (8.0 * thread_count()));
-    double filled = chunk;  // of the chunk being made
-    for (int k : kernels) {
-      const ProgramKernel& kernel = parts_.kernels[k];
-      const double item = nanoseconds(kernel);
-      const std::int64_t items = kernel.items.evaluate({});
-      for (std::int64_t begin = 0; begin < items;) {
-        if (plan.chunks.empty() || (parallel && filled >= chunk)) {
-          plan.chunks.push_back(int(plan.parts.size()));
-          filled = 0;
-        }
-        std::int64_t count = items - begin;
-        if (parallel) {
-          count = std::max<std::int64_t>(1, std::int64_t((chunk - filled) / item));
-          count = std::min((count + kernel.items_per_step - 1) / kernel.items_per_step * kernel.items_per_step, items - begin);
-        }
-        plan.parts.push_back({k, begin, begin + count});
-        filled += item * double(count);
-        begin += count;
-      }
-    }
-    plan.chunks.push_back(int(plan.parts.size()));
-    return plan;
-  }
-
-  LaunchPlan plan_launch(const ProgramKernel& kernel, std::span<const std::int64_t> symbols) const {
-    LaunchPlan plan{};
-    plan.items = kernel.items.evaluate(symbols);
-    plan.items_per_chunk = plan.items;
-    plan.chunks = 1;
-    plan.scratch_bytes = std::size_t(kernel.scratch_bytes.evaluate(symbols));
-    if (plan.items <= 1) return plan;
-    const double item = kernel.nanoseconds_per_element * double(std::max<std::int64_t>(kernel.elements_per_item.evaluate(symbols), 1));
-    const double total = item * double(plan.items);
-    const int threads = parts_.threads > 0 ? std::min(parts_.threads, thread_count()) : thread_count();
-    if (total < kParallelNanoseconds || double(threads) <= kernel.unshared_speedup) return plan;
-    // Enough chunks that a late thread costs little.
-    const double chunk = std::max(kChunkNanoseconds, total / (8.0 * thread_count()));
-    std::int64_t items = std::max<std::int64_t>(1, std::int64_t(chunk / item));
-    items = (items + kernel.items_per_step - 1) / kernel.items_per_step * kernel.items_per_step;
-    plan.items_per_chunk = std::min(items, plan.items);
-    plan.chunks = (plan.items + plan.items_per_chunk - 1) / plan.items_per_chunk;
-    return plan;
-  }
-
   /// The memory of the buffers a kernel writes.
   std::vector<DeviceRun::Written> written(const ProgramKernel& kernel, std::span<const std::int64_t> symbols, char* const* pointers) const {
     std::vector<DeviceRun::Written> result;
@@ -634,6 +474,20 @@ class CompiledProgram : public Program {
     device.upload(arena.numbers(), numbers.data(), uploaded_.size() * kUploaded);
   }
 
+  void launch_batch(DeviceRun& device, const std::vector<int>& batch, std::span<const std::int64_t> symbols, char* const* pointers) const {
+    std::size_t count = 0;
+    for (const int k : batch) count += parts_.kernels[std::size_t(k)].buffers.size();
+    Scratch<char*, 64> gathered(count);
+    Scratch<char* const*, 16> kernels(batch.size());
+    count = 0;
+    for (std::size_t k = 0; k < batch.size(); ++k) {
+      const std::vector<int>& buffers = parts_.kernels[std::size_t(batch[k])].buffers;
+      kernels[k] = buffers.empty() ? pointers : gathered.data() + count;
+      for (const int b : buffers) gathered[count++] = pointers[b];
+    }
+    device.launch_batch(*parts_.kernels[std::size_t(batch[0])].device_code, {kernels.data(), batch.size()}, symbols);
+  }
+
   std::uint32_t run_steps(Call& call, std::span<std::int64_t> symbols, ArrayRef* arrays, char** pointers, const Arena& arena,
                           Blocks& late) const {
     std::uint32_t status = 0;
@@ -662,20 +516,23 @@ class CompiledProgram : public Program {
             launched = true;
             break;
           }
-          report(launch(kernel, is_static_ ? static_launches_[step.kernel] : plan_launch(kernel, symbols), symbols, pointers));
+          report(launcher_.kernel(step.kernel, symbols, pointers));
           break;
         }
         case StepKind::Batch:
-          report(launch(batches_[s], symbols, pointers));
+          if (device)
+            launch_batch(*device, step.batch, symbols, pointers), launched = true;
+          else
+            report(launcher_.batch(int(s), symbols, pointers));
           break;
         case StepKind::Matmul: {
           const Conditions collected(parts_.float_conditions);
-          status |= multiply(step.matmul, symbols, pointers);
+          status |= launcher_.multiply(step.matmul, symbols, pointers);
           status |= collected.raised();
           break;
         }
         case StepKind::Blocks:
-          status |= launch(step.blocks, symbols, pointers);
+          status |= launcher_.blocks(step.blocks, symbols, pointers);
           break;
         case StepKind::Nonzero:
           // What is counted may be of no meaning.
@@ -700,170 +557,6 @@ class CompiledProgram : public Program {
     return status;
   }
 
-  std::uint32_t launch(const ProgramKernel& kernel, const LaunchPlan& plan, std::span<const std::int64_t> symbols, char** pointers) const {
-    if (plan.items <= 0) return 0;
-    // A launch is run by one tier from end to end.
-    const KernelFunction function = kernel.code->function();
-    Scratch<char*, 16> gathered(kernel.buffers.size());
-    if (!kernel.buffers.empty()) {
-      for (std::size_t b = 0; b < kernel.buffers.size(); ++b) gathered[b] = pointers[kernel.buffers[b]];
-      pointers = gathered.data();
-    }
-    if (plan.chunks <= 1) {
-      const Conditions collected(parts_.float_conditions);
-      const std::uint32_t status = Launch::run(function, pointers, symbols.data(), 0, plan.items, plan.scratch_bytes);
-      return status | collected.raised();
-    }
-    Launch shared{function, pointers, symbols.data(), plan.items, plan.items_per_chunk, plan.scratch_bytes,
-                  parts_.float_conditions};
-    parallel_for(plan.chunks, Launch::run_chunk, &shared, parts_.threads);
-    return shared.status.load(std::memory_order_relaxed);
-  }
-
-  /// What the chunks of a batch have in common.
-  struct BatchLaunch {
-    const CompiledProgram& program;
-    const BatchPlan& plan;
-    std::span<const std::int64_t> symbols;
-    char** pointers;
-    std::atomic<std::uint32_t> status{0};
-
-    static void run_chunk(void* context, std::int64_t chunk) {
-      auto& launch = *static_cast<BatchLaunch*>(context);
-      const CompiledProgram& program = launch.program;
-      const Conditions collected(program.parts_.float_conditions);
-      std::uint32_t status = 0;
-      for (int p = launch.plan.chunks[std::size_t(chunk)]; p < launch.plan.chunks[std::size_t(chunk) + 1]; ++p) {
-        const BatchPlan::Part& part = launch.plan.parts[std::size_t(p)];
-        const ProgramKernel& kernel = program.parts_.kernels[part.kernel];
-        Scratch<char*, 16> gathered(kernel.buffers.size());
-        for (std::size_t b = 0; b < kernel.buffers.size(); ++b) gathered[b] = launch.pointers[kernel.buffers[b]];
-        status |= Launch::run(kernel.code->function(), kernel.buffers.empty() ? launch.pointers : gathered.data(), launch.symbols.data(),
-                              part.begin, part.end, std::size_t(kernel.scratch_bytes.evaluate({})));
-      }
-      status |= collected.raised();
-      if (status) launch.status.fetch_or(status, std::memory_order_relaxed);
-    }
-  };
-
-  std::uint32_t launch(const BatchPlan& plan, std::span<const std::int64_t> symbols, char** pointers) const {
-    BatchLaunch shared{*this, plan, symbols, pointers};
-    const auto chunks = std::int64_t(plan.chunks.size()) - 1;
-    if (chunks <= 0) return 0;
-    if (chunks == 1)
-      BatchLaunch::run_chunk(&shared, 0);
-    else
-      parallel_for(chunks, BatchLaunch::run_chunk, &shared, parts_.threads);
-    return shared.status.load(std::memory_order_relaxed);
-  }
-
-  /// What the blocks of rows of a step have in common.
-  struct BlocksLaunch {
-    const CompiledProgram& program;
-    const ProgramBlocks& blocks;
-    std::span<const std::int64_t> symbols;
-    char** pointers;
-    std::atomic<std::uint32_t> status{0};
-
-    static void run_chunk(void* context, std::int64_t chunk) {
-      auto& launch = *static_cast<BlocksLaunch*>(context);
-      const Conditions collected(launch.program.parts_.float_conditions);
-      const std::uint32_t status = launch.run_rows(chunk * launch.blocks.rows_per_block) | collected.raised();
-      if (status) launch.status.fetch_or(status, std::memory_order_relaxed);
-    }
-
-    std::uint32_t run_rows(std::int64_t first) const {
-      const std::int64_t last = std::min(first + blocks.rows_per_block, blocks.rows);
-      std::int64_t row_bytes = 0;
-      for (const auto& local : blocks.locals) row_bytes += local.row_bytes;
-      char* memory = thread_rows(std::size_t(row_bytes * blocks.rows_per_block) + blocks.locals.size() * kAlignment);
-      if (!memory) return kHostFailed;
-      const std::size_t count = program.parts_.buffers.size();
-      Scratch<char*, 32> here(count), gathered(count);
-      std::copy_n(pointers, count, here.data());
-      for (const auto& local : blocks.locals) {
-        // Steps address whole arrays: the first of these rows lies where the memory begins.
-        here[local.buffer] = memory - first * local.row_bytes;
-        memory += (local.row_bytes * blocks.rows_per_block + std::int64_t(kAlignment) - 1) / std::int64_t(kAlignment) * std::int64_t(kAlignment);
-      }
-      std::uint32_t status = 0;
-      for (std::size_t s = 0; s < blocks.steps.size(); ++s) {
-        const ProgramStep& step = blocks.steps[s];
-        if (step.kind == StepKind::Matmul) {
-          const OneThreadProducts alone;
-          status |= program.multiply(step.matmul, symbols, here.data(), first, last);
-          continue;
-        }
-        const ProgramKernel& kernel = program.parts_.kernels[step.kernel];
-        for (std::size_t b = 0; b < kernel.buffers.size(); ++b) gathered[b] = here[kernel.buffers[b]];
-        const std::int64_t rows = blocks.rows_per_item[s];
-        status |= Launch::run(kernel.code->function(), kernel.buffers.empty() ? here.data() : gathered.data(), symbols.data(), first / rows,
-                              last / rows, std::size_t(kernel.scratch_bytes.evaluate(symbols)));
-      }
-      return status;
-    }
-  };
-
-  std::uint32_t launch(const ProgramBlocks& blocks, std::span<const std::int64_t> symbols, char** pointers) const {
-    BlocksLaunch shared{*this, blocks, symbols, pointers};
-    parallel_for((blocks.rows + blocks.rows_per_block - 1) / blocks.rows_per_block, BlocksLaunch::run_chunk, &shared, parts_.threads);
-    return shared.status.load(std::memory_order_relaxed);
-  }
-
-  /// What the product raises besides what the processor collects, of which not every thread of the library's is asked: of infinities the
-  /// host tells (docs/numerics.md).
-  template <class T>
-  static std::uint32_t multiply_as(std::int64_t m, std::int64_t n, std::int64_t k, const char* a, MatrixLayout a_layout, const char* b,
-                                   MatrixLayout b_layout, char* c, std::int64_t c_stride, bool conditions) {
-    auto* result = reinterpret_cast<T*>(c);
-    gemm(m, n, k, reinterpret_cast<const T*>(a), a_layout, reinterpret_cast<const T*>(b), b_layout, result, c_stride);
-    if (!conditions) return 0;
-    std::uint32_t status = 0;
-    for (std::int64_t i = 0; i < m; ++i) {
-      const SpecialValues found = find_special_values(result + i * c_stride, n);
-      if (found.infinity) return kFloatInvalid;
-      if (found.nan) status = kNotFinite;
-    }
-    return status;
-  }
-
-  /// Rows [first, last) of all matrices of the batch, counted through; last = -1: all. Returns what was raised.
-  std::uint32_t multiply(const ProgramMatmul& plan, std::span<const std::int64_t> symbols, char** pointers, std::int64_t first = 0, std::int64_t last = -1) const {
-    const std::size_t batch_rank = plan.batch.size();
-    Scratch<std::int64_t, 64> numbers(4 * batch_rank);
-    std::int64_t batch = 1;
-    for (std::size_t d = 0; d < batch_rank; ++d) {
-      numbers[4 * d] = plan.batch[d].evaluate(symbols);
-      numbers[4 * d + 1] = plan.a_strides[d].evaluate(symbols);
-      numbers[4 * d + 2] = plan.b_strides[d].evaluate(symbols);
-      numbers[4 * d + 3] = plan.c_strides[d].evaluate(symbols);
-      batch *= numbers[4 * d];
-    }
-    const std::int64_t m = plan.m.evaluate(symbols), n = plan.n.evaluate(symbols), k = plan.k.evaluate(symbols);
-    if (batch == 0 || m == 0 || n == 0) return 0;
-    const MatrixLayout a_layout{plan.a_strides[batch_rank].evaluate(symbols), plan.a_strides[batch_rank + 1].evaluate(symbols)};
-    const MatrixLayout b_layout{plan.b_strides[batch_rank].evaluate(symbols), plan.b_strides[batch_rank + 1].evaluate(symbols)};
-    const std::int64_t c_stride = plan.c_strides[batch_rank].evaluate(symbols);
-    const auto size = std::int64_t(size_in_bytes(plan.dtype));
-    if (last < 0) last = batch * m;
-    std::uint32_t status = 0;
-    for (std::int64_t item = first / m; item * m < last; ++item) {
-      const std::int64_t from = std::max(first - item * m, std::int64_t(0)), to = std::min(last - item * m, m);
-      std::int64_t rest = item, a = from * a_layout.row_stride, b = 0, c = from * c_stride;
-      for (std::size_t d = batch_rank; d-- > 0;) {
-        const std::int64_t at = rest % numbers[4 * d];
-        rest /= numbers[4 * d];
-        a += at * numbers[4 * d + 1];
-        b += at * numbers[4 * d + 2];
-        c += at * numbers[4 * d + 3];
-      }
-      auto* run = plan.dtype == DType::F32 ? multiply_as<float> : multiply_as<double>;
-      status |= run(to - from, n, k, pointers[plan.a] + a * size, a_layout, pointers[plan.b] + b * size, b_layout, pointers[plan.c] + c * size,
-                    c_stride, parts_.float_conditions);
-    }
-    return status;
-  }
-
   bool call_extern(const ProgramExtern& plan, Call& call, std::span<const std::int64_t> symbols, ArrayRef* arrays, char** pointers) const {
     Scratch<ArrayRef, 16> operands(plan.operands.size()), results(plan.results.size());
     for (std::size_t i = 0; i < plan.operands.size(); ++i) operands[i] = arrays[plan.operands[i]];
@@ -882,6 +575,7 @@ class CompiledProgram : public Program {
   static constexpr std::size_t kUploaded = 16;  // bytes of the largest dtype
 
   ProgramParts parts_;
+  const Launcher launcher_;
   mutable std::atomic<int> runs_{0};
   std::vector<Life> lives_;
   std::vector<int> temporaries_;   // by first use
@@ -895,19 +589,12 @@ class CompiledProgram : public Program {
   bool is_static_ = false;
   std::vector<Place> static_places_;
   std::size_t static_arena_ = 0;
-  std::vector<LaunchPlan> static_launches_;
-  std::vector<BatchPlan> batches_;  // by step
   int launches_ = 0;
   std::optional<DirectKernel> direct_;
   std::unique_ptr<LaunchRecord> record_;  // of a device that issues launches together
 };
 
 }  // namespace
-
-std::uint32_t DirectKernel::run(char* const* arrays) const {
-  const Conditions collected(float_conditions);
-  return Launch::run(code->function(), arrays, nullptr, 0, items, scratch_bytes) | collected.raised();
-}
 
 std::unique_ptr<Program> make_compiled_program(ProgramParts parts) { return std::make_unique<CompiledProgram>(std::move(parts)); }
 

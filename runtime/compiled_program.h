@@ -42,7 +42,7 @@ struct ProgramBuffer {
 struct ProgramKernel {
   std::string name;
   std::shared_ptr<KernelCode> code;
-  std::shared_ptr<const DeviceCode> device_code;  // instead, in a program for a device
+  std::shared_ptr<const DeviceCode> device_code;  // instead, in a program for a device; of a batch its first kernel has the code of all
   std::vector<int> buffers;  // its own numbers for buffers: entry i is the program's number of its buffer i
   SymDim items;              // work items of a launch
   SymDim elements_per_item;  // for the cost model

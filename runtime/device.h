@@ -31,6 +31,8 @@ class DeviceRun {
   virtual ~DeviceRun() = default;
   /// `buffers` as the kernel numbers them.
   virtual void launch(const DeviceCode& code, char* const* buffers, std::span<const std::int64_t> symbols) = 0;
+  /// One launch of code that was made for several kernels: the buffers of each, in that order.
+  virtual void launch_batch(const DeviceCode& code, std::span<char* const* const> kernels, std::span<const std::int64_t> symbols) = 0;
   /// What a kernel writes of its buffer `buffer`.
   struct Written {
     int buffer;

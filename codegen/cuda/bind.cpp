@@ -300,26 +300,26 @@ Binding bind(const Kernel& kernel, const LoweredProgram& program, Preference pre
   return binding;
 }
 
-std::vector<Preference> alternatives(const Kernel& kernel, const LoweredProgram& program) {
-  const Binding model = bind(kernel, program);
-  std::vector<Preference> result;
+std::vector<Alternative> alternatives(const Kernel& kernel, const LoweredProgram& program, const Binding& model) {
+  std::vector<Alternative> result;
   if (model.tile || model.atomic) return result;
+  const auto consider = [&](const Preference& preference) {
+    Binding other = bind(kernel, program, preference);
+    // The form that takes one element at a time is there only beside a wider model.
+    if (other.width > model.width || (other.width == model.width && other.threads == model.threads && other.team == model.team)) return;
+    result.push_back({preference, std::move(other)});
+  };
   if (team_nests(kernel).empty()) {
-    for (int threads : {128, 512}) result.push_back({16, threads, 0});
-    if (model.width > 1) result.push_back({model.width / 2, 0, 0});
+    for (int threads : {128, 512}) consider({16, threads, 0});
+    if (model.width > 1) consider({model.width / 2, 0, 0});
   } else if (model.team > 1) {
     const std::vector<VarId> row = team_nests(kernel)[0];
     SymDim elements = 1;
     for (VarId variable : row) elements = elements * extent(kernel, variable);
     for (int team : {kWarp, 128, 256, 512, 1024})
-      if (team != model.team && (team == kWarp || hint(elements, program) >= std::int64_t(team) * model.width)) result.push_back({16, 0, team});
-    if (model.team == kWarp) result.push_back({16, 128, kWarp});
+      if (team != model.team && (team == kWarp || hint(elements, program) >= std::int64_t(team) * model.width)) consider({16, 0, team});
+    if (model.team == kWarp) consider({16, 128, kWarp});
   }
-  // The form that takes one element at a time is there only beside a wider model.
-  std::erase_if(result, [&](const Preference& preference) {
-    const Binding other = bind(kernel, program, preference);
-    return other.width > model.width || (other.width == model.width && other.threads == model.threads && other.team == model.team);
-  });
   return result;
 }
 
@@ -343,6 +343,7 @@ std::string text(const Kernel& kernel, const Binding& binding) {
   std::string out = kernel.name + ": " + std::to_string(binding.threads) + " threads a block";
   if (binding.tile) out += ", a tile of 32 x 32 through shared memory an item";
   else if (binding.team > 1) out += ", a team of " + std::to_string(binding.team) + " an item";
+  if (binding.over_table) out += ", over a table of kernels";
   out += binding.narrow ? ", indices of 32 bits\n" : "\n";
   auto line = [&](VarId variable, const std::string& place) {
     const Variable& loop = kernel.variables[variable.index];

@@ -37,6 +37,8 @@ struct Binding {
   SymDim kept_elements;            // where an item has at most as many elements as these rounds take; constant: it always has
   bool atomic = false;             // additions to memory happen at once
   bool narrow = false;             // indices fit 32 bits
+  bool over_table = false;         // a launch is over several kernels of this work, each with an equal part of the blocks: their buffers are a row of
+  int own_symbol = -1;             // a table, and so is the value of this symbol of the program, if there is one that is each kernel's own
   std::optional<Tile> tile;
 
   /// Which accesses take `width` elements in one instruction, and what makes that right: their buffers begin at multiples of 16 bytes (of
@@ -56,9 +58,13 @@ struct Preference {
 };
 Binding bind(const loop::Kernel& kernel, const LoweredProgram& program, Preference preference = {});
 
-/// Preferences whose bindings may be faster than the model's, to be measured. None of kernels whose result depends on who works together in more than
+/// What may be faster than the model's binding, to be measured. Nothing of kernels whose result depends on who works together in more than
 /// the order of a sum.
-std::vector<Preference> alternatives(const loop::Kernel& kernel, const LoweredProgram& program);
+struct Alternative {
+  Preference preference;
+  Binding binding;
+};
+std::vector<Alternative> alternatives(const loop::Kernel& kernel, const LoweredProgram& program, const Binding& model);
 
 /// By expression: whether its value differs between neighbours along the vector loop.
 std::vector<bool> varying(const loop::Kernel& kernel);

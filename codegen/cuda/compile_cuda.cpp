@@ -1,19 +1,22 @@
-// All kernels of a program are one text and one image, equal ones once. The forms that take one element at a time are an image of their
-// own,
-// compiled at the first launch that needs it: of a misaligned view, of a size that is no multiple.
+// All kernels of a program are one text and one image, `wide`, equal ones once. Two more images are compiled at the first launch that needs them:
+// `single`, the forms that take one element at a time, by a misaligned view or a size that is no multiple, and `others`, the forms that
+// mode="max-autotune" measures beside the model's, by the measurement.
 #include "codegen/cuda/compile_cuda.h"
 
+#include <algorithm>
 #include <map>
 #include <mutex>
 #include <optional>
 
 #include <llvm/Support/BLAKE3.h>
 
+#include "codegen/batch.h"
 #include "codegen/commit.h"
 #include "codegen/cuda/emit.h"
 #include "codegen/isolate.h"
 #include "codegen/program_parts.h"
 #include "codegen/schedule.h"
+#include "runtime/base/error.h"
 #include "runtime/base/log.h"
 #include "runtime/compiled_program.h"
 #include "runtime/disk_cache.h"
@@ -24,11 +27,15 @@ namespace {
 
 using cuda::Binding;
 using cuda::CudaCode;
+using cuda::FormChoice;
 using cuda::KernelForm;
 using cuda::KernelText;
 
 /// In the disk cache beside the tiers of the host's code.
 constexpr std::uint32_t kCubin = 16, kPreference = 17;
+
+// A millisecond of one core is some microseconds of a device, what a launch costs. Arrays made early only take memory.
+constexpr BatchLimits kOfADevice{1e6, std::int64_t(256) << 10};
 
 CacheKey key_of(const std::string& identity) {
   return llvm::BLAKE3::hash<32>(llvm::ArrayRef(reinterpret_cast<const std::uint8_t*>(identity.data()), identity.size()));
@@ -93,15 +100,25 @@ class Texts {
     kernel.name = known->second;
     const KernelText text = cuda::emit_kernel(kernel, program, binding);
     if (fresh) sources_.push_back(text.source);
-    KernelForm form{kernel.name, binding.threads, binding.team, binding.width, {}, {}};
-    for (const cuda::Parameter& parameter : text.parameters) {
+    KernelForm form{kernel.name, binding.threads, binding.team, binding.width, {}, {}, 0, {}};
+    const auto argument_of = [&](const cuda::Parameter& parameter) -> cuda::Argument {
       using Kind = cuda::Argument::Kind;
-      const Kind kind = parameter.kind == cuda::ParameterKind::Buffer   ? Kind::Buffer
-                        : parameter.kind == cuda::ParameterKind::Status ? Kind::Status
-                                                                        : Kind::Symbol;
-      form.arguments.push_back({kind, parameter.number});
-      reports_ = reports_ || kind == Kind::Status;
+      switch (parameter.kind) {
+        case cuda::ParameterKind::Buffer: return {Kind::Buffer, parameter.number};
+        case cuda::ParameterKind::Status: return {Kind::Status};
+        case cuda::ParameterKind::Symbol: return {parameter.number == binding.own_symbol ? Kind::Own : Kind::Symbol, parameter.number};
+        case cuda::ParameterKind::Kernels: return {Kind::Kernels};
+        case cuda::ParameterKind::Table: break;
+      }
+      FJ_CHECK(false, "the table is no argument");
+      return {Kind::Kernels};
+    };
+    for (const cuda::Parameter& parameter : text.parameters) {
+      reports_ = reports_ || parameter.kind == cuda::ParameterKind::Status;
+      if (parameter.kind == cuda::ParameterKind::Table) form.table = cuda::kTableNumbers;
+      else form.arguments.push_back(argument_of(parameter));
     }
+    for (const cuda::Parameter& column : text.columns) form.columns.push_back(argument_of(column));
     for (const cuda::Extent& extent : cuda::item_extents(kernel, binding)) form.extents.push_back({extent.size, extent.step});
     if (binding.tile) form.team = binding.threads;  // a block an item
     return form;
@@ -122,18 +139,20 @@ std::string name_of(const cuda::Preference& preference) {
       std::to_string(preference.team);
 }
 
-/// What was measured in this process or another, of equal kernels on a device of the same name with the same usual sizes.
+/// What another process has measured of equal kernels on a device of the same name with the same usual sizes.
 struct Measured {
   CacheKey key;
   std::string folder;
   std::uint64_t bound = 0;
 
-  Measured(const loop::Kernel& kernel, const LoweredProgram& program, const CudaOptions& options)
+  Measured(const loop::Kernel& kernel, const LoweredProgram& program, const Binding& model, const std::vector<cuda::Alternative>& others,
+           const CudaOptions& options)
       : folder(options.cache_bytes > 0 ? options.cache_folder : ""), bound(std::uint64_t(options.cache_bytes)) {
     loop::Kernel anonymous = kernel;
     anonymous.name = "same";
     std::string identity = "framejit " FRAMEJIT_VERSION " fastest on " + options.device->name() + " by " + options.compiler + "\n" +
-        cuda::emit_kernel(anonymous, program, cuda::bind(kernel, program)).source;
+        cuda::emit_kernel(anonymous, program, model).source;
+    for (const cuda::Alternative& other : others) identity += name_of(other.preference) + "\n";
     for (const Symbol& symbol : program.symbols) identity += " " + std::to_string(symbol.hint);
     key = key_of(identity);
   }
@@ -147,6 +166,43 @@ struct Measured {
     if (!folder.empty()) DiskCache::in(folder).store(key, {kPreference, name.empty() ? "the model's" : name}, bound);
   }
 };
+
+/// Batches whose tables are full go on in another step; a kernel alone is launched alone.
+void split_batches(LoweredProgram& program, const std::vector<IsolatedKernel>& kernels) {
+  std::vector<ProgramStep> steps;
+  for (ProgramStep& step : program.steps) {
+    if (step.kind != StepKind::Batch) {
+      steps.push_back(std::move(step));
+      continue;
+    }
+    const std::size_t columns = kernels[std::size_t(step.batch[0])].buffers.size() + 1, rows = std::max<std::size_t>(1, cuda::kTableNumbers / columns);
+    for (std::size_t first = 0; first < step.batch.size(); first += rows) {
+      ProgramStep part = step;
+      part.batch.assign(step.batch.begin() + std::ptrdiff_t(first), step.batch.begin() + std::ptrdiff_t(std::min(first + rows, step.batch.size())));
+      if (part.batch.size() == 1) part.kind = StepKind::Kernel, part.kernel = part.batch[0], part.batch.clear();
+      steps.push_back(std::move(part));
+    }
+  }
+  program.steps = std::move(steps);
+}
+
+/// One kernel that is all of a batch, whose work is the same: a loop that is not of one length has each kernel's own (loop::same_work).
+IsolatedKernel of_all(const std::vector<int>& batch, const std::vector<IsolatedKernel>& kernels, std::vector<std::int64_t>& own) {
+  IsolatedKernel result = kernels[std::size_t(batch[0])];
+  if (!result.kernel.vector_is_parallel()) return result;
+  const auto length = [&](int k) { return kernels[std::size_t(k)].kernel.variables[result.kernel.vector_var.index].extent.value(); };
+  for (const int k : batch) own.push_back(length(k));
+  const std::int64_t longest = *std::max_element(own.begin(), own.end());
+  if (*std::min_element(own.begin(), own.end()) == longest) {
+    own.clear();
+    return result;
+  }
+  Symbol symbol;
+  symbol.hint = longest;
+  result.program.symbols.push_back(symbol);
+  result.kernel.variables[result.kernel.vector_var.index].extent = SymDim(SymbolId{std::uint32_t(result.program.symbols.size() - 1)});
+  return result;
+}
 
 std::string no_form(const LoweredProgram& program) {
   for (const ProgramStep& step : program.steps) {
@@ -173,17 +229,42 @@ std::unique_ptr<Program> compile_cuda(const Graph& graph, const CudaOptions& opt
       if (log_enabled(Artifact::fallbacks)) log(Artifact::fallbacks, "mode max-autotune measures nothing: NVIDIA's driver is too old for it");
     });
   }
+  std::vector<IsolatedKernel> isolated;
+  for (const loop::Kernel& kernel : lowered.kernels) {
+    isolated.push_back(isolate(kernel, lowered, kernel.name));
+    isolated.back().program.symbols = lowered.symbols;
+  }
+  {
+    std::vector<IsolatedKernel> shared = isolated;
+    batch_launches(lowered, share_work(shared), false, kOfADevice);
+    split_batches(lowered, isolated);
+  }
+  std::vector<const std::vector<int>*> batch_of(isolated.size());
+  for (const ProgramStep& step : lowered.steps)
+    for (const int k : step.batch) batch_of[std::size_t(k)] = &step.batch;
   ProgramParts parts = describe_program(graph, lowered);
   Texts wide("kernel"), single("single"), others("other");
   std::vector<std::shared_ptr<CudaCode>> codes;
-  for (const loop::Kernel& kernel : lowered.kernels) {
-    IsolatedKernel alone = isolate(kernel, lowered, kernel.name);
-    alone.program.symbols = lowered.symbols;
+  for (std::size_t k = 0; k < isolated.size(); ++k) {
+    const loop::Kernel& kernel = lowered.kernels[k];
+    const std::vector<int>* batch = batch_of[k];
+    ProgramKernel described = describe_kernel(kernel);
+    described.buffers = isolated[k].buffers;
+    if (batch && batch->front() != int(k)) {
+      parts.kernels.push_back(std::move(described));
+      continue;
+    }
     auto code = std::make_shared<CudaCode>();
+    const IsolatedKernel alone = batch ? of_all(*batch, isolated, code->own) : isolated[k];
+    const auto bound = [&](const cuda::Preference& preference) {
+      Binding binding = cuda::bind(alone.kernel, alone.program, preference);
+      binding.over_table = batch != nullptr;
+      if (!code->own.empty()) binding.own_symbol = int(lowered.symbols.size());
+      return binding;
+    };
     code->place = kernel.name + (kernel.location.empty() ? "" : " (" + kernel.location + ")");
     code->buffers = alone.program.buffers.size();
-    const auto add = [&](Texts& texts, const cuda::Preference& preference, std::string name) {
-      const Binding binding = cuda::bind(alone.kernel, alone.program, preference);
+    const auto add = [&](Texts& texts, const Binding& binding, std::string name) {
       auto placed = std::make_unique<cuda::PlacedForm>();
       placed->form = texts.add(alone.kernel, alone.program, binding);
       placed->packed_buffers = binding.packed_buffers;
@@ -191,28 +272,31 @@ std::unique_ptr<Program> compile_cuda(const Graph& graph, const CudaOptions& opt
       placed->name = std::move(name);
       code->wide.push_back(std::move(placed));
     };
-    cuda::Preference preference;
-    std::vector<cuda::Preference> open;
-    if (options.measured && !options.device->name().empty()) open = cuda::alternatives(alone.kernel, alone.program);
+    const Binding model = bound({});
+    Binding first = model;
+    std::vector<cuda::Alternative> open;
+    if (!batch && options.measured && !options.device->name().empty()) open = cuda::alternatives(alone.kernel, alone.program, model);
     if (!open.empty()) {
-      const Measured measured(alone.kernel, alone.program, options);
-      if (const auto name = measured.find()) {
-        for (const cuda::Preference& other : open)
-          if (name_of(other) == *name) preference = other;
+      const Measured measured(alone.kernel, alone.program, model, open, options);
+      code->choice = options.device->choice(measured.key);
+      if (const auto name = code->choice->form == FormChoice::kOpen ? measured.find() : std::nullopt) {
+        int known = 0, still = FormChoice::kOpen;
+        for (std::size_t i = 0; i < open.size(); ++i)
+          if (name_of(open[i].preference) == *name) known = int(i) + 1;
+        code->choice->form.compare_exchange_strong(still, known);
+      }
+      if (const int known = code->choice->form; known >= 0) {
+        if (known > 0) first = open[std::size_t(known) - 1].binding;
         open.clear();
+        code->choice = nullptr;
       } else {
         code->keep = [measured](const std::string& name) { measured.keep(name); };
-        code->choice = CudaCode::kOpen;
       }
     }
-    add(wide, preference, "");
-    for (const cuda::Preference& other : open) add(others, other, name_of(other));
-    const Binding binding = cuda::bind(alone.kernel, alone.program, preference);
-    if (cuda::bind(alone.kernel, alone.program).width > 1)
-      code->single.form = single.add(alone.kernel, alone.program, cuda::bind(alone.kernel, alone.program, {1}));
-    if (options.dump) parts.text += text(kernel) + cuda::text(kernel, binding);
-    ProgramKernel described = describe_kernel(kernel);
-    described.buffers = std::move(alone.buffers);
+    add(wide, first, "");
+    for (const cuda::Alternative& other : open) add(others, other.binding, name_of(other.preference));
+    if (model.width > 1) code->single.form = single.add(alone.kernel, alone.program, bound({1}));
+    if (options.dump) parts.text += text(kernel) + cuda::text(kernel, first);
     described.device_code = code;
     parts.kernels.push_back(std::move(described));
     codes.push_back(std::move(code));

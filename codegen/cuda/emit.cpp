@@ -333,14 +333,14 @@ void Emitter::items() {
   }
   std::string first, stride;
   if (binding_.team == 1) {
-    first = index + "(blockIdx.x) * " + threads + " + threadIdx.x", stride = index + "(gridDim.x) * " + threads;
+    first = index + "(" + block_index() + ") * " + threads + " + threadIdx.x", stride = index + "(" + blocks() + ") * " + threads;
   } else if (binding_.team < binding_.threads) {
     const std::string teams = std::to_string(binding_.threads / binding_.team), team = std::to_string(binding_.team);
     line("const int rank = int(threadIdx.x) % " + team + ";");
-    first = index + "(blockIdx.x) * " + teams + " + threadIdx.x / " + team, stride = index + "(gridDim.x) * " + teams;
+    first = index + "(" + block_index() + ") * " + teams + " + threadIdx.x / " + team, stride = index + "(" + blocks() + ") * " + teams;
   } else {
     line("const int rank = int(threadIdx.x);");
-    first = "blockIdx.x", stride = "gridDim.x";
+    first = block_index(), stride = blocks();
   }
   open(variables, true);
   item_scope_ = top();
@@ -403,7 +403,7 @@ void Emitter::tile_items() {
     for (ExprId id : tile.loads) scopes_.back().memo[id.index] = "tile" + std::to_string(id.index) + "[x][turn]";
     body(kernel_.body);
   });
-  close("for (" + index + " item = blockIdx.x; item < " + total(parts) + "; item += gridDim.x)");
+  close("for (" + index + " item = " + block_index() + "; item < " + total(parts) + "; item += " + blocks() + ")");
 }
 
 /// What an item's rows may not fit in is done again without.
@@ -446,20 +446,36 @@ KernelText Emitter::run() {
   for (int b = 0; b < int(program_.buffers.size()); ++b) {
     if (!read.contains(b) && !written.contains(b)) continue;
     const std::string type = element_type(program_.buffers[std::size_t(b)].dtype);
-    result.parameters.push_back({ParameterKind::Buffer, b, (written.contains(b) ? "" : "const ") + type + "* __restrict__"});
+    (binding_.over_table ? result.columns : result.parameters)
+        .push_back({ParameterKind::Buffer, b, (written.contains(b) ? "" : "const ") + type + "* __restrict__"});
+  }
+  if (binding_.over_table) {
+    result.parameters.push_back({ParameterKind::Table, -1, "const Table<" + std::to_string(kTableNumbers) + ">"});
+    result.parameters.push_back({ParameterKind::Kernels, -1, "u32"});
   }
   if (fallible_) result.parameters.push_back({ParameterKind::Status, -1, "u32*"});
-  for (std::uint32_t symbol : symbols_) result.parameters.push_back({ParameterKind::Symbol, int(symbol), "i64"});
-  std::string signature;
-  for (const Parameter& parameter : result.parameters) {
-    const std::string name = parameter.kind == ParameterKind::Buffer   ? "b" + std::to_string(parameter.number)
-                             : parameter.kind == ParameterKind::Status ? std::string("status")
-                                                                       : "s" + std::to_string(parameter.number);
-    signature += (signature.empty() ? "" : ", ") + parameter.type + " " + name;
+  for (std::uint32_t symbol : symbols_)
+    (int(symbol) == binding_.own_symbol ? result.columns : result.parameters).push_back({ParameterKind::Symbol, int(symbol), "i64"});
+  const auto name_of = [](const Parameter& parameter) {
+    switch (parameter.kind) {
+      case ParameterKind::Buffer: return "b" + std::to_string(parameter.number);
+      case ParameterKind::Status: return std::string("status");
+      case ParameterKind::Symbol: return "s" + std::to_string(parameter.number);
+      case ParameterKind::Table: return std::string("table");
+      case ParameterKind::Kernels: return std::string("kernels");
+    }
+    return std::string();
+  };
+  std::string signature, own;
+  for (const Parameter& parameter : result.parameters) signature += (signature.empty() ? "" : ", ") + parameter.type + " " + name_of(parameter);
+  if (binding_.over_table) {
+    own = "  const u32 entry = blockIdx.x % kernels * " + std::to_string(result.columns.size()) + ", block = blockIdx.x / kernels, blocks = gridDim.x / kernels;\n";
+    for (std::size_t c = 0; c < result.columns.size(); ++c)
+      own += "  " + result.columns[c].type + " const " + name_of(result.columns[c]) + " = (" + result.columns[c].type + ")table.at[entry + " + std::to_string(c) + "];\n";
   }
   // Three quarters of a processor's threads at once are enough, which leaves 40 registers: left to itself ptxas spills to keep to 32.
   result.source = "extern \"C\" __global__ void __launch_bounds__(" + std::to_string(binding_.threads) + ", " +
-      std::to_string(1536 / binding_.threads) + ") " + kernel_.name + "(" + signature + ") {\n" +
+      std::to_string(1536 / binding_.threads) + ") " + kernel_.name + "(" + signature + ") {\n" + own +
                   scopes_[0].text + "}\n";
   return result;
 }

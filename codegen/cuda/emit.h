@@ -16,7 +16,10 @@
 
 namespace fj::cuda {
 
-enum class ParameterKind : std::uint8_t { Buffer, Status, Symbol };
+enum class ParameterKind : std::uint8_t { Buffer, Status, Symbol, Table, Kernels };
+
+/// Numbers of 8 bytes in a table, of the 4 KiB that a kernel's parameters may take.
+inline constexpr int kTableNumbers = 448;
 
 struct Parameter {
   ParameterKind kind;
@@ -27,6 +30,7 @@ struct Parameter {
 struct KernelText {
   std::string name, source;
   std::vector<Parameter> parameters;
+  std::vector<Parameter> columns;  // of the table, which is the first parameter then
   bool fallible = false;  // takes the status word
 };
 

@@ -33,6 +33,8 @@ class Emitter {
   static std::uint64_t bit(loop::VarId variable) { return 1ull << variable.index; }
   const char* index_type() const { return binding_.narrow ? "int" : "i64"; }
   int top() const { return int(scopes_.size()) - 1; }
+  std::string block_index() const { return binding_.over_table ? "block" : "blockIdx.x"; }
+  std::string blocks() const { return binding_.over_table ? "blocks" : "gridDim.x"; }
   static std::string index_name(loop::VarId variable) { return "i" + std::to_string(variable.index); }
 
   // ---- text

@@ -18,6 +18,9 @@ typedef short i16;
 typedef int i32;
 typedef long long i64;
 
+/// What a launch over several kernels has of each: a row of addresses and numbers.
+template <int count> struct Table { u64 at[count]; };
+
 // ---- elements in memory
 
 struct boolean { u8 bits; };

@@ -22,6 +22,13 @@
 
 namespace fj {
 
+namespace {
+
+// More bytes in arrays made early cost cache.
+constexpr BatchLimits kOfThisProcess{50000, std::int64_t(64) << 10};
+
+}  // namespace
+
 std::unique_ptr<Program> compile_llvm(const Graph& graph, const CompileOptions& options) {
   std::optional<PhaseTimer> timer(Phase::schedule);
   const Schedule groups = schedule(graph, options.float_conditions);
@@ -31,7 +38,7 @@ std::unique_ptr<Program> compile_llvm(const Graph& graph, const CompileOptions& 
   std::vector<IsolatedKernel> alone;
   for (const loop::Kernel& kernel : lowered.kernels) alone.push_back(isolate(kernel, lowered, kKernelSymbol));
   const std::vector<int> work = share_work(alone);
-  batch_launches(lowered, work, options.float_conditions);
+  batch_launches(lowered, work, options.float_conditions, kOfThisProcess);
   run_in_blocks(lowered);
 
   ProgramParts parts = describe_program(graph, lowered);

@@ -70,19 +70,19 @@ Value* Emitter::rank(const AccumulatorInfo& info, Value* value) {
   return floats ? b.CreateSelect(b.CreateFCmpUNO(value, value), number(llvm::APInt::getSignedMaxValue(bits)), result) : result;
 }
 
-/// The better of two candidates: the larger (smaller) value, a NaN before all. `c` comes after `a`, which a tie leaves.
-Emitter::Found Emitter::better_later(const AccumulatorInfo& info, Found a, Found c) {
+/// Of two candidates the larger (smaller) value, a NaN before all, the earlier where they tie.
+Emitter::Found Emitter::extremum(const AccumulatorInfo& info, Found earlier, Found later) {
   const bool largest = info.reduction == Reduction::ArgMax;
   Value* wins;
   if (is_float(info.dtype)) {
-    wins = largest ? b.CreateFCmpUGT(c.value, a.value) : b.CreateFCmpULT(c.value, a.value);  // a NaN wins
-    wins = b.CreateAnd(wins, b.CreateFCmpORD(a.value, a.value));                             // and stays
+    wins = largest ? b.CreateFCmpUGT(later.value, earlier.value) : b.CreateFCmpULT(later.value, earlier.value);  // a NaN wins
+    wins = b.CreateAnd(wins, b.CreateFCmpORD(earlier.value, earlier.value));                             // and stays
   } else {
     const bool is_signed = is_signed_integer(info.dtype);
-    wins = largest ? (is_signed ? b.CreateICmpSGT(c.value, a.value) : b.CreateICmpUGT(c.value, a.value))
-                   : (is_signed ? b.CreateICmpSLT(c.value, a.value) : b.CreateICmpULT(c.value, a.value));
+    wins = largest ? (is_signed ? b.CreateICmpSGT(later.value, earlier.value) : b.CreateICmpUGT(later.value, earlier.value))
+                   : (is_signed ? b.CreateICmpSLT(later.value, earlier.value) : b.CreateICmpULT(later.value, earlier.value));
   }
-  return {b.CreateSelect(wins, c.value, a.value), b.CreateSelect(wins, c.index, a.index)};
+  return {b.CreateSelect(wins, later.value, earlier.value), b.CreateSelect(wins, later.index, earlier.index)};
 }
 
 /// Where the elements are that the accumulator is updated with; null if it is not updated in this body.
@@ -116,9 +116,9 @@ std::int64_t Emitter::index_step(const Affine& address) const {
 }
 
 /// What each lane of a copy adds to the index of the first lane of the first copy.
-Value* Emitter::index_offsets(const AccumulatorState& state, std::size_t copy) {
+Value* Emitter::index_offsets(const AccumulatorState& state, std::size_t copy, int lanes) {
   std::vector<llvm::Constant*> offsets;
-  for (int lane = 0; lane < ops_.lanes; ++lane) {
+  for (int lane = 0; lane < lanes; ++lane) {
     const std::int64_t offset = state.index_step * (std::int64_t(copy) * shape_.lanes + lane);
     offsets.push_back(llvm::ConstantInt::get(llvm::cast<llvm::IntegerType>(ops_.element(state.index_dtype)), std::uint64_t(offset)));
   }
@@ -145,7 +145,7 @@ void Emitter::initialise(int number, const std::vector<Statement>& following) {
   state.scans_lanes = info.scan.valid() && info.scan == kernel_.vector_var;
   state.over_lanes = !inside && !state.scans_lanes && contains_vector_loop(kernel_, following);
   const int copies = state.over_lanes ? shape_.unroll : 1;
-  ops_.lanes = state.over_lanes ? shape_.lanes : state.lanes_independent ? lanes_ : 1;
+  const int lanes = ops_.lanes = state.over_lanes ? shape_.lanes : state.lanes_independent ? lanes_ : 1;
   const Val start = identity(info);
   // An element equal to the identity never wins. If all are, the first is the answer: index 0.
   if (const Affine* address = finds_index(info) ? address_of_index(number, kernel_.body) : nullptr) {
@@ -157,7 +157,7 @@ void Emitter::initialise(int number, const std::vector<Statement>& following) {
     store_slot(info, state.slots.back(), start);
     if (finds_index(info)) {
       state.indices.push_back(new_slot(ops_.wide(state.index_dtype)));
-      b.CreateStore(b.CreateNeg(index_offsets(state, std::size_t(copy))), state.indices.back());
+      b.CreateStore(b.CreateNeg(index_offsets(state, std::size_t(copy), lanes)), state.indices.back());
     }
   }
   if (!state.over_lanes || machine_.avx512 || shape_.lanes == 1) return;
@@ -239,7 +239,7 @@ void Emitter::update(const Statement& statement) {
     } else {
       at = b.CreateTrunc(vector ? lane_addresses(statement.address) : scalar_address(statement.address), index_type);
     }
-    Found found = better_later(info, old, {value.real, at});
+    Found found = extremum(info, old, {value.real, at});
     if (mask) {
       found.value = b.CreateSelect(mask, found.value, old.value);
       found.index = b.CreateSelect(mask, found.index, old.index);
@@ -287,7 +287,7 @@ Val Emitter::combined(int number) {
     Value* wanted = shape_.lanes > 1 ? b.CreateVectorSplat(unsigned(shape_.lanes), best) : best;
     Value* index = nullptr;
     for (std::size_t c = 0; c < ranks.size(); ++c) {
-      Value* here = b.CreateAdd(b.CreateLoad(ops_.wide(state.index_dtype), state.indices[c]), index_offsets(state, c));
+      Value* here = b.CreateAdd(b.CreateLoad(ops_.wide(state.index_dtype), state.indices[c]), index_offsets(state, c, shape_.lanes));
       Value* none = llvm::ConstantInt::get(here->getType(), llvm::APInt::getSignedMaxValue(here->getType()->getScalarSizeInBits()));
       Value* found = b.CreateSelect(b.CreateICmpEQ(ranks[c], wanted), here, none);
       index = index ? smaller(index, found) : found;

@@ -180,11 +180,11 @@ class Emitter {
   };
 
   Value* rank(const AccumulatorInfo& info, Value* value);
-  Found better_later(const AccumulatorInfo& info, Found a, Found c);
+  Found extremum(const AccumulatorInfo& info, Found earlier, Found later);
   const Affine* address_of_index(int number, const std::vector<Statement>& body) const;
   DType index_dtype(const Affine& address) const;
   std::int64_t index_step(const Affine& address) const;
-  Value* index_offsets(const AccumulatorState& state, std::size_t copy);
+  Value* index_offsets(const AccumulatorState& state, std::size_t copy, int lanes);
   Value* new_slot(llvm::Type* type);
   void initialise(int number, const std::vector<Statement>& following);
   llvm::Type* slot_type(const AccumulatorInfo& info);

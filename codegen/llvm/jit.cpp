@@ -118,8 +118,8 @@ class MachinePool {
 
   static MachinePool& instance() {
     static auto* pool = [] {
-      static auto* made = new MachinePool;  // never destroyed, as the session
-      when_idle([] { made->drop(); });
+      auto* made = new MachinePool;  // never destroyed, as the session
+      when_idle([] { instance().drop(); });
       return made;
     }();
     return *pool;

@@ -276,23 +276,24 @@ void Clamp(Derivation& d) {
   }
 }
 
-/// axis, or axes. Kept: the position of the extremum (of several axes counted row by row, in any dtype), the axes dropped: it alone has
-/// the derivative, as any element that is picked by its position. Nothing kept: over `axes` (not given: all), and elements that are equal (or NaN, where one is) share it.
-void MaxAlong(Derivation& d) {
-  if (d.kept.empty()) {
-    const Type type = d.type(d.operands[0]);
-    Integers axes;
-    if (const Attr* given = d.attrs.find("axes"))
-      axes = std::get<Integers>(*given);
-    else
-      for (std::int64_t i = 0; i < type.rank(); ++i) axes.push_back(i);
-    const ValueId x = d.operands[0], extremum = d.spread(d.result, axes, type.shape);
-    const ValueId unknown = d.add(Op::bit_and, {d.add(Op::is_nan, {x}), d.add(Op::is_nan, {extremum})});
-    const ValueId chosen = d.add(Op::bit_or, {d.add(Op::eq, {x, extremum}), unknown});
-    const ValueId count = d.reduce(Op::reduce_sum, d.cast(chosen, type.dtype), axes);
-    d.give(0, d.where(chosen, d.spread(d.div(d.cotangent, count), axes, type.shape), d.zeros(type)));
-    return;
-  }
+/// The largest or smallest element over `axes` (not given: all): elements that are equal to it (or NaN, where it is one) share the cotangent.
+void Extremum(Derivation& d) {
+  const Type type = d.type(d.operands[0]);
+  Integers axes;
+  if (const Attr* given = d.attrs.find("axes"))
+    axes = std::get<Integers>(*given);
+  else
+    for (std::int64_t i = 0; i < type.rank(); ++i) axes.push_back(i);
+  const ValueId x = d.operands[0], extremum = d.spread(d.result, axes, type.shape);
+  const ValueId unknown = d.add(Op::bit_and, {d.add(Op::is_nan, {x}), d.add(Op::is_nan, {extremum})});
+  const ValueId chosen = d.add(Op::bit_or, {d.add(Op::eq, {x, extremum}), unknown});
+  const ValueId count = d.reduce(Op::reduce_sum, d.cast(chosen, type.dtype), axes);
+  d.give(0, d.where(chosen, d.spread(d.div(d.cotangent, count), axes, type.shape), d.zeros(type)));
+}
+
+/// One element along `axis`, or over `axes`: the one at the position kept (of several axes counted row by row, in any dtype; the axes dropped),
+/// which alone has the derivative.
+void Picked(Derivation& d) {
   const Attr* given = d.attrs.find("axes");
   const Integers axes = given ? std::get<Integers>(*given) : Integers{d.attrs.get<std::int64_t>("axis")};
   const Type type = d.type(d.operands[0]);

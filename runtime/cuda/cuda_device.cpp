@@ -16,6 +16,8 @@ constexpr int kMajor = 75, kMinor = 76, kProcessors = 16;
 constexpr std::int64_t kBlocksPerProcessor = 32;
 // Of a form that is measured: the least of so many turns, each of as many launches as fit in about a millisecond, at most kLaunches.
 constexpr int kTurns = 3, kLaunches = 10;
+// A launch of so many milliseconds is asked a second time only, and when a kernel has taken this many, no further form is.
+constexpr float kLongLaunch = 2, kMostMeasured = 100;
 // Another form than the model's has to be faster by this: less is noise.
 constexpr float kFaster = 0.97f;
 
@@ -50,16 +52,21 @@ class CudaRun : public DeviceRun {
     current_ = true;
   }
 
-  bool is_open(const DeviceCode& code) const override { return static_cast<const CudaCode&>(code).choice.load(std::memory_order_relaxed) == CudaCode::kOpen; }
+  bool is_open(const DeviceCode& code) const override {
+    const auto& choice = static_cast<const CudaCode&>(code).choice;
+    return choice && choice->form.load(std::memory_order_relaxed) == FormChoice::kOpen;
+  }
 
   void settle(const DeviceCode& open, char* const* buffers, std::span<const Written> written, std::span<const std::int64_t> symbols) override {
     const auto& code = static_cast<const CudaCode&>(open);
     flush();
-    int capturing = 0, best = 0;
+    int capturing = 0, best = 0, still = FormChoice::kOpen;
     // Of nothing there is nothing to measure, and what runs one element at a time has no choice: the next run may have.
     if (blocks_of(code.wide[0]->form, symbols) <= 0 || !is_right(code, *code.wide[0], buffers, symbols)) return;
     // While the user records the stream nothing is measured: a later run is.
     if (driver_.capturing(stream_, &capturing) != 0 || capturing != 0) return;
+    // One thread measures; meanwhile the others launch the model's form.
+    if (!code.choice->form.compare_exchange_strong(still, FormChoice::kBeingMeasured)) return;
     try {
       best = fastest(code, buffers, written, symbols);
       if (code.keep) code.keep(code.wide[std::size_t(best)]->name);
@@ -70,7 +77,7 @@ class CudaRun : public DeviceRun {
       // No memory for the copies, perhaps; what is worse the launch itself will say.
       if (log_enabled(Artifact::fallbacks)) log(Artifact::fallbacks, code.place + " is launched as the model has it: " + error.what());
     }
-    code.choice.store(best, std::memory_order_relaxed);
+    code.choice->form.store(best, std::memory_order_relaxed);
   }
 
   void flush() override {
@@ -89,33 +96,29 @@ class CudaRun : public DeviceRun {
 
   void launch(const DeviceCode& launched, char* const* buffers, std::span<const std::int64_t> symbols) override {
     const auto& code = static_cast<const CudaCode&>(launched);
-    const PlacedForm& chosen = *code.wide[std::size_t(std::max(0, code.choice.load(std::memory_order_relaxed)))];
+    const PlacedForm& chosen = code.chosen();
     const PlacedForm& placed = is_right(code, chosen, buffers, symbols) ? chosen : code.single;
-    const KernelForm& form = placed.form;
-    const std::int64_t blocks = blocks_of(form, symbols);
-    if (blocks <= 0) return;
+    if (const std::int64_t blocks = blocks_of(placed.form, symbols); blocks > 0) issue(code, placed, blocks, {&buffers, 1}, symbols);
+  }
 
-    // On the stack up to kUsual: a launch costs no allocation.
-    const std::size_t count = form.arguments.size();
-    std::uint64_t values[kUsual];
-    std::vector<std::uint64_t> more_values;
-    std::uint64_t* value = values;
-    KernelLaunch made{nullptr, unsigned(blocks), unsigned(form.threads), 0, count};
-    if (graphs_) {
-      made.first = values_.size();
-      values_.resize(made.first + count);
-      value = values_.data() + made.first;
-    } else if (count > kUsual) {
-      more_values.resize(count);
-      value = more_values.data();
-    }
-    fill(form, buffers, status_word_, symbols, value);
-    made.function = function_of(placed, code.place);
-    last_ = &code;
-    if (graphs_)
-      waiting_.push_back(made), places_.push_back(&code.place);
-    else
-      launch_now(made, value, code.place);
+  void launch_batch(const DeviceCode& launched, std::span<char* const* const> kernels, std::span<const std::int64_t> symbols) override {
+    const auto& code = static_cast<const CudaCode&>(launched);
+    // The program's symbols, and one that each kernel has its own value of.
+    std::vector<std::int64_t> all(symbols.begin(), symbols.end());
+    all.push_back(0);
+    const auto symbols_of = [&](std::size_t kernel) -> std::span<const std::int64_t> {
+      if (code.own.empty()) return symbols;
+      all.back() = code.own[kernel];
+      return all;
+    };
+    bool right = true;
+    for (std::size_t k = 0; k < kernels.size(); ++k) right = right && is_right(code, code.chosen(), kernels[k], symbols_of(k));
+    const PlacedForm& placed = right ? code.chosen() : code.single;
+    std::int64_t most = 0;
+    for (std::size_t k = 0; k < kernels.size(); ++k) most = std::max(most, blocks_of(placed.form, symbols_of(k)));
+    const auto count = std::int64_t(kernels.size());
+    most = std::min(most, std::max<std::int64_t>(1, kBlocksPerProcessor * device_.processors() / count));
+    if (most > 0) issue(code, placed, most * count, kernels, symbols);
   }
 
   std::uint32_t status() override {
@@ -142,12 +145,50 @@ class CudaRun : public DeviceRun {
     const std::int64_t teams = std::max(1, form.threads / form.team);
     return std::min((items + teams - 1) / teams, kBlocksPerProcessor * device_.processors());
   }
-  static void fill(const KernelForm& form, char* const* buffers, const char* status_word, std::span<const std::int64_t> symbols, std::uint64_t* value) {
-    for (const Argument& argument : form.arguments) switch (argument.kind) {
-        case Argument::Kind::Buffer: *value++ = address(buffers[argument.number]); break;
-        case Argument::Kind::Status: *value++ = address(status_word); break;
-        case Argument::Kind::Symbol: *value++ = std::uint64_t(symbols[std::size_t(argument.number)]); break;
+  static void fill(const CudaCode& code, const KernelForm& form, std::span<char* const* const> kernels, const char* status_word,
+                   std::span<const std::int64_t> symbols, std::uint64_t* value) {
+    const auto value_of = [&](const Argument& argument, std::size_t kernel) -> std::uint64_t {
+      switch (argument.kind) {
+        case Argument::Kind::Buffer: return address(kernels[kernel][argument.number]);
+        case Argument::Kind::Status: return address(status_word);
+        case Argument::Kind::Symbol: return std::uint64_t(symbols[std::size_t(argument.number)]);
+        case Argument::Kind::Own: return std::uint64_t(code.own[kernel]);
+        case Argument::Kind::Kernels: return kernels.size();
       }
+      return 0;
+    };
+    if (form.table) {
+      std::uint64_t* const end = value + form.table;
+      for (std::size_t k = 0; k < kernels.size(); ++k)
+        for (const Argument& column : form.columns) *value++ = value_of(column, k);
+      std::fill(value, end, 0);
+      value = end;
+    }
+    for (const Argument& argument : form.arguments) *value++ = value_of(argument, 0);
+  }
+  void issue(const CudaCode& code, const PlacedForm& placed, std::int64_t blocks, std::span<char* const* const> kernels, std::span<const std::int64_t> symbols) {
+    const KernelForm& form = placed.form;
+    // On the stack up to kUsual: a launch costs no allocation.
+    const std::size_t count = form.values();
+    std::uint64_t values[kUsual];
+    std::vector<std::uint64_t> more_values;
+    std::uint64_t* value = values;
+    KernelLaunch made{nullptr, unsigned(blocks), unsigned(form.threads), 0, count, form.table};
+    if (graphs_) {
+      made.first = values_.size();
+      values_.resize(made.first + count);
+      value = values_.data() + made.first;
+    } else if (count > kUsual) {
+      more_values.resize(count);
+      value = more_values.data();
+    }
+    fill(code, form, kernels, status_word_, symbols, value);
+    made.function = function_of(placed, code.place);
+    last_ = &code;
+    if (graphs_)
+      waiting_.push_back(made), places_.push_back(&code.place);
+    else
+      launch_now(made, value, code.place);
   }
   void* function_of(const PlacedForm& placed, const std::string& place) const {
     void* function = placed.function.load(std::memory_order_acquire);
@@ -160,7 +201,7 @@ class CudaRun : public DeviceRun {
 
   /// Memory and events of one measurement, of the driver's own pool, so that the library's allocator sees nothing of it.
   struct Measurement {
-    explicit Measurement(const CudaRun& run) : driver(run.driver_), stream(run.stream_) {}
+    explicit Measurement(const CudaRun& run) : driver(run.driver_), untouched(run.driver_), stream(run.stream_) {}
     ~Measurement() {
       for (std::uint64_t block : blocks) driver.release(block, stream);
       for (void* event : events)
@@ -181,12 +222,15 @@ class CudaRun : public DeviceRun {
       driver.check(driver.event_wait(events[1]), "measuring");
       float time = 0;
       driver.check(driver.event_elapsed(&time, events[0], events[1]), "measuring");
+      total += time;
       return time / float(launches);
     }
 
     const Driver& driver;
+    const OtherCapturesUntouched untouched;
     void* stream;
     void* events[2] = {};
+    float total = 0;  // milliseconds
     std::vector<std::uint64_t> blocks;
   };
 
@@ -205,18 +249,17 @@ class CudaRun : public DeviceRun {
     driver_.check(driver_.set_words(address(status_word), 0, 4, stream_), "measuring");
     int best = 0;
     float least = 0;
-    for (std::size_t c = 0; c < code.wide.size(); ++c) {
+    for (std::size_t c = 0; c < code.wide.size() && measurement.total < kMostMeasured; ++c) {
       const PlacedForm& placed = *code.wide[c];
       if (!is_right(code, placed, buffers, symbols)) continue;
-      std::vector<std::uint64_t> values(placed.form.arguments.size());
-      fill(placed.form, copies.data(), status_word, symbols, values.data());
-      const KernelLaunch made{function_of(placed, code.place), unsigned(blocks_of(placed.form, symbols)), unsigned(placed.form.threads), 0, values.size()};
+      std::vector<std::uint64_t> values(placed.form.values());
+      char* const* const copied = copies.data();
+      fill(code, placed.form, {&copied, 1}, status_word, symbols, values.data());
+      const KernelLaunch made{function_of(placed, code.place), unsigned(blocks_of(placed.form, symbols)), unsigned(placed.form.threads), 0, values.size(), 0};
       const auto launch = [&] { launch_now(made, values.data(), code.place); };
-      launch();
-      const float once = measurement.milliseconds(1, launch);
-      const int launches = std::clamp(int(1 / std::max(once, 1e-3f)), 1, kLaunches);
-      float time = once;
-      for (int turn = 0; turn < kTurns; ++turn) time = std::min(time, measurement.milliseconds(launches, launch));
+      float time = measurement.milliseconds(1, launch);  // of a cold one
+      const int launches = std::clamp(int(1 / std::max(time, 1e-3f)), 1, kLaunches), turns = time < kLongLaunch ? kTurns : 1;
+      for (int turn = 0; turn < turns && measurement.total < kMostMeasured; ++turn) time = std::min(time, measurement.milliseconds(launches, launch));
       if (c == 0 || time < least * (best == 0 ? kFaster : 1)) best = int(c), least = time;
     }
     return best;
@@ -226,11 +269,11 @@ class CudaRun : public DeviceRun {
     void* usual[kUsual];
     std::vector<void*> more;
     void** parameters = usual;
-    if (launch.arguments > kUsual) {
-      more.resize(launch.arguments);
+    if (launch.parameters() > kUsual) {
+      more.resize(launch.parameters());
       parameters = more.data();
     }
-    for (std::size_t i = 0; i < launch.arguments; ++i) parameters[i] = const_cast<std::uint64_t*>(&values[i]);
+    launch.point(values, parameters);
     if (const int code = driver_.launch(launch.function, launch.blocks, 1, 1, launch.threads, 1, 1, 0, stream_, parameters, nullptr))
       driver_.check(code, "launching " + place);
   }
@@ -267,6 +310,13 @@ CudaDevice::CudaDevice(const Driver& driver, int ordinal) : driver_(driver), ord
   driver.check(driver.retain_context(&context_, device_), doing);
 }
 
+std::shared_ptr<FormChoice> CudaDevice::choice(const CacheKey& identity) {
+  std::lock_guard lock(mutex_);
+  auto& known = choices_[identity];
+  if (!known) known = std::make_shared<FormChoice>();
+  return known;
+}
+
 std::unique_ptr<LaunchRecord> CudaDevice::new_record() {
   if (const char* missing = driver_.missing_for(Driver::Use::graphs)) {
     std::call_once(told_of_graphs_, [&] {
@@ -284,6 +334,7 @@ std::unique_ptr<DeviceRun> CudaDevice::enter(Host& host, char* status_word, Laun
 }
 
 void* CudaDevice::function(const std::shared_ptr<Image>& image, const std::string& name, const std::string& place) {
+  const OtherCapturesUntouched untouched(driver_);
   std::lock_guard lock(mutex_);
   void*& known = functions_[{image, name}];
   if (known) return known;

@@ -1,6 +1,7 @@
 /// A device of the CUDA driver: the array library's own (primary) context, modules loaded once, launches on the library's current stream.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <map>
@@ -13,12 +14,13 @@
 #include "runtime/base/sym_dim.h"
 #include "runtime/cuda/driver.h"
 #include "runtime/device.h"
+#include "runtime/disk_cache.h"
 
 namespace fj::cuda {
 
 /// What a parameter of a kernel is filled with.
 struct Argument {
-  enum class Kind : std::uint8_t { Buffer, Status, Symbol } kind;
+  enum class Kind : std::uint8_t { Buffer, Status, Symbol, Own, Kernels } kind;  // Own: CudaCode::own; Kernels: how many a launch is over
   int number = -1;
 };
 
@@ -27,7 +29,10 @@ struct KernelForm {
   std::string name;
   int threads = 0, team = 1, width = 1;
   std::vector<Argument> arguments;
+  std::vector<Argument> columns;  // of the table, which comes before the arguments, with a row for each kernel of a batch,
+  std::size_t table = 0;          // and so many numbers. 0: there is none
   std::vector<std::pair<SymDim, std::int64_t>> extents;  // items: the product of sizes, each divided by the number and rounded up
+  std::size_t values() const { return table + arguments.size(); }
 };
 
 /// An image with kernels: machine code of the device. It is made when it is first needed, which may be never. Throws DeviceError.
@@ -48,16 +53,23 @@ struct PlacedForm {
   mutable std::atomic<void*> function{nullptr};
 };
 
+/// Which of several forms equal kernels of a device are launched in.
+struct FormChoice {
+  static constexpr int kOpen = -1, kBeingMeasured = -2;
+  std::atomic<int> form{kOpen};
+};
+
 /// A kernel as wide as it can be, and one element at a time for the launches in which that is not right.
 struct CudaCode : DeviceCode {
-  std::vector<std::unique_ptr<PlacedForm>> wide;  // the first by the model; which of them is to be measured
+  std::vector<std::unique_ptr<PlacedForm>> wide;  // the first by the model, unless it was chosen already
   std::size_t buffers = 0;                        // of the kernel's own numbers
+  std::vector<std::int64_t> own;                  // by kernel of a batch: the value of the symbol after the program's. Empty: there is none
   PlacedForm single;                              // without a name if the wide ones are always right
   std::string place;                              // the kernel and the user's line, for messages: "kernel3 (model.py:41)"
   std::function<void(const std::string&)> keep;   // told the name of the form that was fastest
+  std::shared_ptr<FormChoice> choice;             // of `wide`; null: the first
 
-  static constexpr int kOpen = -1;
-  mutable std::atomic<int> choice{0};  // of `wide`
+  const PlacedForm& chosen() const { return *wide[std::size_t(choice ? std::max(0, choice->form.load(std::memory_order_relaxed)) : 0)]; }
 };
 
 class CudaDevice : public Device {
@@ -70,6 +82,8 @@ class CudaDevice : public Device {
   int processors() const { return processors_; }
   /// The driver's name for it; "" if it can't be measured on.
   const std::string& name() const { return name_; }
+  /// The one of all kernels with this identity, which has to tell how many forms there are.
+  std::shared_ptr<FormChoice> choice(const CacheKey& identity);
   std::unique_ptr<LaunchRecord> new_record() override;
   std::unique_ptr<DeviceRun> enter(Host& host, char* status_word, LaunchRecord* record) override;
 
@@ -88,6 +102,7 @@ class CudaDevice : public Device {
   // Images stay: a launch may be under way at any time. Equal ones are one (compile_cuda).
   std::map<std::shared_ptr<Image>, void*> modules_;
   std::map<std::pair<std::shared_ptr<Image>, std::string>, void*> functions_;
+  std::map<CacheKey, std::shared_ptr<FormChoice>> choices_;
 };
 
 }  // namespace fj::cuda

@@ -27,6 +27,22 @@ struct Driver {
   void check(int code, const std::string& doing) const;
 };
 
+/// While it is there, what this thread asks of the driver concerns no stream that somebody records: else graphs, events, memory and modules made
+/// meanwhile would end the recording of any thread.
+class OtherCapturesUntouched {
+ public:
+  explicit OtherCapturesUntouched(const Driver& driver) : driver_(driver) { exchange(); }
+  ~OtherCapturesUntouched() { exchange(); }
+  OtherCapturesUntouched(const OtherCapturesUntouched&) = delete;
+
+ private:
+  void exchange() {
+    if (driver_.exchange_capture_mode) driver_.exchange_capture_mode(&mode_);
+  }
+  const Driver& driver_;
+  int mode_ = 2;  // CU_STREAM_CAPTURE_MODE_RELAXED
+};
+
 /// The process's libcuda, initialised. Null: `missing` says why in one sentence.
 const Driver* driver(std::string& missing);
 

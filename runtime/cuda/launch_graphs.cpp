@@ -14,26 +14,13 @@ namespace {
 
 // Of one program: a program with more library calls, or on more streams, loses the oldest.
 constexpr std::size_t kKept = 64;
-// CUstreamCaptureMode: nothing that is done here may concern a stream that somebody records.
-constexpr int kRelaxed = 2;
 constexpr int kNotNow = -1;  // no CUresult
-
-class OtherCapturesUntouched {
- public:
-  explicit OtherCapturesUntouched(const Driver& driver) : driver_(driver) { driver_.exchange_capture_mode(&mode_); }
-  ~OtherCapturesUntouched() { driver_.exchange_capture_mode(&mode_); }
-  OtherCapturesUntouched(const OtherCapturesUntouched&) = delete;
-
- private:
-  const Driver& driver_;
-  int mode_ = kRelaxed;
-};
 
 /// A node as the driver takes it: it reads the values before it returns.
 class Node {
  public:
-  Node(const KernelLaunch& launch, std::span<const std::uint64_t> values) : pointers_(launch.arguments) {
-    for (std::size_t i = 0; i < launch.arguments; ++i) pointers_[i] = const_cast<std::uint64_t*>(&values[launch.first + i]);
+  Node(const KernelLaunch& launch, std::span<const std::uint64_t> values) : pointers_(launch.parameters()) {
+    launch.point(values.data() + launch.first, pointers_.data());
     parameters_ = {launch.function, launch.blocks, 1, 1, launch.threads, 1, 1, 0, pointers_.data(), nullptr};
   }
   const KernelNode* parameters() const { return &parameters_; }

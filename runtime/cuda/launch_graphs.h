@@ -18,11 +18,19 @@
 
 namespace fj::cuda {
 
-/// One launch. Its arguments are `arguments` of the values of the sequence it is in, from `first` on.
+/// One launch. Its arguments are `arguments` of the values of the sequence it is in, from `first` on; as many as `table` of them are the first parameter,
+/// each other one is a parameter of its own.
 struct KernelLaunch {
   void* function = nullptr;
   unsigned blocks = 0, threads = 0;
-  std::size_t first = 0, arguments = 0;
+  std::size_t first = 0, arguments = 0, table = 0;
+
+  std::size_t parameters() const { return table ? arguments - table + 1 : arguments; }
+  /// `values`: the launch's own.
+  void point(const std::uint64_t* values, void** parameters) const {
+    if (table) *parameters++ = const_cast<std::uint64_t*>(values);
+    for (std::size_t i = table; i < arguments; ++i) *parameters++ = const_cast<std::uint64_t*>(&values[i]);
+  }
 
   bool operator==(const KernelLaunch&) const = default;
 };

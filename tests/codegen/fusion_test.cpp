@@ -48,6 +48,25 @@ graph @f(%x: f32[9, 131]) {
 })", {sample(DType::F32, {9, 131}, 1)}, {.ulps = 20, .kernels = 2});
 }
 
+TEST(Fusion, the_mean_that_a_variance_is_computed_with_is_stored_by_its_kernel) {
+  same_as_reference(R"(
+graph @f(%x: f32[57, 66]) {
+  %0 = constant {value = 66.0, to = f32} : f32[]
+  %1 = reduce_sum %x {axes = [1]} : f32[57]
+  %2 = broadcast %0 {dims = []} : f32[57]
+  %3 = div %1, %2 : f32[57]
+  %4 = reshape %1 : f32[57, 1]
+  %5 = broadcast %0 {dims = []} : f32[57, 1]
+  %6 = div %4, %5 : f32[57, 1]
+  %7 = broadcast %6 {dims = [0, 1]} : f32[57, 66]
+  %8 = sub %x, %7 : f32[57, 66]
+  %9 = mul %8, %8 : f32[57, 66]
+  %10 = reduce_sum %9 {axes = [1]} : f32[57]
+  %11 = div %10, %2 : f32[57]
+  return %3, %11
+})", {sample(DType::F32, {57, 66}, 1)}, {.ulps = 40, .kernels = 1});
+}
+
 TEST(Fusion, a_column_reduction_runs_lanes_over_the_columns) {
   same_as_reference(R"(
 graph @f(%x: f32[50, 70]) {

@@ -44,6 +44,14 @@ std::vector<DenseArray> expected(const Graph& graph, const std::vector<DenseArra
   return results;
 }
 
+/// What was called since the last question, without contexts, modules and functions.
+Calls taken(FakeDriver& fake) {
+  Calls calls;
+  for (const std::string& call : std::exchange(fake.calls, {}))
+    if (!call.starts_with("push") && call != "pop" && call != "load" && !call.starts_with("function")) calls.push_back(call);
+  return calls;
+}
+
 }  // namespace
 
 TEST(CudaDriver, launches_in_order_on_the_library_s_stream_and_waits_for_nothing) {
@@ -257,6 +265,92 @@ graph @f(%x: f32[64, 32], %y: f32[64, 32]) {
   EXPECT_EQ(std::count(fake.calls.begin(), fake.calls.end(), "function kernel1"), 0);
 }
 
+// ---- small kernels of the same work are one launch
+
+TEST(CudaBatch, kernels_of_the_same_work_are_one_launch_whatever_their_lengths) {
+  const Graph graph = parse(R"(
+graph @f(%a: f32[40], %b: f32[1003], %c: f32[64, 3], %d: f32[40], %e: f32[1003], %f: f32[64, 3], %g: f32[40]) {
+  %0 = add %a, %d : f32[40]    ; model.py:3
+  %1 = add %b, %e : f32[1003]
+  %2 = add %c, %f : f32[64, 3]
+  %3 = neg %g : f32[40]
+  write %a <- %0
+  write %b <- %1
+  write %c <- %2
+  return %3
+})");
+  std::vector<DenseArray> inputs;
+  for (const std::vector<std::int64_t>& shape : std::vector<std::vector<std::int64_t>>{{40}, {1003}, {64, 3}, {40}, {1003}, {64, 3}, {40}})
+    inputs.push_back(sample(DType::F32, shape, inputs.size()));
+  for (const bool graphs : {false, true}) {
+    FakeDriver fake;
+    std::string reason;
+    CudaOptions options = fake.options();
+    options.graphs = graphs;
+    const auto program = compile_cuda(graph, options, reason);
+    ASSERT_TRUE(program) << reason;
+    for (int run = 0; run < 3; ++run) {
+      const Outcome outcome = run_program(*program, graph, inputs, {});
+      ASSERT_EQ(outcome.status, kOk) << outcome.error;
+      const auto wanted = expected(graph, inputs);
+      ASSERT_EQ(outcome.results.size(), wanted.size());
+      for (std::size_t i = 0; i < wanted.size(); ++i) EXPECT_TRUE(close(outcome.results[i], wanted[i], 0)) << i;
+      const Calls calls = taken(fake);
+      if (graphs && run > 0) {
+        EXPECT_EQ(calls.back(), "launch graph kernel0 kernel1 on 701");
+        continue;
+      }
+      EXPECT_EQ(calls.size(), 2);
+      EXPECT_EQ(std::count_if(calls.begin(), calls.end(), [](const std::string& call) { return call.ends_with(" of 3 x 256 on 701"); }), 1) << calls[0] << calls[1];
+    }
+  }
+}
+
+TEST(CudaBatch, a_launch_takes_as_many_kernels_as_fit_its_parameters) {
+  FakeDriver fake;
+  std::string parameters, body, results, reason;
+  for (int i = 0; i < 300; ++i) {
+    const std::string n = std::to_string(i), size = std::to_string(1 + i % 7);
+    parameters += (i ? ", %x" : "%x") + n + ": f32[" + size + "]";
+    body += "  %" + n + " = neg %x" + n + " : f32[" + size + "]\n";
+    results += (i ? ", %" : "%") + n;
+  }
+  const Graph graph = parse("graph @f(" + parameters + ") {\n" + body + "  return " + results + "\n}");
+  std::vector<DenseArray> inputs;
+  for (int i = 0; i < 300; ++i) inputs.push_back(sample(DType::F32, {1 + i % 7}, std::uint64_t(i)));
+  const auto program = compile_cuda(graph, fake.options(), reason);
+  ASSERT_TRUE(program) << reason;
+  const Outcome outcome = run_program(*program, graph, inputs, {});
+  ASSERT_EQ(outcome.status, kOk) << outcome.error;
+  const auto wanted = expected(graph, inputs);
+  for (std::size_t i = 0; i < 300; ++i) EXPECT_TRUE(close(outcome.results[i], wanted[i], 0)) << i;
+  // 448 numbers: the rows have two buffers and a length.
+  EXPECT_EQ(program->kernel_count(), 3);
+  EXPECT_EQ(taken(fake).size(), 3);
+}
+
+TEST(CudaBatch, what_one_of_the_kernels_reports_fails_the_program) {
+  FakeDriver fake;
+  std::string reason;
+  const Graph graph = parse(R"(
+graph @f(%x: f32[50, 64], %y: f32[50, 64], %i: i64[3], %j: i64[3]) {
+  %0 = gather %x, %i {axis = 0} : f32[3, 64]
+  %1 = gather %y, %j {axis = 0} : f32[3, 64]
+  return %0, %1
+})");
+  const auto program = compile_cuda(graph, fake.options(), reason);
+  ASSERT_TRUE(program) << reason;
+  EXPECT_EQ(program->kernel_count(), 1);
+  const DenseArray x = sample(DType::F32, {50, 64}, 1), y = sample(DType::F32, {50, 64}, 2);
+  for (const std::int64_t last : {49, 50}) {
+    const std::vector<DenseArray> inputs{x, y, numbers({0, 1, 2}), numbers({3, 4, last})};
+    const Outcome outcome = run_program(*program, graph, inputs, {});
+    EXPECT_EQ(outcome.status, last == 50 ? std::uint32_t(kIndexOutOfRange) : std::uint32_t(kOk));
+    if (last == 49)
+      for (std::size_t i : {0, 1}) EXPECT_TRUE(close(outcome.results[i], expected(graph, inputs)[i], 0));
+  }
+}
+
 TEST(CudaDriver, machine_code_is_found_on_disk) {
   std::string folder = testing::TempDir() + "framejit-cubin-XXXXXX", reason;
   ASSERT_TRUE(mkdtemp(folder.data()));
@@ -313,14 +407,6 @@ std::unique_ptr<Program> joined(FakeDriver& fake, const Graph& graph) {
   auto program = compile_cuda(graph, options, reason);
   EXPECT_TRUE(program) << reason;
   return program;
-}
-
-/// What was called since the last question, without contexts, modules and functions.
-Calls taken(FakeDriver& fake) {
-  Calls calls;
-  for (const std::string& call : std::exchange(fake.calls, {}))
-    if (!call.starts_with("push") && call != "pop" && call != "load" && !call.starts_with("function")) calls.push_back(call);
-  return calls;
 }
 
 class Logged {
@@ -570,6 +656,65 @@ TEST(CudaMeasured, a_run_in_which_there_is_nothing_to_choose_leaves_it_open) {
     if (columns == 511) EXPECT_EQ(measurements, 0);
   }
   EXPECT_EQ(fake.blocks, 0);
+}
+
+namespace {
+
+const char* kRowMaxima = "graph @f(%x: f32[3, 512]) {\n  %0 = reduce_max %x {axes = [1]} : f32[3]\n  return %0\n}";
+
+}  // namespace
+
+TEST(CudaMeasured, what_was_measured_holds_for_all_equal_kernels_of_the_device) {
+  FakeDriver fake;
+  fake.cost = [](const std::string&, unsigned threads) { return threads == 128 ? 1.0f : 2.0f; };
+  const Graph graph = parse(kRowMaxima);
+  const std::vector<DenseArray> inputs{sample(DType::F32, {3, 512}, 1)};
+  CudaOptions options = fake.options();
+  options.measured = true;
+  std::string reason;
+  const auto before = compile_cuda(graph, options, reason), same = compile_cuda(graph, options, reason);
+  for (int run = 0; run < 3; ++run) {
+    // The second was compiled when nothing was known, the third is when it is.
+    const auto after = run == 2 ? compile_cuda(graph, options, reason) : nullptr;
+    const Program& program = run == 0 ? *before : run == 1 ? *same : *after;
+    EXPECT_TRUE(close(run_program(program, graph, inputs, {}).results[0], expected(graph, inputs)[0], 0));
+    const Calls calls = taken(fake);
+    EXPECT_EQ(calls.size() > 1, run == 0);
+    EXPECT_NE(calls.back().find(" x 128 on 701"), std::string::npos) << calls.back();
+  }
+}
+
+TEST(CudaMeasured, while_one_thread_measures_another_launches_the_model_s_form) {
+  FakeDriver fake;
+  const Graph graph = parse(kRowMaxima);
+  const auto program = measured(fake, graph);
+  const std::vector<DenseArray> inputs{sample(DType::F32, {3, 512}, 1)};
+  bool other = false;
+  fake.cost = [&](const std::string&, unsigned threads) {
+    if (!std::exchange(other, true)) {
+      // In the place of another thread: in the middle of the first measured launch.
+      fake.calls.clear();
+      EXPECT_TRUE(close(run_program(*program, graph, inputs, {}).results[0], expected(graph, inputs)[0], 0));
+      EXPECT_EQ(taken(fake), (Calls{"launch kernel0 of 3 x 256 on 701"}));
+    }
+    return threads == 128 ? 1.0f : 2.0f;
+  };
+  EXPECT_TRUE(close(run_program(*program, graph, inputs, {}).results[0], expected(graph, inputs)[0], 0));
+  EXPECT_NE(taken(fake).back().find(" x 128 on 701"), std::string::npos);
+}
+
+TEST(CudaMeasured, what_takes_long_is_measured_less_often) {
+  const Graph graph = parse(kRowMaxima);
+  const std::vector<DenseArray> inputs{sample(DType::F32, {3, 512}, 1)};
+  // Milliseconds of a launch: with three forms, and the launch of the run itself.
+  for (const auto& [cost, launches] : {std::pair{0.01f, 3 * (1 + 3 * 10) + 1}, {1.0f, 3 * (1 + 3) + 1}, {5.0f, 3 * 2 + 1}, {30.0f, 4 + 1}, {200.0f, 1 + 1}}) {
+    FakeDriver fake;
+    fake.cost = [cost = cost](const std::string&, unsigned) { return cost; };
+    const auto program = measured(fake, graph);
+    EXPECT_TRUE(close(run_program(*program, graph, inputs, {}).results[0], expected(graph, inputs)[0], 0));
+    const Calls calls = taken(fake);
+    EXPECT_EQ(std::count_if(calls.begin(), calls.end(), [](const std::string& call) { return call.starts_with("launch"); }), launches) << cost;
+  }
 }
 
 TEST(CudaMeasured, an_index_out_of_range_is_reported_once_by_the_run_itself) {

@@ -54,13 +54,14 @@ FakeDriver::FakeDriver() {
   table_.push_context = [](void* context) { return done("push", "push " + hexadecimal(context)); };
   table_.pop_context = [](void**) { return done("pop", "pop"); };
   table_.load_module = [](void** module, const void* image) {
+    EXPECT_EQ(fake->capture_mode, 2) << "may disturb what another thread records";
     *module = images[std::size_t(std::atoi(static_cast<const char*>(image)))].get();
     return done("load", "load");
   };
   table_.function = [](void** function, void* module, const char* name) {
     const auto& image = *static_cast<const Emulated*>(module);
     functions.push_back(std::make_unique<FakeFunction>(FakeFunction{name, reinterpret_cast<Run>(image[std::string(name) + "_entrance"]),
-        reinterpret_cast<int (*)()>(image[std::string(name) + "_parameters"])}));
+        reinterpret_cast<int (*)()>(image[std::string(name) + "_parameters"]), reinterpret_cast<int (*)()>(image[std::string(name) + "_first"])}));
     *function = functions.back().get();
     return done("function", std::string("function ") + name);
   };
@@ -138,6 +139,7 @@ FakeDriver::FakeDriver() {
     return 0;
   };
   table_.event_create = [](void** event, unsigned) {
+    EXPECT_EQ(fake->capture_mode, 2) << "may disturb what another thread records";
     *event = new float(0);
     ++fake->events;
     return 0;
@@ -146,7 +148,10 @@ FakeDriver::FakeDriver() {
     *static_cast<float*>(event) = fake->clock;
     return 0;
   };
-  table_.event_wait = [](void*) { return done("event wait", "wait for event"); };
+  table_.event_wait = [](void*) {
+    EXPECT_EQ(fake->capture_mode, 2) << "may disturb what another thread records";
+    return done("event wait", "wait for event");
+  };
   table_.event_elapsed = [](float* milliseconds, void* from, void* to) {
     *milliseconds = *static_cast<float*>(to) - *static_cast<float*>(from);
     return 0;
@@ -157,12 +162,14 @@ FakeDriver::FakeDriver() {
     return 0;
   };
   table_.allocate = [](std::uint64_t* address, std::size_t bytes, void*) {
+    EXPECT_EQ(fake->capture_mode, 2) << "may disturb what another thread records";
     if (const int code = done("allocate", "allocate")) return code;
     *address = std::uint64_t(reinterpret_cast<std::uintptr_t>(std::malloc(bytes)));
     ++fake->blocks;
     return 0;
   };
   table_.release = [](std::uint64_t address, void*) {
+    EXPECT_EQ(fake->capture_mode, 2) << "may disturb what another thread records";
     std::free(reinterpret_cast<void*>(address));
     --fake->blocks;
     return 0;

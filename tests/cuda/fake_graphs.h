@@ -2,6 +2,7 @@
 /// keep copies of the arguments, and the kernels of a launch run in the emulation in the order of their edges.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -16,19 +17,23 @@ struct FakeFunction {
   std::string name;
   void (*run)(void** parameters, unsigned blocks);
   int (*parameters)();  // how many
+  int (*first)();       // how many numbers of 8 bytes the first parameter is; the others are one
   const char* (*error)() = nullptr;
 };
 
 struct FakeNode {
   FakeNode(const cuda::KernelNode& from, FakeNode* before)
       : function(static_cast<const FakeFunction*>(from.function)), blocks(from.grid_x), threads(from.block_x),
-        values(std::size_t(function->parameters())), after(before) {
-    for (std::size_t i = 0; i < values.size(); ++i) std::memcpy(&values[i], from.parameters[i], sizeof values[i]);
+        values(std::size_t(std::max(0, function->parameters() - 1 + function->first()))), after(before) {
+    std::size_t at = 0;
+    for (int i = 0; i < function->parameters(); at += std::size_t(i == 0 ? function->first() : 1), ++i)
+      std::memcpy(&values[at], from.parameters[i], sizeof(std::uint64_t) * std::size_t(i == 0 ? function->first() : 1));
   }
   std::string text() const { return function->name + " of " + std::to_string(blocks) + " x " + std::to_string(threads); }
   void run() {
     std::vector<void*> pointers;
-    for (std::uint64_t& value : values) pointers.push_back(&value);
+    std::size_t at = 0;
+    for (int i = 0; i < function->parameters(); at += std::size_t(i == 0 ? function->first() : 1), ++i) pointers.push_back(&values[at]);
     function->run(pointers.data(), blocks);
   }
 

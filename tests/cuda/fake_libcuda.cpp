@@ -25,7 +25,7 @@ using fj::test::FakeNode;
 
 std::string calls, failing;
 int failing_code = 0, capturing = 0;
-float clock_now = 0;  // a launch takes as many milliseconds as its blocks have threads
+float clock_now = 0;  // milliseconds; a launch takes as many microseconds as its blocks have threads
 std::vector<int> current;  // devices whose contexts were pushed
 
 int done(const char* function, const std::string& call) {
@@ -113,6 +113,7 @@ int cuModuleLoadData(void** module, const void* image) {
 int cuModuleGetFunction(void** function, void* module, const char* name) {
   auto* found = new FakeFunction{name, reinterpret_cast<void (*)(void**, unsigned)>(dlsym(module, (std::string(name) + "_entrance").c_str())),
                              reinterpret_cast<int (*)()>(dlsym(module, (std::string(name) + "_parameters").c_str())),
+                             reinterpret_cast<int (*)()>(dlsym(module, (std::string(name) + "_first").c_str())),
                              reinterpret_cast<const char* (*)()>(dlsym(module, "emulation_error"))};
   *function = found;
   return found->run && found->error ? done("function", "function " + found->name) : 500;
@@ -120,7 +121,7 @@ int cuModuleGetFunction(void** function, void* module, const char* name) {
 int cuLaunchKernel(void* function, unsigned x, unsigned, unsigned, unsigned threads, unsigned, unsigned, unsigned, void* stream, void** parameters, void**) {
   const auto& found = *static_cast<const FakeFunction*>(function);
   if (const int code = done("launch", "launch " + found.name + " of " + std::to_string(x) + " x " + std::to_string(threads) + on(stream))) return code;
-  clock_now += float(threads);
+  clock_now += float(threads) / 1000;
   found.run(parameters, x);
   stop_at_error(found);
   return 0;

@@ -34,10 +34,9 @@ CudaKernel cuda_kernel(const loop::Kernel& kernel, const LoweredProgram& program
   result.program = std::move(alone.program);
   result.program.symbols = program.symbols;
   for (int widest : {16, 1}) {
-    cuda::Preference preference{widest};
-    const auto others = cuda::alternatives(result.kernel, result.program);
-    if (widest > 1 && alternative >= 0 && !others.empty()) preference = others[std::size_t(alternative) % others.size()];
-    const cuda::Binding binding = cuda::bind(result.kernel, result.program, preference);
+    cuda::Binding binding = cuda::bind(result.kernel, result.program, {widest});
+    const auto others = cuda::alternatives(result.kernel, result.program, binding);
+    if (widest > 1 && alternative >= 0 && !others.empty()) binding = others[std::size_t(alternative) % others.size()].binding;
     if (widest == 1 && result.forms[0].binding.width == 1) break;
     if (widest == 1) result.kernel.name += "_single";
     result.forms.push_back({binding, cuda::emit_kernel(result.kernel, result.program, binding)});
@@ -112,6 +111,7 @@ std::string arguments(const cuda::KernelText& text) {
       }
       case cuda::ParameterKind::Status: call += "&all.status"; break;
       case cuda::ParameterKind::Symbol: call += "all.symbols[" + std::to_string(parameter.number) + "]"; break;
+      case cuda::ParameterKind::Table: case cuda::ParameterKind::Kernels: FJ_CHECK(false, "of a batch");
     }
   }
   return call;

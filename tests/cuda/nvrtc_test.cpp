@@ -89,6 +89,22 @@ TEST(Nvrtc, compiles_every_pattern_however_it_is_dealt_out) {
   EXPECT_EQ(compiled.error, "") << compiled.log.substr(0, 4000);
 }
 
+TEST(Nvrtc, a_table_of_kernels_stays_among_the_parameters) {
+  NEEDS_NVRTC();
+  std::vector<std::string> sources, names;
+  for (const Pattern& pattern : patterns())
+    for (const CudaKernel& kernel : cuda_kernels(parsed(pattern), "p" + std::to_string(sources.size()) + "_")) {
+      cuda::Binding binding = kernel.forms[0].binding;
+      binding.over_table = true;
+      const cuda::KernelText text = cuda::emit_kernel(kernel.kernel, kernel.program, binding);
+      sources.push_back(text.source);
+      if (pattern.local_bytes == 0) names.push_back(text.name);
+    }
+  const cuda::Compiled compiled = nvrtc().compile(cuda::translation_unit(sources), 90, true);
+  ASSERT_EQ(compiled.error, "") << compiled.log.substr(0, 4000);
+  for (const std::string& name : names) EXPECT_EQ(cuda::kernel_figures(compiled.cubin, name).local_bytes, 0) << name;
+}
+
 TEST(Nvrtc, compiles_every_operation) {
   NEEDS_NVRTC();
   std::vector<std::string> sources;

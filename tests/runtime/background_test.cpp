@@ -33,6 +33,15 @@ TEST(Background, WhatIsKeptForTheNextJobGoesWhenTheThreadsRest) {
   EXPECT_EQ(rests, 2);
 }
 
+TEST(Background, WhatACallerKeepsOfAJobThatItRunsItselfGoesToo) {
+  const int before = rests;
+  static std::atomic<int> after{0};
+  when_idle([] { ++after; });
+  run_together({[] {}});  // one job: no thread takes part
+  while (after == 0) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_EQ(rests, before + 1);
+}
+
 TEST(Background, TogetherReturnsWhenAllAreDone) {
   for (int round = 0; round < 50; ++round) {
     std::vector<int> done(17, 0);

@@ -300,7 +300,7 @@ V torch_f_max_pool2d(Tracer& tracer, const Arguments& arguments) {
       if (derived) position = emit(tracer, Op::where, {taken, constant_like(tracer, part, double(row * window[1] + column)), position});
     }
   if (derived)
-    composite(tracer, CompositeRule::MaxAlong, {windows}, greatest, {{"axes", Axes{x->rank() - 1, x->rank() + 1}}}, {position});
+    composite(tracer, CompositeRule::Picked, {windows}, greatest, {{"axes", Axes{x->rank() - 1, x->rank() + 1}}}, {position});
   return torch_in_format_of(tracer, x, greatest);
 }
 

@@ -94,7 +94,7 @@ V max_row(Tracer& tracer, const char* name, Op op, Op arg_op, Op pair_op, const 
   Array x = torch_tensor(tracer, p.required("input"));
   if (!p["dim"]) {
     ValueId value = extremum(tracer, op, x, all_axes(x->rank()), false);
-    if (x->rank() > 0 && is_float(x->dtype)) composite(tracer, CompositeRule::MaxAlong, {tracer.read(*x)}, value);
+    if (x->rank() > 0 && is_float(x->dtype)) composite(tracer, CompositeRule::Extremum, {tracer.read(*x)}, value);
     return torch_fresh(tracer, value);
   }
   const std::int64_t dim = torch_dim(tracer, p["dim"], x->rank());
@@ -108,7 +108,7 @@ V max_row(Tracer& tracer, const char* name, Op op, Op arg_op, Op pair_op, const 
     // what is saved for another derivative.
     Dims dropped = x->shape;
     dropped.erase(dropped.begin() + dim);
-    value = composite(tracer, CompositeRule::MaxAlong, {tracer.read(*x)}, value, {{"axis", dim}},
+    value = composite(tracer, CompositeRule::Picked, {tracer.read(*x)}, value, {{"axis", dim}},
                       {reshape(tracer, tracer.read(*array_of(position)), dropped)});
   }
   if (!axes.empty() && keepdim) value = expand_axis(tracer, value, dim);

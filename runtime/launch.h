@@ -1,0 +1,59 @@
+/// A program's kernels and products on the threads of this process: into how many chunks a launch is dealt, and running them.
+///
+/// What follows from constant sizes is planned once. Every function returns KernelStatus bits.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "runtime/compiled_program.h"
+
+namespace fj {
+
+struct LaunchPlan {
+  std::int64_t items, items_per_chunk, chunks;
+  std::size_t scratch_bytes;
+};
+
+/// A launch over several kernels of one code: parts of them, one after the other; each chunk is some parts.
+struct BatchPlan {
+  struct Part {
+    int kernel;
+    std::int64_t begin, end;
+  };
+  std::vector<Part> parts;
+  std::vector<int> chunks;  // where each begins in `parts`, and the end
+};
+
+class Launcher {
+ public:
+  /// `parts` stays where it is for as long as this.
+  explicit Launcher(const ProgramParts& parts);
+
+  /// Null if the kernel's sizes depend on symbols.
+  const LaunchPlan* planned(int kernel) const { return plans_[std::size_t(kernel)] ? &*plans_[std::size_t(kernel)] : nullptr; }
+
+  /// `pointers`: by buffer of the program.
+  std::uint32_t kernel(int kernel, std::span<const std::int64_t> symbols, char** pointers) const;
+  /// The kernels of step `step`.
+  std::uint32_t batch(int step, std::span<const std::int64_t> symbols, char** pointers) const;
+  std::uint32_t blocks(const ProgramBlocks& blocks, std::span<const std::int64_t> symbols, char** pointers) const;
+  /// Rows [first, last) of all matrices of the batch, counted through; last = -1: all.
+  std::uint32_t multiply(const ProgramMatmul& product, std::span<const std::int64_t> symbols, char** pointers, std::int64_t first = 0,
+                         std::int64_t last = -1) const;
+
+ private:
+  struct BatchLaunch;
+  struct BlocksLaunch;
+  LaunchPlan plan_launch(const ProgramKernel& kernel, std::span<const std::int64_t> symbols) const;
+  /// Precondition: the kernels' sizes don't depend on symbols.
+  BatchPlan plan_batch(const std::vector<int>& kernels) const;
+
+  const ProgramParts& parts_;
+  std::vector<std::optional<LaunchPlan>> plans_;  // by kernel
+  std::vector<BatchPlan> batches_;                // by step
+};
+
+}  // namespace fj
