@@ -375,8 +375,18 @@ def f(x, y, z, k, s, items, table):
 @pytest.mark.parametrize("write", ["v.squeeze_()", "v += 1", "w = v[...]; w += 1; w += 1", "pass"])
 @pytest.mark.parametrize("call", ["lib.einsum('...i,...i->...', x, y)", "lib.einsum('ij,kj', x, y)", "lib.einsum('ij,ij->ij', x, y)"])
 def test_what_a_library_call_gave_as_a_view_is_one_when_it_is_written(call, write):
-    """Programs 832959, 833725, 871019 of torch."""
-    check(Case("torch", f"def f(x, y):\n    v = {call}\n    {write}\n    return v\n", ['ARGS = [make((3, 2), "float32"), make((3, 2), "float32")]'] * 3))
+    """Programs 832959, 833725, 871019 of torch; with gradients 1490073 and 1504611."""
+    for layout in ("c", "leaf"):
+        made = f'make((3, 2), "float32", 1, "{layout}")'
+        check(Case("torch", f"def f(x, y):\n    v = {call}\n    {write}\n    return v\n", [f"ARGS = [{made}, {made}]"] * 3))
+
+
+@pytest.mark.skipif(torch is None, reason="needs torch")
+@pytest.mark.parametrize("call", ["lib.where(x)[0]", "x.nonzero(as_tuple=True)[1]", "lib.where(x + 1)[0]", "x.detach().long().unbind(0)[0]", "(x > 0).chunk(2)[0]"])
+def test_a_write_into_one_of_several_views_of_integers_is_refused_before_its_sizes_are_looked_at(call):
+    """Program 1500188 of torch."""
+    check(Case("torch", f"def f(x, y):\n    v = {call}\n    v *= y\n    return v\n",
+               ['ARGS = [make((3, 2), "float32", 1, "leaf"), make((7, 5), "float32", 1, "leaf")]'] * 3))
 
 
 @pytest.mark.parametrize("view", ["s.squeeze()", "s.transpose()", "s.reshape(())", "s.T", "lib.squeeze(s)", "lib.transpose(s)", "lib.reshape(s, ())", "lib.moveaxis(s, [], [])", "lib.flip(s)",

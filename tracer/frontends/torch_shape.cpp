@@ -699,7 +699,10 @@ V torch_nonzero(Tracer& tracer, const Arguments& arguments) {
   if (!p.flag("as_tuple", false)) return all;
   std::vector<V> columns;
   for (std::size_t i = 0; i < indices.size(); ++i) columns.push_back(view_select(tracer, all, 1, SymDim(std::int64_t(i))));
-  return tracer.tuple(std::move(columns));
+  V parts = tracer.tuple(std::move(columns));
+  static PyObject* const unbind = imported("torch", "unbind").release();
+  torch_note_views(tracer, all, unbind, {tracer.integer(std::int64_t(1))}, {}, parts);  // writes into them may be refused
+  return parts;
 }
 
 V torch_masked_select(Tracer& tracer, const Arguments& arguments) {
