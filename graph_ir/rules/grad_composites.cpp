@@ -315,6 +315,38 @@ void Dot(Derivation& d) {
   }
 }
 
+/// axes, shifts (not negative, below the sizes), lengths: the sizes of those axes. Rolled back, which is one function too.
+void Roll(Derivation& d) {
+  Integers axes = d.attrs.get<Integers>("axes"), shifts = d.attrs.get<Integers>("shifts"), lengths = d.attrs.get<Integers>("lengths");
+  for (Integers* each : {&axes, &shifts, &lengths}) std::reverse(each->begin(), each->end());
+  ValueId value = d.cotangent;
+  const Dims shape = d.shape(value);
+  for (std::size_t i = 0; i < axes.size(); ++i) {
+    if (shifts[i] == 0) continue;
+    const auto part = [&](std::int64_t start, std::int64_t size) {
+      Dims starts(shape.size(), 0), sizes = shape;
+      starts[std::size_t(axes[i])] = start;
+      sizes[std::size_t(axes[i])] = size;
+      Attrs attrs;
+      attrs.set("starts", starts);
+      attrs.set("sizes", sizes);
+      attrs.set("steps", Integers(shape.size(), 1));
+      return d.add(Op::slice, {value}, std::move(attrs));
+    };
+    Attrs attrs;
+    attrs.set("axis", axes[i]);
+    value = d.reshape(d.add(Op::concat, {part(shifts[i], lengths[i] - shifts[i]), part(0, shifts[i])}, std::move(attrs)), shape);
+    shifts[i] = lengths[i] - shifts[i];
+  }
+  if (value == d.cotangent) value = same_again(d, value);
+  Attrs attrs;
+  attrs.set("axes", axes);
+  attrs.set("shifts", shifts);
+  attrs.set("lengths", lengths);
+  d.graph.composites.push_back({CompositeRule::Roll, {d.cotangent}, value, {}, std::move(attrs)});
+  d.give(0, value);
+}
+
 }  // namespace composite
 
 GradientRule gradient_rule(CompositeRule rule) {
