@@ -42,12 +42,13 @@ Repeat repeat_of(const Graph& graph, ValueId gradient, int levels) {
   return repeat;
 }
 
-Collected::Collected(const Graph& graph, const std::vector<BackwardStep>& steps, const std::set<ValueId>& inner) : graph_(graph) {
+Collected::Collected(const Graph& graph, const std::vector<BackwardStep>& steps, const std::set<ValueId>& inner) : graph_(graph), inner_(inner) {
   for (const BackwardStep& step : steps)
     for (std::size_t i = 0; i < step.into.size(); ++i) {
       if (!step.given[i].valid()) continue;
       parts_[step.into[i]].push_back(step.given[i]);
       holders_[step.given[i]].push_back(step.into[i]);
+      passed_by_[{step.into[i], step.given[i]}] = step.result;
       if (inner.count(step.result)) by_inner_.insert(step.given[i]);
     }
   // An operation that passes on what it got alone (that of `x + 1`) has let go of it by then.
@@ -56,6 +57,23 @@ Collected::Collected(const Graph& graph, const std::vector<BackwardStep>& steps,
       if (std::find(step.given.begin(), step.given.end(), known->second[0]) != step.given.end()) std::erase(holders_[known->second[0]], step.result);
   for (std::size_t n = 0; n < graph.nodes.size(); ++n)
     for (ValueId result : graph.nodes[n].results) node_of_[result] = n;
+}
+
+bool Collected::is_passed_on(ValueId wanted) const {
+  const auto parts = parts_.find(wanted);
+  if (parts == parts_.end() || parts->second.size() != 1 || node_of_.count(parts->second[0])) return false;
+  const ValueId gradient = parts->second[0];
+  for (ValueId value = wanted;;) {
+    const auto by = passed_by_.find({value, gradient});
+    if (by == passed_by_.end()) return value != wanted;
+    // An index map's derivative is a view, or a copy.
+    const auto made = node_of_.find(by->second);
+    if (made == node_of_.end() || inner_.count(by->second)) return false;
+    const Node& node = graph_.nodes[made->second];
+    const bool operand = std::find(node.operands.begin(), node.operands.end(), value) != node.operands.end();  // not one of a composite
+    if ((node.op != Op::add && node.op != Op::sub) || !operand) return false;
+    value = by->second;
+  }
 }
 
 int Collected::views_that_repeat(ValueId gradient) const {

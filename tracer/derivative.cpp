@@ -350,19 +350,25 @@ const Derivative::Backward& Derivative::compiled(int number, const std::string& 
   }
   const Collected collected(joint.graph, joint.steps, inner_);
   std::size_t next = saved.size();
-  for (char layout : layouts) {
-    if (Layout(layout) == Layout::Absent) continue;
+  std::map<ValueId, int> result_of;  // by cotangent
+  for (std::size_t i = 0; i < layouts.size(); ++i) {
+    if (Layout(layouts[i]) == Layout::Absent) continue;
+    result_of[joint.cotangents[next - saved.size()]] = int(i);
     Input& input = made.graph.inputs[next++];
-    if (Layout(layout) == Layout::Repeated) input.strides = Strides(made.graph.type(input.value).shape.size(), 0);
+    if (Layout(layouts[i]) == Layout::Repeated) input.strides = Strides(made.graph.type(input.value).shape.size(), 0);
   }
-  for (std::size_t i = 0, output = 0; i < wanted.size(); ++i) {
-    const bool reached = joint.gradients[i].valid();
-    made.gradients.push_back(reached ? int(output) : -1);
+  std::vector<Output> computed;
+  std::size_t output = 0;
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    const bool reached = joint.gradients[i].valid(), passed_on = reached && collected.is_passed_on(wanted[i]);
+    made.passed_on.push_back(passed_on ? result_of.at(joint.gradients[i]) : -1);
+    made.gradients.push_back(reached && !passed_on ? int(computed.size()) : -1);
     made.repeated.emplace_back();
     made.additions.push_back(reached ? collected.additions_in_place(wanted[i]) : 0);
     if (!reached) continue;
+    Output gradient = made.graph.outputs[output++];
+    if (passed_on) continue;
     const End& end = node.sources[i];
-    Output& gradient = made.graph.outputs[output++];
     if (const int views = collected.views_that_repeat(joint.gradients[i])) {
       const Repeat repeat = repeat_of(made.graph, gradient.value, views);
       made.repeated.back() = steps_of(made.graph, repeat, made.graph.type(gradient.value).shape);
@@ -370,7 +376,9 @@ const Derivative::Backward& Derivative::compiled(int number, const std::string& 
     } else {
       gradient.strides = dense_layout(graph_.type(end.value).shape, strides_of(end.kind, end.index));
     }
+    computed.push_back(std::move(gradient));
   }
+  made.graph.outputs = std::move(computed);
   std::vector<int> differentiated;
   for (std::size_t i = 0; i < requiring.size(); ++i)
     if (requiring[i]) differentiated.push_back(int(i));
@@ -389,7 +397,7 @@ const Derivative::Backward& Derivative::compiled(int number, const std::string& 
     }
   }
   optimise(made.graph);
-  made.program = compile_(made.graph);
+  if (!made.graph.outputs.empty()) made.program = compile_(made.graph);
   // Compiling lets other threads in: one of them may have been here.
   return backwards_.try_emplace(key, std::move(made)).first->second;
 }
@@ -494,6 +502,9 @@ Ref<> Derivative::backward(int number, std::vector<Ref<>> saved, std::span<PyObj
   if (nothing) return result;
 
   const Backward& backward = compiled(number, layouts, requiring);
+  for (std::size_t i = 0; i < node.sources.size(); ++i)
+    if (const int from = backward.passed_on[i]; from >= 0) PyTuple_SetItem(result.get(), Py_ssize_t(i), Py_NewRef(cotangents[std::size_t(from)]));
+  if (!backward.program) return result;
   const Graph& graph = backward.graph;
   std::vector<std::int64_t> symbols(given_symbols);
   symbols.resize(std::max(symbols.size(), graph.symbols.size()));

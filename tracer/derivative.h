@@ -93,6 +93,7 @@ class Derivative : public std::enable_shared_from_this<Derivative> {
     std::unique_ptr<Program> program;
     std::shared_ptr<Derivative> next;     // of this program, under create_graph
     std::vector<int> gradients;           // by source of the node: output of the graph, or -1
+    std::vector<int> passed_on;           // by source: the result whose cotangent is its gradient as it is, or -1
     std::vector<int> additions;           // by source: how often torch adds to its gradient in place
     std::vector<std::vector<ViewStep>> repeated;  // by source: how the gradient is seen in an output of fewer elements; none: it is the output
   };

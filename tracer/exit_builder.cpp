@@ -431,8 +431,9 @@ int ExitBuilder::detached_tensor(const DetachedTensor& detached, const FakeStora
 }
 
 /// Autograd refuses to record a write into this view: it is one of several that a call has returned, or made in another mode than the exit's.
+/// Of integers too: it asks this before it looks at the dtype.
 bool ExitBuilder::is_marked(const ArrayValue& array) const {
-  if (array.refused_since < 0 || array.storage->inference || array.detached || !(is_float(array.dtype) || is_complex(array.dtype))) return false;
+  if (array.refused_since < 0 || array.storage->inference || array.detached) return false;
   const bool records = t_.modes_outside().records();
   return std::any_of(array.view.begin(), array.view.end(), [&](const ViewStep& step) {
     return step.recorded != records || (step.recorded && step.made_by && step.made_by->which >= 0);

@@ -611,9 +611,11 @@ V ExternBuilder::run(const std::vector<V>& positional, const Keywords& keywords)
         continue;
       }
       auto made = t_.tracer.new_array(call_.library, values[i], result.strides);
-      made->storage->made_as_view = result.made_as_view;
       made->storage->library_version = result.version;
-      arrays.push_back(std::move(made));
+      // A gradient is told of the view: what is written into it, autograd sees at the view and at what it is of.
+      const bool linked = result.made_as_view && t_.requires_gradient(*made);
+      made->storage->made_as_view = result.made_as_view && !linked;
+      arrays.push_back(linked ? view_alias(t_.tracer, made) : std::move(made));
       continue;
     }
     const auto& base = operand_values_[std::size_t(result.view_of)];

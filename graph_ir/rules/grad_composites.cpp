@@ -95,27 +95,27 @@ void Extern(Derivation& d) {
 
 /// The cotangent, and where `below` a part of it or 0. To torch it depends on what `below` compares, by a derivative that is 0: a second derivative
 /// reaches that.
-ValueId passed(Derivation& d, ValueId below, ValueId compared, std::optional<double> part = std::nullopt) {
-  const ValueId less = !part ? d.zeros(d.type(d.cotangent)) : *part == 1 ? d.cotangent : d.scale(d.cotangent, *part);
-  const ValueId result = d.where(below, less, d.cotangent);
+ValueId passed(Derivation& d, ValueId cotangent, ValueId below, ValueId compared, std::optional<double> part = std::nullopt) {
+  const ValueId less = !part ? d.zeros(d.type(cotangent)) : *part == 1 ? cotangent : d.scale(cotangent, *part);
+  const ValueId result = d.where(below, less, cotangent);
   Attrs attrs;
   if (part) attrs.set("part", *part);
-  d.graph.composites.push_back({CompositeRule::Passed, {d.cotangent, compared}, result, {below}, std::move(attrs)});
+  d.graph.composites.push_back({CompositeRule::Passed, {cotangent, compared}, result, {below}, std::move(attrs)});
   return result;
 }
 void Passed(Derivation& d) {
-  if (d.wanted[0]) d.give(0, passed(d, d.kept[0], d.operands[1], d.attrs.find("part") ? std::optional(attribute(d, "part")) : std::nullopt));
+  if (d.wanted[0]) d.give(0, passed(d, d.cotangent, d.kept[0], d.operands[1], d.attrs.find("part") ? std::optional(attribute(d, "part")) : std::nullopt));
   if (d.wanted[1]) d.give(1, d.zeros(d.type(d.operands[1])));
 }
 
 /// By the result: 0 where it is 0.
-void Relu(Derivation& d) { d.give(0, passed(d, d.compare(Op::le, d.result, 0), d.result)); }
+void Relu(Derivation& d) { d.give(0, passed(d, d.cotangent, d.compare(Op::le, d.result, 0), d.result)); }
 
 /// limit: what is not above is not passed on. None: all is, by a derivative that does not read x, but depends on x to torch.
 void Threshold(Derivation& d) {
   const ValueId x = d.operands[0];
-  if (d.attrs.find("limit")) return d.give(0, passed(d, d.compare(Op::le, x, attribute(d, "limit")), x));
-  d.give(0, passed(d, d.add(Op::is_nan, {x}), x, 1.0));  // which reads x: a derivative in a graph of its own has to begin at it
+  if (d.attrs.find("limit")) return d.give(0, passed(d, d.cotangent, d.compare(Op::le, x, attribute(d, "limit")), x));
+  d.give(0, passed(d, d.cotangent, d.add(Op::is_nan, {x}), x, 1.0));  // which reads x: a derivative in a graph of its own has to begin at it
 }
 
 /// By the result, which torch keeps, whatever becomes of x.
@@ -143,7 +143,7 @@ void Softplus(Derivation& d) {
 
 /// slope
 void LeakyRelu(Derivation& d) {
-  d.give(0, passed(d, d.add(Op::logical_not, {d.compare(Op::gt, d.operands[0], 0)}), d.operands[0], attribute(d, "slope")));
+  d.give(0, passed(d, d.cotangent, d.add(Op::logical_not, {d.compare(Op::gt, d.operands[0], 0)}), d.operands[0], attribute(d, "slope")));
 }
 
 /// alpha, scale, input_scale
@@ -269,7 +269,7 @@ void Clamp(Derivation& d) {
   const double low = attribute(d, "low"), high = attribute(d, "high");
   if (d.attrs.get<bool>("open")) {
     const ValueId inside = d.add(Op::bit_and, {d.compare(Op::gt, x, low), d.compare(Op::lt, x, high)});
-    d.give(0, passed(d, d.add(Op::logical_not, {inside}), x));
+    d.give(0, passed(d, d.cotangent, d.add(Op::logical_not, {inside}), x));
   } else {
     const ValueId inside = d.add(Op::bit_and, {d.compare(Op::ge, x, low), d.compare(Op::le, x, high)});
     d.give(0, d.where(inside, d.cotangent, d.zeros(d.type(x))));
@@ -292,7 +292,7 @@ void Extremum(Derivation& d) {
 }
 
 /// One element along `axis`, or over `axes`: the one at the position kept (of several axes counted row by row, in any dtype; the axes dropped),
-/// which alone has the derivative.
+/// which alone has the derivative. compared: to torch that depends on the operand, by zeros (nll_loss).
 void Picked(Derivation& d) {
   const Attr* given = d.attrs.find("axes");
   const Integers axes = given ? std::get<Integers>(*given) : Integers{d.attrs.get<std::int64_t>("axis")};
@@ -302,7 +302,8 @@ void Picked(Derivation& d) {
   for (std::size_t i = 1; i < axes.size(); ++i)
     position = d.sum(d.mul(position, d.broadcast(d.count(type.shape, {axes[i]}, counted), {}, type.shape)), d.cast(d.iota(type.shape, axes[i]), counted));
   const ValueId chosen = d.add(Op::eq, {position, d.spread(d.kept[0], axes, type.shape)});
-  d.give(0, d.where(chosen, spread_result(d, d.cotangent, axes, type.shape), d.zeros(type)));
+  const ValueId spread = spread_result(d, d.cotangent, axes, type.shape);
+  d.give(0, d.attrs.find("compared") ? passed(d, spread, d.add(Op::logical_not, {chosen}), d.operands[0]) : d.where(chosen, spread, d.zeros(type)));
 }
 
 /// The product of two vectors: multiples of the other one, of whose zeros a product of matrices would lose the sign.
@@ -313,6 +314,38 @@ void Dot(Derivation& d) {
     const Dims shape = d.shape(other), given = d.shape(d.operands[i]);
     d.give(i, d.reshape(d.mul(d.spread(d.cotangent, {std::int64_t(shape.size()) - 1}, shape), other), given));
   }
+}
+
+/// axes, shifts (not negative, below the sizes), lengths: the sizes of those axes. Rolled back, which is one function too.
+void Roll(Derivation& d) {
+  Integers axes = d.attrs.get<Integers>("axes"), shifts = d.attrs.get<Integers>("shifts"), lengths = d.attrs.get<Integers>("lengths");
+  for (Integers* each : {&axes, &shifts, &lengths}) std::reverse(each->begin(), each->end());
+  ValueId value = d.cotangent;
+  const Dims shape = d.shape(value);
+  for (std::size_t i = 0; i < axes.size(); ++i) {
+    if (shifts[i] == 0) continue;
+    const auto part = [&](std::int64_t start, std::int64_t size) {
+      Dims starts(shape.size(), 0), sizes = shape;
+      starts[std::size_t(axes[i])] = start;
+      sizes[std::size_t(axes[i])] = size;
+      Attrs attrs;
+      attrs.set("starts", starts);
+      attrs.set("sizes", sizes);
+      attrs.set("steps", Integers(shape.size(), 1));
+      return d.add(Op::slice, {value}, std::move(attrs));
+    };
+    Attrs attrs;
+    attrs.set("axis", axes[i]);
+    value = d.reshape(d.add(Op::concat, {part(shifts[i], lengths[i] - shifts[i]), part(0, shifts[i])}, std::move(attrs)), shape);
+    shifts[i] = lengths[i] - shifts[i];
+  }
+  if (value == d.cotangent) value = same_again(d, value);
+  Attrs attrs;
+  attrs.set("axes", axes);
+  attrs.set("shifts", shifts);
+  attrs.set("lengths", lengths);
+  d.graph.composites.push_back({CompositeRule::Roll, {d.cotangent}, value, {}, std::move(attrs)});
+  d.give(0, value);
 }
 
 }  // namespace composite

@@ -375,8 +375,18 @@ def f(x, y, z, k, s, items, table):
 @pytest.mark.parametrize("write", ["v.squeeze_()", "v += 1", "w = v[...]; w += 1; w += 1", "pass"])
 @pytest.mark.parametrize("call", ["lib.einsum('...i,...i->...', x, y)", "lib.einsum('ij,kj', x, y)", "lib.einsum('ij,ij->ij', x, y)"])
 def test_what_a_library_call_gave_as_a_view_is_one_when_it_is_written(call, write):
-    """Programs 832959, 833725, 871019 of torch."""
-    check(Case("torch", f"def f(x, y):\n    v = {call}\n    {write}\n    return v\n", ['ARGS = [make((3, 2), "float32"), make((3, 2), "float32")]'] * 3))
+    """Programs 832959, 833725, 871019 of torch; with gradients 1490073 and 1504611."""
+    for layout in ("c", "leaf"):
+        made = f'make((3, 2), "float32", 1, "{layout}")'
+        check(Case("torch", f"def f(x, y):\n    v = {call}\n    {write}\n    return v\n", [f"ARGS = [{made}, {made}]"] * 3))
+
+
+@pytest.mark.skipif(torch is None, reason="needs torch")
+@pytest.mark.parametrize("call", ["lib.where(x)[0]", "x.nonzero(as_tuple=True)[1]", "lib.where(x + 1)[0]", "x.detach().long().unbind(0)[0]", "(x > 0).chunk(2)[0]"])
+def test_a_write_into_one_of_several_views_of_integers_is_refused_before_its_sizes_are_looked_at(call):
+    """Program 1500188 of torch."""
+    check(Case("torch", f"def f(x, y):\n    v = {call}\n    v *= y\n    return v\n",
+               ['ARGS = [make((3, 2), "float32", 1, "leaf"), make((7, 5), "float32", 1, "leaf")]'] * 3))
 
 
 @pytest.mark.parametrize("view", ["s.squeeze()", "s.transpose()", "s.reshape(())", "s.T", "lib.squeeze(s)", "lib.transpose(s)", "lib.reshape(s, ())", "lib.moveaxis(s, [], [])", "lib.flip(s)",
@@ -461,6 +471,18 @@ def f(x, y):
     k = lib.tensor([1, 2, 0, 1])
     return lib.minimum(lib.nn.functional.{loss}, y)
 """, ['ARGS = [make((4, 3), "float32", 553, "leaf", "plain"), make((4, 3), "float32", 660, "leaf", "large")]'] * 2))
+
+
+@pytest.mark.skipif(torch is None, reason="needs torch")
+@pytest.mark.parametrize("loss", ["cross_entropy(x, k, reduction='sum')", "cross_entropy(x, k, weight=lib.tensor([.5, 0., 2.]))", "nll_loss(x * x, k)"])
+def test_zeros_of_the_second_derivative_of_a_loss_of_classes_have_eagers_sign(loss):
+    # To torch the first one depends on the logarithms, by zeros that are added: 0.0 + -0.0.
+    check(Case("torch", f"""\
+def f(x, y):
+    loss = lib.nn.functional.{loss.replace('k', 'lib.tensor([0, -100, 1])')}
+    first, = lib.autograd.grad(loss, x, create_graph=True)
+    return [first.detach(), *lib.autograd.grad((first ** 2).sum(), x)]
+""", ['ARGS = [make((3, 3), "float32", 553, "leaf", "plain"), None]'] * 2))
 
 
 @pytest.mark.skipif(torch is None, reason="needs torch")

@@ -115,6 +115,59 @@ def test_a_gradient_is_a_view_where_torchs_is(loss):
             assert (found._version, found.stride(), found._is_view()) == (expected._version, expected.stride(), expected._is_view())
 
 
+PASSED_ON = {
+    "a sum": lambda x, y: x + 1, "of two": lambda x, y: x + y, "a difference": lambda x, y: x - y, "twice": lambda x, y: 2 - y + x + 1,
+    "a sum and a product": lambda x, y: x + y * 2, "of rows": lambda x, y: x + y[0], "a product": lambda x, y: x * 1, "halves": lambda x, y: (x + y).half(),
+    "twice the same": lambda x, y: x + x, "a turned one": lambda x, y: (x + y).t(), "rolled by nothing": lambda x, y: x.roll(0, 1) + y, "rolled": lambda x, y: x.roll((1, -1), (1, 0)),
+    "several results": lambda x, y: torch.stack([x + y, x * y])[0],
+}
+
+
+@pytest.mark.parametrize("function", PASSED_ON.values(), ids=PASSED_ON)
+@pytest.mark.parametrize("create_graph", [False, True])
+def test_a_gradient_that_a_sum_hands_on_is_the_tensor_that_arrived(function, create_graph):
+    compiled = framejit.compile(function)
+
+    def told(gradient, cotangent):
+        return gradient.tolist(), gradient.stride(), gradient._version, gradient._is_view(), gradient is cotangent, gradient.requires_grad
+
+    def run(call, cotangent):
+        x, y = (torch.arange(12.0).view(3, 4) / n for n in (3, 5))
+        x.requires_grad_(), y.requires_grad_()
+        result = call(x, y)
+        cotangent = cotangent(result)
+        first = torch.autograd.grad(result, (x, y), cotangent, create_graph=create_graph, retain_graph=True, allow_unused=True)
+        found = [None if gradient is None else told(gradient, cotangent) for gradient in first]
+        if not create_graph:
+            torch.autograd.backward(result, cotangent)
+            found += [None if leaf.grad is None else (leaf.grad.tolist(), leaf.grad.stride(), leaf.grad._is_view(), leaf.grad is cotangent) for leaf in (x, y)]
+        return found
+
+    for cotangent in (torch.ones_like, lambda r: torch.ones_like(r).requires_grad_(), lambda r: torch.ones(r.shape[::-1], dtype=r.dtype).t()):
+        for _ in range(2):
+            assert run(compiled, cotangent) == run(function, cotangent)
+
+
+@pytest.mark.parametrize("roll", ["x.roll(1, 0)", "x.roll((1, 2), (0, 1))", "x.roll(-1, 1) * x", "x.roll(1, 0) + x", "x.roll(4, 1) + x.roll(0, 0)", "x.roll((1, 1), (1, 1))"])
+def test_a_roll_is_derived_as_one_function(roll):
+    function = eval(f"lambda x: {roll}")
+    compiled = framejit.compile(function)
+    weights = torch.arange(12.0).view(3, 4)
+
+    def run(call):
+        x = (torch.arange(12.0) / 7).view(3, 4).requires_grad_()
+        first, = torch.autograd.grad((call(x) * weights).sum(), x)
+        (call(x) * weights).sum().backward()
+        made, = torch.autograd.grad((call(x) ** 2 * weights).sum(), x, create_graph=True)
+        second, = torch.autograd.grad((made * weights).sum(), x)
+        return [(g.tolist(), g.stride(), g._version) for g in (first, x.grad, made, second)]
+
+    for _ in range(2):
+        found, expected = run(compiled), run(function)
+        torch.testing.assert_close([torch.tensor(g[0]) for g in found], [torch.tensor(g[0]) for g in expected])
+        assert [g[1:] for g in found[:3]] == [g[1:] for g in expected[:3]]
+
+
 def test_what_a_library_call_gives_has_its_version_also_when_it_was_written():
     def f(x):
         whole = F.linear(x[0], x)  # of ints: a call of torch, which squeezes its result in place

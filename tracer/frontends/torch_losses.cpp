@@ -116,7 +116,7 @@ ValueId likelihood_loss(Tracer& tracer, const Parameters& p, const Classes& c, V
   const ValueId picked = emit(tracer, Op::take_along, {logarithms, expand_axis(tracer, c.index, c.axis)}, std::move(attrs));
   // The derivative lies at the class alone, also -0.0, and nowhere in a row that is ignored.
   const ValueId nowhere = broadcast_to(tracer, constant(tracer, DType::I64, -1), c.rows);
-  const ValueId of_class = composite(tracer, CompositeRule::Picked, {logarithms}, reshape(tracer, picked, c.rows), {{"axis", c.axis}},
+  const ValueId of_class = composite(tracer, CompositeRule::Picked, {logarithms}, reshape(tracer, picked, c.rows), {{"axis", c.axis}, {"compared", true}},
                                      {emit(tracer, Op::where, {c.ignored, nowhere, c.index})});
   ValueId loss = emit(tracer, Op::neg, {of_class});
   if (c.weight.valid()) loss = emit(tracer, Op::mul, {loss, c.weight});

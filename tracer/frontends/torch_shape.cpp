@@ -573,7 +573,10 @@ V torch_roll(Tracer& tracer, const Arguments& arguments) {
   std::vector<SymDim> shifts = dims_argument(tracer, p.required("shifts"));
   std::vector<SymDim> dims = p.absent("dims") ? std::vector<SymDim>{} : dims_argument(tracer, p["dims"]);
   if (dims.size() != shifts.size() || x->rank() == 0) unsupported("roll() without one dim per shift");
-  ValueId value = tracer.read(*x);
+  const ValueId from = tracer.read(*x);
+  ValueId value = from;
+  Axes axes;
+  std::vector<std::int64_t> moved, lengths;
   for (std::size_t i = 0; i < dims.size(); ++i) {
     const std::int64_t dim = normalise_axis(concrete(tracer, dims[i]), x->rank());
     const std::int64_t size = concrete(tracer, x->shape[dim]);
@@ -581,7 +584,12 @@ V torch_roll(Tracer& tracer, const Arguments& arguments) {
     const std::int64_t shift = ((concrete(tracer, shifts[i]) % size) + size) % size;
     if (shift == 0) continue;
     value = concatenate(tracer, {slice(tracer, value, dim, size - shift, shift), slice(tracer, value, dim, 0, size - shift)}, dim);
+    axes.push_back(dim);
+    moved.push_back(shift);
+    lengths.push_back(size);
   }
+  if (value == from) value = same_again(tracer, value);
+  composite(tracer, CompositeRule::Roll, {from}, value, {{"axes", axes}, {"shifts", moved}, {"lengths", lengths}});
   return torch_in_format_of(tracer, x, value);
 }
 
@@ -699,7 +707,10 @@ V torch_nonzero(Tracer& tracer, const Arguments& arguments) {
   if (!p.flag("as_tuple", false)) return all;
   std::vector<V> columns;
   for (std::size_t i = 0; i < indices.size(); ++i) columns.push_back(view_select(tracer, all, 1, SymDim(std::int64_t(i))));
-  return tracer.tuple(std::move(columns));
+  V parts = tracer.tuple(std::move(columns));
+  static PyObject* const unbind = imported("torch", "unbind").release();
+  torch_note_views(tracer, all, unbind, {tracer.integer(std::int64_t(1))}, {}, parts);  // writes into them may be refused
+  return parts;
 }
 
 V torch_masked_select(Tracer& tracer, const Arguments& arguments) {
