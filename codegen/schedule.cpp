@@ -609,6 +609,7 @@ class Scheduler {
     std::vector<Index> indices{index};
     for (const Use& use : uses_[value.index])
       if (use.group == g && !(use.index == index)) indices.push_back(use.index);
+    group(g).inlined += int(indices.size()) - 1;
     for (const Index& at : indices) use_operands(current, g, at);
   }
 
@@ -650,6 +651,14 @@ class Scheduler {
       if (present && missing) return true;
     }
     return false;
+  }
+
+  /// Stored by the group of `use`, the value would be computed again at each other index at which the group reads it, with all that is
+  /// inlined into it: the steps of a stencil would multiply.
+  bool computed_again(const Use& use, ValueId value) const {
+    const auto others = std::count_if(uses_[value.index].begin(), uses_[value.index].end(),
+                                      [&](const Use& other) { return other.group == use.group && !(other.index == use.index); });
+    return std::int64_t(cost_[value.index]) * others > kMaximalRecomputation;
   }
 
   /// The reduction of a whole space that the value, one of each row, is computed from at the row itself; null if there is none.
@@ -712,6 +721,7 @@ class Scheduler {
       if (candidate.kind != GroupKind::Loops || opaque_in(use.group) || candidate.inlined > kMaximalInlined) continue;
       const bool over_space = matches(use.index, candidate.order);
       if (!over_space && !matches(use.index, candidate.rows())) continue;
+      if (computed_again(use, value)) continue;
       // A use of a part that starts at 0 has the identity's index too; the whole must be stored.
       if (!covers(candidate, over_space ? candidate.order : candidate.rows(), shape(value))) continue;
       if (may_compute(use.group, value)) return use.group;

@@ -66,7 +66,7 @@ Exit exit_at(const TraceRequest& request, int instruction, Exit::Kind kind) {
   auto* code = reinterpret_cast<PyCodeObject*>(request.code->code);
   exit.file = text_of(code->co_filename);
   exit.function = text_of(code->co_qualname);
-  exit.line = PyCode_Addr2Line(code, request.code->instrs[instruction].executing * 2);
+  exit.line = request.code->instrs[instruction].line;
   return exit;
 }
 

@@ -24,7 +24,8 @@ typedef struct {
   bool resumable;   /* false for the second half of a split superinstruction: no segment may start here */
   int32_t arg, arg2;
   int32_t offset;   /* code unit to resume at: the first EXTENDED_ARG or KW_NAMES of the instruction */
-  int32_t executing; /* code unit of the opcode itself: for line numbers and tracebacks */
+  int32_t executing; /* code unit of the opcode itself: for tracebacks */
+  int32_t line;      /* of the source text; 0 where it has none */
 } FjInstr;
 
 typedef struct {
