@@ -114,7 +114,8 @@ std::string Parameters::text(std::string_view name, std::string_view otherwise) 
 
 void Parameters::unsupported(std::string_view names) const {
   each_name(names, [&](std::string_view name) {
-    if (defaults_to_no_value(name) ? (*this)[name] != nullptr : !absent(name)) refuse("the argument '" + std::string(name) + "'");
+    if (defaults_to_no_value(name) ? (*this)[name] != nullptr : !absent(name))
+      refuse("the argument '" + std::string(name) + "'");
   });
 }
 

@@ -19,7 +19,8 @@ Axes reduced_axes(Tracer& tracer, const V& dim, int rank) {
 
 /// The same where an empty sequence does not mean all axes: to any() and all() it names none, logsumexp() refuses it.
 Axes named_axes(Tracer& tracer, const Parameters& p, int rank) {
-  if (V dim = p["dim"]; dim && is_sequence(dim) && tracer.sequence_items(dim).empty()) p.refuse("a 'dim' that names no axes");
+  if (V dim = p["dim"]; dim && is_sequence(dim) && tracer.sequence_items(dim).empty())
+    p.refuse("a 'dim' that names no axes");
   return reduced_axes(tracer, p["dim"], rank);
 }
 
