@@ -271,6 +271,9 @@ V builtin_divmod(TracerImpl& t, Arguments_& a, Keywords& k) {
   expect("divmod", a, k, 2, 2);
   if (V own = t.python_method(a[0], "__divmod__")) return t.call(own, {a[1]}, {});
   if (t.python_method(a[1], "__rdivmod__")) unknown_call("divmod", a);
+  // Tensors have // and %, but no __divmod__.
+  for (const V& operand : a)
+    if (auto* array = as<ArrayValue>(operand); array && array->library == Library::Torch) unknown_call("divmod", a);
   // A TypeError would speak of //.
   return on_part_of(a[0], [&] { return t.tracer.tuple({t.binary(NB_FLOOR_DIVIDE, a[0], a[1]), t.binary(NB_REMAINDER, a[0], a[1])}); });
 }

@@ -414,6 +414,7 @@ Dims torch_sizes(Tracer& tracer, const Arguments& arguments, std::size_t first, 
   if (V given = keyword_argument(arguments, keyword)) return dims_argument(tracer, given);
   if (arguments.positional.size() == first + 1 && is_sequence(arguments.positional[first]))
     return dims_argument(tracer, arguments.positional[first]);
+  if (arguments.positional.size() <= first) refuse("no sizes");
   Dims sizes;
   for (std::size_t i = first; i < arguments.positional.size(); ++i) sizes.push_back(dim_argument(tracer, arguments.positional[i]));
   return sizes;

@@ -113,6 +113,7 @@ V add_or_subtract(Tracer& tracer, Op op, const TorchOperands& operands, const V&
     const TorchOperand scale = number_operand(tracer, alpha);
     if (!torch_can_cast(scale.dtype == DType::F64 ? DType::F32 : scale.dtype, is_float(dtype) ? DType::F32 : dtype) && dtype != DType::Bool)
       refuse("alpha of another kind than the tensors");
+    if (scale.dtype == DType::Bool && dtype != DType::Bool) refuse("a bool as alpha");
     if (!number_is(tracer, scale, factor)) factor = 0;
     if (factor != 1) {
       // Of halves torch's kernel rounds alpha and the product differently in vectors and in what is left over.

@@ -490,7 +490,7 @@ V TracerImpl::object_method(const V& owner, const std::string& name, std::vector
       if (!guard_value(*known) && owner->source) add_guard(GuardKind::Identity, owner->source, known->object.get());
       const Mark before = mark();
       try {
-        return run_handler(tracer, handler, {positional, keywords});
+        return run_handler(tracer, handler, {positional, keywords}, bound.get());
       } catch (const BreakGraph& refused) {
         if (written_since(before) || refused.reason != BreakReason::UnsupportedOperation || !find_numpy_call(bound.get())) throw;
       }
