@@ -72,7 +72,9 @@ double saved_nanoseconds(const Segment& segment, std::span<const std::int64_t> s
   for (const Output& output : graph.outputs)
     ours += (torch ? kTorchResult : kNumpyResult) + kFusedElement * elements(graph.type(output.value), symbols);
   for (const Write& write : graph.writes) ours += kFusedElement * elements(graph.type(write.value), symbols);
-  return library - ours;
+  // What a fused backward saves is not estimated: such pieces are never held against a loop.
+  const double saved = library - ours;
+  return segment.derivative || segment.ran_backward ? std::max(saved, 0.0) : saved;
 }
 
 std::int64_t magnitude(std::span<PyObject* const> values) {

@@ -1,8 +1,13 @@
 """Loops whose passes have too little array work for a piece of their own are CPython's, those that have enough are not."""
+import functools
+
 import numpy as np
 import pytest
 
 import framejit
+
+# As outside of the tests, where conftest.py turns it off.
+compile = functools.partial(framejit.compile, retire=True)
 
 
 @pytest.fixture(autouse=True)
@@ -71,7 +76,7 @@ ELEMENTS = [
 @pytest.mark.parametrize("function, arguments", ELEMENTS, ids=[function.__name__ for function, _ in ELEMENTS])
 @pytest.mark.parametrize("size", [2, 10, 300])
 def test_results_are_the_function_s(function, arguments, size):
-    compiled = framejit.compile(function)
+    compiled = compile(function)
     for _ in range(4):
         given = arguments(size)
         expected = function(*given)
@@ -82,7 +87,7 @@ def test_results_are_the_function_s(function, arguments, size):
 
 @pytest.mark.parametrize("function, arguments", ELEMENTS, ids=[function.__name__ for function, _ in ELEMENTS])
 def test_from_the_second_call_on_no_pass_is_a_piece(function, arguments):
-    compiled = framejit.compile(function)
+    compiled = compile(function)
     for _ in range(2):
         compiled(*arguments(400))
     before = counts()
@@ -103,7 +108,7 @@ def test_passes_with_array_work_stay_pieces():
                 break
         return u, steps
 
-    compiled = framejit.compile(relaxed)
+    compiled = compile(relaxed)
     for _ in range(3):
         grid = NUMBERS.random((120, 120))
         launched = counts()["kernels_launched"]
@@ -124,7 +129,7 @@ def test_a_loop_of_elements_in_a_loop_of_arrays_leaves_the_arrays_compiled():
             print(end="")
         return x, total
 
-    compiled = framejit.compile(rounds)
+    compiled = compile(rounds)
     x, picks = NUMBERS.random(50_000), [int(pick) for pick in NUMBERS.integers(0, 100, 500)]
     for _ in range(3):
         launched = counts()["kernels_launched"]
@@ -141,7 +146,7 @@ def test_a_function_that_is_given_much_more_is_judged_anew():
             print(end="")
         return x
 
-    compiled = framejit.compile(decayed)
+    compiled = compile(decayed)
     for _ in range(3):
         np.testing.assert_array_equal(compiled(np.ones(4)), decayed(np.ones(4)))
     assert counts()["retired"] == 1
@@ -157,7 +162,7 @@ def test_an_exception_in_a_pass_is_the_program_s():
             found.append(1 / value)
         return found
 
-    compiled = framejit.compile(inverted)
+    compiled = compile(inverted)
     values = [float(number) for number in range(1, 400)]
     for _ in range(3):
         assert compiled(values) == inverted(values)

@@ -246,9 +246,16 @@ std::unordered_map<std::string, std::string>& answers() {
 
 }  // namespace
 
+/// A scalar of NumPy's has the methods of an array under descriptors of its own: the array's refuse it.
+static bool is_scalars_method(PyObject* callable, const Arguments& arguments) {
+  if (!PyObject_TypeCheck(callable, &PyMethodDescr_Type) || arguments.positional.empty()) return false;
+  const V& self = arguments.positional[0];
+  return self->kind == ValueKind::Array && as<ArrayValue>(self)->numpy_scalar;
+}
+
 void require_accepted(Tracer& tracer, Library library, Handler handler, PyObject* callable, const std::string& identity,
                       const Arguments& arguments) {
-  if (!is_asked(handler)) return;
+  if (!is_asked(handler) || is_scalars_method(callable, arguments)) return;
   try {
     const StandIns text(tracer, library, arguments, false);
     if (text.only_arrays && !text.arrays.empty() && arguments.keywords.empty()) return;
