@@ -72,7 +72,9 @@ T read_at(const void* base, int offset) {
   return value;
 }
 
+/// A mode of the user's is not asked.
 bool attribute_is_true(PyObject* object, const char* name) {
+  const PlainThread plain;
   Ref<> value = Ref<>::steal(PyObject_GetAttrString(object, name));
   if (!value) PyErr_Clear();
   return value && value.get() == Py_True;
