@@ -299,7 +299,7 @@ class ComparedCall {
   // The call runs as eager, and so that nobody sees what tracing tries out. A mode that the function itself enters ends a piece.
   if (instruction == 0 && !options.follow && torch_observed()) {
     const char* why = torch_modes_refusal();
-    state.events->fallback(state.name, why ? why : "torch's operations are recorded");
+    state.events->left(state.name, why ? why : "torch's operations are recorded");
     return {};
   }
   // What follows branches has no other way to run: it is bounded by its bytes only.
