@@ -195,8 +195,7 @@ struct Cuda {
   std::map<int, Opened> devices;
 
   static Cuda& get() {
-    static auto* opened = new Cuda;
-    return *opened;
+    return once([] { return Cuda(); });
   }
   const Opened& device(int ordinal) {
     auto [known, fresh] = devices.try_emplace(ordinal);

@@ -19,6 +19,7 @@
 #include "frame_hook/replay.h"
 #include "runtime/base/error.h"
 #include "runtime/base/phase.h"
+#include "tracer/frontends/arrays/arrays.h"
 
 namespace fj {
 
@@ -295,6 +296,12 @@ class ComparedCall {
   CodeCache::Place& place = cache.place(instruction);
   const Options& options = cache.options();
   if (place.exhausted || cache.compiling) return {};
+  // The call runs as eager, and so that nobody sees what tracing tries out. A mode that the function itself enters ends a piece.
+  if (instruction == 0 && !options.follow && torch_observed()) {
+    const char* why = torch_modes_refusal();
+    state.events->left(state.name, why ? why : "torch's operations are recorded");
+    return {};
+  }
   // What follows branches has no other way to run: it is bounded by its bytes only.
   if (std::int64_t(place.segments.size()) >= options.recompile_limit && !options.follow) {
     place.exhausted = true;

@@ -49,7 +49,7 @@ Ref<> undecorated(Ref<> function) {
 
 /// By the function in torch.distributed.
 std::unordered_map<PyObject*, Collective>& collectives() {
-  static auto* table = [] {
+  auto* table = once([] {
     struct Row {
       const char *name, *written;
       int version_moves;
@@ -81,7 +81,7 @@ std::unordered_map<PyObject*, Collective>& collectives() {
     manager.queues = true;
     if (PyObject* function = manager.function.get()) known->emplace(function, std::move(manager));
     return known;
-  }();
+  });
   return *table;
 }
 

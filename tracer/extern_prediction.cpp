@@ -25,8 +25,7 @@ struct Memory {
 };
 /// Never destroyed: it owns Python objects.
 Memory& memory() {
-  static auto* instance = new Memory;
-  return *instance;
+  return once([] { return Memory(); });
 }
 
 void append_address(std::string& text, PyObject* object) { text += std::to_string(reinterpret_cast<std::uintptr_t>(object)); }

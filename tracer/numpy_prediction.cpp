@@ -16,7 +16,7 @@ Ref<> helper(const char* name) {
 }
 
 bool share_memory(PyObject* a, PyObject* b) {
-  static PyObject* const ask = imported("numpy", "may_share_memory").release();
+  PyObject* const ask = once([] { return imported("numpy", "may_share_memory").release(); });
   Ref<> answer = ask ? Ref<>::steal(PyObject_CallFunctionObjArgs(ask, a, b, nullptr)) : Ref<>();
   return answer.get() != Py_False;
 }
@@ -94,7 +94,7 @@ struct Reader {
 }  // namespace
 
 Ref<> numpy_stand_in(const ExternArray& array, bool writeable) {
-  static PyObject* const make = helper("stand_in").release();
+  PyObject* const make = once([] { return helper("stand_in").release(); });
   auto tuple = [](const std::vector<std::int64_t>& numbers) {
     Ref<> made = Ref<>::steal(PyTuple_New(Py_ssize_t(numbers.size())));
     for (std::size_t i = 0; made && i < numbers.size(); ++i) PyTuple_SET_ITEM(made.get(), Py_ssize_t(i), PyLong_FromLongLong(numbers[i]));
@@ -105,7 +105,7 @@ Ref<> numpy_stand_in(const ExternArray& array, bool writeable) {
 }
 
 Ref<> try_on_stand_ins(PyObject* callable, PyObject* positional, PyObject* keywords) {
-  static PyObject* const tried = helper("tried").release();
+  PyObject* const tried = once([] { return helper("tried").release(); });
   return tried ? Ref<>::steal(PyObject_CallFunctionObjArgs(tried, callable, positional, keywords, nullptr)) : Ref<>();
 }
 

@@ -80,9 +80,9 @@ struct Registry {
 
 /// Never destroyed: it owns Python objects, which may not be released after the interpreter is gone.
 Registry& registry() {
-  static Registry* instance = new Registry;
-  instance->refresh();
-  return *instance;
+  Registry& instance = once([] { return Registry(); });
+  instance.refresh();
+  return instance;
 }
 
 bool is_torch(const V& value) {
@@ -107,7 +107,7 @@ bool torch_decides(const V& a, const V& b) {
 
 /// Borrowed; null: there is none.
 PyObject* tensor_method(const std::string& name) {
-  static PyObject* const tensor = imported("torch", "Tensor").release();
+  PyObject* const tensor = once([] { return imported("torch", "Tensor").release(); });
   const Ref<> text = Ref<>::steal(PyUnicode_InternFromString(name.c_str()));
   PyObject* found = tensor && text ? fj_type_lookup(reinterpret_cast<PyTypeObject*>(tensor), text.get()) : nullptr;
   return found && PyCallable_Check(found) ? found : nullptr;
@@ -242,7 +242,7 @@ V array_get_item(Tracer& tracer, const V& array, const V& key) {
   const DeviceScope scope(tracer, {array, key});
   if (!is_torch(array)) return numpy_get_item(tracer, require_array(array), key);
   V result = with_syntax_fallback(tracer, "getitem", {array, key}, [&] { return torch_get_item(tracer, require_array(array), key); });
-  static PyObject* const function = imported("operator", "getitem").release();
+  PyObject* const function = once([] { return imported("operator", "getitem").release(); });
   torch_note_views(tracer, array, function, {key}, {}, result);
   return result;
 }
@@ -262,7 +262,7 @@ V array_attribute(Tracer& tracer, const V& value, std::string_view name) {
   const bool torch = is_torch(value);
   if (V answer = torch ? torch_attribute(tracer, array, name) : numpy_attribute(tracer, array, name)) {
     if (torch && array_of(answer)) {
-      static PyObject* const function = imported("builtins", "getattr").release();
+      PyObject* const function = once([] { return imported("builtins", "getattr").release(); });
       torch_note_views(tracer, value, function, {tracer.string(name)}, {}, answer);
     }
     return answer;

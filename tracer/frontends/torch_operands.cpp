@@ -152,8 +152,8 @@ std::optional<DType> torch_dtype_argument(Tracer& tracer, const V& value) {
   if (object == reinterpret_cast<PyObject*>(&PyFloat_Type)) return DType::F64;
   if (object == reinterpret_cast<PyObject*>(&PyBool_Type)) return DType::Bool;
   if (object == reinterpret_cast<PyObject*>(&PyLong_Type)) return DType::I64;
-  static Ref<>* dtype_type = new Ref<>(torch_object("dtype"));
-  if (!*dtype_type || reinterpret_cast<PyObject*>(Py_TYPE(object)) != dtype_type->get())
+  const Ref<>& dtype_type = once([] { return torch_object("dtype"); });
+  if (!dtype_type || reinterpret_cast<PyObject*>(Py_TYPE(object)) != dtype_type.get())
     refuse("an argument that is not a torch.dtype");
   std::optional<DType> dtype = dtype_from_object(object);
   if (!dtype) unsupported("this dtype");
