@@ -550,9 +550,9 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
       const bool traced_before = segment != nullptr;
       if (!segment && cache.compiling && cache.options().follow && eager_depth == 0) {
         // It can't run in CPython meanwhile: this thread waits for the one that traces, then looks again.
-        PyThreadState* const self = PyEval_SaveThread();
+        PyThreadState* const self = fj_release_gil();
         std::this_thread::sleep_for(std::chrono::microseconds(100));
-        PyEval_RestoreThread(self);
+        fj_take_gil(self);
         if (PyErr_CheckSignals() != 0) return finish(nullptr);
         continue;
       }

@@ -127,6 +127,22 @@ bool SegmentHost::fail(std::string why) {
   return false;
 }
 
+bool SegmentHost::unlock() {
+  if (!shares_) return false;
+  thread_ = fj_release_gil();
+  return true;
+}
+
+void SegmentHost::lock() { fj_take_gil(std::exchange(thread_, nullptr)); }
+
+bool SegmentHost::handles_signals() const { return fj_handles_signals(); }
+
+bool SegmentHost::interrupted() {
+  if (PyErr_CheckSignals() == 0) return false;
+  interrupt_ = Ref<>::steal(fj_take_exception());
+  return true;
+}
+
 ArrayRef SegmentHost::allocate(int output, DType dtype, std::span<const std::int64_t> shape,
                                std::span<const std::int64_t> strides) {
   Library library = Library::Torch;
