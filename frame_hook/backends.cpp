@@ -10,6 +10,7 @@
 #include "frame_hook/python_graph.h"
 #include "guards/source.h"
 #include "runtime/base/error.h"
+#include "runtime/base/layout.h"
 #include "runtime/base/log.h"
 
 namespace fj {
@@ -104,10 +105,9 @@ std::uint32_t PythonProgram::run(Call& call) const {
   };
   for (std::size_t i = 0; i < graph_->outputs.size(); i++) {
     const Type& type = graph_->type(graph_->outputs[i].value);
-    std::vector<std::int64_t> shape, strides;
+    std::vector<std::int64_t> shape, strides(type.shape.size());
     for (const SymDim& size : type.shape) shape.push_back(size.evaluate(call.symbols));
-    for (const SymDim& stride : graph_->outputs[i].strides.value_or(contiguous_strides(type.shape)))
-      strides.push_back(stride.evaluate(call.symbols));
+    evaluate_strides(graph_->outputs[i].strides.value_or(contiguous_strides(type.shape)), shape, call.symbols, strides.data());
     ArrayRef output = call.host->allocate(int(i), type.dtype, shape, strides);
     if (output.object == nullptr) return fail();
     made.push_back(output);

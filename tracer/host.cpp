@@ -59,11 +59,9 @@ std::string difference(PyObject* object, const ExternResult& expected, int devic
   if (view.dtype != expected.dtype)
     return "its result is " + std::string(name(view.dtype)) + ", predicted " + std::string(name(expected.dtype));
   auto shape = evaluate(expected.shape, symbols), strides = evaluate(expected.strides, symbols);
-  bool same = std::size_t(view.rank) == shape.size();
-  for (std::size_t i = 0; same && i < shape.size(); ++i) {
-    same = view.shape[i] == shape[i];
-    if (same && shape[i] > 1) same = view.strides[i] == strides[i] * view.stride_unit;
-  }
+  bool same = std::size_t(view.rank) == shape.size() && std::equal(shape.begin(), shape.end(), view.shape);
+  const bool empty = std::find(shape.begin(), shape.end(), 0) != shape.end();
+  for (std::size_t i = 0; same && !empty && i < shape.size(); ++i) same = view.strides[i] == strides[i] * view.stride_unit;
   return same ? "" : "its result has other sizes or strides than predicted";
 }
 

@@ -270,7 +270,10 @@ V torch_elementwise(Tracer& tracer, ValueId value, std::span<const TorchOperand>
   if (!is_float(common) && is_float(dtype_of(tracer, value))) common = dtype_of(tracer, value);
   std::vector<Layout> layouts;
   for (const TorchOperand& operand : operands) {
-    if (!operand.array) continue;
+    if (!operand.array) {
+      layouts.emplace_back();  // a number is a tensor of no axes
+      continue;
+    }
     Layout layout{operand.array->shape, operand.array->strides};
     // TensorIterator looks at what it has promoted, a copy, in which no axis is repeated any more.
     if (operand.dtype != common && operands.size() > 1) layout.strides = like_strides(tracer, Library::Torch, layout);

@@ -19,14 +19,14 @@ bool suggests_channels_last(Tracer& tracer, const Dims& shape, const Strides& st
   if (shape.size() == 4) order = {1, 3, 2, 0};
   else if (shape.size() == 5) order = {1, 4, 3, 2, 0};
   else return false;
-  if (strides[1] == SymDim(0)) return false;
+  if (strides == row_major(shape)) return false;  // by the rule that follows, whatever the sizes are
+  if (tracer.decide(strides[1], Py_EQ, 0)) return false;
   SymDim smallest = 0;
   for (int axis : order) {
-    if (shape[axis] == SymDim(0)) return false;
-    if (!(strides[axis] == smallest) && tracer.decide(strides[axis], Py_LT, smallest)) return false;
+    if (tracer.decide(shape[axis], Py_EQ, 0) || tracer.decide(strides[axis], Py_LT, smallest)) return false;
     // N1HW with equal strides of N and C is ambiguous and counts as contiguous.
-    if (axis == 0 && smallest == strides[1]) return false;
-    smallest = shape[axis] == SymDim(1) ? strides[axis] : strides[axis] * shape[axis];
+    if (axis == 0 && tracer.decide(smallest, Py_EQ, strides[1])) return false;
+    smallest = strides[axis] * shape[axis];
   }
   return true;
 }
@@ -661,6 +661,7 @@ V torch_gather(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "gather", arguments, "input, dim, index, *, sparse_grad, out");
   p.unsupported("out");
   Array x = torch_tensor(tracer, p.required("input")), index = torch_tensor(tracer, p.required("index"));
+  if (p.flag("sparse_grad", false) && tracer.requires_gradient(*x)) break_graph(BreakReason::Gradient, "gather() whose gradient is a sparse tensor");
   if (index->dtype != DType::I64) refuse("gather() by an index that is not int64");
   if (x->rank() == 0 || index->rank() != x->rank()) unsupported("gather() by an index of another rank");
   const std::int64_t dim = normalise_axis(int_argument(tracer, p.required("dim")), x->rank());
