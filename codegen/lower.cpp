@@ -125,21 +125,59 @@ class GroupLowering {
     return address;
   }
 
-  /// Whether every condition of `wanted` is one of `predicate`.
-  bool implies(ExprId predicate, ExprId wanted) const {
+  /// Whether every condition of `wanted` is one of `predicate`. Conjunctions share their parts: each pair is asked once.
+  bool implies(ExprId predicate, ExprId wanted) {
     if (predicate == wanted || !wanted.valid()) return true;
     if (!predicate.valid()) return false;
-    auto conjunction = [&](ExprId expr) { return kernel_[expr].kind == ExprKind::Pointwise && kernel_[expr].op == Op::bit_and; };
-    if (conjunction(wanted)) return implies(predicate, kernel_[wanted].args[0]) && implies(predicate, kernel_[wanted].args[1]);
-    return conjunction(predicate) && (implies(kernel_[predicate].args[0], wanted) || implies(kernel_[predicate].args[1], wanted));
+    const auto key = std::make_pair(predicate.index, wanted.index);
+    if (const auto found = implied_.find(key); found != implied_.end()) return found->second;
+    const auto parts = [&](ExprId expr) {
+      const Expr& condition = kernel_[expr];
+      return condition.kind == ExprKind::Pointwise && condition.op == Op::bit_and ? condition.args : std::vector<ExprId>{};
+    };
+    bool result = false;
+    if (const auto wanted_parts = parts(wanted); !wanted_parts.empty())
+      result = implies(predicate, wanted_parts[0]) && implies(predicate, wanted_parts[1]);
+    else if (const auto predicate_parts = parts(predicate); !predicate_parts.empty())
+      result = implies(predicate_parts[0], wanted) || implies(predicate_parts[1], wanted);
+    return implied_[key] = result;
   }
 
+  /// The value at an index, where the predicate holds. What is asked for a second time under another condition is computed wherever
+  /// the index lies in the value, which every condition includes: a chain of concatenations or of updates of slices, each of which
+  /// reads what is before it under conditions of its own, costs two expressions a link and not two to the power of its length.
   ExprId value(ValueId id, const Index& index, ExprId predicate) {
-    for (const auto& entry : memo_[id.index])
-      if (entry.index == index && implies(predicate, entry.predicate)) return entry.expr;
+    auto& entries = memo_[id.index];
+    bool again = false;
+    for (const auto& entry : entries) {
+      if (!(entry.index == index)) continue;
+      if (entry.anywhere || implies(predicate, entry.predicate)) return entry.expr;
+      again = true;
+    }
+    again = again && !is_load(id);
+    if (again) predicate = inside(id, index);
     const ExprId expr = compute(id, index, predicate);
-    memo_[id.index].push_back({index, predicate, expr});
+    memo_[id.index].push_back({index, predicate, expr, again});
     return expr;
+  }
+
+  bool is_load(ValueId id) const {
+    return schedule_.node_of[id.index] < 0 || (schedule_.in_memory[id.index] && schedule_.producer[id.index] != number_);
+  }
+
+  /// Where the index lies in the value; halves that hold by construction are left out.
+  ExprId inside(ValueId id, const Index& index) {
+    ExprId result;
+    for (std::size_t d = 0; d < index.size(); ++d) {
+      const SymDim& size = shape(id)[d];
+      const auto variable = index[d].variable();
+      if (variable && kernel_.variables[variable->index].extent == size) continue;
+      const auto at = index[d].is_constant() ? index[d].constant.constant() : std::nullopt;
+      const auto end = size.constant();
+      if (at && end && *at >= 0 && *at < *end) continue;
+      result = both(result, in_range(index[d], size));
+    }
+    return result;
   }
 
   ExprId compute(ValueId id, const Index& index, ExprId predicate) {
@@ -424,6 +462,7 @@ class GroupLowering {
   struct Memoised {
     Index index;
     ExprId predicate, expr;
+    bool anywhere;  // computed wherever the index lies in the value
   };
 
   const Graph& graph_;
@@ -434,6 +473,7 @@ class GroupLowering {
   LoweredProgram& program_;
   Kernel kernel_;
   std::map<std::uint32_t, std::vector<Memoised>> memo_;
+  std::map<std::pair<std::uint32_t, std::uint32_t>, bool> implied_;
   std::map<std::uint32_t, ExprId> stages_;
 };
 

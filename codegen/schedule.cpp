@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "codegen/cost.h"
@@ -47,6 +48,8 @@ constexpr int kMaximalInlined = 256;
 // More reductions or stores in one loop than there are registers and store streams gain nothing.
 constexpr std::size_t kMaximalStages = 16;
 constexpr std::size_t kMaximalStores = 16;
+// Readers of one value that are looked at for a group to join.
+constexpr std::size_t kMaximalSiblings = 64;
 // Bytes of the right matrix of a product that is computed by loops of ours.
 constexpr std::int64_t kPanel = std::int64_t(256) << 10;
 constexpr std::int64_t kRowsWorthCopying = 32;
@@ -170,18 +173,20 @@ class Scheduler {
     created.node = n;
     for (std::uint32_t d = 0; d < extents.size(); ++d) created.order.push_back(d);
     schedule_.groups.push_back(std::move(created));
+    height_.push_back(0);
+    writers_.emplace_back();
     return int(schedule_.groups.size() - 1);
   }
 
+  /// Only groups higher than `to` lead to it: of a long chain few are looked at.
   bool reaches(int from, int to) const {
     if (from == to) return true;
-    std::vector<bool> seen(schedule_.groups.size());
+    std::set<int> seen;
     std::vector<int> stack{from};
     while (!stack.empty()) {
       const int g = stack.back();
       stack.pop_back();
-      if (seen[g]) continue;
-      seen[g] = true;
+      if (height_[g] <= height_[to] || !seen.insert(g).second) continue;
       for (int reader : schedule_.groups[g].readers) {
         if (reader == to) return true;
         stack.push_back(reader);
@@ -193,7 +198,19 @@ class Scheduler {
   void add_edge(int from, int to) {
     if (from == to) return;
     auto& readers = group(from).readers;
-    if (std::find(readers.begin(), readers.end(), to) == readers.end()) readers.push_back(to);
+    if (std::find(readers.begin(), readers.end(), to) != readers.end()) return;
+    readers.push_back(to);
+    writers_[to].push_back(from);
+    std::vector<int> raised{from};
+    while (!raised.empty()) {
+      const int g = raised.back();
+      raised.pop_back();
+      int least = 0;
+      for (int reader : group(g).readers) least = std::max(least, height_[reader] + 1);
+      if (least <= height_[g]) continue;
+      height_[g] = least;
+      raised.insert(raised.end(), writers_[g].begin(), writers_[g].end());
+    }
   }
 
   /// `g` may compute `value`: none of the value's other readers has to run before g.
@@ -206,6 +223,7 @@ class Scheduler {
   void set_producer(ValueId value, int g) {
     schedule_.producer[value.index] = g;
     schedule_.in_memory[value.index] = true;
+    if (group(g).stores.empty() && shape(value).empty()) scalars_of_[origin_[value.index]].push_back(g);
     group(g).stores.push_back(value);
     for (const Use& use : uses_[value.index]) add_edge(g, use.group);
   }
@@ -449,7 +467,8 @@ class Scheduler {
     }
     if (chosen < 0) {
       // A sibling: the same space, split the same way, reading something we read.
-      for (int g = 0; g < int(schedule_.groups.size()) && chosen < 0; ++g) {
+      for (int g : readers_of({operand})) {
+        if (chosen >= 0) break;
         const Group& candidate = group(g);
         if (candidate.kind != GroupKind::Loops || candidate.order.size() != space.size() || used_in(g, value)) continue;
         if (candidate.stages.size() >= kMaximalStages) continue;
@@ -609,6 +628,7 @@ class Scheduler {
     std::vector<Index> indices{index};
     for (const Use& use : uses_[value.index])
       if (use.group == g && !(use.index == index)) indices.push_back(use.index);
+    group(g).inlined += int(indices.size()) - 1;
     for (const Index& at : indices) use_operands(current, g, at);
   }
 
@@ -650,6 +670,14 @@ class Scheduler {
       if (present && missing) return true;
     }
     return false;
+  }
+
+  /// Stored by the group of `use`, the value would be computed again at each other index at which the group reads it, with all that is
+  /// inlined into it: the steps of a stencil would multiply.
+  bool computed_again(const Use& use, ValueId value) const {
+    const auto others = std::count_if(uses_[value.index].begin(), uses_[value.index].end(),
+                                      [&](const Use& other) { return other.group == use.group && !(other.index == use.index); });
+    return std::int64_t(cost_[value.index]) * others > kMaximalRecomputation;
   }
 
   /// The reduction of a whole space that the value, one of each row, is computed from at the row itself; null if there is none.
@@ -698,6 +726,26 @@ class Scheduler {
     return true;
   }
 
+  /// The groups that read one of the values, in order; of one that is read everywhere (a number that each step takes) the latest.
+  std::set<int> readers_of(const std::vector<ValueId>& values) const {
+    std::set<int> found;
+    for (ValueId value : values) {
+      const auto& uses = uses_[value.index];
+      const std::size_t first = uses.size() > kMaximalSiblings ? uses.size() - kMaximalSiblings : 0;
+      for (std::size_t u = first; u < uses.size(); ++u) found.insert(uses[u].group);
+    }
+    return found;
+  }
+
+  /// Groups that may have something in common with a value of these operands: what they read, or for scalars the input it all began with.
+  std::set<int> siblings_of(ValueId value, const std::vector<ValueId>& operands) const {
+    std::set<int> found = readers_of(operands);
+    if (!shape(value).empty() || origin_[value.index] == UINT32_MAX) return found;
+    if (const auto scalars = scalars_of_.find(origin_[value.index]); scalars != scalars_of_.end())
+      found.insert(scalars->second.begin(), scalars->second.end());
+    return found;
+  }
+
   int choose_group(ValueId value, const std::vector<ValueId>& operands) {
     const auto& uses = uses_[value.index];
     auto opaque_in = [&](int g) {
@@ -712,11 +760,12 @@ class Scheduler {
       if (candidate.kind != GroupKind::Loops || opaque_in(use.group) || candidate.inlined > kMaximalInlined) continue;
       const bool over_space = matches(use.index, candidate.order);
       if (!over_space && !matches(use.index, candidate.rows())) continue;
+      if (computed_again(use, value)) continue;
       // A use of a part that starts at 0 has the identity's index too; the whole must be stored.
       if (!covers(candidate, over_space ? candidate.order : candidate.rows(), shape(value))) continue;
       if (may_compute(use.group, value)) return use.group;
     }
-    for (int g = 0; g < int(schedule_.groups.size()); ++g) {
+    for (int g : siblings_of(value, operands)) {
       const Group& candidate = group(g);
       if (candidate.kind != GroupKind::Loops || used_in(g, value)) continue;
       if (candidate.inlined > kMaximalInlined || candidate.stores.size() >= kMaximalStores) continue;
@@ -818,6 +867,9 @@ class Scheduler {
   std::map<SymbolId, ValueId> counts_;  // by symbol: the result of the node that counts it
   std::vector<bool> failing_scalar_;    // by ValueId
   std::vector<std::uint32_t> origin_;   // by ValueId: the first input it is computed from
+  std::vector<int> height_;                // by group: the longest way to one that nothing reads
+  std::vector<std::vector<int>> writers_;  // by group: those that have it among their readers
+  std::map<std::uint32_t, std::vector<int>> scalars_of_;  // by origin: groups whose first store is a scalar of it
   int last_extern_ = -1;
 };
 

@@ -158,15 +158,11 @@ std::unique_ptr<Program> compile_with_callable(const Segment& segment, const Fra
 /// Compiling needs no Python object: other threads run meanwhile.
 template <class Compile>
 std::unique_ptr<Program> without_gil(Compile compile) {
-  PyThreadState* thread = PyEval_SaveThread();
-  try {
-    auto program = compile();
-    PyEval_RestoreThread(thread);
-    return program;
-  } catch (...) {
-    PyEval_RestoreThread(thread);
-    throw;
-  }
+  struct Others {
+    PyThreadState* const thread = fj_release_gil();
+    ~Others() { fj_take_gil(thread); }
+  } others;
+  return compile();
 }
 
 /// Where packages put NVRTC, of which torch's own brings one along.
@@ -195,8 +191,7 @@ struct Cuda {
   std::map<int, Opened> devices;
 
   static Cuda& get() {
-    static auto* opened = new Cuda;
-    return *opened;
+    return once([] { return Cuda(); });
   }
   const Opened& device(int ordinal) {
     auto [known, fresh] = devices.try_emplace(ordinal);

@@ -36,8 +36,16 @@ std::shared_ptr<CodeCache> CodeCache::create(PyCodeObject* code, Options options
   cache->code_ = Ref<PyCodeObject>::borrow(code);
   cache->options_ = std::move(options);
   cache->places_.resize(std::size_t(decoded->count));
+  for (const Loop& loop : loops_of(*decoded)) cache->loops_.push_back({loop});
   cache->decoded_ = std::move(decoded);
   return cache;
+}
+
+void CodeCache::judge_again(std::int64_t magnitude) {
+  constexpr double kMuchMore = 4;
+  if (!judgement.made || double(magnitude) <= kMuchMore * double(judgement.magnitude)) return;
+  judgement = {};
+  for (JudgedLoop& loop : loops_) loop.cpythons = false;
 }
 
 std::shared_ptr<const Segment> CodeCache::find(int instruction, const FrameValues& values, GuardBindings& bindings,

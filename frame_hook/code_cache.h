@@ -15,6 +15,7 @@
 #include "frame_hook/cpython/cpython.h"
 #include "frame_hook/cpython/ref.h"
 #include "runtime/base/options.h"
+#include "tracer/loops.h"
 #include "tracer/tracer.h"
 
 namespace fj {
@@ -68,6 +69,21 @@ class CodeCache {
     bool covers = false;      // some segment here needs no frame
   };
 
+  struct JudgedLoop : Loop {
+    bool cpythons = false;  // its passes run in CPython: what they would save compiled costs more (loop_account.h)
+  };
+  std::vector<JudgedLoop>& loops() { return loops_; }
+
+  /// What a run of the function has found out about its loops.
+  struct Judgement {
+    bool made = false;
+    bool cpythons = false;       // all of the function runs in CPython: what its other pieces save is less than what they cost
+    std::int64_t magnitude = 0;  // of what the function was given
+  };
+  Judgement judgement;
+  /// Loops are judged anew where the function is given much more than when they were.
+  void judge_again(std::int64_t magnitude);
+
   /// A segment of this place whose guards hold, moved to the front; `bindings` are its.
   /// `decisions`: the first ones of a followed segment, which is none of `failed`.
   std::shared_ptr<const Segment> find(int instruction, const FrameValues& values, GuardBindings& bindings,
@@ -104,6 +120,7 @@ class CodeCache {
   std::unique_ptr<FjCode, FreeCode> decoded_;
   Options options_;
   std::vector<Place> places_;
+  std::vector<JudgedLoop> loops_;
   std::vector<std::shared_ptr<const Segment>> retired_;  // forgotten, perhaps while another thread runs them
 };
 

@@ -15,9 +15,11 @@
 #include "frame_hook/c_stack.h"
 #include "tracer/comparison.h"
 #include "frame_hook/executor.h"
+#include "frame_hook/loop_account.h"
 #include "frame_hook/replay.h"
 #include "runtime/base/error.h"
 #include "runtime/base/phase.h"
+#include "tracer/frontends/arrays/arrays.h"
 
 namespace fj {
 
@@ -294,6 +296,12 @@ class ComparedCall {
   CodeCache::Place& place = cache.place(instruction);
   const Options& options = cache.options();
   if (place.exhausted || cache.compiling) return {};
+  // The call runs as eager, and so that nobody sees what tracing tries out. A mode that the function itself enters ends a piece.
+  if (instruction == 0 && !options.follow && torch_observed()) {
+    const char* why = torch_modes_refusal();
+    state.events->left(state.name, why ? why : "torch's operations are recorded");
+    return {};
+  }
   // What follows branches has no other way to run: it is bounded by its bytes only.
   if (std::int64_t(place.segments.size()) >= options.recompile_limit && !options.follow) {
     place.exhausted = true;
@@ -467,6 +475,30 @@ PyObject* hand_over_reaching(FunctionState& state, PyThreadState* thread, FjFram
   return hand_over(thread, frame, code, instruction);
 }
 
+/// Whether loops may be CPython's: what follows branches or breaks nowhere has no other way to run, and a back end of the user's is
+/// asked for whatever it costs.
+bool judges_loops(const FunctionState& state, const Options& options) {
+  return options.retire && !options.follow && !options.fullgraph && state.backend.get() == nullptr && (options.backend == "auto" || options.backend == "llvm");
+}
+
+/// A loop inside of one that is not CPython's: its passes by the executor, from its header until the frame stands elsewhere.
+Step run_concretely(FunctionState& state, PyThreadState* thread, FjFrame* frame, const FjCode& code, Loop loop, LoopAccount& account) {
+  Step step{Step::Kind::Next, loop.header};
+  int count = 0;
+  for (; step.kind == Step::Kind::Next && loop.contains(step.next); ++count) step = execute_break(state, thread, frame, code, step.next);
+  account.executed(count);
+  return step;
+}
+
+/// What the function's run has found out about its loops is kept.
+void keep_judgement(FunctionState& state, CodeCache& cache, const LoopAccount& account, std::int64_t magnitude, int header) {
+  if (cache.judgement.made) return;
+  cache.judgement = {true, account.saved_outside() <= 0, magnitude};
+  state.events->retire(state.name, std::string(cache.judgement.cpythons ? "it" : "what follows") + " runs in CPython from the loop at line " +
+                                       std::to_string(cache.decoded().instrs[header].line) +
+                                       " on: its passes have less array work than a compiled piece costs");
+}
+
 /// Runs `frame` from its start to its end. Recursion is counted by the caller for as long as it is ours.
 PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, FjFrame* frame) {
   const FjCode& code = cache.decoded();
@@ -474,6 +506,8 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
   bool begun = false;
   int retraces = 0;
   Decisions decisions;  // where branches on data are followed
+  std::optional<LoopAccount> account;
+  std::int64_t given = 0;
   auto leave = [&](int instruction) {
     fj_leave_recursion(thread);
     if (begun) return hand_over(thread, frame, code, instruction);
@@ -485,7 +519,27 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
     fj_leave_recursion(thread);
     return fj_frame_finish(thread, frame, result);
   };
+  if (!cache.loops().empty() && judges_loops(state, cache.options())) {
+    given = magnitude({fj_frame_slots(frame), std::size_t(fj_frame_slot_count(frame))});
+    cache.judge_again(given);
+    if (cache.judgement.cpythons) return leave(0);
+    account.emplace(cache);
+  }
   for (int instruction = 0;;) {
+    if (account && begun && account->is_cpythons(instruction)) {
+      const Loop loop = account->loop_at(instruction);
+      Step step{Step::Kind::Handover, instruction};
+      if (account->inside_another())
+        step = run_concretely(state, thread, frame, code, loop, *account);
+      else
+        keep_judgement(state, cache, *account, given, loop.header);
+      switch (step.kind) {
+        case Step::Kind::Finished: fj_leave_recursion(thread); return step.result;
+        case Step::Kind::Handover: fj_leave_recursion(thread); return hand_over_reaching(state, thread, frame, code, step.next);
+        case Step::Kind::Next: instruction = step.next; break;
+      }
+      continue;
+    }
     int next;
     {
       Scratch scratch;
@@ -496,9 +550,9 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
       const bool traced_before = segment != nullptr;
       if (!segment && cache.compiling && cache.options().follow && eager_depth == 0) {
         // It can't run in CPython meanwhile: this thread waits for the one that traces, then looks again.
-        PyThreadState* const self = PyEval_SaveThread();
+        PyThreadState* const self = fj_release_gil();
         std::this_thread::sleep_for(std::chrono::microseconds(100));
-        PyEval_RestoreThread(self);
+        fj_take_gil(self);
         if (PyErr_CheckSignals() != 0) return finish(nullptr);
         continue;
       }
@@ -542,6 +596,7 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
       const SegmentStatus status = run_segment(state, cache.options(), *segment, values, scratch.bindings(), scratch.update());
       if (compared && status == SegmentStatus::Done) compared->finished();
       if (compared && status == SegmentStatus::Eager) compared->fell_back();
+      if (account && status == SegmentStatus::Done) account->ran(*segment, scratch.bindings().symbols);
       if (status == SegmentStatus::Done && segment->exit.kind != Exit::Kind::Return) update_frame(frame, scratch.update());
       fj_frame_unlink(thread, frame);
       if (status == SegmentStatus::Raised) return finish(nullptr);
@@ -581,6 +636,10 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
         fj_leave_recursion(thread);
         return hand_over(thread, frame, code, next);
       }
+    }
+    if (account && account->is_cpythons(next)) {
+      instruction = next;
+      continue;
     }
     const Step step = execute_break(state, thread, frame, code, next);
     switch (step.kind) {
@@ -703,6 +762,11 @@ PyObject* call_compiled(FunctionState& state, PyFunctionObject* function, PyObje
     return PyObject_Vectorcall(callable, args, nargsf, kwnames);
   const std::shared_ptr<CodeCache>& found = cache_for(state, code);
   if (!found || found->options().disable) return PyObject_Vectorcall(callable, args, nargsf, kwnames);
+
+  if (found->judgement.cpythons) [[unlikely]] {
+    found->judge_again(magnitude({args, std::size_t(PyVectorcall_NARGS(nargsf)) + (kwnames ? std::size_t(PyTuple_GET_SIZE(kwnames)) : 0)}));
+    if (found->judgement.cpythons) return PyObject_Vectorcall(callable, args, nargsf, kwnames);
+  }
 
   PyObject* result = nullptr;
   if (found->place(0).covers) {

@@ -92,6 +92,8 @@ class Events {
   void recompile(RecompileEvent event);
   /// A piece ran eagerly though it was compiled, or was not compiled, for `reason`.
   void fallback(const std::string& function, const std::string& reason, bool internal = false);
+  /// The call is CPython's from the start.
+  void left(const std::string& function, const std::string& reason) { note({function, reason}); }
 
   /// An entry runs eagerly from now on, for `reason`.
   void retire(const std::string& function, const std::string& reason);

@@ -27,6 +27,19 @@ py::object owned(PyObject* object) {
 
 py::object owned(Ref<> object) { return owned(object.release()); }
 
+/// While user code runs that is told of something: an exception that is pending is the program's and goes on afterwards.
+class AsideForUser {
+ public:
+  AsideForUser() : pending_(fj_take_exception()) {}
+  ~AsideForUser() {
+    if (pending_) fj_restore_exception(pending_);
+  }
+  AsideForUser(const AsideForUser&) = delete;
+
+ private:
+  PyObject* pending_;
+};
+
 /// Options from Python: texts as set_option takes them. Unknown names and bad values are the caller's errors.
 Options changed(Options options, const py::dict& changes) {
   for (auto [key, value] : changes) {
@@ -203,6 +216,7 @@ PYBIND11_MODULE(_core, module) {
     if (sink.is_none()) return set_log_sink({});
     set_log_sink([sink](Artifact artifact, const std::string& text) {
       py::gil_scoped_acquire gil;
+      const AsideForUser aside;
       try {
         sink(std::string(name(artifact)), text);
       } catch (py::error_already_set& error) {
@@ -212,7 +226,10 @@ PYBIND11_MODULE(_core, module) {
   });
   module.def("set_comparison_clock", [](py::object clock) {
     if (clock.is_none()) return set_comparison_clock({});
-    set_comparison_clock([clock] { return clock().cast<std::uint64_t>(); });
+    set_comparison_clock([clock] {
+      const AsideForUser aside;
+      return clock().cast<std::uint64_t>();
+    });
   }, "What times the calls that decide whether an entry is retired; None: the system's clock.");
   module.def("report", report);
   module.def("cache_info", cache_info);

@@ -55,7 +55,7 @@ bool is_library(PyCodeObject* code) {
   }
   const std::string_view file = text;
   if (file.starts_with("<frozen")) return true;
-  static const std::string standard = directory_of("os");
+  const std::string& standard = once([] { return directory_of("os"); });
   if (!standard.empty() && file.starts_with(standard))
     return file.find("site-packages") == file.npos && file.find("dist-packages") == file.npos;
   for (const char* module : {"numpy", "framejit"})

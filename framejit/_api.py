@@ -1,6 +1,7 @@
 """compile and its companions. Nothing here knows about tracing or shapes."""
 import contextlib
 import functools
+import sys
 import types
 import warnings
 
@@ -36,6 +37,7 @@ def compile(function=None, *, backend=None, **options):
     def compiled(plain):
         return _core.compile_function(plain, options, callable_backend)
 
+    _load_helpers()
     if isinstance(function, _core.CompiledFunction):
         function = function.__wrapped__
     if isinstance(function, types.FunctionType):
@@ -51,6 +53,15 @@ def compile(function=None, *, backend=None, **options):
     if isinstance(function, type) or not callable(function):
         raise TypeError(f"framejit.compile takes a function, a module or another callable object, not {_describe(function)}")
     return wrap_object(function, compiled)
+
+
+def _load_helpers():
+    """What tracing takes functions from. Left to the first call they would be imported at any time, in any thread: where a process forks
+    meanwhile, its child waits for the import for ever."""
+    if "numpy" in sys.modules:
+        import framejit._numpy
+    if "torch" in sys.modules:
+        import framejit._torch
 
 
 def _describe(thing):

@@ -165,12 +165,12 @@ bool is_operand(PyObject* object) {
 }
 
 bool is_pattern(PyObject* object) {
-  static PyObject* const type = imported("re", "Pattern").release();
+  PyObject* const type = once([] { return imported("re", "Pattern").release(); });
   return reinterpret_cast<PyObject*>(Py_TYPE(object)) == type;
 }
 
 bool is_match(PyObject* object) {
-  static PyObject* const type = imported("re", "Match").release();
+  PyObject* const type = once([] { return imported("re", "Match").release(); });
   return reinterpret_cast<PyObject*>(Py_TYPE(object)) == type;
 }
 
@@ -218,7 +218,7 @@ SourceRef SourceTable::function() { return make(SourceKind::Function, nullptr); 
 SourceRef SourceTable::constant(PyObject* object) { return make(SourceKind::Constant, nullptr, 0, object); }
 
 PyTypeObject* deque_type() {
-  static PyObject* const type = imported("_collections", "deque").release();
+  PyObject* const type = once([] { return imported("_collections", "deque").release(); });
   return reinterpret_cast<PyTypeObject*>(type);
 }
 

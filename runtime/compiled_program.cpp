@@ -13,6 +13,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/layout.h"
 #include "runtime/float_flags.h"
+#include "runtime/host_lock.h"
 #include "runtime/launch.h"
 #include "runtime/scratch.h"
 #include "runtime/special_values.h"
@@ -93,17 +94,19 @@ class CompiledProgram : public Program {
     }
 
     std::uint32_t status = kOk;
+    HostLock lock(*call.host);
     {
-      Arena arena(*this, *call.host, values, pointers.data());
+      Arena arena(*this, lock, values, pointers.data());
       Blocks late;
       try {
-        status = arena.failed() ? std::uint32_t(kHostFailed) : run_steps(call, values, arrays.data(), pointers.data(), arena, late);
+        status = arena.failed() ? std::uint32_t(kHostFailed) : run_steps(call, values, arrays.data(), pointers.data(), arena, late, lock);
       } catch (const DeviceError& error) {
         call.error = error.what();
         status = kDeviceFailed;
       }
     }
     const bool failed = fails(status, call, values, pointers.data());
+    lock.take();
     if (!failed)
       for (std::size_t i = 0; i < parts_.output_buffers.size(); ++i) {
         const int buffer = parts_.output_buffers[i];
@@ -123,7 +126,7 @@ class CompiledProgram : public Program {
     if (!is_static_ || parts_.device || !parts_.symbols.empty() || parts_.kernels.size() != 1 || parts_.steps.size() != 1) return;
     const ProgramKernel& kernel = parts_.kernels[0];
     const LaunchPlan* plan = launcher_.planned(0);
-    if (parts_.steps[0].kind != StepKind::Kernel || parts_.steps[0].commit || !plan || plan->chunks != 1 || plan->items <= 0) return;
+    if (parts_.steps[0].kind != StepKind::Kernel || parts_.steps[0].commit || !plan || plan->chunks != 1 || plan->items <= 0 || HostLock::is_long(plan->nanoseconds)) return;
     if (parts_.output_buffers.size() != 1 || kernel.buffers.size() > DirectKernel::kPointers) return;
     DirectKernel direct;
     for (const int b : kernel.buffers) {
@@ -274,19 +277,19 @@ class CompiledProgram : public Program {
     }
   }
 
-  bool start(const std::vector<int>& buffers, Call& call, std::span<const std::int64_t> symbols, ArrayRef* arrays, char** pointers) const {
-    return std::all_of(buffers.begin(), buffers.end(), [&](int b) { return allocate_array(b, call, symbols, arrays, pointers); });
+  bool start(const std::vector<int>& buffers, HostLock& lock, std::span<const std::int64_t> symbols, ArrayRef* arrays, char** pointers) const {
+    return std::all_of(buffers.begin(), buffers.end(), [&](int b) { return allocate_array(b, lock, symbols, arrays, pointers); });
   }
 
   /// Launches on what is given back are issued before: its memory may be anybody's then.
-  void end(const std::vector<int>& buffers, Call& call, ArrayRef* arrays, DeviceRun* device) const {
+  void end(const std::vector<int>& buffers, Call& call, HostLock& lock, ArrayRef* arrays, DeviceRun* device) const {
     for (int b : buffers) {
       const ProgramBuffer& buffer = parts_.buffers[std::size_t(b)];
       if (buffer.kind == BufferKind::Input && std::size_t(buffer.number) >= call.handed_over.size()) continue;
       ArrayRef& array = buffer.kind == BufferKind::Input ? call.handed_over[std::size_t(buffer.number)] : arrays[b];
       if (!array.object) continue;
       if (device) device->flush();  // may throw
-      call.host->release(std::exchange(array.object, nullptr));
+      lock.host().release(std::exchange(array.object, nullptr));
     }
   }
 
@@ -321,7 +324,7 @@ class CompiledProgram : public Program {
   /// The arena of one call: on the stack if small, an array of the library's if it is for a device.
   class Arena {
    public:
-    Arena(const CompiledProgram& program, Host& host, std::span<const std::int64_t> symbols, char** pointers) : host_(host) {
+    Arena(const CompiledProgram& program, HostLock& lock, std::span<const std::int64_t> symbols, char** pointers) : lock_(lock) {
       if (program.temporaries_.empty() && program.uploaded_.empty() && !program.parts_.reports) return;
       Scratch<Place, 16> computed(program.is_static_ ? 0 : program.parts_.buffers.size());
       const Place* places = program.static_places_.data();
@@ -335,7 +338,7 @@ class CompiledProgram : public Program {
         // The numbers of the host, then the status word, a cache line of its own, come last.
         const std::size_t uploaded = program.uploaded_.size() * kUploaded;
         const std::int64_t bytes[] = {std::int64_t(bytes_ + (uploaded + kAlignment - 1) / kAlignment * kAlignment + kAlignment)}, stride[] = {1};
-        array_ = host.allocate(-1, DType::U8, bytes, stride);
+        array_ = lock.host().allocate(-1, DType::U8, bytes, stride);
         if (!array_.object) {
           failed_ = true;
           return;
@@ -355,7 +358,7 @@ class CompiledProgram : public Program {
     }
     ~Arena() {
       if (block_) release_block(block_, bytes_);
-      if (array_.object) host_.release(array_.object);
+      if (array_.object) lock_.host().release(array_.object);
     }
     bool failed() const { return failed_; }
     char* status_word() const { return status_word_; }
@@ -365,7 +368,7 @@ class CompiledProgram : public Program {
    private:
     alignas(kAlignment) char local_[2048];
     std::size_t bytes_ = 0;
-    Host& host_;
+    HostLock& lock_;
     void* block_ = nullptr;
     ArrayRef array_;
     char* status_word_ = nullptr;
@@ -373,7 +376,7 @@ class CompiledProgram : public Program {
     bool failed_ = false;
   };
 
-  bool allocate_array(int b, Call& call, std::span<const std::int64_t> symbols, ArrayRef* arrays, char** pointers) const {
+  bool allocate_array(int b, HostLock& lock, std::span<const std::int64_t> symbols, ArrayRef* arrays, char** pointers) const {
     const ProgramBuffer& buffer = parts_.buffers[b];
     const std::size_t rank = buffer.shape.size();
     const std::int64_t* sizes = shapes_[b].data();
@@ -383,7 +386,7 @@ class CompiledProgram : public Program {
       evaluate_strides(buffer.strides, {computed.data(), rank}, symbols, computed.data() + rank);
       sizes = computed.data();
     }
-    arrays[b] = call.host->allocate(buffer.kind == BufferKind::Output ? buffer.number : -1, buffer.dtype, {sizes, rank},
+    arrays[b] = lock.host().allocate(buffer.kind == BufferKind::Output ? buffer.number : -1, buffer.dtype, {sizes, rank},
                                     {sizes + rank, rank});
     if (!arrays[b].object) return false;
     pointers[b] = static_cast<char*>(arrays[b].data);
@@ -408,11 +411,12 @@ class CompiledProgram : public Program {
     std::vector<std::pair<void*, std::size_t>> blocks_;
   };
 
-  std::uint32_t count(int s, Call& call, std::span<std::int64_t> symbols, ArrayRef* arrays, char** pointers, Blocks& late) const {
+  std::uint32_t count(int s, Call& call, HostLock& lock, std::span<std::int64_t> symbols, ArrayRef* arrays, char** pointers, Blocks& late) const {
     const ProgramNonzero& step = parts_.steps[std::size_t(s)].nonzero;
     std::int64_t elements = 1;
     for (const SymDim& size : parts_.buffers[step.mask].shape) elements *= size.evaluate(symbols);
     const auto* mask = reinterpret_cast<const unsigned char*>(pointers[step.mask]);
+    lock.work(double(elements));
     std::int64_t found = 0;
     for (std::int64_t i = 0; i < elements; ++i) found += mask[i] != 0;
     if (std::find(step.excluded.begin(), step.excluded.end(), found) != step.excluded.end()) return kUnexpectedCount;
@@ -424,12 +428,13 @@ class CompiledProgram : public Program {
     for (int b : late_buffers_) {
       if (late_after_[b] != s) continue;
       if (parts_.buffers[b].kind != BufferKind::Temporary) {
-        if (!allocate_array(b, call, symbols, arrays, pointers)) return kHostFailed;
+        if (!allocate_array(b, lock, symbols, arrays, pointers)) return kHostFailed;
       } else if (!(pointers[b] = late.add(std::max<std::size_t>(bytes(b, symbols), kAlignment)))) {
         return kHostFailed;
       }
     }
     auto* positions = reinterpret_cast<std::int64_t*>(pointers[step.positions]);
+    lock.work(double(elements));
     // Written without a branch: one place more than there are is never reached.
     for (std::int64_t i = 0, at = 0; at < found; ++i) {
       positions[at] = i;
@@ -488,7 +493,7 @@ class CompiledProgram : public Program {
   }
 
   std::uint32_t run_steps(Call& call, std::span<std::int64_t> symbols, ArrayRef* arrays, char** pointers, const Arena& arena,
-                          Blocks& late) const {
+                          Blocks& late, HostLock& lock) const {
     std::uint32_t status = 0;
     std::unique_ptr<DeviceRun> device;
     if (parts_.device) device = parts_.device->enter(*call.host, arena.status_word(), record_.get());
@@ -496,9 +501,11 @@ class CompiledProgram : public Program {
     bool unread = arena.status_word() != nullptr, launched = false;
     for (std::size_t s = 0; s < parts_.steps.size(); ++s) {
       const ProgramStep& step = parts_.steps[s];
-      if (!start(starts_[s], call, symbols, arrays, pointers)) return status | kHostFailed;
-      if (step.commit && std::exchange(unread, false)) status |= device->status();
+      if (lock.interrupted()) return status | kInterrupted;
+      if (!start(starts_[s], lock, symbols, arrays, pointers)) return status | kHostFailed;
+      if (step.commit && std::exchange(unread, false)) status |= ask(*device, lock);
       if (step.commit && fails(status, call, symbols, pointers)) return status;
+      if (step.commit) lock.finish();
       // What a commit computes again has been reported by its check.
       const auto report = [&](std::uint32_t found) {
         if (!step.commit) status |= found;
@@ -515,52 +522,58 @@ class CompiledProgram : public Program {
             launched = true;
             break;
           }
-          report(launcher_.kernel(step.kernel, symbols, pointers));
+          report(launcher_.kernel(step.kernel, symbols, pointers, lock));
           break;
         }
         case StepKind::Batch:
           if (device)
             launch_batch(*device, step.batch, symbols, pointers), launched = true;
           else
-            report(launcher_.batch(int(s), symbols, pointers));
+            report(launcher_.batch(int(s), symbols, pointers, lock));
           break;
         case StepKind::Matmul: {
           const Conditions collected(parts_.float_conditions);
-          status |= launcher_.multiply(step.matmul, symbols, pointers);
+          status |= launcher_.multiply(step.matmul, symbols, pointers, lock);
           status |= collected.raised();
           break;
         }
         case StepKind::Blocks:
-          status |= launcher_.blocks(step.blocks, symbols, pointers);
+          status |= launcher_.blocks(step.blocks, symbols, pointers, lock);
           break;
         case StepKind::Nonzero:
           // What is counted may be of no meaning.
           if (fails(status, call, symbols, pointers)) return status;
-          status |= count(int(s), call, symbols, arrays, pointers, late);
+          status |= count(int(s), call, lock, symbols, arrays, pointers, late);
           if (fails(status, call, symbols, pointers)) return status;
           break;
         case StepKind::Extern:
           // What follows may be visible outside; a failure so far must not get there.
-          if (unread && launched) status |= device->status(), launched = false;
+          if (unread && launched) status |= ask(*device, lock), launched = false;
           if (fails(status, call, symbols, pointers)) return status;
           if (device) device->flush(), device->pause();
-          if (!call_extern(step.extern_call, call, symbols, arrays, pointers)) return status | kHostFailed;
+          if (!call_extern(step.extern_call, lock, symbols, arrays, pointers)) return status | kHostFailed;
           if (device) device->resume();
           break;
       }
-      end(ends_[s], call, arrays, device.get());
+      end(ends_[s], call, lock, arrays, device.get());
     }
-    if (!start(starts_.back(), call, symbols, arrays, pointers)) return status | kHostFailed;
-    if (unread) status |= device->status();
+    if (!start(starts_.back(), lock, symbols, arrays, pointers)) return status | kHostFailed;
+    if (unread) status |= ask(*device, lock);
     if (device) device->flush();
     return status;
   }
 
-  bool call_extern(const ProgramExtern& plan, Call& call, std::span<const std::int64_t> symbols, ArrayRef* arrays, char** pointers) const {
+  /// The device's status, when it is done.
+  static std::uint32_t ask(DeviceRun& device, HostLock& lock) {
+    lock.wait();
+    return device.status();
+  }
+
+  bool call_extern(const ProgramExtern& plan, HostLock& lock, std::span<const std::int64_t> symbols, ArrayRef* arrays, char** pointers) const {
     Scratch<ArrayRef, 16> operands(plan.operands.size()), results(plan.results.size());
     for (std::size_t i = 0; i < plan.operands.size(); ++i) operands[i] = arrays[plan.operands[i]];
     for (std::size_t i = 0; i < plan.results.size(); ++i) results[i] = {};
-    const bool done = call.host->call_extern(plan.handle, {operands.data(), plan.operands.size()}, symbols.first(parts_.graph_symbols),
+    const bool done = lock.host().call_extern(plan.handle, {operands.data(), plan.operands.size()}, symbols.first(parts_.graph_symbols),
                                              {results.data(), plan.results.size()});
     if (!done) return false;
     for (std::size_t i = 0; i < plan.results.size(); ++i) {

@@ -1,6 +1,6 @@
 /// What a running program asks of the array library whose arrays it works on: the interface between
 /// `runtime`, which knows no Python, and the front ends, which implement it. All calls are made
-/// with the GIL held, on the calling thread.
+/// with the GIL held, on the calling thread, where nothing else is said.
 #pragma once
 
 #include <cstdint>
@@ -39,6 +39,14 @@ class Host {
 
   /// The library's current stream on a device, for kernels that are launched there.
   virtual void* stream(int /*device*/) { return nullptr; }
+
+  /// Others may use the host until `lock`, and no other function of this interface is called (HostLock). False: not in this run.
+  virtual bool unlock() { return false; }
+  virtual void lock() {}
+  /// Whether `interrupted` may find a signal on this thread. Needs no lock.
+  virtual bool handles_signals() const { return false; }
+  /// Handles the signals that have come. True: a handler ends the call; run() returns kInterrupted.
+  virtual bool interrupted() { return false; }
 
   virtual void retain(void* object) = 0;
   virtual void release(void* object) = 0;

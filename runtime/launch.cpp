@@ -19,6 +19,9 @@ namespace {
 // costs some microseconds to wake).
 constexpr double kParallelNanoseconds = 25000;
 constexpr double kChunkNanoseconds = 8000;
+// Signals are looked for between chunks. What is expected here may be several times as much where memory is slow.
+constexpr double kMostChunkNanoseconds = 1e6;
+constexpr double kProductNanoseconds = 0.02;  // of one product and sum
 
 /// Memory that a thread keeps for the next time; grows.
 class KeptBlock {
@@ -68,10 +71,12 @@ struct Launch {
   std::int64_t items, items_per_chunk;
   std::size_t scratch_bytes;
   bool conditions;
+  HostLock& lock;
   std::atomic<std::uint32_t> status{0};
 
   static void run_chunk(void* context, std::int64_t chunk) {
     Launch& launch = *static_cast<Launch*>(context);
+    if (launch.lock.interrupted()) return;
     const std::int64_t begin = chunk * launch.items_per_chunk;
     const std::int64_t end = std::min(begin + launch.items_per_chunk, launch.items);
     const Conditions collected(launch.conditions);
@@ -118,9 +123,12 @@ LaunchPlan Launcher::plan_launch(const ProgramKernel& kernel, std::span<const st
   const double item = kernel.nanoseconds_per_element * double(std::max<std::int64_t>(kernel.elements_per_item.evaluate(symbols), 1));
   const double total = item * double(plan.items);
   const int threads = parts_.threads > 0 ? std::min(parts_.threads, thread_count()) : thread_count();
-  if (total < kParallelNanoseconds || double(threads) <= kernel.unshared_speedup) return plan;
+  plan.nanoseconds = total;
+  plan.threads = double(threads) <= kernel.unshared_speedup ? 1 : parts_.threads;
+  const bool alone = plan.threads == 1 || threads == 1;
+  if (total < (alone ? kMostChunkNanoseconds : kParallelNanoseconds)) return plan;
   // Enough chunks that a late thread costs little.
-  const double chunk = std::max(kChunkNanoseconds, total / (8.0 * thread_count()));
+  const double chunk = alone ? kMostChunkNanoseconds : std::clamp(total / (8.0 * thread_count()), kChunkNanoseconds, kMostChunkNanoseconds);
   std::int64_t items = std::max<std::int64_t>(1, std::int64_t(chunk / item));
   items = (items + kernel.items_per_step - 1) / kernel.items_per_step * kernel.items_per_step;
   plan.items_per_chunk = std::min(items, plan.items);
@@ -136,7 +144,8 @@ BatchPlan Launcher::plan_batch(const std::vector<int>& kernels) const {
   };
   for (int k : kernels) total += nanoseconds(parts_.kernels[k]) * double(parts_.kernels[k].items.evaluate({}));
   const bool parallel = total >= kParallelNanoseconds;
-  const double chunk = std::max(kChunkNanoseconds, total / (8.0 * thread_count()));
+  const double chunk = std::clamp(total / (8.0 * thread_count()), kChunkNanoseconds, kMostChunkNanoseconds);
+  plan.nanoseconds = total;
   double filled = chunk;  // of the chunk being made
   for (int k : kernels) {
     const ProgramKernel& kernel = parts_.kernels[k];
@@ -161,11 +170,12 @@ BatchPlan Launcher::plan_batch(const std::vector<int>& kernels) const {
   return plan;
 }
 
-std::uint32_t Launcher::kernel(int number, std::span<const std::int64_t> symbols, char** pointers) const {
+std::uint32_t Launcher::kernel(int number, std::span<const std::int64_t> symbols, char** pointers, HostLock& lock) const {
   const ProgramKernel& kernel = parts_.kernels[std::size_t(number)];
   const LaunchPlan* known = planned(number);
   const LaunchPlan plan = known ? *known : plan_launch(kernel, symbols);
   if (plan.items <= 0) return 0;
+  lock.work(plan.nanoseconds);
   // A launch is run by one tier from end to end.
   const KernelFunction function = kernel.code->function();
   Scratch<char*, 16> gathered(kernel.buffers.size());
@@ -179,9 +189,9 @@ std::uint32_t Launcher::kernel(int number, std::span<const std::int64_t> symbols
     return status | collected.raised();
   }
   Launch shared{function, pointers, symbols.data(), plan.items, plan.items_per_chunk, plan.scratch_bytes,
-                parts_.float_conditions};
-  parallel_for(plan.chunks, Launch::run_chunk, &shared, parts_.threads);
-  return shared.status.load(std::memory_order_relaxed);
+                parts_.float_conditions, lock};
+  parallel_for(plan.chunks, Launch::run_chunk, &shared, plan.threads);
+  return lock.interrupted() ? kInterrupted : shared.status.load(std::memory_order_relaxed);
 }
 
 /// What the chunks of a batch have in common.
@@ -190,10 +200,12 @@ struct Launcher::BatchLaunch {
   const BatchPlan& plan;
   std::span<const std::int64_t> symbols;
   char** pointers;
+  HostLock& lock;
   std::atomic<std::uint32_t> status{0};
 
   static void run_chunk(void* context, std::int64_t chunk) {
     auto& launch = *static_cast<BatchLaunch*>(context);
+    if (launch.lock.interrupted()) return;
     const ProgramParts& program = launch.program;
     const Conditions collected(program.float_conditions);
     std::uint32_t status = 0;
@@ -210,16 +222,17 @@ struct Launcher::BatchLaunch {
   }
 };
 
-std::uint32_t Launcher::batch(int step, std::span<const std::int64_t> symbols, char** pointers) const {
+std::uint32_t Launcher::batch(int step, std::span<const std::int64_t> symbols, char** pointers, HostLock& lock) const {
   const BatchPlan& plan = batches_[std::size_t(step)];
-  BatchLaunch shared{parts_, plan, symbols, pointers};
+  BatchLaunch shared{parts_, plan, symbols, pointers, lock};
   const auto chunks = std::int64_t(plan.chunks.size()) - 1;
   if (chunks <= 0) return 0;
+  lock.work(plan.nanoseconds);
   if (chunks == 1)
     BatchLaunch::run_chunk(&shared, 0);
   else
     parallel_for(chunks, BatchLaunch::run_chunk, &shared, parts_.threads);
-  return shared.status.load(std::memory_order_relaxed);
+  return lock.interrupted() ? kInterrupted : shared.status.load(std::memory_order_relaxed);
 }
 
 /// What the blocks of rows of a step have in common.
@@ -228,10 +241,12 @@ struct Launcher::BlocksLaunch {
   const ProgramBlocks& blocks;
   std::span<const std::int64_t> symbols;
   char** pointers;
+  HostLock& lock;
   std::atomic<std::uint32_t> status{0};
 
   static void run_chunk(void* context, std::int64_t chunk) {
     auto& launch = *static_cast<BlocksLaunch*>(context);
+    if (launch.lock.interrupted()) return;
     const Conditions collected(launch.launcher.parts_.float_conditions);
     const std::uint32_t status = launch.run_rows(chunk * launch.blocks.rows_per_block) | collected.raised();
     if (status) launch.status.fetch_or(status, std::memory_order_relaxed);
@@ -256,7 +271,7 @@ struct Launcher::BlocksLaunch {
       const ProgramStep& step = blocks.steps[s];
       if (step.kind == StepKind::Matmul) {
         const OneThreadProducts alone;
-        status |= launcher.multiply(step.matmul, symbols, here.data(), first, last);
+        status |= launcher.multiply_rows(step.matmul, symbols, here.data(), first, last, lock);
         continue;
       }
       const ProgramKernel& kernel = launcher.parts_.kernels[step.kernel];
@@ -269,34 +284,40 @@ struct Launcher::BlocksLaunch {
   }
 };
 
-std::uint32_t Launcher::blocks(const ProgramBlocks& blocks, std::span<const std::int64_t> symbols, char** pointers) const {
-  BlocksLaunch shared{*this, blocks, symbols, pointers};
+std::uint32_t Launcher::blocks(const ProgramBlocks& blocks, std::span<const std::int64_t> symbols, char** pointers, HostLock& lock) const {
+  lock.wait();  // they are only made of long work
+  BlocksLaunch shared{*this, blocks, symbols, pointers, lock};
   parallel_for((blocks.rows + blocks.rows_per_block - 1) / blocks.rows_per_block, BlocksLaunch::run_chunk, &shared, parts_.threads);
-  return shared.status.load(std::memory_order_relaxed);
+  return lock.interrupted() ? kInterrupted : shared.status.load(std::memory_order_relaxed);
 }
 
-std::uint32_t Launcher::multiply(const ProgramMatmul& plan, std::span<const std::int64_t> symbols, char** pointers, std::int64_t first,
-                                 std::int64_t last) const {
+std::uint32_t Launcher::multiply(const ProgramMatmul& plan, std::span<const std::int64_t> symbols, char** pointers, HostLock& lock) const {
+  std::int64_t rows = plan.m.evaluate(symbols);
+  for (const SymDim& size : plan.batch) rows *= size.evaluate(symbols);
+  lock.work(kProductNanoseconds * double(rows) * double(plan.n.evaluate(symbols)) * double(plan.k.evaluate(symbols)));
+  return multiply_rows(plan, symbols, pointers, 0, rows, lock);
+}
+
+std::uint32_t Launcher::multiply_rows(const ProgramMatmul& plan, std::span<const std::int64_t> symbols, char** pointers, std::int64_t first,
+                                      std::int64_t last, HostLock& lock) const {
   const std::size_t batch_rank = plan.batch.size();
   Scratch<std::int64_t, 64> numbers(4 * batch_rank);
-  std::int64_t batch = 1;
   for (std::size_t d = 0; d < batch_rank; ++d) {
     numbers[4 * d] = plan.batch[d].evaluate(symbols);
     numbers[4 * d + 1] = plan.a_strides[d].evaluate(symbols);
     numbers[4 * d + 2] = plan.b_strides[d].evaluate(symbols);
     numbers[4 * d + 3] = plan.c_strides[d].evaluate(symbols);
-    batch *= numbers[4 * d];
   }
   const std::int64_t m = plan.m.evaluate(symbols), n = plan.n.evaluate(symbols), k = plan.k.evaluate(symbols);
-  if (batch == 0 || m == 0 || n == 0) return 0;
+  if (first == last || n == 0) return 0;
   const MatrixLayout a_layout{plan.a_strides[batch_rank].evaluate(symbols), plan.a_strides[batch_rank + 1].evaluate(symbols)};
   const MatrixLayout b_layout{plan.b_strides[batch_rank].evaluate(symbols), plan.b_strides[batch_rank + 1].evaluate(symbols)};
   const std::int64_t c_stride = plan.c_strides[batch_rank].evaluate(symbols);
   const auto size = std::int64_t(size_in_bytes(plan.dtype));
-  if (last < 0) last = batch * m;
   std::uint32_t status = 0;
   for (std::int64_t item = first / m; item * m < last; ++item) {
     const std::int64_t from = std::max(first - item * m, std::int64_t(0)), to = std::min(last - item * m, m);
+    if (lock.interrupted()) return kInterrupted;
     std::int64_t rest = item, a = from * a_layout.row_stride, b = 0, c = from * c_stride;
     for (std::size_t d = batch_rank; d-- > 0;) {
       const std::int64_t at = rest % numbers[4 * d];

@@ -1,6 +1,7 @@
 /// A program's kernels and products on the threads of this process: into how many chunks a launch is dealt, and running them.
 ///
-/// What follows from constant sizes is planned once. Every function returns KernelStatus bits.
+/// What follows from constant sizes is planned once. Every function returns KernelStatus bits, kInterrupted among
+/// them if the host ended the call meanwhile.
 #pragma once
 
 #include <cstdint>
@@ -9,12 +10,15 @@
 #include <vector>
 
 #include "runtime/compiled_program.h"
+#include "runtime/host_lock.h"
 
 namespace fj {
 
 struct LaunchPlan {
   std::int64_t items, items_per_chunk, chunks;
   std::size_t scratch_bytes;
+  double nanoseconds;  // of one thread
+  int threads;         // at most; 0: no limit
 };
 
 /// A launch over several kernels of one code: parts of them, one after the other; each chunk is some parts.
@@ -25,6 +29,7 @@ struct BatchPlan {
   };
   std::vector<Part> parts;
   std::vector<int> chunks;  // where each begins in `parts`, and the end
+  double nanoseconds = 0;   // of one thread
 };
 
 class Launcher {
@@ -36,17 +41,18 @@ class Launcher {
   const LaunchPlan* planned(int kernel) const { return plans_[std::size_t(kernel)] ? &*plans_[std::size_t(kernel)] : nullptr; }
 
   /// `pointers`: by buffer of the program.
-  std::uint32_t kernel(int kernel, std::span<const std::int64_t> symbols, char** pointers) const;
+  std::uint32_t kernel(int kernel, std::span<const std::int64_t> symbols, char** pointers, HostLock& lock) const;
   /// The kernels of step `step`.
-  std::uint32_t batch(int step, std::span<const std::int64_t> symbols, char** pointers) const;
-  std::uint32_t blocks(const ProgramBlocks& blocks, std::span<const std::int64_t> symbols, char** pointers) const;
-  /// Rows [first, last) of all matrices of the batch, counted through; last = -1: all.
-  std::uint32_t multiply(const ProgramMatmul& product, std::span<const std::int64_t> symbols, char** pointers, std::int64_t first = 0,
-                         std::int64_t last = -1) const;
+  std::uint32_t batch(int step, std::span<const std::int64_t> symbols, char** pointers, HostLock& lock) const;
+  std::uint32_t blocks(const ProgramBlocks& blocks, std::span<const std::int64_t> symbols, char** pointers, HostLock& lock) const;
+  std::uint32_t multiply(const ProgramMatmul& product, std::span<const std::int64_t> symbols, char** pointers, HostLock& lock) const;
 
  private:
   struct BatchLaunch;
   struct BlocksLaunch;
+  /// Rows [first, last) of all matrices of the batch, counted through.
+  std::uint32_t multiply_rows(const ProgramMatmul& product, std::span<const std::int64_t> symbols, char** pointers, std::int64_t first,
+                              std::int64_t last, HostLock& lock) const;
   LaunchPlan plan_launch(const ProgramKernel& kernel, std::span<const std::int64_t> symbols) const;
   /// Precondition: the kernels' sizes don't depend on symbols.
   BatchPlan plan_batch(const std::vector<int>& kernels) const;

@@ -61,8 +61,7 @@ class Table {
 }  // namespace
 
 BuiltinHandler find_builtin(PyObject* callable) {
-  static auto* table = new Table;
-  return table->find(callable);
+  return once([] { return Table(); }).find(callable);
 }
 
 void unknown_call(const char* name, const std::vector<V>& arguments) {

@@ -170,12 +170,12 @@ V builtin_max(TracerImpl& t, Arguments_& a, Keywords& k) { return extreme(t, a, 
 
 /// From CPython 3.12 on sum() keeps what additions of floats lose.
 bool adds_with_compensation(PyObject* sum) {
-  static const bool answer = [&] {
+  const bool answer = once([&] {
     const Ref<> numbers = Ref<>::steal(Py_BuildValue("(ddd)", 1e100, 1.0, -1e100));
     const Ref<> total = numbers ? Ref<>::steal(PyObject_CallOneArg(sum, numbers.get())) : Ref<>();
     PyErr_Clear();
     return !total || PyFloat_AsDouble(total.get()) != 0;
-  }();
+  });
   return answer;
 }
 
@@ -185,7 +185,7 @@ V builtin_sum(TracerImpl& t, Arguments_& a, Keywords& k) {
   if (a.size() == 2) start = a[1];
   // CPython adds numbers in ways of its own (floats with compensation from 3.12 on): its own sum() adds up constants. From the
   // first other item on it is `total + item`, one after the other.
-  static PyObject* const sum = PyDict_GetItemString(PyEval_GetBuiltins(), "sum");
+  PyObject* const sum = once([] { return PyDict_GetItemString(PyEval_GetBuiltins(), "sum"); });
   V total = start ? start : t.tracer.integer(std::int64_t(0));
   std::vector<V> plain;
   bool any_other = false;
@@ -271,6 +271,9 @@ V builtin_divmod(TracerImpl& t, Arguments_& a, Keywords& k) {
   expect("divmod", a, k, 2, 2);
   if (V own = t.python_method(a[0], "__divmod__")) return t.call(own, {a[1]}, {});
   if (t.python_method(a[1], "__rdivmod__")) unknown_call("divmod", a);
+  // Tensors have // and %, but no __divmod__.
+  for (const V& operand : a)
+    if (auto* array = as<ArrayValue>(operand); array && array->library == Library::Torch) unknown_call("divmod", a);
   // A TypeError would speak of //.
   return on_part_of(a[0], [&] { return t.tracer.tuple({t.binary(NB_FLOOR_DIVIDE, a[0], a[1]), t.binary(NB_REMAINDER, a[0], a[1])}); });
 }

@@ -109,12 +109,12 @@ V call_numpy_library(TracerImpl& tracer, const V& callable, const std::vector<V>
 /// What framejit/_standard.py has for a function of C that acts on a list of items (or bisects a tuple), where both do the same: the error
 /// about an empty heap has another text, and -1 as an end another meaning. Null: none.
 PyObject* python_code_of(TracerImpl& tracer, PyObject* callable, const std::vector<V>& positional, const Keywords& keywords) {
-  static PyObject* const known = [] {
+  PyObject* const known = once([] {
     Ref<> helpers = Ref<>::steal(PyImport_ImportModule("framejit._standard"));
     PyObject* made = helpers ? PyObject_CallMethod(helpers.get(), "traced_instead", nullptr) : nullptr;
     PyErr_Clear();
     return made;
-  }();
+  });
   PyObject* found = known && PyCFunction_Check(callable) ? PyDict_GetItemWithError(known, callable) : nullptr;
   PyErr_Clear();
   if (!found || positional.empty() || positional.size() > 2) return nullptr;

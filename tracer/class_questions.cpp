@@ -53,7 +53,7 @@ void guard_abstract_answer(TracerImpl& t, PyTypeObject* type, PyTypeObject* base
   // Python's own look for methods; C's has no opinion.
   if (hook != fj_type_lookup(&PyBaseObject_Type, hook_name) && home != "collections.abc" && home != "typing" && home != "contextlib")
     break_graph(BreakReason::UnsupportedObject, std::string("isinstance of the abstract class ") + base->tp_name);
-  static PyObject* const token = imported("_abc", "get_cache_token").release();
+  PyObject* const token = once([] { return imported("_abc", "get_cache_token").release(); });
   static PyObject* const nothing = PyTuple_New(0);
   Ref<> number = token ? Ref<>::steal(PyObject_CallNoArgs(token)) : Ref<>();
   if (!number) break_graph(BreakReason::UnsupportedObject, take_error());

@@ -50,7 +50,7 @@ Ref<> undecorated(Ref<> function) {
 
 /// By the function in torch.distributed.
 std::unordered_map<PyObject*, Collective>& collectives() {
-  static auto* table = [] {
+  auto* table = once([] {
     struct Row {
       const char *name, *written;
       int version_moves;
@@ -82,7 +82,7 @@ std::unordered_map<PyObject*, Collective>& collectives() {
     manager.queues = true;
     if (PyObject* function = manager.function.get()) known->emplace(function, std::move(manager));
     return known;
-  }();
+  });
   return *table;
 }
 

@@ -340,7 +340,7 @@ int ExitBuilder::build_instance(const V& value, InstanceValue& instance) {
       if (dict->default_factory) cannot(value);
       fill_dict(target, *dict);
     } else if (auto* set = as<SetValue>(part)) {
-      static PyObject* const add = PyObject_GetAttrString(reinterpret_cast<PyObject*>(&PySet_Type), "add");
+      PyObject* const add = once([] { return PyObject_GetAttrString(reinterpret_cast<PyObject*>(&PySet_Type), "add"); });
       Ref<> list = Ref<>::steal(PySequence_List(set->real.get()));
       for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list.get()); ++i) {
         const int element = key(Ref<>::borrow(PyList_GET_ITEM(list.get(), i)));

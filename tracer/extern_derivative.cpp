@@ -13,7 +13,7 @@ namespace {
 using Integers = std::vector<std::int64_t>;
 
 PyObject* vjp_class() {
-  static PyObject* const found = imported("framejit._autograd", "Vjp").release();
+  PyObject* const found = once([] { return imported("framejit._autograd", "Vjp").release(); });
   return found;
 }
 

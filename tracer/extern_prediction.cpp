@@ -25,8 +25,7 @@ struct Memory {
 };
 /// Never destroyed: it owns Python objects.
 Memory& memory() {
-  static auto* instance = new Memory;
-  return *instance;
+  return once([] { return Memory(); });
 }
 
 void append_address(std::string& text, PyObject* object) { text += std::to_string(reinterpret_cast<std::uintptr_t>(object)); }
@@ -225,6 +224,17 @@ struct MetaCall {
   }
 };
 
+}  // namespace
+
+Ref<> call_on_tensors(PyObject* callable, PyObject* positional, PyObject* keywords) {
+  // Tensors of inference mode have no version counters, which tell what was written.
+  const InferenceMode left(torch_modes() & torch_mode_bits::kInference, false);
+  const WarningsAreErrors guard;
+  return Ref<>::steal(PyObject_Call(callable, positional, keywords));
+}
+
+namespace {
+
 Prediction run_on_meta(const ExternCall& call, std::span<const ExternArray> operands, std::span<const std::int64_t> symbols) {
   Prediction prediction;
   try {
@@ -234,11 +244,7 @@ Prediction run_on_meta(const ExternCall& call, std::span<const ExternArray> oper
     const std::vector<Ref<>>& metas = meta.operands;
     std::vector<std::int64_t> versions;
     for (const Ref<>& tensor : metas) versions.push_back(attribute_number(tensor.get(), "_version"));
-    Ref<> returned;
-    {
-      const WarningsAreErrors guard;
-      returned = Ref<>::steal(PyObject_Call(call.callable.get(), meta.positional.get(), meta.keywords.get()));
-    }
+    const Ref<> returned = call_on_tensors(call.callable.get(), meta.positional.get(), meta.keywords.get());
     if (!returned) throw take_error();
     for (std::size_t i = 0; i < metas.size(); ++i) {
       prediction.version_moves.push_back(int(attribute_number(metas[i].get(), "_version") - versions[i]));

@@ -79,6 +79,9 @@ bool is_unpredictable(const ExternCall& call);
 /// Whether each element has a place of its own and there are no gaps. Of each axis its stride and its size.
 bool is_dense(std::vector<std::pair<std::int64_t, std::int64_t>> axes);
 
+/// A function of torch on stand-ins: a warning raises, and no mode of inference is on. Null with the error set.
+Ref<> call_on_tensors(PyObject* callable, PyObject* positional, PyObject* keywords);
+
 /// dtype, sizes and strides of a real or meta tensor; false: not one we can describe.
 bool describe_tensor(PyObject* tensor, ExternArray& array);
 

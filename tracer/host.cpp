@@ -125,6 +125,22 @@ bool SegmentHost::fail(std::string why) {
   return false;
 }
 
+bool SegmentHost::unlock() {
+  if (!shares_) return false;
+  thread_ = fj_release_gil();
+  return true;
+}
+
+void SegmentHost::lock() { fj_take_gil(std::exchange(thread_, nullptr)); }
+
+bool SegmentHost::handles_signals() const { return fj_handles_signals(); }
+
+bool SegmentHost::interrupted() {
+  if (PyErr_CheckSignals() == 0) return false;
+  interrupt_ = Ref<>::steal(fj_take_exception());
+  return true;
+}
+
 ArrayRef SegmentHost::allocate(int output, DType dtype, std::span<const std::int64_t> shape,
                                std::span<const std::int64_t> strides) {
   Library library = Library::Torch;
@@ -162,7 +178,7 @@ std::string collect(const ExternStructure& expected, PyObject* object, std::span
   switch (expected.kind) {
     case ExternStructure::Kind::Number: {
       if (reinterpret_cast<PyObject*>(Py_TYPE(object)) != expected.type.get()) return std::string("it returned a ") + Py_TYPE(object)->tp_name;
-      static PyObject* const function = imported("numpy", "asarray").release();
+      PyObject* const function = once([] { return imported("numpy", "asarray").release(); });
       made.push_back(Ref<>::steal(PyObject_CallOneArg(function, object)));
       if (!made.back()) return take_error();
       found.push_back(made.back().get());
@@ -209,7 +225,7 @@ class ConditionsRaise {
     static auto* known = new std::map<std::uint32_t, PyObject*>;
     auto found = known->find(trapped);
     if (found != known->end()) return found->second;
-    static PyObject* const make = imported("numpy._core.umath", "_make_extobj").release();
+    PyObject* const make = once([] { return imported("numpy._core.umath", "_make_extobj").release(); });
     auto how = [&](std::uint32_t bit) { return trapped & bit ? "raise" : "ignore"; };
     Ref<> names = Ref<>::steal(Py_BuildValue("{ssssssss}", "divide", how(kFloatDivide), "over", how(kFloatOverflow), "under", how(kFloatUnderflow),
                                              "invalid", how(kFloatInvalid)));
@@ -233,7 +249,7 @@ bool collectives_are_queued() {
 
 Ref<> copy_of(PyObject* tensor, const char* format) {
   if (array_library(tensor) == Library::Numpy) return Ref<>::steal(PyObject_CallMethod(tensor, "copy", "s", "K"));
-  static PyObject* const names = Py_BuildValue("(s)", "memory_format");
+  PyObject* const names = once([] { return Py_BuildValue("(s)", "memory_format"); });
   static PyObject* const clone = PyUnicode_InternFromString("clone");
   Ref<> memory_format = Ref<>::steal(PyObject_GetAttrString(torch_module(), format));
   PyObject* arguments[] = {tensor, memory_format.get()};
@@ -413,10 +429,10 @@ PyObject* gauss_next() {
 /// How many bytes behind the head of a random.Random are its state; 0: it is not as it is known. `getstate()` makes 625 ints of them, which
 /// costs more than what most programs do.
 std::size_t bytes_of_generator(PyObject* generator) {
-  static PyTypeObject* const random = reinterpret_cast<PyTypeObject*>(imported("random", "Random").release());
-  static PyTypeObject* const base = reinterpret_cast<PyTypeObject*>(imported("_random", "Random").release());
+  auto* const random = once([] { return reinterpret_cast<PyTypeObject*>(imported("random", "Random").release()); });
+  auto* const base = once([] { return reinterpret_cast<PyTypeObject*>(imported("_random", "Random").release()); });
   if (!random || !base || Py_TYPE(generator) != random || !PyType_IsSubtype(random, base)) return 0;
-  static const std::size_t bytes = [] {
+  const std::size_t bytes = once([&] {
     // Without references, or CPython's collector would ask for them; and drawing again from the same bytes gives the same numbers.
     const std::size_t size = std::size_t(base->tp_basicsize) - sizeof(PyObject);
     if (PyType_HasFeature(base, Py_TPFLAGS_HAVE_GC) || base->tp_basicsize < Py_ssize_t(sizeof(PyObject) + 624 * 4) || size > 4096) return std::size_t(0);
@@ -435,7 +451,7 @@ std::size_t bytes_of_generator(PyObject* generator) {
     for (int i = 0; i < 700; ++i) again.push_back(draw());
     PyErr_Clear();
     return first == again ? size : std::size_t(0);
-  }();
+  });
   return bytes;
 }
 

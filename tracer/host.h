@@ -1,7 +1,8 @@
 /// What a segment's program asks of the array libraries, answered for one run of one segment.
 ///
 /// Lives on the stack of Segment::run. Failures leave no Python error set: the program is abandoned and CPython runs
-/// the piece, which raises the true exception. Ctrl-C during a library call is put back to be seen there.
+/// the piece, which raises the true exception. Ctrl-C during a library call is put back to be seen there; what a handler raises
+/// while the program itself works ends the call.
 #pragma once
 
 #include <Python.h>
@@ -11,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "frame_hook/cpython/cpython.h"
 #include "runtime/host.h"
 #include "tracer/extern_table.h"
 #include "tracer/frontends/arrays/arrays.h"
@@ -29,9 +31,17 @@ class SegmentHost final : public Host {
   bool call_extern(std::int64_t handle, std::span<const ArrayRef> operands, std::span<const std::int64_t> symbols,
                    std::span<ArrayRef> results) override;
   void* stream(int device) override;
+  bool unlock() override;
+  void lock() override;
+  bool handles_signals() const override;
+  bool interrupted() override;
   void retain(void* object) override { Py_XINCREF(static_cast<PyObject*>(object)); }
   void release(void* object) override { Py_XDECREF(static_cast<PyObject*>(object)); }
 
+  /// Whether others may run Python while the program works.
+  void share(bool wanted) { shares_ = wanted; }
+  /// After kInterrupted: what the handler raised is set again.
+  void raise_interrupt() { fj_restore_exception(interrupt_.release()); }
   /// The objects that calls are made on, in the order of ExternTable::held().
   void hold(std::vector<Ref<>> objects) { held_ = std::move(objects); }
   const std::vector<Ref<>>& held() const { return held_; }
@@ -56,6 +66,9 @@ class SegmentHost final : public Host {
   std::string failure_;
   Ref<> raised_;
   std::vector<PastCall> past_;
+  PyThreadState* thread_ = nullptr;  // while the GIL is released
+  bool shares_ = true;
+  Ref<> interrupt_;
   bool mispredicted_ = false;
 };
 

@@ -174,7 +174,7 @@ Location TracerImpl::location() const {
   const Frame& frame = *frames.back();
   Location result;
   result.file = text_of(frame.co->co_filename);
-  result.line = PyCode_Addr2Line(frame.co, frame.code->instrs[frame.executing].executing * int(sizeof(std::uint16_t)));
+  result.line = frame.code->instrs[frame.executing].line;
   return result;
 }
 

@@ -15,20 +15,8 @@ Ref<> helper(const char* name) {
   return module ? Ref<>::steal(PyObject_GetAttrString(module.get(), name)) : Ref<>();
 }
 
-/// Read-only, unless the call says that it writes: a function that would write into it is refused.
-Ref<> stand_in(const ExternArray& array, bool written) {
-  static PyObject* const make = helper("stand_in").release();
-  auto tuple = [](const std::vector<std::int64_t>& numbers) {
-    Ref<> made = Ref<>::steal(PyTuple_New(Py_ssize_t(numbers.size())));
-    for (std::size_t i = 0; made && i < numbers.size(); ++i) PyTuple_SET_ITEM(made.get(), Py_ssize_t(i), PyLong_FromLongLong(numbers[i]));
-    return made;
-  };
-  Ref<> dtype = dtype_object(Library::Numpy, array.dtype), shape = tuple(array.shape), strides = tuple(array.strides);
-  return make && dtype && shape && strides ? Ref<>::steal(PyObject_CallFunctionObjArgs(make, dtype.get(), shape.get(), strides.get(), written ? Py_True : Py_False, nullptr)) : Ref<>();
-}
-
 bool share_memory(PyObject* a, PyObject* b) {
-  static PyObject* const ask = imported("numpy", "may_share_memory").release();
+  PyObject* const ask = once([] { return imported("numpy", "may_share_memory").release(); });
   Ref<> answer = ask ? Ref<>::steal(PyObject_CallFunctionObjArgs(ask, a, b, nullptr)) : Ref<>();
   return answer.get() != Py_False;
 }
@@ -105,6 +93,22 @@ struct Reader {
 
 }  // namespace
 
+Ref<> numpy_stand_in(const ExternArray& array, bool writeable) {
+  PyObject* const make = once([] { return helper("stand_in").release(); });
+  auto tuple = [](const std::vector<std::int64_t>& numbers) {
+    Ref<> made = Ref<>::steal(PyTuple_New(Py_ssize_t(numbers.size())));
+    for (std::size_t i = 0; made && i < numbers.size(); ++i) PyTuple_SET_ITEM(made.get(), Py_ssize_t(i), PyLong_FromLongLong(numbers[i]));
+    return made;
+  };
+  Ref<> dtype = dtype_object(Library::Numpy, array.dtype), shape = tuple(array.shape), strides = tuple(array.strides);
+  return make && dtype && shape && strides ? Ref<>::steal(PyObject_CallFunctionObjArgs(make, dtype.get(), shape.get(), strides.get(), writeable ? Py_True : Py_False, nullptr)) : Ref<>();
+}
+
+Ref<> try_on_stand_ins(PyObject* callable, PyObject* positional, PyObject* keywords) {
+  PyObject* const tried = once([] { return helper("tried").release(); });
+  return tried ? Ref<>::steal(PyObject_CallFunctionObjArgs(tried, callable, positional, keywords, nullptr)) : Ref<>();
+}
+
 Prediction try_numpy(const ExternCall& call, std::span<const ExternArray> operands, std::span<const std::int64_t> symbols) {
   Prediction prediction;
   prediction.version_moves.resize(operands.size());
@@ -120,7 +124,8 @@ Prediction try_numpy(const ExternCall& call, std::span<const ExternArray> operan
     std::vector<Ref<>> arrays;
     for (std::size_t i = 0; i < operands.size(); ++i) {
       const bool written = std::find(call.mutated.begin(), call.mutated.end(), int(i)) != call.mutated.end();
-      arrays.push_back(stand_in(operands[i], written));
+      // One that the call does not say it writes is read-only: a function that would write into it is refused.
+      arrays.push_back(numpy_stand_in(operands[i], written));
       if (!arrays.back()) throw take_error();
     }
     Ref<> positional = Ref<>::steal(PyTuple_New(Py_ssize_t(call.positional.size()))), names = Ref<>::steal(PyDict_New());
@@ -133,8 +138,7 @@ Prediction try_numpy(const ExternCall& call, std::span<const ExternArray> operan
       Ref<> made = extern_argument(argument, arrays, symbols);
       if (!made || PyDict_SetItem(names.get(), name.get(), made.get()) < 0) throw take_error();
     }
-    static PyObject* const tried = helper("tried").release();
-    Ref<> returned = tried ? Ref<>::steal(PyObject_CallFunctionObjArgs(tried, call.callable.get(), positional.get(), names.get(), nullptr)) : Ref<>();
+    Ref<> returned = try_on_stand_ins(call.callable.get(), positional.get(), names.get());
     if (!returned) throw take_error();
     Reader reader{arrays, prediction, {}};
     prediction.structure = reader.read(returned.get());

@@ -28,7 +28,7 @@ struct RandomMethod {
 
 /// By the function in the class.
 const std::unordered_map<PyObject*, RandomMethod>& methods() {
-  static const auto* table = [] {
+  const auto* table = once([] {
     struct Row {
       const char* name;
       int generator, legacy;
@@ -49,7 +49,7 @@ const std::unordered_map<PyObject*, RandomMethod>& methods() {
         PyErr_Clear();
       }
     return known;
-  }();
+  });
   return *table;
 }
 

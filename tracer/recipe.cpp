@@ -25,11 +25,11 @@ std::vector<std::int64_t> evaluate(const Dims& dims, std::span<const std::int64_
 
 PyTypeObject* builtin_base(PyTypeObject* type) {
   static PyObject* const name = PyUnicode_InternFromString("__new__");
-  static const destructor of_python_classes = [] {
+  const destructor of_python_classes = once([] {
     Ref<> made = Ref<>::steal(PyObject_CallFunction(reinterpret_cast<PyObject*>(&PyType_Type), "s(){}", "plain"));
     FJ_CHECK(made, "a class");
     return reinterpret_cast<PyTypeObject*>(made.get())->tp_dealloc;
-  }();
+  });
   while (type->tp_flags & Py_TPFLAGS_HEAPTYPE && type->tp_base) {
     // C code makes heap types too: those have fields that they free themselves, or a tp_new, which is found under this name.
     if (type->tp_dealloc != of_python_classes && type->tp_basicsize > type->tp_base->tp_basicsize) break;

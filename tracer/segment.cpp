@@ -181,6 +181,7 @@ SegmentStatus Segment::run(const FrameValues& values, const GuardBindings& bindi
   if (program) {
     SegmentHost host(output_library, externs.get(), inference_outputs.empty() ? nullptr : &inference_outputs, device);
     host.hold(std::move(generators));
+    host.share(!writes_objects());
     Call call;
     call.host = &host;
     call.inputs = input_buffer.span();
@@ -195,6 +196,7 @@ SegmentStatus Segment::run(const FrameValues& values, const GuardBindings& bindi
       throw;
     }
     update.past = host.take_past();
+    if (status & kInterrupted) return host.raise_interrupt(), SegmentStatus::Raised;
     if (status != kOk) {
       const SegmentStatus failed = eager(update, call.error.empty() ? reason_text(status, host.failure()) : call.error);
       update.outdated = host.mispredicted() && !update.past.empty();
@@ -231,7 +233,23 @@ SegmentStatus Segment::run(const FrameValues& values, const GuardBindings& bindi
   return SegmentStatus::Done;
 }
 
+namespace {
+
+bool changes_objects(const Recipe& recipe) {
+  std::vector<bool> fresh(std::size_t(recipe.register_count));  // made by this call: nobody else has them yet
+  for (const RecipeStep& step : recipe.steps) {
+    const auto target = step.args.empty() ? -1 : step.args[0];
+    if (is_effect(step.op) && step.op != RecipeOp::BumpVersion && (target < 0 || !fresh[std::size_t(target)])) return true;
+    if (!is_effect(step.op) && step.target >= 0)
+      fresh[std::size_t(step.target)] = step.op != RecipeOp::FromSource && step.op != RecipeOp::Constant && step.op != RecipeOp::GetAttr;
+  }
+  return false;
+}
+
+}  // namespace
+
 void Segment::settle() {
+  writes_objects_ = changes_objects(recipe);
   const bool calls = graph && std::any_of(graph->nodes.begin(), graph->nodes.end(), [](const Node& node) { return node.op == Op::extern_call; });
   runs_directly = graph && device == kHost && !derivative && !eager_gradient && !ran_backward && !calls && conditions.empty() && input_versions.empty() &&
                   output_versions.empty() && inference_outputs.empty() && covers_function && recipe.steps.size() == 1 &&

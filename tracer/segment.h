@@ -98,6 +98,8 @@ class Segment {
 
   /// After everything above `derivative` is there.
   void settle();
+  /// Whether a run changes Python objects that others may have. Others must not run between the guards that read them and that.
+  bool writes_objects() const { return writes_objects_; }
 
   /// Runs program and recipe. `bindings` are those of guards->holds on the same values.
   SegmentStatus run(const FrameValues& values, const GuardBindings& bindings, FrameUpdate& update) const;
@@ -109,6 +111,7 @@ class Segment {
   // A program that keeps failing, or of data with NaN, is looked at by `run` alone.
   static constexpr int kDirectFailures = 4;
   mutable int direct_failures_ = 0;
+  bool writes_objects_ = false;
 };
 
 }  // namespace fj

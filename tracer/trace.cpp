@@ -10,34 +10,12 @@
 #include "runtime/base/phase.h"
 #include "tracer/drops.h"
 #include "tracer/interpreter.h"
+#include "tracer/loops.h"
 #include "tracer/restart.h"
 
 namespace fj {
 
 namespace {
-
-struct Loop {
-  int header, last;  // instruction indices, both inclusive
-};
-
-std::vector<Loop> loops_of(const FjCode& code) {
-  std::vector<Loop> loops;
-  for (int i = 0; i < code.count; ++i) {
-    const FjInstr& instr = code.instrs[i];
-    switch (instr.opcode) {
-      case FJ_JUMP: case FJ_POP_JUMP_IF_FALSE: case FJ_POP_JUMP_IF_TRUE: case FJ_POP_JUMP_IF_NONE: case FJ_POP_JUMP_IF_NOT_NONE:
-        if (instr.arg > i) break;
-        if (auto known = std::find_if(loops.begin(), loops.end(), [&](const Loop& loop) { return loop.header == instr.arg; });
-            known != loops.end())
-          known->last = i;
-        else
-          loops.push_back({instr.arg, i});
-        break;
-      default: break;
-    }
-  }
-  return loops;
-}
 
 /// The step to stop before when step `step` breaks: itself, or the first passage of the header of the outermost loop around
 /// it that the trace entered.
@@ -49,10 +27,10 @@ Stop stop_for(const FjCode& code, const std::vector<int>& step_pc, int step) {
   Stop stop{step, false};
   const int pc = step_pc[step];
   for (const Loop& loop : loops_of(code)) {
-    if (pc < loop.header || pc > loop.last) continue;
+    if (!loop.contains(pc)) continue;
     // Going back from the break while the trace was inside this loop.
     int first = -1;
-    for (int i = step - 1; i >= 0 && step_pc[i] >= loop.header && step_pc[i] <= loop.last; --i)
+    for (int i = step - 1; i >= 0 && loop.contains(step_pc[i]); --i)
       if (step_pc[i] == loop.header && i > 0) first = i;
     if (first >= 0 && first < stop.step) stop = {first, true};
   }
@@ -66,7 +44,7 @@ Exit exit_at(const TraceRequest& request, int instruction, Exit::Kind kind) {
   auto* code = reinterpret_cast<PyCodeObject*>(request.code->code);
   exit.file = text_of(code->co_filename);
   exit.function = text_of(code->co_qualname);
-  exit.line = PyCode_Addr2Line(code, request.code->instrs[instruction].executing * 2);
+  exit.line = request.code->instrs[instruction].line;
   return exit;
 }
 
@@ -85,11 +63,14 @@ bool has_array_work(const Segment& segment) {
   return segment.graph && (!segment.graph->nodes.empty() || !segment.graph->writes.empty() || !segment.graph->outputs.empty());
 }
 
+constexpr std::size_t kIdleGuards = 32;
+
 /// For a piece that does nothing, which is right whatever the values are: for other types of values it is traced again, for
-/// other values not.
+/// other values not. The first types tell what there is to tell: a list of a thousand numbers is not looked through at each call.
 std::unique_ptr<GuardSet> loosened(const GuardSet& guards, std::shared_ptr<SourceTable> sources) {
   auto loose = std::make_unique<GuardSet>(std::move(sources));
   for (const Guard& guard : guards.all()) {
+    if (loose->all().size() == kIdleGuards) break;
     const bool is_value = guard.kind == GuardKind::Equals && guard.object;
     if (guard.kind != GuardKind::TypeIs && !is_value) continue;
     Guard type;
@@ -120,7 +101,7 @@ std::unique_ptr<Segment> trace_segment(const TraceRequest& request) {
       if (!has_array_work(*segment) || !(tracer.uses_torch || tracer.uses_numpy)) {
         // Nothing to compile for such values, or numbers alone; for others there may be.
         auto idle = empty_segment(request, exit_at(request, request.start_instruction, Exit::Kind::Handover));
-        idle->guards = request.many ? loosened(*segment->guards, tracer.sources) : std::move(segment->guards);
+        idle->guards = request.many || segment->guards->all().size() > kIdleGuards ? loosened(*segment->guards, tracer.sources) : std::move(segment->guards);
         return idle;
       }
       segment->covers_function = request.start_instruction == 0;

@@ -24,7 +24,8 @@ typedef struct {
   bool resumable;   /* false for the second half of a split superinstruction: no segment may start here */
   int32_t arg, arg2;
   int32_t offset;   /* code unit to resume at: the first EXTENDED_ARG or KW_NAMES of the instruction */
-  int32_t executing; /* code unit of the opcode itself: for line numbers and tracebacks */
+  int32_t executing; /* code unit of the opcode itself: for tracebacks */
+  int32_t line;      /* of the source text; 0 where it has none */
 } FjInstr;
 
 typedef struct {
@@ -77,6 +78,14 @@ void fj_frame_link(PyThreadState* thread, FjFrame* frame);
 void fj_frame_unlink(PyThreadState* thread, FjFrame* frame);
 /* The frame runs on in CPython from where it stands. It must not be linked. */
 PyObject* fj_eval_default(PyThreadState* thread, FjFrame* frame, int throwflag);
+
+/* ---- the GIL -------------------------------------------------------------------------------- */
+
+/* As PyEval_SaveThread and PyEval_RestoreThread. When the interpreter has ended the latter doesn't return. */
+PyThreadState* fj_release_gil(void);
+void fj_take_gil(PyThreadState* thread);
+/* Whether Python's signal handlers run on this thread. Needs no GIL. */
+bool fj_handles_signals(void);
 /* As it was handed to the hook: to the evaluator that would have run it without framejit. */
 PyObject* fj_pass_frame(PyThreadState* thread, FjFrame* frame, int throwflag);
 /* The function returns `value` (stolen), or raises the error that is set if NULL: clears the frame as CPython would. */

@@ -96,6 +96,30 @@ static void translate_common(FjDecoder* decoder) {
   }
 }
 
+/* The line of each instruction, in one walk over the code object's table: CPython's own look-up of one line starts at the table's
+ * beginning, which would make tracing quadratic in the length of a function. */
+static bool fill_lines(FjCode* result, PyCodeObject* code) {
+  PyObject* ranges = PyObject_CallMethod((PyObject*)code, "co_lines", NULL);
+  if (ranges == NULL) return false;
+  int end = 0, line = 0;
+  for (int i = 0; i < result->count; i++) {
+    while (result->instrs[i].executing * 2 >= end) {
+      PyObject* range = PyIter_Next(ranges); /* (start, end, line or None), in order and without gaps */
+      if (range == NULL) {
+        Py_DECREF(ranges);
+        return !PyErr_Occurred(); /* behind the last range */
+      }
+      PyObject* number = PyTuple_GET_ITEM(range, 2);
+      end = (int)PyLong_AsLong(PyTuple_GET_ITEM(range, 1));
+      line = number == Py_None ? 0 : (int)PyLong_AsLong(number);
+      Py_DECREF(range);
+    }
+    result->instrs[i].line = line;
+  }
+  Py_DECREF(ranges);
+  return true;
+}
+
 FjCode* fj_decode(PyCodeObject* code) {
   /* De-specialised and de-instrumented, same offsets as the live bytecode. */
   PyObject* bytes = PyCode_GetCode(code);
@@ -147,6 +171,10 @@ FjCode* fj_decode(PyCodeObject* code) {
     if (!is_jump(instr->opcode)) continue;
     const int unit = instr->arg < 0 ? 0 : instr->arg > units ? units : instr->arg;
     instr->arg = result->index_of[unit];
+  }
+  if (!fill_lines(result, code)) {
+    fj_free_code(result);
+    return NULL;
   }
   return result;
 }

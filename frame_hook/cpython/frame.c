@@ -43,10 +43,6 @@ void fj_frame_link(PyThreadState* thread, FjFrame* frame) {
 
 void fj_frame_unlink(PyThreadState* thread, FjFrame* frame) { FJ_CURRENT_FRAME(thread) = frame->previous; }
 
-PyObject* fj_eval_default(PyThreadState* thread, FjFrame* frame, int throwflag) {
-  return _PyEval_EvalFrameDefault(thread, frame, throwflag);
-}
-
 void fj_add_traceback(PyThreadState* thread, FjFrame* frame) {
   (void)frame;
   PyFrameObject* object = PyThreadState_GetFrame(thread);

@@ -61,7 +61,7 @@ static PyObject* one_shot(PyThreadState* thread, FjFrame* frame, int throwflag) 
 PyObject* fj_pass_frame(PyThreadState* thread, FjFrame* frame, int throwflag) {
   FjEvalHook hook = thread->interp->eval_frame;
   if (hook == one_shot || frame == beneath) hook = hook == foreign ? NULL : foreign;
-  if (hook == NULL || frame == handed) return _PyEval_EvalFrameDefault(thread, frame, throwflag);
+  if (hook == NULL || frame == handed) return fj_eval_default(thread, frame, throwflag);
   FjFrame* const outer = handed;
   handed = frame;
   PyObject* result = hook(thread, frame, throwflag);

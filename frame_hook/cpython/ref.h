@@ -3,6 +3,7 @@
 
 #include <Python.h>
 
+#include <memory>
 #include <utility>
 
 namespace fj {
@@ -41,6 +42,20 @@ class Ref {
   T* object_ = nullptr;
 };
 
+/// What `make` gives, made once in a process. A function-local static would hold its guard while `make` runs: Python code, an import, a collection
+/// let another thread in, which then waits for the guard with the GIL that `make` needs to go on. So nothing is locked: threads that come at
+/// the same time each make one, and the first that has it is kept. With the GIL held.
+template <class Make>
+auto& once(const Make& make) {
+  using Made = decltype(make());
+  static constinit Made* kept = nullptr;  // never destroyed: it may own Python objects. One for each lambda, which is a type of its own
+  if (kept == nullptr) [[unlikely]] {
+    std::unique_ptr<Made> made(new Made(make()));
+    if (kept == nullptr) kept = made.release();
+  }
+  return *kept;
+}
+
 /// The attribute of a module, which is imported for it. Null, and no error set, where there is none.
 inline Ref<> imported(const char* module, const char* name) {
   Ref<> from = Ref<>::steal(PyImport_ImportModule(module));
@@ -53,7 +68,7 @@ inline Ref<> imported(const char* module, const char* name) {
 template <PyObject* (*function)(PyObject*, PyObject* const*, Py_ssize_t)>
 PyObject* c_function(const char* name) {
   static PyMethodDef definition = {name, reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function)), METH_FASTCALL, nullptr};
-  static PyObject* const made = PyCFunction_New(&definition, nullptr);
+  PyObject* const made = once([] { return PyCFunction_New(&definition, nullptr); });
   return made;
 }
 

@@ -31,6 +31,9 @@ void fj_frame_set_executing(FjFrame* frame, int unit) { (void)frame; (void)unit;
 void fj_frame_link(PyThreadState* thread, FjFrame* frame) { (void)thread; (void)frame; }
 void fj_frame_unlink(PyThreadState* thread, FjFrame* frame) { (void)thread; (void)frame; }
 PyObject* fj_eval_default(PyThreadState* thread, FjFrame* frame, int throwflag) { (void)thread; (void)frame; (void)throwflag; return NULL; }
+PyThreadState* fj_release_gil(void) { return PyEval_SaveThread(); }
+void fj_take_gil(PyThreadState* thread) { PyEval_RestoreThread(thread); }
+bool fj_handles_signals(void) { return false; }
 PyObject* fj_frame_finish(PyThreadState* thread, FjFrame* frame, PyObject* value) { (void)thread; (void)frame; return value; }
 bool fj_frame_must_pass(PyThreadState* thread, FjFrame* frame, int throwflag) { (void)thread; (void)frame; (void)throwflag; return true; }
 bool fj_tracing_active(PyThreadState* thread) { (void)thread; return true; }

@@ -177,11 +177,10 @@ def test_batch_norm_in_training_and_pooling_are_loops_of_ours():
     compiled = framejit.compile(model)
     x = torch.randn(4, 3, 6, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     for _ in range(3):
-        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
-            compiled(x).square().sum().backward()
+        compiled(x).square().sum().backward()
         eager(x).square().sum().backward()
-    names = {event.key for event in profile.key_averages()}
-    assert not any("batch_norm" in name or "max_pool" in name for name in names), names
+    graph, = framejit.explain(compiled).so_far().graphs
+    assert "reduce_sum" in str(graph) and "extern_call" not in str(graph)
     for ours, wanted in zip(model.state_dict().values(), eager.state_dict().values()):
         torch.testing.assert_close(ours, wanted)
     for ours, wanted in zip(model.parameters(), eager.parameters()):

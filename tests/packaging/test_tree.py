@@ -21,6 +21,31 @@ def test_what_builds_without_python_includes_no_python():
     assert relative(p for p in below if re.search(r'#include\s*[<"](Python\.h|pybind11)', p.read_text())) == []
 
 
+def initialised_statics(text):
+    """(declaration, initialiser) of each static variable of a function, without comments, texts and directives."""
+    text = re.sub(r'^ *#(?:.*\\\n)*.*$|//.*$|"(?:[^"\\]|\\.)*"', '', text, flags=re.M)
+    for found in re.finditer(r"^ +static (?!constexpr|constinit|inline|thread_local)([^;{}()=]*?) ?(?:=|(?=\{))", text, re.M):
+        depth, end = 0, found.end()
+        while text[end] != ";" or depth:
+            depth += (text[end] in "({[") - (text[end] in ")}]")
+            end += 1
+        yield found[1], text[found.end():end]
+
+
+def runs_python(initialiser):
+    calls = set(re.findall(r"(\w+)\(", initialiser)) - {"PyUnicode_InternFromString", "intern", "name", "special_name", "PyTuple_New", "PyVarObject_HEAD_INIT", "uint64_t"}
+    return bool(calls or re.search(r"\] *(\(.*\) *)?\{|new (?!std::)", initialiser))
+
+
+def test_statics_of_functions_run_no_python():
+    """The guard of a static is held while its initialiser runs. An import, a call, a collection let go of the GIL there, and a thread that takes
+    it and comes to the same static waits for the guard for ever. `once` (frame_hook/cpython/ref.h) has no guard. Names may be interned."""
+    assert list(initialised_statics("  static auto* a = f(\"(\");\n  static int b;\n  static int c{g()};\n")) == [("auto* a", " f()"), ("int c", "{g()}")]
+    assert [runs_python(text) for text in ('imported()', '[] { return 1; }()', 'new Table', 'intern()', '{1, 2}')] == [True, True, True, False, False]
+    above = [p for p in SOURCES if p.relative_to(ROOT).parts[0] in ("frame_hook", "tracer", "guards") and p.suffix in (".cpp", ".h")]
+    assert [f"{p.relative_to(ROOT)}: {name}" for p in above for name, initialiser in initialised_statics(p.read_text()) if runs_python(initialiser)] == []
+
+
 def test_the_environment_is_read_by_the_options_table_alone():
     assert relative(p for p in SOURCES if "getenv(" in p.read_text() and not p.stem.startswith("options")) == []
 

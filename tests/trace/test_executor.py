@@ -104,8 +104,8 @@ def test_no_reference_is_leaked(function, values):
         return sys.getallocatedblocks() - before
 
     run(15)
-    # Caches of the interpreter may grow a little, and once more; 100 calls that leak would show each time.
-    assert min(growth(), growth()) < 60
+    # The interpreter's caches grow less and less; what each of the 20 calls with one `count` leaks would show every time.
+    assert any(growth() < 20 for _ in range(30))
 
 
 def test_a_callee_that_starts_tracing_sees_the_rest():

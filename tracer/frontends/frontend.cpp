@@ -15,6 +15,7 @@
 #include "frame_hook/cpython/cpython.h"
 #include "graph_ir/ops.h"
 #include "runtime/base/error.h"
+#include "tracer/frontends/acceptance.h"
 #include "tracer/frontends/builders.h"
 #include "tracer/frontends/numpy_calls.h"
 
@@ -32,9 +33,14 @@ std::string bound_name(PyObject* callable) {
          reinterpret_cast<PyCFunctionObject*>(callable)->m_ml->ml_name;
 }
 
+struct Row {
+  Handler handler;
+  Library library;
+};
+
 struct Registry {
-  std::unordered_map<PyObject*, Handler> by_object;
-  std::unordered_map<std::string, Handler> by_bound_name;
+  std::unordered_map<PyObject*, Row> by_object;
+  std::unordered_map<std::string, Row> by_bound_name;
   std::unordered_map<std::string, Handler> methods[2];   // by Library
   std::vector<Ref<>> alive;
   bool resolved[2] = {false, false};
@@ -58,8 +64,8 @@ struct Registry {
         PyErr_Clear();
         continue;
       }
-      if (std::string bound = bound_name(object.get()); !bound.empty()) by_bound_name.emplace(std::move(bound), row.handler);
-      else by_object.emplace(object.get(), row.handler);
+      if (std::string bound = bound_name(object.get()); !bound.empty()) by_bound_name.emplace(std::move(bound), Row{row.handler, library});
+      else by_object.emplace(object.get(), Row{row.handler, library});
       alive.push_back(std::move(object));
     }
   }
@@ -74,9 +80,9 @@ struct Registry {
 
 /// Never destroyed: it owns Python objects, which may not be released after the interpreter is gone.
 Registry& registry() {
-  static Registry* instance = new Registry;
-  instance->refresh();
-  return *instance;
+  Registry& instance = once([] { return Registry(); });
+  instance.refresh();
+  return instance;
 }
 
 bool is_torch(const V& value) {
@@ -101,7 +107,7 @@ bool torch_decides(const V& a, const V& b) {
 
 /// Borrowed; null: there is none.
 PyObject* tensor_method(const std::string& name) {
-  static PyObject* const tensor = imported("torch", "Tensor").release();
+  PyObject* const tensor = once([] { return imported("torch", "Tensor").release(); });
   const Ref<> text = Ref<>::steal(PyUnicode_InternFromString(name.c_str()));
   PyObject* found = tensor && text ? fj_type_lookup(reinterpret_cast<PyTypeObject*>(tensor), text.get()) : nullptr;
   return found && PyCallable_Check(found) ? found : nullptr;
@@ -113,16 +119,28 @@ Array require_array(const V& value) {
   return array;
 }
 
-}  // namespace
-
-Handler find_handler(PyObject* callable) {
+const Row* find_row(PyObject* callable) {
   Registry& known = registry();
   auto found = known.by_object.find(callable);
-  if (found != known.by_object.end()) return found->second;
+  if (found != known.by_object.end()) return &found->second;
   const std::string name = bound_name(callable);
   if (name.empty()) return nullptr;
   auto bound = known.by_bound_name.find(name);
-  return bound == known.by_bound_name.end() ? nullptr : bound->second;
+  return bound == known.by_bound_name.end() ? nullptr : &bound->second;
+}
+
+/// `callable` is the object of a row for ever, or a method of one.
+void ask_library(Tracer& tracer, Library library, Handler handler, PyObject* callable, const Arguments& arguments) {
+  const std::string bound = bound_name(callable);
+  const std::string address = std::to_string(reinterpret_cast<std::uintptr_t>(callable));
+  require_accepted(tracer, library, handler, callable, bound.empty() ? address : bound, arguments);
+}
+
+}  // namespace
+
+Handler find_handler(PyObject* callable) {
+  const Row* row = find_row(callable);
+  return row ? row->handler : nullptr;
 }
 
 void require_no_gradient(Tracer& tracer, std::size_t first) {
@@ -138,6 +156,8 @@ void require_no_gradient(Tracer& tracer, std::size_t first) {
 V run_handler(Tracer& tracer, Handler handler, const Arguments& arguments, PyObject* callable) {
   const DeviceScope scope(tracer, arguments.positional, arguments.keywords);
   const std::size_t first = tracer.graph().nodes.size();
+  if (const Row* row = callable ? find_row(callable) : nullptr)
+    ask_library(tracer, row->library, handler, callable, arguments);
   LibraryChoice choice(tracer);
   if (V written = callable ? torch_into(tracer, handler, arguments, callable) : nullptr) return written;
   V result = handler(tracer, arguments);
@@ -222,7 +242,7 @@ V array_get_item(Tracer& tracer, const V& array, const V& key) {
   const DeviceScope scope(tracer, {array, key});
   if (!is_torch(array)) return numpy_get_item(tracer, require_array(array), key);
   V result = with_syntax_fallback(tracer, "getitem", {array, key}, [&] { return torch_get_item(tracer, require_array(array), key); });
-  static PyObject* const function = imported("operator", "getitem").release();
+  PyObject* const function = once([] { return imported("operator", "getitem").release(); });
   torch_note_views(tracer, array, function, {key}, {}, result);
   return result;
 }
@@ -242,7 +262,7 @@ V array_attribute(Tracer& tracer, const V& value, std::string_view name) {
   const bool torch = is_torch(value);
   if (V answer = torch ? torch_attribute(tracer, array, name) : numpy_attribute(tracer, array, name)) {
     if (torch && array_of(answer)) {
-      static PyObject* const function = imported("builtins", "getattr").release();
+      PyObject* const function = once([] { return imported("builtins", "getattr").release(); });
       torch_note_views(tracer, value, function, {tracer.string(name)}, {}, answer);
     }
     return answer;
@@ -301,6 +321,8 @@ V array_method(Tracer& tracer, const V& value, std::string_view name, const Argu
     try {
       if (std::find(std::begin(kRoundingMethods), std::end(kRoundingMethods), name) != std::end(kRoundingMethods)) tracer.round_as_library(value);
       if (found == methods.end()) unsupported("the method numpy.ndarray." + std::string(name));
+      if (PyObject* method = ndarray_method(std::string(name).c_str()))
+        ask_library(tracer, Library::Numpy, found->second, method, with_self);
       const DeviceScope all(tracer, with_self.positional, with_self.keywords);
       LibraryChoice choice(tracer);
       V result = found->second(tracer, with_self);
@@ -313,8 +335,10 @@ V array_method(Tracer& tracer, const V& value, std::string_view name, const Argu
   }
   const Tracer::Mark before = tracer.mark();
   try {
+    PyObject* method = tensor_method(std::string(name));
+    if (method) ask_library(tracer, Library::Torch, found->second, method, with_self);
     V result = run_handler(tracer, found->second, with_self);
-    torch_note_views(tracer, value, tensor_method(std::string(name)), arguments.positional, arguments.keywords, result);
+    torch_note_views(tracer, value, method, arguments.positional, arguments.keywords, result);
     return result;
   } catch (const BreakGraph& refused) {
     if (tracer.written_since(before)) throw;

@@ -37,7 +37,7 @@ using Table = std::unordered_map<PyObject*, NumpyCall>;
 
 /// Never destroyed: it owns Python objects.
 Table& table() {
-  static Table* known = [] {
+  Table* known = once([] {
     auto* made = new Table;
     Ref<> helpers = Ref<>::steal(PyImport_ImportModule("framejit._numpy"));
     for (const Row& row : kRows) {
@@ -48,7 +48,7 @@ Table& table() {
       if (function) made->emplace(found.release(), NumpyCall{function, row.writes});
     }
     return made;
-  }();
+  });
   return *known;
 }
 
@@ -68,12 +68,12 @@ bool is_of_python(PyObject* ufunc) {
 }
 
 const NumpyCall* universal(PyObject* callable) {
-  static auto* functions = new Table;
+  auto& functions = once([] { return Table(); });
   if (is_ufunc(callable)) {
-    auto known = functions->find(callable);
-    if (known != functions->end()) return &known->second;
+    auto known = functions.find(callable);
+    if (known != functions.end()) return &known->second;
     if (is_of_python(callable)) return nullptr;
-    return &functions->emplace(Py_NewRef(callable), NumpyCall{Ref<>::borrow(callable), false}).first->second;
+    return &functions.emplace(Py_NewRef(callable), NumpyCall{Ref<>::borrow(callable), false}).first->second;
   }
   PyObject* self = PyCFunction_Check(callable) ? PyCFunction_GET_SELF(callable) : nullptr;
   if (!self || !is_ufunc(self) || is_of_python(self)) return nullptr;
@@ -98,12 +98,12 @@ const NumpyCall* find_numpy_call(PyObject* callable) {
 
 PyObject* traced_instead(PyObject* callable) {
   if (!numpy_module()) return nullptr;
-  static PyObject* const known = [] {
+  PyObject* const known = once([] {
     Ref<> helpers = Ref<>::steal(PyImport_ImportModule("framejit._numpy"));
     PyObject* made = helpers ? PyObject_CallMethod(helpers.get(), "traced_instead", nullptr) : nullptr;
     PyErr_Clear();
     return made;
-  }();
+  });
   const bool hashable = !std::strcmp(Py_TYPE(callable)->tp_name, "numpy._ArrayFunctionDispatcher");
   PyObject* found = known && hashable ? PyDict_GetItemWithError(known, callable) : nullptr;
   PyErr_Clear();

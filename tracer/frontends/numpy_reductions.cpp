@@ -310,10 +310,10 @@ V numpy_count_nonzero(Tracer& tracer, const Arguments& arguments) {
   // NumPy sums an array of bools of its own.
   if (input->dtype != DType::Bool) input = tracer.new_array(Library::Numpy, truth, like_strides(tracer, Library::Numpy, layout_of(input)));
   // A Python int, before NumPy 2.4.
-  static const bool gives_int = [] {
+  const bool gives_int = once([] {
     Ref<> counted = Ref<>::steal(PyObject_CallFunction(numpy_object("count_nonzero").get(), "i", 1));
     return counted && PyLong_CheckExact(counted.get());
-  }();
+  });
   if (p.absent("axis") && !keepdims && gives_int) return tracer.number(*fresh(tracer, reduce(tracer, Op::reduce_sum, flags, axes, false)));
   return reduction_result(tracer, input, reduce(tracer, Op::reduce_sum, flags, axes, keepdims), axes, keepdims, nullptr);
 }

@@ -29,7 +29,7 @@ Values BoolOr(Tracer& tracer, const Values& in, DType loop) {
 
 /// True if NumPy's maximum of 0.0 and -0.0 is the second one in this dtype: so it is where its loops use x86's instructions.
 bool takes_second_of_equals(DType dtype) {
-  static const std::array<bool, 3> answers = [] {
+  const std::array<bool, 3> answers = once([] {
     std::array<bool, 3> result{};
     constexpr const char* kTypes[] = {"float16", "float32", "float64"};
     for (int i = 0; i < 3; ++i) {
@@ -42,7 +42,7 @@ bool takes_second_of_equals(DType dtype) {
       PyErr_Clear();
     }
     return result;
-  }();
+  });
   return is_float(dtype) && answers[dtype == DType::F16 ? 0 : dtype == DType::F32 ? 1 : 2];
 }
 

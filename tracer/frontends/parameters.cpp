@@ -19,9 +19,12 @@ void each_name(std::string_view names, Visit visit) {
   }
 }
 
-/// What stands for an argument that is not given, where NumPy's Python code hands it on: to few parameters.
+/// Whose default is NumPy's object for "not given": None means something else (as `where`, a mask of False).
+bool defaults_to_no_value(std::string_view name) { return name == "keepdims" || name == "initial" || name == "where"; }
+
+/// What stands for an argument that is not given, where NumPy's Python code hands it on.
 bool is_no_value(std::string_view name, const V& value) {
-  if (name != "keepdims" && name != "initial" && name != "where") return false;
+  if (!defaults_to_no_value(name)) return false;
   auto* object = as<ObjectValue>(value);
   return object && std::string_view(Py_TYPE(object->object.get())->tp_name) == "_NoValueType";
 }
@@ -111,7 +114,8 @@ std::string Parameters::text(std::string_view name, std::string_view otherwise) 
 
 void Parameters::unsupported(std::string_view names) const {
   each_name(names, [&](std::string_view name) {
-    if (!absent(name)) refuse("the argument '" + std::string(name) + "'");
+    if (defaults_to_no_value(name) ? (*this)[name] != nullptr : !absent(name))
+      refuse("the argument '" + std::string(name) + "'");
   });
 }
 

@@ -26,13 +26,14 @@ class Parameters {
   V required(std::string_view name) const;
   /// True if it was not given or is None.
   bool absent(std::string_view name) const;
-  /// torch takes bools alone, NumPy whatever is true or false.
+  /// torch takes bools alone; what NumPy takes differs between functions, it has been asked (acceptance.h).
   bool flag(std::string_view name, bool otherwise) const;
   std::int64_t integer(std::string_view name, std::int64_t otherwise) const;
   double number(std::string_view name, double otherwise) const;  // int or float constant
   /// A constant str, or `otherwise` if not given.
   std::string text(std::string_view name, std::string_view otherwise) const;
-  /// Breaks if any of these comma-separated parameters was given other than as None.
+  /// Breaks if any of these comma-separated parameters was given other than as None; `initial` and `where`: than not
+  /// at all.
   void unsupported(std::string_view names) const;
   /// Breaks with UnsupportedOperation, naming the function.
   [[noreturn]] void refuse(const std::string& what) const;

@@ -44,7 +44,7 @@ std::span<const HandlerRow> torch_rows() {
 }
 
 bool torch_gradient_known(Handler handler) {
-  static const auto* known = [] {
+  const auto* known = once([] {
     auto* result = new std::unordered_set<Handler>;
     for (const HandlerRow& row : numpy_rows()) result->insert(row.handler);
     // These call methods, each of which is asked.
@@ -56,7 +56,7 @@ bool torch_gradient_known(Handler handler) {
 #define FJ_SAVES_ROW(function, op, saved)
 #include "tracer/frontends/gradients.def"
     return result;
-  }();
+  });
   return known->count(handler) != 0;
 }
 
@@ -104,7 +104,7 @@ Array torch_argument(const Arguments& arguments, std::size_t place, const std::s
 }  // namespace
 
 void torch_note_saved(Tracer& tracer, Handler handler, const Arguments& arguments, const V& result) {
-  static const auto* known = [] {
+  const auto* known = once([] {
     auto* rows = new std::unordered_map<Handler, std::vector<SavedPart>>;
 #define FJ_GRADIENT(handler)
 #define FJ_GRADIENT_ROW(function, op)
@@ -112,7 +112,7 @@ void torch_note_saved(Tracer& tracer, Handler handler, const Arguments& argument
 #define FJ_SAVES_ROW(function, op, saved) rows->emplace(Row<function, Op::op>, parse_saved(saved));
 #include "tracer/frontends/gradients.def"
     return rows;
-  }();
+  });
   const auto row = known->find(handler);
   if (row == known->end()) return;
   const Array made = array_of(result);
@@ -368,7 +368,7 @@ V torch_attribute(Tracer& tracer, const Array& array, std::string_view name) {
 namespace {
 
 const std::unordered_set<PyObject*>& extern_functions() {
-  static std::unordered_set<PyObject*>* functions = [] {
+  std::unordered_set<PyObject*>* functions = once([] {
     auto* result = new std::unordered_set<PyObject*>;
     for (const char* path : {
 #define FJ_TORCH(path, handler)
@@ -390,7 +390,7 @@ const std::unordered_set<PyObject*>& extern_functions() {
       // Kept alive for ever, so that an address can't come to mean another callable.
       if (Ref<> function = torch_object(std::string_view(path).substr(std::strlen("torch.")))) result->insert(function.release());
     return result;
-  }();
+  });
   return *functions;
 }
 
@@ -398,8 +398,8 @@ const std::unordered_set<PyObject*>& extern_functions() {
 std::string dispatcher_name(PyObject* callable) {
   const std::string_view type = Py_TYPE(callable)->tp_name;
   if (type != "OpOverloadPacket" && type != "OpOverload") return "";
-  static PyObject* const classes[] = {torch_object("_ops.OpOverloadPacket").release(), torch_object("_ops.OpOverload").release()};
-  if (reinterpret_cast<PyObject*>(Py_TYPE(callable)) != classes[0] && reinterpret_cast<PyObject*>(Py_TYPE(callable)) != classes[1]) return "";
+  const auto& classes = once([] { return std::array{torch_object("_ops.OpOverloadPacket"), torch_object("_ops.OpOverload")}; });
+  if (reinterpret_cast<PyObject*>(Py_TYPE(callable)) != classes[0].get() && reinterpret_cast<PyObject*>(Py_TYPE(callable)) != classes[1].get()) return "";
   Ref<> name;
   if (type == "OpOverload") {
     Ref<> schema = Ref<>::steal(PyObject_GetAttrString(callable, "_schema"));

@@ -451,7 +451,7 @@ V torch_f_attention(Tracer& tracer, const Arguments& arguments) {
     Array part = torch_tensor(tracer, p.required(name));
     if (part->dtype != query->dtype || (part->dtype != DType::F32 && part->dtype != DType::F64) || part->rank() < 2) unsupported("attention of these tensors");
   }
-  static PyObject* const function = imported("framejit._torch", "attention").release();
+  PyObject* const function = once([] { return imported("framejit._torch", "attention").release(); });
   FJ_CHECK(function, "framejit._torch.attention");
   return tracer.call(tracer.constant(Ref<>::borrow(function)),
                      {p["query"], p["key"], p["value"], p.absent("attn_mask") ? tracer.none() : p["attn_mask"], p["dropout_p"],
@@ -477,7 +477,7 @@ V torch_recurrent(Tracer& tracer, const Arguments& arguments, const char* name) 
     operands.push_back(given[1]);
   operands.push_back(given[0]);
   if (std::none_of(operands.begin(), operands.end(), derived)) unsupported("recurrent layers that nothing is derived from");
-  static PyObject* const function = imported("framejit._torch", "layers").release();
+  PyObject* const function = once([] { return imported("framejit._torch", "layers").release(); });
   FJ_CHECK(function, "framejit._torch.layers");
   std::vector<V> passed{tracer.constant(torch_object(name))};
   passed.insert(passed.end(), given.begin(), given.end());

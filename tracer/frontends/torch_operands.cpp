@@ -152,8 +152,8 @@ std::optional<DType> torch_dtype_argument(Tracer& tracer, const V& value) {
   if (object == reinterpret_cast<PyObject*>(&PyFloat_Type)) return DType::F64;
   if (object == reinterpret_cast<PyObject*>(&PyBool_Type)) return DType::Bool;
   if (object == reinterpret_cast<PyObject*>(&PyLong_Type)) return DType::I64;
-  static Ref<>* dtype_type = new Ref<>(torch_object("dtype"));
-  if (!*dtype_type || reinterpret_cast<PyObject*>(Py_TYPE(object)) != dtype_type->get())
+  const Ref<>& dtype_type = once([] { return torch_object("dtype"); });
+  if (!dtype_type || reinterpret_cast<PyObject*>(Py_TYPE(object)) != dtype_type.get())
     refuse("an argument that is not a torch.dtype");
   std::optional<DType> dtype = dtype_from_object(object);
   if (!dtype) unsupported("this dtype");
@@ -417,6 +417,7 @@ Dims torch_sizes(Tracer& tracer, const Arguments& arguments, std::size_t first, 
   if (V given = keyword_argument(arguments, keyword)) return dims_argument(tracer, given);
   if (arguments.positional.size() == first + 1 && is_sequence(arguments.positional[first]))
     return dims_argument(tracer, arguments.positional[first]);
+  if (arguments.positional.size() <= first) refuse("no sizes");
   Dims sizes;
   for (std::size_t i = first; i < arguments.positional.size(); ++i) sizes.push_back(dim_argument(tracer, arguments.positional[i]));
   return sizes;

@@ -82,13 +82,13 @@ V divide(Tracer& tracer, TorchOperands operands) {
 
 /// a * b + c as torch's kernels compute it: rounded once where the machine has an instruction for it.
 ValueId multiply_add(Tracer& tracer, ValueId a, ValueId b, ValueId c) {
-  static const bool fused = [] {
+  const bool fused = once([] {
     Ref<> ask = torch_object("backends.cpu.get_cpu_capability");
     Ref<> answer = ask ? Ref<>::steal(PyObject_CallNoArgs(ask.get())) : Ref<>();
     const char* text = answer && PyUnicode_Check(answer.get()) ? PyUnicode_AsUTF8(answer.get()) : nullptr;
     PyErr_Clear();
     return text != nullptr && std::string_view(text).starts_with("AVX");
-  }();
+  });
   const DType dtype = dtype_of(tracer, c);
   if (fused && (dtype == DType::F32 || dtype == DType::F64)) return pointwise(tracer, Op::fma, {a, b, c});
   return pointwise(tracer, Op::add, {c, pointwise(tracer, Op::mul, {a, b})});
@@ -113,6 +113,7 @@ V add_or_subtract(Tracer& tracer, Op op, const TorchOperands& operands, const V&
     const TorchOperand scale = number_operand(tracer, alpha);
     if (!torch_can_cast(scale.dtype == DType::F64 ? DType::F32 : scale.dtype, is_float(dtype) ? DType::F32 : dtype) && dtype != DType::Bool)
       refuse("alpha of another kind than the tensors");
+    if (scale.dtype == DType::Bool && dtype != DType::Bool) refuse("a bool as alpha");
     if (!number_is(tracer, scale, factor)) factor = 0;
     if (factor != 1) {
       // Of halves torch's kernel rounds alpha and the product differently in vectors and in what is left over.

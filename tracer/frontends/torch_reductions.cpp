@@ -17,6 +17,13 @@ Axes reduced_axes(Tracer& tracer, const V& dim, int rank) {
   return empty_sequence ? all_axes(rank) : axes;
 }
 
+/// The same where an empty sequence does not mean all axes: to any() and all() it names none, logsumexp() refuses it.
+Axes named_axes(Tracer& tracer, const Parameters& p, int rank) {
+  if (V dim = p["dim"]; dim && is_sequence(dim) && tracer.sequence_items(dim).empty())
+    p.refuse("a 'dim' that names no axes");
+  return reduced_axes(tracer, p["dim"], rank);
+}
+
 /// "Autograd not support dtype: Long"
 void refuse_integers_of_gradients(Tracer& tracer, const ArrayValue& x, DType result) {
   if (!is_float(result) && !is_complex(result) && tracer.requires_gradient(x)) refuse("a sum or product of integers of a tensor that requires a gradient");
@@ -122,7 +129,7 @@ V any_row(Tracer& tracer, const char* name, Op op, const Arguments& arguments) {
   if (x->dtype == DType::U8) unsupported("any() and all() of uint8");
   ValueId value = tracer.read(*x);
   if (x->dtype != DType::Bool) value = with_constant(tracer, Op::ne, value, 0);
-  return torch_fresh(tracer, reduce(tracer, op, value, reduced_axes(tracer, p["dim"], x->rank()), p.flag("keepdim", false)));
+  return torch_fresh(tracer, reduce(tracer, op, value, named_axes(tracer, p, x->rank()), p.flag("keepdim", false)));
 }
 
 V spread(Tracer& tracer, const char* name, bool root, const Arguments& arguments) {
@@ -329,7 +336,8 @@ V torch_logsumexp(Tracer& tracer, const Arguments& arguments) {
   p.unsupported("out");
   Array x = torch_tensor(tracer, p.required("input"));
   if (!is_float(x->dtype)) unsupported("logsumexp() of integers");
-  const Axes axes = reduced_axes(tracer, p.required("dim"), x->rank());
+  p.required("dim");
+  const Axes axes = named_axes(tracer, p, x->rank());
   require_elements(tracer, x->shape, axes);
   return torch_fresh(tracer, logsumexp(tracer, tracer.read(*x), axes, p.flag("keepdim", false)));
 }

@@ -709,7 +709,7 @@ V torch_nonzero(Tracer& tracer, const Arguments& arguments) {
   std::vector<V> columns;
   for (std::size_t i = 0; i < indices.size(); ++i) columns.push_back(view_select(tracer, all, 1, SymDim(std::int64_t(i))));
   V parts = tracer.tuple(std::move(columns));
-  static PyObject* const unbind = imported("torch", "unbind").release();
+  PyObject* const unbind = once([] { return imported("torch", "unbind").release(); });
   torch_note_views(tracer, all, unbind, {tracer.integer(std::int64_t(1))}, {}, parts);  // writes into them may be refused
   return parts;
 }

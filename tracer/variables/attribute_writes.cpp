@@ -74,7 +74,7 @@ namespace {
 bool is_library_module(const std::string& name) {
   const std::string root = name.substr(0, name.find('.'));
   if (root == "numpy" || root == "torch" || root == "framejit") return true;
-  static PyObject* const standard = imported("sys", "stdlib_module_names").release();
+  PyObject* const standard = once([] { return imported("sys", "stdlib_module_names").release(); });
   return root != "__main__" && (!standard || PySet_Contains(standard, Ref<>::steal(PyUnicode_FromString(root.c_str())).get()) != 0);
 }
 

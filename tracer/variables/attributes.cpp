@@ -69,17 +69,17 @@ bool is_function_like(PyObject* object) {
 }
 
 bool is_cached_property(PyObject* object) {
-  static PyObject* const type = [] {
+  PyObject* const type = once([] {
     PyObject* found = imported("functools", "cached_property").release();
     FJ_CHECK(found, "functools.cached_property");
     return found;
-  }();
+  });
   return reinterpret_cast<PyObject*>(Py_TYPE(object)) == type;
 }
 
 /// The descriptor of a field of a named tuple.
 bool is_tuple_getter(PyObject* object) {
-  static PyObject* const type = imported("_collections", "_tuplegetter").release();
+  PyObject* const type = once([] { return imported("_collections", "_tuplegetter").release(); });
   return type && Py_TYPE(object) == reinterpret_cast<PyTypeObject*>(type);
 }
 

@@ -47,7 +47,7 @@ Ref<> named_fields(PyTypeObject* type) {
 bool is_plain_named_tuple(PyTypeObject* type) {
   if (!(type->tp_flags & Py_TPFLAGS_HEAPTYPE) || !named_fields(type) || type->tp_dictoffset != 0) return false;
   // All that a class body gives such a class without saying anything about how its instances behave, and what namedtuple() makes.
-  static PyObject* const known_names = [] {
+  PyObject* const known_names = once([] {
     PyObject* names = PySet_New(nullptr);
     for (const char* name : {"__module__", "__doc__", "__slots__", "__annotations__", "__annotate__", "__annotate_func__", "__annotations_cache__", "__orig_bases__",
                              "__parameters__", "__type_params__", "__static_attributes__", "__firstlineno__", "__classdictcell__", "__class_getitem__", "__init_subclass__"})
@@ -58,7 +58,7 @@ bool is_plain_named_tuple(PyTypeObject* type) {
     PyObject *name, *value;
     for (Py_ssize_t at = 0; PyDict_Next(reinterpret_cast<PyTypeObject*>(made.get())->tp_dict, &at, &name, &value);) PySet_Add(names, name);
     return names;
-  }();
+  });
   // Any other special name may be one that C code asks an instance's class for.
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(type->tp_mro); ++i) {
     auto* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(type->tp_mro, i));
@@ -490,7 +490,7 @@ V TracerImpl::object_method(const V& owner, const std::string& name, std::vector
       if (!guard_value(*known) && owner->source) add_guard(GuardKind::Identity, owner->source, known->object.get());
       const Mark before = mark();
       try {
-        return run_handler(tracer, handler, {positional, keywords});
+        return run_handler(tracer, handler, {positional, keywords}, bound.get());
       } catch (const BreakGraph& refused) {
         if (written_since(before) || refused.reason != BreakReason::UnsupportedOperation || !find_numpy_call(bound.get())) throw;
       }

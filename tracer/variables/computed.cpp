@@ -209,7 +209,7 @@ V TracerImpl::computed_function(Op op, const V& a) {
   const ValueId result = graph->add(op, {value}, {}, location());
   if (op != Op::sqrt) return with_known(*this, float_of(result), {a}, operator_function("abs"));
   // Of a negative number math.sqrt raises; of NaN it is NaN.
-  static PyObject* const root = imported("math", "sqrt").release();
+  PyObject* const root = once([] { return imported("math", "sqrt").release(); });
   const ValueId negative = graph->add(Op::lt, {value, fj::constant(tracer, DType::F64, 0.0)}, {}, location());
   return with_known(*this, float_of(checked(result, emit(tracer, Op::logical_not, {negative}))), {a}, root);
 }

@@ -527,7 +527,7 @@ V TracerImpl::get_item(const V& container, const V& key) {
       }
       if (V mapping = proxied_mapping(container)) return get_item(mapping, key);
       if (auto* held = as<ObjectValue>(container); held && (PyUnicode_CheckExact(held->object.get()) || is_match(held->object.get()))) {
-        static PyObject* const item = operator_function("getitem");
+        PyObject* const item = once([] { return operator_function("getitem"); });
         if (V made = PyUnicode_CheckExact(held->object.get()) ? result_of(item, {container, key}) : made_by(item, {container, key})) return made;
       }
       PyObject* left = constant_object(container);

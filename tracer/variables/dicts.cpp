@@ -16,11 +16,11 @@
 namespace fj {
 
 PyObject* defaultdict_type() {
-  static PyObject* const type = [] {
+  PyObject* const type = once([] {
     PyObject* found = imported("_collections", "defaultdict").release();
     FJ_CHECK(found, "collections.defaultdict");
     return found;
-  }();
+  });
   return type;
 }
 

@@ -282,7 +282,7 @@ V ask(TracerImpl& t, const V& callable, PyObject* function, const std::vector<V>
     PyTuple_SET_ITEM(arguments.get(), Py_ssize_t(i), Py_NewRef(object));
   }
   // One object for equal arguments, so that a question asked twice has one source.
-  static PyObject* const known = PyDict_New();
+  PyObject* const known = once([] { return PyDict_New(); });
   PyObject* key = PyDict_SetDefault(known, arguments.get(), arguments.get());
   Ref<> answer = Ref<>::steal(PyObject_CallObject(function, key));
   if (!answer) t.raise_python_error();

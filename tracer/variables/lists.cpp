@@ -344,7 +344,7 @@ void TracerImpl::sort(std::vector<V>& items, const V& key, bool descending) {
     PyList_SET_ITEM(list.get(), Py_ssize_t(i), proxy.release());
   }
   static PyObject* const sort = PyUnicode_InternFromString("sort");
-  static PyObject* const names = Py_BuildValue("(s)", "reverse");
+  PyObject* const names = once([] { return Py_BuildValue("(s)", "reverse"); });
   PyObject* arguments[] = {list.get(), descending ? Py_True : Py_False};
   Ref<> done = Ref<>::steal(PyObject_VectorcallMethod(sort, arguments, 1, names));
   std::vector<V> sorted;

@@ -877,7 +877,7 @@ bool TracerImpl::contains(const V& container, const V& item) {
   if (V part = builtin_part(container)) return contains(part, item);
   if (V mapping = proxied_mapping(container)) return contains(mapping, item);
   auto* text = as<ObjectValue>(container);
-  static PyObject* const contains_function = operator_function("contains");
+  PyObject* const contains_function = once([] { return operator_function("contains"); });
   if (V answer = text && PyUnicode_CheckExact(text->object.get()) ? result_of(contains_function, {container, item}) : nullptr) return truth(answer);
   PyObject* left = constant_object(container);
   if (left && is_plain(left)) {

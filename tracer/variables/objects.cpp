@@ -296,7 +296,7 @@ V TracerImpl::changing_scalar(const V& value, bool always) {
 }
 
 V TracerImpl::scalar_index(const V& value) {
-  static PyObject* const index = PyObject_GetAttrString(Ref<>::steal(PyImport_ImportModule("operator")).get(), "index");
+  PyObject* const index = once([] { return PyObject_GetAttrString(Ref<>::steal(PyImport_ImportModule("operator")).get(), "index"); });
   auto* held = as<ObjectValue>(value);
   const auto dtype = held ? numpy_scalar_dtype(held->object.get()) : std::nullopt;
   return dtype && is_integer(*dtype) && *dtype != DType::Bool ? scalar_as(*held, index) : nullptr;
@@ -347,7 +347,7 @@ SymDim TracerImpl::bound_length(SourceRef source, Py_ssize_t size) {
     guard.source = source;
     guard.symbol = known->second;
     add_guard(std::move(guard));
-    static PyObject* const len = PyDict_GetItemString(PyEval_GetBuiltins(), "len");
+    PyObject* const len = once([] { return PyDict_GetItemString(PyEval_GetBuiltins(), "len"); });
     symbol_sources_[known->second] = sources->make(SourceKind::Result, nullptr, 0, len, {source});
   }
   return known->second;

@@ -96,7 +96,7 @@ PyObject* proxy_item(PyObject* self, PyObject* key) {
 PyTypeObject* proxy_type() {
   static PyMethodDef methods[] = {{"__format__", proxy_format, METH_O, nullptr}, {nullptr, nullptr, 0, nullptr}};
   static PyMappingMethods mapping = {nullptr, proxy_item, nullptr};
-  static PyTypeObject* const type = [] {
+  PyTypeObject* const type = once([] {
     static PyTypeObject made = {PyVarObject_HEAD_INIT(nullptr, 0)};
     made.tp_name = "framejit.proxy";
     made.tp_basicsize = sizeof(Proxy);
@@ -111,7 +111,7 @@ PyTypeObject* proxy_type() {
     made.tp_methods = methods;
     FJ_CHECK(PyType_Ready(&made) == 0, "the type of proxies");
     return &made;
-  }();
+  });
   return type;
 }
 
@@ -143,7 +143,7 @@ std::optional<bool> same_text(PyObject* a, PyObject* b) {
   const V x = tracer.wrap_constant(a), y = tracer.wrap_constant(b);
   // Both may change: what is guarded is the answer.
   if (x->source == y->source && x->source) return true;
-  static PyObject* const equal = operator_function("__eq__");
+  PyObject* const equal = once([] { return operator_function("__eq__"); });
   if (tracer.changes(x) && tracer.changes(y))
     if (V answer = tracer.result_of(equal, {x, y})) return tracer.truth(answer);
   return tracer.truth(tracer.compare(Py_EQ, x, y));

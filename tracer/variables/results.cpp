@@ -88,10 +88,10 @@ bool TracerImpl::changes(const V& value) {
 }
 
 SourceRef TracerImpl::source_of(const SymDim& expression) {
-  static PyObject* const add = operator_function("__add__");
-  static PyObject* const multiply = operator_function("mul");
-  static PyObject* const quotient = operator_function("floordiv");
-  static PyObject* const remainder = operator_function("mod");
+  PyObject* const add = once([] { return operator_function("__add__"); });
+  PyObject* const multiply = once([] { return operator_function("mul"); });
+  PyObject* const quotient = once([] { return operator_function("floordiv"); });
+  PyObject* const remainder = once([] { return operator_function("mod"); });
   auto number = [&](std::int64_t value) { return sources->constant(keep(Ref<>::steal(PyLong_FromLongLong(value))).get()); };
   auto of_symbol = [&](SymbolId id) -> SourceRef {
     if (auto known = symbol_sources_.find(id); known != symbol_sources_.end()) return known->second;

@@ -90,7 +90,7 @@ V outside_exception_text(TracerImpl& tracer, const V& value) {
 }
 
 V text(TracerImpl& tracer, const V& value, bool repr) {
-  static PyObject* const repr_function = PyDict_GetItemString(PyEval_GetBuiltins(), "repr");
+  PyObject* const repr_function = once([] { return PyDict_GetItemString(PyEval_GetBuiltins(), "repr"); });
   if (V result = tracer.result_of(repr ? repr_function : reinterpret_cast<PyObject*>(&PyUnicode_Type), {value})) return result;
   if (value->kind == ValueKind::SymInt) return text(tracer, tracer.tracer.integer(*tracer.tracer.constant_int(value)), repr);
   if (value->kind == ValueKind::Object || value->kind == ValueKind::Instance) {
@@ -138,7 +138,7 @@ V str_of(TracerImpl& tracer, const V& value) { return text(tracer, value, false)
 V repr_of(TracerImpl& tracer, const V& value) { return text(tracer, value, true); }
 
 V format_of(TracerImpl& tracer, const V& value, const V& specification) {
-  static PyObject* const format_function = PyDict_GetItemString(PyEval_GetBuiltins(), "format");
+  PyObject* const format_function = once([] { return PyDict_GetItemString(PyEval_GetBuiltins(), "format"); });
   if (V result = tracer.result_of(format_function, {value, specification ? specification : tracer.tracer.string("")})) return result;
   PyObject* format = specification ? tracer.constant_object(specification) : nullptr;
   if (specification && (!format || !PyUnicode_CheckExact(format))) break_graph(BreakReason::UnsupportedObject, "formats " + describe(value));

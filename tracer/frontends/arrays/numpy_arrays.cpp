@@ -345,7 +345,7 @@ PyObject* numpy_module() {
 }
 
 PyObject* errstate_variable() {
-  static PyObject* const variable = imported("numpy._core.umath", "_extobj_contextvar").release();
+  PyObject* const variable = once([] { return imported("numpy._core.umath", "_extobj_contextvar").release(); });
   return variable;
 }
 

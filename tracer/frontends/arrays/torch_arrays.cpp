@@ -10,6 +10,7 @@
 #include "tracer/frontends/arrays/numpy_arrays.h"
 #include "tracer/frontends/arrays/torch_empty.h"
 #include "tracer/frontends/arrays/torch_layout.h"
+#include "tracer/frontends/arrays/torch_modes.h"
 #include "tracer/frontends/arrays/torch_storage.h"
 
 namespace fj {
@@ -38,6 +39,7 @@ const TorchObjects* objects() {
   if (complete) return &found;
   PyObject* torch = torch_module();
   if (torch == nullptr) return nullptr;
+  const PlainThread plain;
   found.tensor = reinterpret_cast<PyTypeObject*>(torch_attribute({"Tensor"}));
   found.parameter = reinterpret_cast<PyTypeObject*>(torch_attribute({"nn", "Parameter"}));
   found.empty_strided = torch_attribute({"empty_strided"});
@@ -70,7 +72,9 @@ T read_at(const void* base, int offset) {
   return value;
 }
 
+/// A mode of the user's is not asked.
 bool attribute_is_true(PyObject* object, const char* name) {
+  const PlainThread plain;
   Ref<> value = Ref<>::steal(PyObject_GetAttrString(object, name));
   if (!value) PyErr_Clear();
   return value && value.get() == Py_True;
@@ -306,7 +310,7 @@ std::string device_text(int device) { return device == kHost ? "cpu" : "cuda:" +
 
 std::optional<void*> torch_stream(int device) {
   // Private, as all that asks for a stream without making an object of it: where it is missing the public function does.
-  static PyObject* const raw = torch_attribute({"_C", "_cuda_getCurrentRawStream"});
+  PyObject* const raw = once([] { return torch_attribute({"_C", "_cuda_getCurrentRawStream"}); });
   Ref<> stream;
   if (raw) {
     stream = Ref<>::steal(PyObject_CallFunction(raw, "i", device));

@@ -114,7 +114,7 @@ PyObject* may_have_accumulator_hooks(PyObject*, PyObject* tensor) {
 
 PyObject* accumulator_hooks_function() {
   static PyMethodDef definition = {"may_have_accumulator_hooks", may_have_accumulator_hooks, METH_O, nullptr};
-  static PyObject* const function = PyCFunction_New(&definition, nullptr);
+  PyObject* const function = once([] { return PyCFunction_New(&definition, nullptr); });
   return function;
 }
 

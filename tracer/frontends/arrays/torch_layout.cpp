@@ -265,7 +265,12 @@ const TorchLayout* torch_layout() {
     if (torch == nullptr) return nullptr;
     // Modes of the user must not see or change the probes: try again when there are none.
     if (torch_modes() != 0) return nullptr;
-    state = calibrate(known_layout) ? Understood : Refused;
+    TorchLayout found;
+    const bool understood = calibrate(found);
+    if (state == Unknown) {  // the probes let other threads in
+      known_layout = found;
+      state = understood ? Understood : Refused;
+    }
   }
   return state == Understood ? &known_layout : nullptr;
 }

@@ -5,6 +5,7 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <initializer_list>
 
 #include "tracer/frontends/arrays/torch_arrays.h"
@@ -48,7 +49,7 @@ class Getter {
 };
 
 struct Getters {
-  Getter grad, inference, deterministic, any_autocast, default_dtype, function_modes, dispatch_modes, functorch_level;
+  Getter grad, inference, deterministic, any_autocast, default_dtype, function_modes, dispatch_modes, functorch_level, script_recorder;
   PyObject *autocast_dtype = nullptr, *autocast_enabled = nullptr, *float32 = nullptr;
   PyObject *forward_variables = nullptr, *forward_level = nullptr;  // torch.autograd.forward_ad's dict, "_current_level"
 };
@@ -68,13 +69,14 @@ const Getters* getters() {
   found.function_modes.find({"_C", "_len_torch_function_stack"});
   found.dispatch_modes.find({"_C", "_len_torch_dispatch_stack"});
   found.functorch_level.find({"_C", "_functorch", "maybe_current_level"});
+  found.script_recorder.find({"_C", "_get_tracing_state"});
   found.autocast_dtype = torch_attribute({"get_autocast_dtype"});
   found.autocast_enabled = torch_attribute({"is_autocast_enabled"});
   found.float32 = torch_attribute({"float32"});
   found.forward_variables = torch_attribute({"autograd", "forward_ad", "__dict__"});
   found.forward_level = PyUnicode_InternFromString("_current_level");
   complete = found.grad && found.inference && found.deterministic && found.any_autocast && found.default_dtype && found.function_modes &&
-             found.dispatch_modes && found.functorch_level && found.float32 && found.forward_variables && found.forward_level;
+             found.dispatch_modes && found.functorch_level && found.script_recorder && found.float32 && found.forward_variables && found.forward_level;
   return complete ? &found : nullptr;
 }
 
@@ -111,40 +113,37 @@ std::uint64_t dispatch_modes(const Getters& get) {
     PyErr_Clear();
     word |= kAutocast | dtype_code(dtype.get()) << kAutocastDtype | (on_cpu.get() == Py_True ? kAutocastCpu : 0);
   }
+  if (const Ref<> recorder = get.script_recorder(); recorder.get() != Py_None) word |= kOtherDispatch;  // torch.jit.trace's
   return word | get.dispatch_modes.number() << kDispatchModes | get.functorch_level.number() << kFunctorchLevel;
 }
 
-/// The short way: C++ symbols that torch's libraries export.
-class Shortcut {
- public:
+/// C++ symbols that torch's libraries export; null where one is missing.
+struct Symbols {
   bool (*grad_enabled)() = nullptr;
   std::int64_t (*function_modes)() = nullptr;
+  bool (*recorded)() = nullptr;  // somebody is told of each operation: a profiler
+  bool (*recording_allowed)() = nullptr;
+  void (*allow_recording)(bool) = nullptr;
+  std::uint8_t (*functions_disabled)() = nullptr;  // whether __torch_function__ is asked: 0, but within DisableTorchFunction
+  void (*disable_functions)(std::uint8_t) = nullptr;
+  void* core = nullptr;
 
-  /// Null if they are not there or do not say what the functions say. Only tried in a thread without modes.
-  static const Shortcut* get() {
-    static Shortcut shortcut;
-    static enum { Unknown, Proven, Refused } state = Unknown;
-    static bool trying = false;
-    if (state == Unknown && !trying) {
-      const Getters* get = getters();
-      if (get == nullptr || (dispatch_modes(*get) | other_modes(*get) | get->function_modes.number()) != 0) return nullptr;
-      trying = true;  // entering modes runs Python code, which may come here again
-      state = shortcut.find() && shortcut.prove(*get) ? Proven : Refused;
-      trying = false;
-    }
-    return state == Proven ? &shortcut : nullptr;
+  static const Symbols* get() {
+    static Symbols found;
+    static enum { Unknown, There, Missing } state = Unknown;
+    if (state == Unknown && torch_module() != nullptr) state = found.find() ? There : Missing;
+    return state == There ? &found : nullptr;
   }
 
-  /// True if this thread's dispatch keys are those of a thread without modes.
-  bool plain_keys() const {
-    static thread_local const std::uint64_t* keys = nullptr;
-    if (keys == nullptr) keys = static_cast<const std::uint64_t*>(dlsym(core_, "_ZN3c104impl26raw_local_dispatch_key_setE"));
-    return (keys[0] | keys[1]) == 0;
+  /// This thread's included and excluded dispatch keys, as differences from those of a thread without modes.
+  std::uint64_t* keys() const {
+    static thread_local std::uint64_t* keys = nullptr;
+    if (keys == nullptr) keys = static_cast<std::uint64_t*>(dlsym(core, "_ZN3c104impl26raw_local_dispatch_key_setE"));
+    return keys;
   }
+  bool plain_keys() const { return (keys()[0] | keys()[1]) == 0; }
 
  private:
-  void* core_ = nullptr;
-
   template <class F>
   static bool symbol(void* library, const char* name, F& function) {
     function = reinterpret_cast<F>(dlsym(library, name));
@@ -152,17 +151,45 @@ class Shortcut {
   }
 
   bool find() {
-    core_ = dlopen("libc10.so", RTLD_LAZY | RTLD_NOLOAD);
+    core = dlopen("libc10.so", RTLD_LAZY | RTLD_NOLOAD);
     void* cpu = dlopen("libtorch_cpu.so", RTLD_LAZY | RTLD_NOLOAD);
-    return core_ != nullptr && cpu != nullptr && dlsym(core_, "_ZN3c104impl26raw_local_dispatch_key_setE") != nullptr &&
-           symbol(core_, "_ZN3c108GradMode10is_enabledEv", grad_enabled) &&
-           symbol(cpu, "_ZN2at4impl22PythonTorchFunctionTLS9stack_lenEv", function_modes);
+    return core != nullptr && cpu != nullptr && dlsym(core, "_ZN3c104impl26raw_local_dispatch_key_setE") != nullptr &&
+           symbol(core, "_ZN3c108GradMode10is_enabledEv", grad_enabled) && symbol(cpu, "_ZN2at12hasCallbacksEv", recorded) &&
+           symbol(cpu, "_ZN2at23isRecordFunctionEnabledEv", recording_allowed) && symbol(cpu, "_ZN2at20enableRecordFunctionEb", allow_recording) &&
+           symbol(cpu, "_ZN2at4impl22PythonTorchFunctionTLS9stack_lenEv", function_modes) &&
+           symbol(cpu, "_ZN2at4impl22PythonTorchFunctionTLS18get_disabled_stateEv", functions_disabled) &&
+           symbol(cpu, "_ZN2at4impl22PythonTorchFunctionTLS18set_disabled_stateENS0_26TorchFunctionDisabledStateE", disable_functions);
   }
+};
+
+/// The short way: symbols in place of functions.
+class Shortcut {
+ public:
+
+  /// Null if they are not there or do not say what the functions say. Only tried in a thread without modes.
+  static const Symbols* get() {
+    static enum { Unknown, Proven, Refused } state = Unknown;
+    static bool trying = false;
+    const Symbols* symbols = Symbols::get();
+    if (state == Unknown && !trying) {
+      const Getters* get = getters();
+      if (get == nullptr || (dispatch_modes(*get) | other_modes(*get) | get->function_modes.number()) != 0) return nullptr;
+      if (symbols != nullptr && (!symbols->plain_keys() || symbols->recorded())) return nullptr;  // a state that no function tells
+      trying = true;  // entering modes runs Python code, which may come here again
+      state = symbols != nullptr && Shortcut(*symbols).prove(*get) ? Proven : Refused;
+      trying = false;
+    }
+    return state == Proven ? symbols : nullptr;
+  }
+
+ private:
+  explicit Shortcut(const Symbols& symbols) : symbols_(symbols) {}
+  const Symbols& symbols_;
 
   /// The same answer as the functions', for the state the thread is in.
   bool agrees(const Getters& get) const {
-    return grad_enabled() == get.grad.truth() && std::uint64_t(function_modes()) == get.function_modes.number() &&
-           plain_keys() == (dispatch_modes(get) == 0);
+    return symbols_.grad_enabled() == get.grad.truth() && std::uint64_t(symbols_.function_modes()) == get.function_modes.number() &&
+           symbols_.plain_keys() == (dispatch_modes(get) == 0);
   }
 
   /// Enters the mode that `expression` makes and asks there and after.
@@ -193,7 +220,7 @@ class Shortcut {
 }  // namespace
 
 bool torch_grad_enabled() {
-  if (const Shortcut* shortcut = Shortcut::get()) return shortcut->grad_enabled();
+  if (const Symbols* shortcut = Shortcut::get()) return shortcut->grad_enabled();
   const Getters* get = getters();
   return get != nullptr && get->grad.truth();
 }
@@ -202,9 +229,15 @@ std::uint64_t torch_modes() {
   const Getters* get = getters();
   if (get == nullptr) return 0;
   using namespace torch_mode_bits;
-  const Shortcut* shortcut = Shortcut::get();
+  const Symbols* shortcut = Shortcut::get();
+  const Symbols* symbols = Symbols::get();
   std::uint64_t word = other_modes(*get);
-  if (shortcut == nullptr) return word | dispatch_modes(*get) | get->function_modes.number() << kFunctionModes;
+  if (symbols != nullptr && symbols->recorded()) word |= kRecorded;
+  if (shortcut == nullptr) {
+    word |= get->function_modes.number() << kFunctionModes;
+    const std::uint64_t known = dispatch_modes(*get);
+    return word | (known == 0 && symbols != nullptr && !symbols->plain_keys() ? kOtherDispatch : known);
+  }
   if (shortcut->function_modes() != 0) word |= get->function_modes.number() << kFunctionModes;
   if (!shortcut->plain_keys()) {
     const std::uint64_t known = dispatch_modes(*get);
@@ -213,8 +246,55 @@ std::uint64_t torch_modes() {
   return word;
 }
 
+bool torch_observed() {
+  const Symbols* symbols = Symbols::get();
+  if (symbols == nullptr) return false;
+  if (symbols->recorded()) return true;
+  const std::uint64_t* keys = symbols->keys();
+  if ((keys[0] | keys[1]) == 0) return false;
+  // Autocast and inference mode, which are kept on for long, show in the keys as well.
+  static thread_local std::uint64_t unobserved[2] = {0, 0};
+  if (keys[0] == unobserved[0] && keys[1] == unobserved[1]) return false;
+  const Getters* get = getters();
+  if (get == nullptr) return true;
+  using namespace torch_mode_bits;
+  const std::uint64_t known = dispatch_modes(*get);
+  if (known == 0 || known & (kOtherDispatch | field(kDispatchModes) | field(kFunctorchLevel))) return true;
+  std::copy(keys, keys + 2, unobserved);
+  return false;
+}
+
+namespace {
+
+bool in_inference_mode() {
+  const Getters* get = getters();
+  return get != nullptr && get->inference.truth();
+}
+
+}  // namespace
+
+PlainThread::PlainThread() : left_inference_(in_inference_mode(), false), symbols_(Symbols::get()) {
+  const auto* symbols = static_cast<const Symbols*>(symbols_);
+  if (symbols == nullptr) return;
+  std::copy(symbols->keys(), symbols->keys() + 2, keys_);
+  std::fill(symbols->keys(), symbols->keys() + 2, 0);
+  recording_ = symbols->recording_allowed();
+  symbols->allow_recording(false);
+  functions_ = symbols->functions_disabled();
+  constexpr std::uint8_t kAll = 2;  // modes and subclasses
+  symbols->disable_functions(kAll);
+}
+
+PlainThread::~PlainThread() {
+  const auto* symbols = static_cast<const Symbols*>(symbols_);
+  if (symbols == nullptr) return;
+  symbols->disable_functions(functions_);
+  symbols->allow_recording(recording_);
+  std::copy(keys_, keys_ + 2, symbols->keys());
+}
+
 bool torch_saved_tensors_hooks() {
-  static PyObject* const top = torch_attribute({"_C", "_autograd", "_top_saved_tensors_default_hooks"});
+  PyObject* const top = once([] { return torch_attribute({"_C", "_autograd", "_top_saved_tensors_default_hooks"}); });
   const Ref<> hooks = top != nullptr ? Ref<>::steal(PyObject_CallOneArg(top, Py_True)) : Ref<>();
   PyErr_Clear();
   return hooks.get() != Py_None;
@@ -222,7 +302,7 @@ bool torch_saved_tensors_hooks() {
 
 InferenceMode::InferenceMode(bool wanted, bool on) {
   if (!wanted) return;
-  static PyObject* const maker = torch_attribute({"_C", "_InferenceMode"});
+  PyObject* const maker = once([] { return torch_attribute({"_C", "_InferenceMode"}); });
   Ref<> mode = maker ? Ref<>::steal(PyObject_CallOneArg(maker, on ? Py_True : Py_False)) : Ref<>();
   if (mode && Ref<>::steal(PyObject_CallMethod(mode.get(), "__enter__", nullptr))) mode_ = std::move(mode);
   PyErr_Clear();
@@ -240,7 +320,7 @@ InferenceMode::~InferenceMode() {
 namespace {
 
 void set_grad_mode(bool on) {
-  static PyObject* const setter = torch_attribute({"_C", "_set_grad_enabled"});
+  PyObject* const setter = once([] { return torch_attribute({"_C", "_set_grad_enabled"}); });
   Ref<> done = setter ? Ref<>::steal(PyObject_CallOneArg(setter, on ? Py_True : Py_False)) : Ref<>();
   PyErr_Clear();
 }
@@ -274,6 +354,7 @@ const char* torch_modes_refusal() {
   if (word & field(kDispatchModes)) return "a __torch_dispatch__ mode is on";
   if (word & field(kFunctorchLevel)) return "the call is inside torch.func (vmap, grad, jvp, ...)";
   if (word & field(kForwardLevel)) return "forward-mode differentiation is on";
+  if (word & kRecorded) return "a profiler records torch's operations";
   if (word & kOtherDispatch) return "torch's dispatcher is in a state framejit does not know";
   return nullptr;
 }

@@ -11,7 +11,7 @@ namespace fj {
 
 /// The parts of the word that torch_modes() gives.
 namespace torch_mode_bits {
-constexpr std::uint64_t kInference = 1, kDeterministic = 2, kAutocast = 4, kOtherDispatch = 8, kAutocastCpu = 16;
+constexpr std::uint64_t kInference = 1, kDeterministic = 2, kAutocast = 4, kOtherDispatch = 8, kAutocastCpu = 16, kRecorded = 32;
 constexpr int kAutocastDtype = 8, kDefaultDtype = 16, kFunctionModes = 24, kDispatchModes = 32, kFunctorchLevel = 40, kForwardLevel = 48;
 constexpr std::uint64_t field(int shift) { return std::uint64_t(0xff) << shift; }
 }  // namespace torch_mode_bits
@@ -36,6 +36,21 @@ class GradMode {
 
  private:
   bool changed_;
+};
+
+/// To torch the thread is as a fresh one while it exists: what framejit tries out is seen by no mode, transformation or recorder of the user's.
+class PlainThread {
+ public:
+  PlainThread();
+  ~PlainThread();
+  PlainThread(const PlainThread&) = delete;
+
+ private:
+  InferenceMode left_inference_;
+  const void* symbols_;  // null: this torch has no way to it
+  std::uint64_t keys_[2];
+  std::uint8_t functions_ = 0;
+  bool recording_ = true;
 };
 
 /// The dtype autocast on the CPU casts to; nothing: it is off.

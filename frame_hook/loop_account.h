@@ -1,0 +1,63 @@
+/// Whether a loop whose passes run compiled pieces is faster so than in CPython.
+///
+/// A piece has a price that a pass pays each time: guards are asked, arrays are made, locals are written back. CPython pays for each
+/// operation of the array library instead. An account adds up, for one run of a function, what the pieces save by an estimate that knows
+/// their operations and sizes only: it takes no time, so that the same calls are decided alike in each process (a piece may differ from
+/// the library in last bits). After some passes of a loop the account says whose the loop is, and the cache of the code remembers it,
+/// until the function is called with something four times as large.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "frame_hook/code_cache.h"
+
+namespace fj {
+
+/// What the library's operations of a piece take longer in CPython than the piece itself, in nanoseconds, about.
+/// `symbols`: the sizes of this call.
+double saved_nanoseconds(const Segment& segment, std::span<const std::int64_t> symbols);
+
+/// What a function is given, as one number: elements of its arrays, lengths of its containers, its ints.
+std::int64_t magnitude(std::span<PyObject* const> values);
+
+class LoopAccount {
+ public:
+  static constexpr int kPasses = 8;  // of a loop, before it is judged
+
+  explicit LoopAccount(CodeCache& cache) : cache_(cache) {}
+
+  /// `symbols`: the sizes that the piece's guards found.
+  void ran(const Segment& segment, std::span<const std::int64_t> symbols);
+  /// Instructions that the executor ran where CPython's evaluator is faster.
+  void executed(int instructions);
+  /// The frame stands before this instruction. True: a loop begins here that is CPython's.
+  bool is_cpythons(int instruction);
+  /// The loop whose header this is, and whether the frame is in a loop around it.
+  Loop loop_at(int header) const;
+  bool inside_another() const { return inside_another_; }
+  /// What the pieces outside of the outermost loop that the frame is in have saved.
+  double saved_outside() const { return visits_.empty() ? saved_ : visits_.front().entered; }
+
+ private:
+  struct Visit {
+    int loop;    // index into the cache's loops
+    int passes;
+    double entered, began;  // what was saved when the loop was entered, and when its passes were last judged
+  };
+  struct Known {
+    const Segment* segment;
+    int runs;
+    double saved;  // in each of them, the last time it was estimated
+  };
+
+  CodeCache& cache_;
+  std::vector<Visit> visits_;  // of the loops that the frame is inside of, the innermost last
+  std::vector<Known> known_;
+  double saved_ = 0;
+  bool inside_another_ = false;
+};
+
+}  // namespace fj

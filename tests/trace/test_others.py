@@ -1,0 +1,241 @@
+"""What else goes on in the process while a program works: other threads run Python, signals end a call, the interpreter ends."""
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import framejit
+from harness import needs_torch, torch
+
+needs_signals = pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this system has no interval timer")
+
+
+def run(program):
+    done = subprocess.run([sys.executable, "-P", "-W", "ignore", "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=300,
+                          env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)})
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def waves(library, x):
+    for _ in range(60):
+        x = library.sin(x) + library.cos(x)
+    return x
+
+
+def of_numpy(x):
+    return waves(np, x)
+
+
+def of_torch(x):
+    return waves(torch, x)
+
+
+def rows(x):
+    return waves(np, x).reshape(-1, 100).max(0)
+
+
+def product(x):
+    square = x[: 1200 * 1200].reshape(1200, 1200)
+    return square @ square @ square @ square
+
+
+def counted(x):
+    return torch.nonzero(waves(torch, x) > 0).sum()
+
+
+CASES = [pytest.param(of_numpy, np, id="numpy"), pytest.param(rows, np, id="reduction"), pytest.param(product, np, id="product"),
+         pytest.param(of_torch, torch, id="torch", marks=needs_torch), pytest.param(counted, torch, id="count", marks=needs_torch)]
+
+
+def ready(function, library):
+    """Compiled, and called with a few elements of each kind of size."""
+    compiled = framejit.compile(function)
+    x = library.linspace(0, 3, 1_500_000, dtype=library.float64)
+    small = x if function is product else x[:1000]
+    for given in (small, small, x):
+        compiled(given)
+    return compiled, x
+
+
+@pytest.mark.parametrize("function, library", CASES)
+def test_other_threads_run_python_while_a_program_works(function, library):
+    compiled, x = ready(function, library)
+    done, turns, found = threading.Event(), 0, []
+
+    def call():
+        found.append(compiled(x))
+        done.set()
+
+    thread = threading.Thread(target=call)
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-4)
+    try:
+        thread.start()
+        while not done.is_set():
+            time.sleep(0.0005)
+            turns += 1
+    finally:
+        sys.setswitchinterval(before)
+        thread.join()
+    assert turns > 10
+    np.testing.assert_allclose(np.asarray(found[0]), np.asarray(function(x)), rtol=1e-9)
+
+
+class Stop(Exception):
+    pass
+
+
+class Alarm:
+    """Runs `handler` after `seconds`, and then as often."""
+
+    def __init__(self, seconds, handler):
+        self.seconds, self.handler, self.runs = seconds, handler, 0
+
+    def __enter__(self):
+        def handle(number, frame):
+            self.runs += 1
+            self.handler()
+        self.before = signal.signal(signal.SIGALRM, handle)
+        signal.setitimer(signal.ITIMER_REAL, self.seconds, self.seconds)
+        return self
+
+    def __exit__(self, *_):
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, self.before)
+
+
+def stop():
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    raise Stop
+
+
+def in_place_numpy(x):
+    x *= 2
+    x += waves(np, x) + waves(np, x + 1)
+    return x.sum()
+
+
+def in_place_torch(x):
+    x.mul_(2)
+    x.add_(waves(torch, x) + waves(torch, x + 1))
+    return x.sum()
+
+
+@needs_signals
+@pytest.mark.parametrize("function, library", [(in_place_numpy, np), pytest.param(in_place_torch, torch, marks=needs_torch)])
+def test_what_a_signal_handler_raises_ends_a_call_as_if_it_had_not_begun(function, library):
+    compiled = framejit.compile(function)
+    start = library.linspace(0, 3, 1_000_000, dtype=library.float64)
+    x = start * 1
+    for given in (x[:100], x[:1000], x):
+        compiled(given)
+    x[:] = start
+    began = time.perf_counter()
+    compiled(x)
+    whole = time.perf_counter() - began
+    x[:] = start
+    with Alarm(whole / 10, stop) as alarm, pytest.raises(Stop):
+        compiled(x)
+    assert alarm.runs == 1 and bool((x == start).all())
+    other = start * 1
+    np.testing.assert_allclose(float(compiled(x)), float(function(other)), rtol=1e-9)
+    np.testing.assert_allclose(np.asarray(x), np.asarray(other), rtol=1e-9)
+    assert framejit.cache_info()["internal_errors"] == 0
+
+
+@needs_signals
+@pytest.mark.parametrize("function, library", CASES)
+def test_handlers_that_raise_nothing_leave_the_results(function, library):
+    compiled, x = ready(function, library)
+    expected = compiled(x)
+    nested = framejit.compile(lambda x: x * 2 + 1)
+    made = []
+    with Alarm(0.004, lambda: made.append(nested(x[:10]))) as alarm:
+        for _ in range(3):
+            assert bool((compiled(x) == expected).all())
+    assert alarm.runs > 0 and len(made) == alarm.runs and all(bool((row == x[:10] * 2 + 1).all()) for row in made)
+
+
+@needs_torch
+@needs_signals
+def test_a_backward_ends_by_a_signal_too():
+    def f(x):
+        return waves(torch, x).sum()
+
+    compiled = framejit.compile(f)
+    x = torch.linspace(0, 3, 500_000, dtype=torch.float64, requires_grad=True)
+    for _ in range(2):
+        x.grad = None
+        compiled(x).backward()
+    wanted, x.grad = x.grad, None
+    loss = compiled(x)
+    with Alarm(0.005, stop), pytest.raises(Stop):
+        while True:
+            loss.backward(retain_graph=True)
+    x.grad = None
+    compiled(x).backward()
+    assert torch.equal(x.grad, wanted)
+
+
+def test_a_counter_in_a_function_is_no_race():
+    """Python's own threads change hands at a call or a jump: between reading the number and writing it there is neither."""
+    class State:
+        count = 0
+
+    state = State()
+
+    def f(x):
+        state.count += 1
+        return waves(np, x)
+
+    compiled = framejit.compile(f)
+    x = np.linspace(0, 1, 30_000)
+    compiled(x)
+    state.count = 0
+    threads = [threading.Thread(target=lambda: [compiled(x) for _ in range(20)]) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert state.count == 80
+
+
+def test_reset_while_other_threads_compute():
+    compiled, x = ready(of_numpy, np)
+    x = x[:200_000]
+    expected, found = of_numpy(x), []
+    threads = [threading.Thread(target=lambda: found.extend(compiled(x) for _ in range(6))) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        framejit.reset()
+        time.sleep(0.002)
+    assert len(found) == 18
+    for result in found:
+        np.testing.assert_allclose(result, expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("size", [20, 100_000])
+def test_daemon_threads_wait_where_the_interpreter_ends(size):
+    run(f"""
+        import sys, threading, time
+        import numpy as np
+        import framejit
+
+        functions = [framejit.compile(eval(f"lambda x: np.tanh(x) * {{i}} + x @ x")) for i in range(100)]
+
+        def go():
+            for i in range(10**7):
+                functions[i % 100](np.ones({size} + i % 50))
+
+        for _ in range(4):
+            threading.Thread(target=go, daemon=True).start()
+        time.sleep(0.3)
+    """)
