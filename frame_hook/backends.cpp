@@ -107,7 +107,7 @@ std::uint32_t PythonProgram::run(Call& call) const {
     const Type& type = graph_->type(graph_->outputs[i].value);
     std::vector<std::int64_t> shape, strides(type.shape.size());
     for (const SymDim& size : type.shape) shape.push_back(size.evaluate(call.symbols));
-    evaluate_strides(graph_->outputs[i].strides.value_or(contiguous_strides(type.shape)), shape, call.symbols, strides.data());
+    evaluate_strides(type.shape, graph_->outputs[i].strides.value_or(contiguous_strides(type.shape)), shape, call.symbols, strides.data());
     ArrayRef output = call.host->allocate(int(i), type.dtype, shape, strides);
     if (output.object == nullptr) return fail();
     made.push_back(output);

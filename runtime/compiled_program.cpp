@@ -383,7 +383,7 @@ class CompiledProgram : public Program {
     Scratch<std::int64_t, 16> computed(is_static_ ? 0 : 2 * rank);
     if (!is_static_) {
       for (std::size_t d = 0; d < rank; ++d) computed[d] = buffer.shape[d].evaluate(symbols);
-      evaluate_strides(buffer.strides, {computed.data(), rank}, symbols, computed.data() + rank);
+      evaluate_strides(buffer.shape, buffer.strides, {computed.data(), rank}, symbols, computed.data() + rank);
       sizes = computed.data();
     }
     arrays[b] = lock.host().allocate(buffer.kind == BufferKind::Output ? buffer.number : -1, buffer.dtype, {sizes, rank},

@@ -174,7 +174,7 @@ Ref<> RecipeRun::make_view(const RecipeStep& step) {
   if (!step.view.empty()) return torch_view(argument(step, 0), step.view, step.strides, symbols_, &views_made_);
   const std::vector<std::int64_t> shape = evaluate(step.shape, symbols_);
   std::vector<std::int64_t> strides(shape.size());
-  evaluate_strides(step.strides, shape, symbols_, strides.data());
+  evaluate_strides(step.shape, step.strides, shape, symbols_, strides.data());
   const std::int64_t offset = step.expression.evaluate(symbols_);
   Ref<> view = view_of(argument(step, 0), step.dtype, shape, strides, offset);
   if (view && step.index && !Ref<>::steal(PyObject_CallMethod(view.get(), "setflags", "i", 0))) return {};

@@ -98,6 +98,9 @@ Strides row_major(const Dims& shape);
 Strides column_major(const Dims& shape);
 bool is_contiguous(Tracer& tracer, const Dims& shape, const Strides& strides);
 bool is_column_major(Tracer& tracer, const Dims& shape, const Strides& strides);
+/// The strides of a tensor of four or five axes whose second one is the innermost, and whether these are (but along axes of one element).
+Strides channels_last(const Dims& shape);
+bool is_channels_last(Tracer& tracer, const Dims& shape, const Strides& strides);
 /// torch's is_non_overlapping_and_dense: the strides of a permuted contiguous tensor, but for axes of at most one element.
 bool is_dense(Tracer& tracer, const Dims& shape, const Strides& strides);
 /// torch's integers that came late: its promotion has no rule for them.

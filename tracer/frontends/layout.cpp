@@ -140,19 +140,6 @@ bool is_empty(Tracer& tracer, const Dims& shape) {
   return std::any_of(shape.begin(), shape.end(), [&](const SymDim& size) { return tracer.decide(size, Py_EQ, 0); });
 }
 
-bool is_channels_last(Tracer& tracer, const Dims& shape, const Strides& strides) {
-  std::vector<int> order;
-  if (shape.size() == 4) order = {1, 3, 2, 0};
-  else if (shape.size() == 5) order = {1, 4, 3, 2, 0};
-  else return false;
-  SymDim expected = 1;
-  for (int axis : order) {
-    if (!(strides[axis] == expected) && !tracer.decide(shape[axis], Py_EQ, 1) && !tracer.decide(strides[axis], Py_EQ, expected)) return false;
-    expected = expected * shape[axis];
-  }
-  return true;
-}
-
 /// TensorIterator: the fast set-up for operands laid out alike, else reorder_dimensions.
 Strides torch_strides(Tracer& tracer, const Dims& shape, std::span<const Layout> operands) {
   const bool elements = std::none_of(shape.begin(), shape.end(), is_zero);
@@ -161,12 +148,11 @@ Strides torch_strides(Tracer& tracer, const Dims& shape, std::span<const Layout>
   bool same = true;
   for (const Layout& operand : operands) same = same && same_shape(tracer, operand.shape, shape);
   if (same && !operands.empty()) {
-    bool contiguous = true, channels_last = true, dense = true;
+    bool contiguous = true, last = true, dense = true;
     for (const Layout& operand : operands) contiguous = contiguous && is_contiguous(tracer, shape, operand.strides);
     if (contiguous) return row_major(shape);
-    for (const Layout& operand : operands) channels_last = channels_last && is_channels_last(tracer, shape, operand.strides);
-    if (channels_last)
-      return strides_in_order(shape, rank == 4 ? std::vector<int>{1, 3, 2, 0} : std::vector<int>{1, 4, 3, 2, 0});
+    for (const Layout& operand : operands) last = last && is_channels_last(tracer, shape, operand.strides);
+    if (last) return channels_last(shape);
     for (const Layout& operand : operands)
       dense = dense && same_shape(tracer, operand.strides, operands[0].strides) && is_dense(tracer, shape, operand.strides);
     if (dense) return operands[0].strides;
@@ -210,6 +196,22 @@ ViewStep step_of(Op op, Attrs attrs, const Dims& before, const Dims& after) { re
 }  // namespace
 
 // ---- strides
+
+namespace {
+std::vector<int> channels_first_of(std::size_t rank) { return rank == 4 ? std::vector<int>{1, 3, 2, 0} : std::vector<int>{1, 4, 3, 2, 0}; }
+}  // namespace
+
+Strides channels_last(const Dims& shape) { return strides_in_order(shape, channels_first_of(shape.size())); }
+
+bool is_channels_last(Tracer& tracer, const Dims& shape, const Strides& strides) {
+  if (shape.size() != 4 && shape.size() != 5) return false;
+  SymDim expected = 1;
+  for (int axis : channels_first_of(shape.size())) {
+    if (!(strides[axis] == expected) && !tracer.decide(shape[axis], Py_EQ, 1) && !tracer.decide(strides[axis], Py_EQ, expected)) return false;
+    expected = expected * shape[axis];
+  }
+  return true;
+}
 
 bool is_dense(Tracer& tracer, const Dims& shape, const Strides& strides) {
   std::vector<int> left = reversed_axes(shape.size());

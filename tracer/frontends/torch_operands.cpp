@@ -282,6 +282,17 @@ V torch_elementwise(Tracer& tracer, ValueId value, std::span<const TorchOperand>
   return tracer.new_array(Library::Torch, value, elementwise_strides(tracer, Library::Torch, shape_of(tracer, value), layouts));
 }
 
+V torch_like(Tracer& tracer, const Array& x, ValueId value) {
+  return tracer.new_array(Library::Torch, value, like_strides(tracer, Library::Torch, {x->shape, x->strides}));
+}
+
+V torch_beside_statistics(Tracer& tracer, const Array& x, const Axes& axes, ValueId value) {
+  Dims kept = x->shape;
+  for (const std::int64_t axis : axes) kept[std::size_t(axis)] = 1;
+  const Layout layouts[] = {{x->shape, x->strides}, {kept, row_major(kept)}};
+  return tracer.new_array(Library::Torch, value, elementwise_strides(tracer, Library::Torch, x->shape, layouts));
+}
+
 V torch_fresh(Tracer& tracer, ValueId value) {
   return tracer.new_array(Library::Torch, value, row_major(shape_of(tracer, value)));
 }

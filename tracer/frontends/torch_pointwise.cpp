@@ -256,7 +256,7 @@ V torch_nan_to_num(Tracer& tracer, const Arguments& arguments) {
                 constant_like(tracer, value, p.absent("posinf") ? largest : p.number("posinf", 0)), result});
   result = emit(tracer, Op::where, {with_constant(tracer, Op::eq, value, -infinity),
                 constant_like(tracer, value, p.absent("neginf") ? -largest : p.number("neginf", 0)), result});
-  return torch_elementwise(tracer, result, {x});
+  return torch_like(tracer, x.array, result);
 }
 
 // ---- arithmetic

@@ -31,17 +31,6 @@ bool suggests_channels_last(Tracer& tracer, const Dims& shape, const Strides& st
   return true;
 }
 
-Strides channels_last(const Dims& shape) {
-  Strides strides(shape.size());
-  const std::vector<int> order = shape.size() == 4 ? std::vector<int>{1, 3, 2, 0} : std::vector<int>{1, 4, 3, 2, 0};
-  SymDim stride = 1;
-  for (int axis : order) {
-    strides[axis] = stride;
-    if (!(shape[axis] == SymDim(0))) stride = stride * shape[axis];
-  }
-  return strides;
-}
-
 V in_suggested_format(Tracer& tracer, ValueId value, bool last) {
   const Dims shape = shape_of(tracer, value);
   return tracer.new_array(Library::Torch, value, last ? channels_last(shape) : row_major(shape));
@@ -499,11 +488,10 @@ V torch_stack(Tracer& tracer, const Arguments& arguments) {
   }
   V result = concatenated(tracer, wide, dim);
   if (dim == parts[0]->rank()) return result;
-  // Eager concatenates along dim and splits that dimension: the layout is that of the concatenation.
-  Array joined = array_of(concatenated(tracer, parts, dim));
-  Strides strides = joined->strides;
-  strides.insert(strides.begin() + dim, strides[dim] * parts[0]->shape[dim]);
-  return tracer.new_array(Library::Torch, tracer.read(*array_of(result)), std::move(strides));
+  // Eager concatenates along dim and splits that dimension: the layout is that of a view of the concatenation.
+  const ValueId value = tracer.read(*array_of(result));
+  const Array view = view_reshape(tracer, array_of(concatenated(tracer, parts, dim)), shape_of(tracer, value));
+  return tracer.new_array(Library::Torch, value, view->strides);
 }
 
 namespace {
@@ -871,6 +859,8 @@ V torch_f_pad(Tracer& tracer, const Arguments& arguments) {
   }
   for (const SymDim& amount : amounts)
     if (tracer.decide(amount, Py_LT, 0)) unsupported("pad() by a negative amount");
+  if (std::all_of(amounts.begin(), amounts.end(), [&](const SymDim& amount) { return tracer.decide(amount, Py_EQ, 0); }))
+    return torch_like(tracer, x, same_again(tracer, tracer.read(*x)));
   const double number = p.absent("value") ? 0 : torch_number(tracer, p, "value", 0);
   if (!is_float(x->dtype) && number != double(std::int64_t(number))) unsupported("pad() of integers with a float");
   Attrs attrs;
