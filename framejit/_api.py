@@ -2,6 +2,7 @@
 import contextlib
 import functools
 import sys
+import threading
 import types
 import warnings
 
@@ -57,7 +58,9 @@ def compile(function=None, *, backend=None, **options):
 
 def _load_helpers():
     """What tracing takes functions from. Left to the first call they would be imported at any time, in any thread: where a process forks
-    meanwhile, its child waits for the import for ever."""
+    meanwhile, its child waits for the import for ever. Another thread's stack may be too small for an import."""
+    if threading.current_thread() is not threading.main_thread():
+        return
     if "numpy" in sys.modules:
         import framejit._numpy
     if "torch" in sys.modules:

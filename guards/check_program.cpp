@@ -732,20 +732,28 @@ bool Program::all_hold(const FrameValues& frame, GuardBindings& bindings) const 
 }
 
 bool Program::holds(const FrameValues& frame, GuardBindings& bindings) const {
+  constexpr std::uint32_t kPatience = 8, kPause = 64, kOften = 4;
+  bool varied = false;
   if (memo_) {
     for (std::uint32_t index : memo_->before())
       if (!decide(steps_[index], frame, bindings)) return false;
+    ++memo_calls_;
     if (memo_->holds(frame, bindings)) {
       memo_failures_ = 0;
       for (std::uint32_t index : memo_->after())
         if (!decide(steps_[index], frame, bindings)) return false;
       return true;
     }
+    if (const std::int32_t root = memo_->other_root(); root >= 0) {
+      other_objects_.resize(bindings.values.size());
+      const std::uint32_t times = ++other_objects_[std::size_t(root)];
+      if (times >= kOften && times >= memo_calls_ / kOften) varied = true, varies_[std::size_t(root)] = true;
+    }
   }
   if (!all_hold(frame, bindings)) return false;
-  constexpr std::uint32_t kPatience = 8, kPause = 64;
-  if (!memo_ || ++memo_failures_ < kPatience || memo_failures_ % kPause == 0)
-    memo_ = std::make_unique<Memo>(*this, frame, bindings);
+  varies_.resize(bindings.values.size());
+  if (!memo_ || varied || ++memo_failures_ < kPatience || memo_failures_ % kPause == 0)
+    memo_ = std::make_unique<Memo>(*this, frame, bindings, varies_);
   return true;
 }
 

@@ -104,6 +104,10 @@ class Program {
   // Of the last run that held; changed with the GIL held. A memo that keeps failing is made anew only now and then.
   mutable std::unique_ptr<Memo> memo_;
   mutable std::uint32_t memo_failures_ = 0;
+  // Slots whose object was another one in a quarter of the calls or more: the dict of **keywords is made anew for each.
+  mutable std::vector<bool> varies_;
+  mutable std::vector<std::uint32_t> other_objects_;  // by register
+  mutable std::uint32_t memo_calls_ = 0;
 };
 
 /// The fast reads of an object of exactly check.type; false if it is of another type or can't be read.

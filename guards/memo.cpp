@@ -45,10 +45,10 @@ constexpr std::uint64_t kNever = 0;  // a word that never has the value expected
 
 }  // namespace
 
-Memo::Memo(const Program& program, const FrameValues& frame, const GuardBindings& bindings) : serial_(next_serial()) {
+Memo::Memo(const Program& program, const FrameValues& frame, const GuardBindings& bindings, const std::vector<bool>& varies) : serial_(next_serial()) {
   places_.assign(bindings.values.size(), Place::Unknown);
   pinned_.assign(bindings.values.size(), false);
-  for (std::uint32_t i = 0; i < program.steps().size(); ++i) note(program, i, frame, bindings);
+  for (std::uint32_t i = 0; i < program.steps().size(); ++i) note(program, i, frame, bindings, varies);
   for (Dict& dict : dicts_)
     for (Fact& fact : dict.facts) fact.replaceable = fact.kind == Fact::Kind::Value && !pinned_[std::size_t(fact.target)];
   places_ = {};
@@ -74,14 +74,17 @@ bool Memo::whole(Attempt attempt) {
 }
 
 /// Whether the step is left to each call, or words stand for it.
-void Memo::note(const Program& program, std::uint32_t index, const FrameValues& frame, const GuardBindings& bindings) {
+void Memo::note(const Program& program, std::uint32_t index, const FrameValues& frame, const GuardBindings& bindings, const std::vector<bool>& varies) {
   const Step& step = program.steps()[index];
   auto place = [&](std::int32_t target) { return target < 0 ? Place::Frame : places_[std::size_t(target)]; };
   auto value = [&](std::int32_t target) { return bindings.values[std::size_t(target)]; };
   if (is_fetch(step.kind)) {
     Place& own = places_[std::size_t(step.value)];
     const bool root = step.kind == Kind::FetchSlot || (step.kind == Kind::FetchOther && step.source->kind == SourceKind::Function);
-    if (root) {
+    if (root && varies[std::size_t(step.value)]) {
+      own = Place::Call;
+      after_.push_back(index);
+    } else if (root) {
       own = Place::Frame;
       before_.push_back(index);
     } else if (step.kind != Kind::FetchMade && place(step.base) != Place::Call && whole([&] { return fetch(step, frame, bindings); })) {
@@ -356,8 +359,9 @@ bool Memo::ask_again(Dict& dict) {
 }
 
 bool Memo::holds(const FrameValues& frame, GuardBindings& bindings) {
+  other_root_ = -1;
   for (const Root& root : roots_)
-    if (bindings.values[std::size_t(root.target)] != root.object) return false;
+    if (bindings.values[std::size_t(root.target)] != root.object) return other_root_ = root.target, false;
   if (globals_ && (!frame.function || frame.function->func_globals != globals_)) return false;
   if (builtins_ && (!frame.function || frame.function->func_builtins != builtins_)) return false;
   for (std::size_t i = 0; i < words_.size(); ++i) {

@@ -28,8 +28,9 @@ class Program;
 
 class Memo {
  public:
-  /// Built from `bindings`, which a run of `program` over `frame` that held has just filled.
-  Memo(const Program& program, const FrameValues& frame, const GuardBindings& bindings);
+  /// Built from `bindings`, which a run of `program` over `frame` that held has just filled. `varies`: registers of slots that have another object
+  /// again and again; what is reached from one is looked at in each call.
+  Memo(const Program& program, const FrameValues& frame, const GuardBindings& bindings, const std::vector<bool>& varies);
 
   /// Steps to run at every call: those that need nothing from here, and those to run after `holds`. Indices into the program.
   const std::vector<std::uint32_t>& before() const { return before_; }
@@ -37,6 +38,8 @@ class Memo {
 
   /// True if the steps that are in neither list would hold; `bindings` then has the values they would fetch.
   bool holds(const FrameValues& frame, GuardBindings& bindings);
+  /// The slot whose other object was why the last `holds` was false, by its register; -1: it was something else.
+  std::int32_t other_root() const { return other_root_; }
 
  private:
   enum class Place : std::uint8_t { Unknown, Frame, Here, Call };  // who fills a register: the frame, the memo, or a step of each call
@@ -70,7 +73,7 @@ class Memo {
     PyObject* object;
   };
 
-  void note(const Program& program, std::uint32_t index, const FrameValues& frame, const GuardBindings& bindings);
+  void note(const Program& program, std::uint32_t index, const FrameValues& frame, const GuardBindings& bindings, const std::vector<bool>& varies);
   template <class Attempt>
   bool whole(Attempt attempt);
   bool fetch(const Step& step, const FrameValues& frame, const GuardBindings& bindings);
@@ -95,6 +98,7 @@ class Memo {
   PyObject *globals_ = nullptr, *builtins_ = nullptr;  // of the running function; null: not asked
   std::vector<std::uint32_t> before_, after_;
   std::uint64_t serial_;
+  std::int32_t other_root_ = -1;
 
   // While it is built.
   std::vector<Place> places_;

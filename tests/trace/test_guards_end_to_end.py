@@ -557,3 +557,34 @@ def test_an_index_out_of_range_leaves_tensors_as_eager(good, bad):
         return y
 
     change_of_arguments(f, (torch.ones(4), good(), []), (torch.ones(4), bad(), []), (torch.ones(4), good(), []))
+
+
+@pytest.mark.parametrize("changes", ["value", "type", "key", "length", "none"])
+def test_arguments_that_are_new_containers_in_each_call(changes):
+    """What is reached from one is looked at in every call, however often it was right."""
+    def f(scale, **options):
+        return scale * options["items"][0] + options["more"]["offset"] * (2 if "extra" in options else 1) + len(options["items"])
+
+    def arguments():
+        return {"items": [np.arange(3.0), 1], "more": {"offset": 2.5, "unused": [1]}}
+
+    def changed():
+        given = arguments()
+        if changes == "value":
+            given["more"]["offset"] = 7.5
+        elif changes == "type":
+            given["items"][0] = np.arange(3)
+        elif changes == "key":
+            given["extra"] = 0
+        elif changes == "length":
+            given["items"].append(np.ones(2))
+        else:
+            given["items"][0] = None
+        return given
+
+    compiled = framejit.compile(f)
+    held = []  # so that each call's dicts lie elsewhere
+    for turn in range(60):
+        given = changed() if turn % 20 == 19 else arguments()
+        held.append(given)
+        compare(Outcome(compiled, (turn % 2 + 1,), dict(given)), Outcome(f, (turn % 2 + 1,), dict(given)))
