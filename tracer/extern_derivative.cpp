@@ -62,6 +62,7 @@ Ref<> written_among_arguments(const ExternCall& call) {
 ExternCall derivative_of(const ExternCall& call, std::size_t result, std::span<const Type> derived_types, const Integers& derived) {
   ExternCall made;
   made.name = call.name + "_backward";
+  made.derivative = true;
   Ref<> function = recording(call), written = written_among_arguments(call);
   if (vjp_class() && function && written)
     made.callable = Ref<>::steal(PyObject_CallFunction(vjp_class(), "OnO", function.get(), Py_ssize_t(result), written.get()));

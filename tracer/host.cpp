@@ -48,12 +48,12 @@ std::string take_error() {
 }
 
 /// "" if `object` is what was predicted.
-std::string difference(PyObject* object, const ExternResult& expected, int device, std::span<const std::int64_t> symbols, ArrayView& view) {
+std::string difference(PyObject* object, const ExternResult& expected, const ExternCall& call, std::span<const std::int64_t> symbols, ArrayView& view) {
   if (!array_library(object)) return std::string("it returned a ") + Py_TYPE(object)->tp_name;
   // Lazily conjugated or negated, sparse, ... arrays have memory that does not hold their values.
   if (std::string unsupported = describe(object).unsupported; !unsupported.empty()) return "it returned a " + unsupported;
   if (!guard_program::read_any_array(object, view)) return "its result can't be read";
-  if (view.device != device) return "its result is a tensor of device " + device_text(view.device);
+  if (view.device != call.device) return "its result is a tensor of device " + device_text(view.device);
   // A view says what its base does, also where nothing is recorded.
   if (view.requires_grad && expected.view_of < 0) return "its result needs a gradient";
   if (view.dtype != expected.dtype)
@@ -61,7 +61,8 @@ std::string difference(PyObject* object, const ExternResult& expected, int devic
   auto shape = evaluate(expected.shape, symbols), strides = evaluate(expected.strides, symbols);
   bool same = std::size_t(view.rank) == shape.size() && std::equal(shape.begin(), shape.end(), view.shape);
   const bool empty = std::find(shape.begin(), shape.end(), 0) != shape.end();
-  for (std::size_t i = 0; same && !empty && i < shape.size(); ++i) same = view.strides[i] == strides[i] * view.stride_unit;
+  for (std::size_t i = 0; same && !empty && i < shape.size(); ++i)
+    same = view.strides[i] == strides[i] * view.stride_unit || (call.derivative && shape[i] == 1);
   return same ? "" : "its result has other sizes or strides than predicted";
 }
 
@@ -389,7 +390,7 @@ bool SegmentHost::call_extern(std::int64_t handle, std::span<const ArrayRef> ope
   for (std::size_t i = 0; i < found.size(); ++i) {
     const ExternResult& expected = call.results[i];
     ArrayView view;
-    std::string why = difference(found[i], expected, call.device, symbols, view);
+    std::string why = difference(found[i], expected, call, symbols, view);
     if (why.empty() && expected.view_of >= 0) {
       const ArrayView& base = taken[std::size_t(expected.view_of)];
       const auto offset = expected.offset.evaluate(symbols) * std::int64_t(size_in_bytes(view.dtype));
