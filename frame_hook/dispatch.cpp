@@ -46,13 +46,7 @@ class Scratch {
   }
   ~Scratch() {
     contents_->bindings.owned.clear();
-    contents_->update.slots.clear();
-    contents_->update.result = {};
-    contents_->update.reason.clear();
-    contents_->update.decisions.clear();
-    contents_->update.settled = 0;
-    contents_->update.past.clear();
-    contents_->update.outdated = false;
+    contents_->update.clear();
     pool().push_back(std::move(contents_));
   }
   GuardBindings& bindings() { return contents_->bindings; }
@@ -296,7 +290,8 @@ class ComparedCall {
   CodeCache::Place& place = cache.place(instruction);
   const Options& options = cache.options();
   if (place.exhausted || cache.compiling) return {};
-  // The call runs as eager, and so that nobody sees what tracing tries out. A mode that the function itself enters ends a piece.
+  // The call runs as eager, and so that nobody sees what tracing tries out. A mode that the function itself enters
+  // ends a piece.
   if (instruction == 0 && !options.follow && torch_observed()) {
     const char* why = torch_modes_refusal();
     state.events->left(state.name, why ? why : "torch's operations are recorded");
@@ -393,6 +388,20 @@ bool only_hands_over(const Segment& segment) {
   return segment.exit.kind == Exit::Kind::Handover && segment.exit.instruction == segment.start_instruction;
 }
 
+/// CPython raises `exception` soon: where it stands when it goes on, so that handlers and `finally` around that run.
+/// False: it is set, and ends the call, since what follows branches has no other way to run.
+bool raises_soon(const Options& options, const FrameValues& values, Ref<> exception) {
+  if (!options.follow && fj_raise_soon(reinterpret_cast<PyCodeObject*>(values.function->func_code), exception.get())) return true;
+  fj_restore_exception(exception.release());
+  return false;
+}
+
+/// Between two tries to run a piece. Eager: CPython goes on there; Raised: an error is set; Done: nothing has come.
+SegmentStatus look_for_signals(const Options& options, const FrameValues& values) {
+  if (PyErr_CheckSignals() == 0) return SegmentStatus::Done;
+  return raises_soon(options, values, Ref<>::steal(fj_take_exception())) ? SegmentStatus::Eager : SegmentStatus::Raised;
+}
+
 /// Runs a segment whose guards hold. Never throws; an error is set with Raised only.
 SegmentStatus run_segment(FunctionState& state, const Options& options, const Segment& segment, const FrameValues& values,
                           const GuardBindings& bindings, FrameUpdate& update) {
@@ -410,6 +419,7 @@ SegmentStatus run_segment(FunctionState& state, const Options& options, const Se
       return status;
     }
     if (status == SegmentStatus::Raised || status == SegmentStatus::Retrace || status == SegmentStatus::OtherPath) return status;
+    if (update.interrupt) return raises_soon(options, values, update.interrupt) ? SegmentStatus::Eager : SegmentStatus::Raised;
     PyErr_Clear();
     if (options.follow) fallback_reason = update.reason;
     state.events->fallback(state.name, update.reason.empty() ? "a compiled piece could not finish" : update.reason);
@@ -553,7 +563,7 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
         PyThreadState* const self = fj_release_gil();
         std::this_thread::sleep_for(std::chrono::microseconds(100));
         fj_take_gil(self);
-        if (PyErr_CheckSignals() != 0) return finish(nullptr);
+        if (look_for_signals(cache.options(), values) != SegmentStatus::Done) return finish(nullptr);
         continue;
       }
       if (segment) {
@@ -595,7 +605,7 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
       scratch.update().settled = decisions.settled;
       const SegmentStatus status = run_segment(state, cache.options(), *segment, values, scratch.bindings(), scratch.update());
       if (compared && status == SegmentStatus::Done) compared->finished();
-      if (compared && status == SegmentStatus::Eager) compared->fell_back();
+      if (compared && status == SegmentStatus::Eager && !scratch.update().interrupt) compared->fell_back();
       if (account && status == SegmentStatus::Done) account->ran(*segment, scratch.bindings().symbols);
       if (status == SegmentStatus::Done && segment->exit.kind != Exit::Kind::Return) update_frame(frame, scratch.update());
       fj_frame_unlink(thread, frame);
@@ -608,10 +618,12 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
       }
       if (status == SegmentStatus::OtherPath) {
         decisions.meet(std::move(scratch.update().decisions));
-        if (PyErr_CheckSignals() != 0) return finish(nullptr);
+        const SegmentStatus signals = look_for_signals(cache.options(), values);
+        if (signals == SegmentStatus::Eager) return leave(instruction);
+        if (signals == SegmentStatus::Raised) return finish(nullptr);
         continue;
       }
-      if (status == SegmentStatus::Eager && !segment->conditions.empty()) {
+      if (status == SegmentStatus::Eager && !segment->conditions.empty() && !scratch.update().interrupt) {
         if (traced_before) {
           // A trace of this call knows how its branches go.
           decisions.failed.push_back(std::move(segment));
@@ -703,12 +715,13 @@ Frameless call_without_frame(FunctionState& state, CodeCache& cache, PyFunctionO
     const SegmentStatus status = run_segment(state, cache.options(), segment, values, lease.bindings(), update);
     if (compared) {
       if (status == SegmentStatus::Done) compared->finished();
-      if (status == SegmentStatus::Eager) compared->fell_back();
+      if (status == SegmentStatus::Eager && !update.interrupt) compared->fell_back();
       compared.reset();
     }
     if (status == SegmentStatus::OtherPath) {
       decisions.meet(std::move(update.decisions));
-      if (PyErr_CheckSignals() != 0) return Frameless::Done;
+      const SegmentStatus signals = look_for_signals(cache.options(), values);
+      if (signals != SegmentStatus::Done) return signals == SegmentStatus::Eager ? Frameless::Eager : Frameless::Done;
       i = std::size_t(-1);  // from the first again: other threads may have moved them, and it follows other decisions now
       continue;
     }
@@ -717,7 +730,7 @@ Frameless call_without_frame(FunctionState& state, CodeCache& cache, PyFunctionO
       cache.forget(0, &segment);
       return Frameless::NoSegment;
     }
-    if (status == SegmentStatus::Eager && !segment.conditions.empty()) return Frameless::NoSegment;  // perhaps another path: see drive()
+    if (status == SegmentStatus::Eager && !segment.conditions.empty() && !update.interrupt) return Frameless::NoSegment;  // perhaps another path: see drive()
     if (update.outdated) {
       state.events->withdraw(segment.graph.get());
       cache.forget(0, &segment);

@@ -27,7 +27,8 @@ py::object owned(PyObject* object) {
 
 py::object owned(Ref<> object) { return owned(object.release()); }
 
-/// While user code runs that is told of something: an exception that is pending is the program's and goes on afterwards.
+/// While user code runs that is told of something: an exception that is pending is the program's and goes on
+/// afterwards.
 class AsideForUser {
  public:
   AsideForUser() : pending_(fj_take_exception()) {}

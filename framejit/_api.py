@@ -57,8 +57,9 @@ def compile(function=None, *, backend=None, **options):
 
 
 def _load_helpers():
-    """What tracing takes functions from. Left to the first call they would be imported at any time, in any thread: where a process forks
-    meanwhile, its child waits for the import for ever. Another thread's stack may be too small for an import."""
+    """What tracing takes functions from. Left to the first call they would be imported at any time, in any thread:
+    where a process forks meanwhile, its child waits for the import for ever. Another thread's stack may be too small
+    for an import."""
     if threading.current_thread() is not threading.main_thread():
         return
     if "numpy" in sys.modules:

@@ -28,8 +28,8 @@ class Program;
 
 class Memo {
  public:
-  /// Built from `bindings`, which a run of `program` over `frame` that held has just filled. `varies`: registers of slots that have another object
-  /// again and again; what is reached from one is looked at in each call.
+  /// Built from `bindings`, which a run of `program` over `frame` that held has just filled. `varies`: registers of
+  /// slots that have another object again and again; what is reached from one is looked at in each call.
   Memo(const Program& program, const FrameValues& frame, const GuardBindings& bindings, const std::vector<bool>& varies);
 
   /// Steps to run at every call: those that need nothing from here, and those to run after `holds`. Indices into the program.

@@ -12,7 +12,6 @@
 #include "runtime/allocator.h"
 #include "runtime/base/error.h"
 #include "runtime/base/layout.h"
-#include "runtime/float_flags.h"
 #include "runtime/host_lock.h"
 #include "runtime/launch.h"
 #include "runtime/scratch.h"
@@ -531,12 +530,9 @@ class CompiledProgram : public Program {
           else
             report(launcher_.batch(int(s), symbols, pointers, lock));
           break;
-        case StepKind::Matmul: {
-          const Conditions collected(parts_.float_conditions);
+        case StepKind::Matmul:
           status |= launcher_.multiply(step.matmul, symbols, pointers, lock);
-          status |= collected.raised();
           break;
-        }
         case StepKind::Blocks:
           status |= launcher_.blocks(step.blocks, symbols, pointers, lock);
           break;
@@ -565,8 +561,11 @@ class CompiledProgram : public Program {
 
   /// The device's status, when it is done.
   static std::uint32_t ask(DeviceRun& device, HostLock& lock) {
+    device.flush();
     lock.wait();
-    return device.status();
+    const std::uint32_t status = device.status();
+    lock.take();  // what launches share between threads it guards
+    return status;
   }
 
   bool call_extern(const ProgramExtern& plan, HostLock& lock, std::span<const std::int64_t> symbols, ArrayRef* arrays, char** pointers) const {

@@ -40,7 +40,8 @@ class Host {
   /// The library's current stream on a device, for kernels that are launched there.
   virtual void* stream(int /*device*/) { return nullptr; }
 
-  /// Others may use the host until `lock`, and no other function of this interface is called (HostLock). False: not in this run.
+  /// Others may use the host until `lock`, and no other function of this interface is called (HostLock). False: not
+  /// in this run.
   virtual bool unlock() { return false; }
   virtual void lock() {}
   /// Whether `interrupted` may find a signal on this thread. Needs no lock.

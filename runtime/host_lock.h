@@ -1,5 +1,5 @@
-/// The host's lock (Python's GIL) while a program runs. It is held for short work and whenever the host is asked for something; longer work goes
-/// on without it. Work that takes long lets the host look for signals now and then.
+/// The host's lock (Python's GIL) while a program runs. It is held for short work and whenever the host is asked for
+/// something; longer work goes on without it. Work that takes long lets the host look for signals now and then.
 #pragma once
 
 #include <atomic>
@@ -32,7 +32,8 @@ class HostLock {
   void wait() { work(kHeldNanoseconds); }
   void take();
 
-  /// Asked between two pieces of work, on any thread that does some of it. True: the call is to end, since a signal was handled so.
+  /// Asked between two pieces of work, on any thread that does some of it. True: the call is to end, since a signal
+  /// was handled so.
   bool interrupted() { return interrupted_.load(std::memory_order_relaxed) || (watches_ && is_due() && ask()); }
   /// From here on the work must be done whole.
   void finish() { watches_ = false; }

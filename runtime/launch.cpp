@@ -119,11 +119,11 @@ LaunchPlan Launcher::plan_launch(const ProgramKernel& kernel, std::span<const st
   plan.items_per_chunk = plan.items;
   plan.chunks = 1;
   plan.scratch_bytes = std::size_t(kernel.scratch_bytes.evaluate(symbols));
-  if (plan.items <= 1) return plan;
   const double item = kernel.nanoseconds_per_element * double(std::max<std::int64_t>(kernel.elements_per_item.evaluate(symbols), 1));
   const double total = item * double(plan.items);
-  const int threads = parts_.threads > 0 ? std::min(parts_.threads, thread_count()) : thread_count();
   plan.nanoseconds = total;
+  if (plan.items <= 1) return plan;
+  const int threads = parts_.threads > 0 ? std::min(parts_.threads, thread_count()) : thread_count();
   plan.threads = double(threads) <= kernel.unshared_speedup ? 1 : parts_.threads;
   const bool alone = plan.threads == 1 || threads == 1;
   if (total < (alone ? kMostChunkNanoseconds : kParallelNanoseconds)) return plan;
@@ -271,7 +271,7 @@ struct Launcher::BlocksLaunch {
       const ProgramStep& step = blocks.steps[s];
       if (step.kind == StepKind::Matmul) {
         const OneThreadProducts alone;
-        status |= launcher.multiply_rows(step.matmul, symbols, here.data(), first, last, lock);
+        status |= launcher.multiply_rows(step.matmul, symbols, here.data(), first, last);
         continue;
       }
       const ProgramKernel& kernel = launcher.parts_.kernels[step.kernel];
@@ -294,12 +294,23 @@ std::uint32_t Launcher::blocks(const ProgramBlocks& blocks, std::span<const std:
 std::uint32_t Launcher::multiply(const ProgramMatmul& plan, std::span<const std::int64_t> symbols, char** pointers, HostLock& lock) const {
   std::int64_t rows = plan.m.evaluate(symbols);
   for (const SymDim& size : plan.batch) rows *= size.evaluate(symbols);
-  lock.work(kProductNanoseconds * double(rows) * double(plan.n.evaluate(symbols)) * double(plan.k.evaluate(symbols)));
-  return multiply_rows(plan, symbols, pointers, 0, rows, lock);
+  const double row = kProductNanoseconds * double(plan.n.evaluate(symbols)) * double(plan.k.evaluate(symbols));
+  lock.work(row * double(rows));
+  // Whole matrices: the library decides what is summed in which order by their sizes.
+  const std::int64_t m = std::max<std::int64_t>(plan.m.evaluate(symbols), 1);
+  const std::int64_t matrices = row * double(m) > 0 ? std::max<std::int64_t>(std::int64_t(std::min(kMostChunkNanoseconds / (row * double(m)), 1e9)), 1) : rows;
+  std::uint32_t status = 0;
+  for (std::int64_t first = 0; first < rows; first += matrices * m) {
+    if (lock.interrupted()) return kInterrupted;
+    const Conditions collected(parts_.float_conditions);
+    status |= multiply_rows(plan, symbols, pointers, first, std::min(first + matrices * m, rows));
+    status |= collected.raised();
+  }
+  return status;
 }
 
 std::uint32_t Launcher::multiply_rows(const ProgramMatmul& plan, std::span<const std::int64_t> symbols, char** pointers, std::int64_t first,
-                                      std::int64_t last, HostLock& lock) const {
+                                      std::int64_t last) const {
   const std::size_t batch_rank = plan.batch.size();
   Scratch<std::int64_t, 64> numbers(4 * batch_rank);
   for (std::size_t d = 0; d < batch_rank; ++d) {
@@ -317,7 +328,6 @@ std::uint32_t Launcher::multiply_rows(const ProgramMatmul& plan, std::span<const
   std::uint32_t status = 0;
   for (std::int64_t item = first / m; item * m < last; ++item) {
     const std::int64_t from = std::max(first - item * m, std::int64_t(0)), to = std::min(last - item * m, m);
-    if (lock.interrupted()) return kInterrupted;
     std::int64_t rest = item, a = from * a_layout.row_stride, b = 0, c = from * c_stride;
     for (std::size_t d = batch_rank; d-- > 0;) {
       const std::int64_t at = rest % numbers[4 * d];

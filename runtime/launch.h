@@ -52,7 +52,7 @@ class Launcher {
   struct BlocksLaunch;
   /// Rows [first, last) of all matrices of the batch, counted through.
   std::uint32_t multiply_rows(const ProgramMatmul& product, std::span<const std::int64_t> symbols, char** pointers, std::int64_t first,
-                              std::int64_t last, HostLock& lock) const;
+                              std::int64_t last) const;
   LaunchPlan plan_launch(const ProgramKernel& kernel, std::span<const std::int64_t> symbols) const;
   /// Precondition: the kernels' sizes don't depend on symbols.
   BatchPlan plan_batch(const std::vector<int>& kernels) const;

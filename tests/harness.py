@@ -11,6 +11,11 @@ import dataclasses
 import functools
 import io
 import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import textwrap
 import types
 import warnings
 
@@ -77,6 +82,18 @@ def _sample(shape, domain, dtype, seed):
 
 
 needs_torch = pytest.mark.skipif(torch is None, reason="torch is not installed in this environment")
+
+
+def run_program(program, **environment):
+    """The finished process that has run it, without an error."""
+    path = os.pathsep.join(p for p in sys.path if p)
+    with tempfile.TemporaryDirectory() as folder:
+        file = pathlib.Path(folder, "program.py")  # a file: messages quote its lines
+        file.write_text(textwrap.dedent(program))
+        done = subprocess.run([sys.executable, "-P", str(file)], capture_output=True, text=True, timeout=300,
+                              env={**os.environ, "PYTHONPATH": path, **environment})
+    assert done.returncode == 0, done.stderr
+    return done
 
 
 def both_libraries(test):

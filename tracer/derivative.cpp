@@ -537,7 +537,7 @@ Ref<> Derivative::backward(int number, std::vector<Ref<>> saved, std::span<PyObj
   call.outputs = outputs;
   call.handed_over = read.arrays;
   if (const std::uint32_t status = backward.program->run(call); status != kOk) {
-    if (status & kInterrupted) return host.raise_interrupt(), Ref<>();
+    if (status & kInterrupted) return fj_restore_exception(host.take_interrupt().release()), Ref<>();
     // Nobody runs a backward again in another way: the library's error is the user's.
     if (!PyErr_Occurred() && host.raised()) PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(host.raised())), host.raised());
     if (!PyErr_Occurred()) PyErr_Format(PyExc_RuntimeError, "framejit: backward failed (%s)", host.failure().c_str());

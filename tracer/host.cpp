@@ -137,7 +137,8 @@ void SegmentHost::lock() { fj_take_gil(std::exchange(thread_, nullptr)); }
 bool SegmentHost::handles_signals() const { return fj_handles_signals(); }
 
 bool SegmentHost::interrupted() {
-  if (PyErr_CheckSignals() == 0) return false;
+  // What has been called and must not be again stands before the handler, in the user's order.
+  if (!past_.empty() || PyErr_CheckSignals() == 0) return false;
   interrupt_ = Ref<>::steal(fj_take_exception());
   return true;
 }

@@ -1,8 +1,8 @@
 /// What a segment's program asks of the array libraries, answered for one run of one segment.
 ///
 /// Lives on the stack of Segment::run. Failures leave no Python error set: the program is abandoned and CPython runs
-/// the piece, which raises the true exception. Ctrl-C during a library call is put back to be seen there; what a handler raises
-/// while the program itself works ends the call.
+/// the piece, which raises the true exception. Ctrl-C during a library call is put back to be seen there; what a
+/// handler raises while the program itself works ends the program, and CPython raises it there.
 #pragma once
 
 #include <Python.h>
@@ -40,8 +40,8 @@ class SegmentHost final : public Host {
 
   /// Whether others may run Python while the program works.
   void share(bool wanted) { shares_ = wanted; }
-  /// After kInterrupted: what the handler raised is set again.
-  void raise_interrupt() { fj_restore_exception(interrupt_.release()); }
+  /// After kInterrupted: what the handler raised.
+  Ref<> take_interrupt() { return std::move(interrupt_); }
   /// The objects that calls are made on, in the order of ExternTable::held().
   void hold(std::vector<Ref<>> objects) { held_ = std::move(objects); }
   const std::vector<Ref<>>& held() const { return held_; }

@@ -112,6 +112,18 @@ SegmentStatus eager(FrameUpdate& update, std::string reason) {
   return SegmentStatus::Eager;
 }
 
+/// Python objects that others may have; the versions of tensors are no part of them.
+bool changes_objects(const Recipe& recipe) {
+  std::vector<bool> fresh(std::size_t(recipe.register_count));  // made by this call: nobody else has them yet
+  for (const RecipeStep& step : recipe.steps) {
+    const int first = step.args.empty() ? -1 : step.args[0];
+    if (is_effect(step.op) && step.op != RecipeOp::BumpVersion && (first < 0 || !fresh[std::size_t(first)])) return true;
+    if (!is_effect(step.op) && step.target >= 0)
+      fresh[std::size_t(step.target)] = step.op != RecipeOp::FromSource && step.op != RecipeOp::Constant && step.op != RecipeOp::GetAttr;
+  }
+  return false;
+}
+
 /// Holds the inputs of a program as the guards found them; the first that is missing, or null.
 SourceRef hold_inputs(const Segment& segment, const FrameValues& values, const GuardBindings& bindings, HeldInputs& held) {
   for (SourceRef source : segment.inputs) {
@@ -196,7 +208,10 @@ SegmentStatus Segment::run(const FrameValues& values, const GuardBindings& bindi
       throw;
     }
     update.past = host.take_past();
-    if (status & kInterrupted) return host.raise_interrupt(), SegmentStatus::Raised;
+    if (status & kInterrupted) {
+      update.interrupt = host.take_interrupt();
+      return eager(update, "a signal ended it");
+    }
     if (status != kOk) {
       const SegmentStatus failed = eager(update, call.error.empty() ? reason_text(status, host.failure()) : call.error);
       update.outdated = host.mispredicted() && !update.past.empty();
@@ -232,21 +247,6 @@ SegmentStatus Segment::run(const FrameValues& values, const GuardBindings& bindi
   run.fill(update);
   return SegmentStatus::Done;
 }
-
-namespace {
-
-bool changes_objects(const Recipe& recipe) {
-  std::vector<bool> fresh(std::size_t(recipe.register_count));  // made by this call: nobody else has them yet
-  for (const RecipeStep& step : recipe.steps) {
-    const auto target = step.args.empty() ? -1 : step.args[0];
-    if (is_effect(step.op) && step.op != RecipeOp::BumpVersion && (target < 0 || !fresh[std::size_t(target)])) return true;
-    if (!is_effect(step.op) && step.target >= 0)
-      fresh[std::size_t(step.target)] = step.op != RecipeOp::FromSource && step.op != RecipeOp::Constant && step.op != RecipeOp::GetAttr;
-  }
-  return false;
-}
-
-}  // namespace
 
 void Segment::settle() {
   writes_objects_ = changes_objects(recipe);

@@ -55,8 +55,21 @@ struct FrameUpdate {
   std::string reason;                  // Eager, Retrace: why, in the user's words
   std::vector<bool> decisions;         // OtherPath: outcomes of the first conditions, the last one another than the segment's
   std::vector<PastCall> past;          // Eager: calls that have been made and must not be made again
+  Ref<> interrupt;                     // Eager: what a signal handler raised meanwhile, for CPython to raise
   bool outdated = false;               // Eager: traced again, the piece would run
   std::size_t settled = 0;             // given: so many conditions of the segment are what it expects, however they come out
+
+  /// For another run, in the same memory.
+  void clear() {
+    slots.clear();
+    result = {};
+    reason.clear();
+    decisions.clear();
+    past.clear();
+    interrupt = {};
+    outdated = false;
+    settled = 0;
+  }
 };
 
 /// A branch on data that the segment has followed: an output of the graph, and what it must be.
@@ -98,7 +111,8 @@ class Segment {
 
   /// After everything above `derivative` is there.
   void settle();
-  /// Whether a run changes Python objects that others may have. Others must not run between the guards that read them and that.
+  /// Whether a run changes Python objects that others may have. Others must not run between the guards that read them
+  /// and that.
   bool writes_objects() const { return writes_objects_; }
 
   /// Runs program and recipe. `bindings` are those of guards->holds on the same values.

@@ -78,14 +78,6 @@ void fj_frame_link(PyThreadState* thread, FjFrame* frame);
 void fj_frame_unlink(PyThreadState* thread, FjFrame* frame);
 /* The frame runs on in CPython from where it stands. It must not be linked. */
 PyObject* fj_eval_default(PyThreadState* thread, FjFrame* frame, int throwflag);
-
-/* ---- the GIL -------------------------------------------------------------------------------- */
-
-/* As PyEval_SaveThread and PyEval_RestoreThread. When the interpreter has ended the latter doesn't return. */
-PyThreadState* fj_release_gil(void);
-void fj_take_gil(PyThreadState* thread);
-/* Whether Python's signal handlers run on this thread. Needs no GIL. */
-bool fj_handles_signals(void);
 /* As it was handed to the hook: to the evaluator that would have run it without framejit. */
 PyObject* fj_pass_frame(PyThreadState* thread, FjFrame* frame, int throwflag);
 /* The function returns `value` (stolen), or raises the error that is set if NULL: clears the frame as CPython would. */
@@ -106,6 +98,17 @@ PyObject* fj_swap_handled_exception(PyThreadState* thread, PyObject* exception);
 PyObject* fj_take_exception(void);
 void fj_restore_exception(PyObject* exception);      /* steals; NULL: none */
 int fj_handle_pending(PyThreadState* thread);        /* signals etc.; -1 with error set */
+
+/* ---- the GIL -------------------------------------------------------------------------------- */
+
+/* As PyEval_SaveThread and PyEval_RestoreThread. When the interpreter has ended the latter doesn't return. */
+PyThreadState* fj_release_gil(void);
+void fj_take_gil(PyThreadState* thread);
+/* Whether Python's signal handlers run on this thread. Needs no GIL. */
+bool fj_handles_signals(void);
+/* CPython raises `exception` at the next place where it looks for signals, but not at the RESUME of `code`, which no
+ * `try` covers. On the thread of the signal handlers. False: it can't. */
+bool fj_raise_soon(PyCodeObject* code, PyObject* exception);
 
 /* ---- the hook ------------------------------------------------------------------------------- */
 

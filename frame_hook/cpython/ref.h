@@ -42,9 +42,10 @@ class Ref {
   T* object_ = nullptr;
 };
 
-/// What `make` gives, made once in a process. A function-local static would hold its guard while `make` runs: Python code, an import, a collection
-/// let another thread in, which then waits for the guard with the GIL that `make` needs to go on. So nothing is locked: threads that come at
-/// the same time each make one, and the first that has it is kept. With the GIL held.
+/// What `make` gives, made once in a process. A function-local static would hold its guard while `make` runs: Python
+/// code, an import, a collection let another thread in, which then waits for the guard with the GIL that `make` needs
+/// to go on. So nothing is locked: threads that come at the same time each make one, and the first that has it is
+/// kept. With the GIL held.
 template <class Make>
 auto& once(const Make& make) {
   using Made = decltype(make());

@@ -34,6 +34,7 @@ PyObject* fj_eval_default(PyThreadState* thread, FjFrame* frame, int throwflag) 
 PyThreadState* fj_release_gil(void) { return PyEval_SaveThread(); }
 void fj_take_gil(PyThreadState* thread) { PyEval_RestoreThread(thread); }
 bool fj_handles_signals(void) { return false; }
+bool fj_raise_soon(PyCodeObject* code, PyObject* exception) { (void)code; (void)exception; return false; }
 PyObject* fj_frame_finish(PyThreadState* thread, FjFrame* frame, PyObject* value) { (void)thread; (void)frame; return value; }
 bool fj_frame_must_pass(PyThreadState* thread, FjFrame* frame, int throwflag) { (void)thread; (void)frame; (void)throwflag; return true; }
 bool fj_tracing_active(PyThreadState* thread) { (void)thread; return true; }

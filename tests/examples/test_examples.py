@@ -96,7 +96,7 @@ def test_no_array_kernel_runs_while_tracing():
     def backend(graph, inputs):
         raise Traced(len(graph.nodes))
 
-    x, weight = torch.ones(1, 1).expand(1 << 30, 1 << 10), torch.ones(1, 1).expand(1 << 10, 1 << 10)
+    x, weight = torch.ones(1, 1).expand(1 << 40, 1 << 10), torch.ones(1, 1).expand(1 << 10, 1 << 10)
     with pytest.raises(RuntimeError, match="memory"):
         x.sin()
     with pytest.raises(framejit.BackendError) as raised:

@@ -38,8 +38,9 @@ def runs_python(initialiser):
 
 
 def test_statics_of_functions_run_no_python():
-    """The guard of a static is held while its initialiser runs. An import, a call, a collection let go of the GIL there, and a thread that takes
-    it and comes to the same static waits for the guard for ever. `once` (frame_hook/cpython/ref.h) has no guard. Names may be interned."""
+    """The guard of a static is held while its initialiser runs. An import, a call, a collection let go of the GIL
+    there, and a thread that takes it and comes to the same static waits for the guard for ever. `once`
+    (frame_hook/cpython/ref.h) has no guard. Names may be interned."""
     assert list(initialised_statics("  static auto* a = f(\"(\");\n  static int b;\n  static int c{g()};\n")) == [("auto* a", " f()"), ("int c", "{g()}")]
     assert [runs_python(text) for text in ('imported()', '[] { return 1; }()', 'new Table', 'intern()', '{1, 2}')] == [True, True, True, False, False]
     above = [p for p in SOURCES if p.relative_to(ROOT).parts[0] in ("frame_hook", "tracer", "guards") and p.suffix in (".cpp", ".h")]

@@ -104,7 +104,8 @@ def test_no_reference_is_leaked(function, values):
         return sys.getallocatedblocks() - before
 
     run(15)
-    # The interpreter's caches grow less and less; what each of the 20 calls with one `count` leaks would show every time.
+    # The interpreter's caches grow less and less; what each of the 20 calls with one `count` leaks would show every
+    # time.
     assert any(growth() < 20 for _ in range(30))
 
 

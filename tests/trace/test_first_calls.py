@@ -1,25 +1,15 @@
 """First calls of a process: at the same time in several threads, and under what looks at torch's operations."""
-import os
-import subprocess
-import sys
-import textwrap
+import ast
 
 import pytest
 
-from harness import needs_torch
-
-
-def run(program):
-    done = subprocess.run([sys.executable, "-P", "-W", "ignore", "-c", textwrap.dedent(program)], capture_output=True, text=True,
-                          env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)})
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+from harness import needs_torch, run_program
 
 
 @pytest.mark.parametrize("library", ["numpy", pytest.param("torch", marks=needs_torch)])
 def test_threads_whose_first_calls_come_at_once(library):
     """Every import lets the other threads go on, as a slow disk does."""
-    run(f"""
+    run_program(f"""
         import collections, dataclasses, random, re, sys, threading, time
         import numpy as np
         import framejit
@@ -66,10 +56,11 @@ def test_threads_whose_first_calls_come_at_once(library):
         for thread in threads:
             thread.join()
         assert found == [list(enumerate(expected))] * 4, found
-    """)
+    """, PYTHONWARNINGS="ignore")
 
 
-# What each gives is printed for the plain function, the compiled one in its first call, and the compiled one that has been called before.
+# What each gives is printed for the plain function, the compiled one in its first call, and the compiled one that has
+# been called before.
 OBSERVED = """
 import os, sys, torch, framejit
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -177,16 +168,10 @@ if __name__ == "__main__":
 
 
 @needs_torch
-def test_what_looks_at_torchs_operations_sees_eagers(tmp_path):
+def test_what_looks_at_torchs_operations_sees_eagers():
     """Each in a process of its own that has made no call yet: what the first one tries out is not to be seen either."""
-    import ast
-    file = tmp_path / "observed.py"
-    file.write_text(OBSERVED)
-    done = subprocess.run([sys.executable, "-P", "-W", "ignore", str(file)], capture_output=True, text=True,
-                          env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)})
-    assert done.returncode == 0, done.stderr
     found = {}
-    for line in done.stdout.splitlines():
+    for line in run_program(OBSERVED, PYTHONWARNINGS="ignore").stdout.splitlines():
         which, state, answer = ast.literal_eval(line)
         found.setdefault(which, {})[state] = answer
     assert len(found) >= 18

@@ -1,25 +1,12 @@
 """Forks and logs: what needs a process of its own."""
 import os
-import pathlib
 import subprocess
 import sys
-import tempfile
-import textwrap
 
 import pytest
 
 import framejit
-
-
-def run(program, **environment):
-    path = os.pathsep.join(p for p in sys.path if p)
-    with tempfile.TemporaryDirectory() as folder:
-        file = pathlib.Path(folder, "program.py")  # a file: messages quote its lines
-        file.write_text(textwrap.dedent(program))
-        done = subprocess.run([sys.executable, "-P", str(file)], capture_output=True, text=True, timeout=300,
-                              env={**os.environ, "PYTHONPATH": path, **environment})
-    assert done.returncode == 0, done.stderr
-    return done
+from harness import run_program as run
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")

@@ -174,7 +174,9 @@ V torch_f_rms_norm(Tracer& tracer, const Arguments& arguments) {
   const ValueId value = rms_norm(tracer, tracer.read(*x), int(shape.size()), weight, epsilon);
   Axes axes = all_axes(x->rank());
   axes.erase(axes.begin(), axes.end() - std::ptrdiff_t(shape.size()));
-  V scaled = torch_beside_statistics(tracer, x, axes, value);
+  // Eager's composite is given what is dense in one of torch's formats: else x is copied into one.
+  V scaled = is_contiguous(tracer, x->shape, x->strides) ? torch_beside_statistics(tracer, x, axes, value)
+                                                         : torch_in_format_of(tracer, x, value);
   return weight.valid() ? torch_elementwise(tracer, value, {torch_operand(tracer, scaled), torch_operand(tracer, p["weight"])}) : scaled;
 }
 

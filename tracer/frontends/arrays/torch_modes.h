@@ -38,7 +38,8 @@ class GradMode {
   bool changed_;
 };
 
-/// To torch the thread is as a fresh one while it exists: what framejit tries out is seen by no mode, transformation or recorder of the user's.
+/// To torch the thread is as a fresh one while it exists: what framejit tries out is seen by no mode, transformation
+/// or recorder of the user's.
 class PlainThread {
  public:
   PlainThread();
