@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import framejit
+from harness import needs_torch, torch
 
 # As outside of the tests, where conftest.py turns it off.
 compile = functools.partial(framejit.compile, retire=True)
@@ -139,7 +140,8 @@ def test_a_loop_of_elements_in_a_loop_of_arrays_leaves_the_arrays_compiled():
         assert counts()["kernels_launched"] - launched >= 39
 
 
-def test_a_function_that_is_given_much_more_is_judged_anew():
+@pytest.mark.parametrize("library", [np, pytest.param(torch, marks=needs_torch)])
+def test_a_function_that_is_given_much_more_is_judged_anew(library):
     def decayed(x):
         for _ in range(300):
             x = x * 0.5 + 0.25
@@ -148,11 +150,20 @@ def test_a_function_that_is_given_much_more_is_judged_anew():
 
     compiled = compile(decayed)
     for _ in range(3):
-        np.testing.assert_array_equal(compiled(np.ones(4)), decayed(np.ones(4)))
+        np.testing.assert_array_equal(compiled(library.ones(4)), decayed(library.ones(4)))
     assert counts()["retired"] == 1
     launched = counts()["kernels_launched"]
-    np.testing.assert_array_equal(compiled(np.ones(100_000)), decayed(np.ones(100_000)))
+    np.testing.assert_array_equal(compiled(library.ones(100_000)), decayed(library.ones(100_000)))
     assert counts()["kernels_launched"] - launched >= 299
+
+
+@needs_torch
+def test_modules_with_loops_are_called_once_each():
+    """What the loop's function is given is measured before anything is known about it, tensors at any place in memory too."""
+    x = torch.ones(3, 6)
+    for _ in range(40):
+        model = torch.nn.Sequential(torch.nn.Linear(6, 6), torch.nn.ReLU(), torch.nn.Linear(6, 1))
+        torch.testing.assert_close(compile(model)(x * 1), model(x))
 
 
 def test_an_exception_in_a_pass_is_the_program_s():
