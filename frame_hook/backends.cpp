@@ -7,6 +7,7 @@
 
 #include "codegen/compile.h"
 #include "codegen/cuda/compile_cuda.h"
+#include "frame_hook/cpython/signals.h"
 #include "frame_hook/python_graph.h"
 #include "guards/source.h"
 #include "runtime/base/error.h"
@@ -138,6 +139,7 @@ std::unique_ptr<Program> compile_with_callable(const Segment& segment, const Fra
   std::shared_ptr<const Graph> graph = segment.graph;
   py::object shown = python_graph(graph, segment.externs);
   PyObject* arguments[] = {shown.ptr(), examples.get()};
+  const LetSignals interruptible;
   Ref<> compiled = Ref<>::steal(PyObject_Vectorcall(callable, arguments, 2, nullptr));
   if (compiled && !PyCallable_Check(compiled.get())) {
     PyErr_Format(error_type(ErrorKind::Backend), "the back end %R returned %R, which is not callable", callable, compiled.get());

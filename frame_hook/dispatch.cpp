@@ -14,6 +14,7 @@
 #include "frame_hook/bind.h"
 #include "frame_hook/c_stack.h"
 #include "tracer/comparison.h"
+#include "frame_hook/cpython/signals.h"
 #include "frame_hook/executor.h"
 #include "frame_hook/loop_account.h"
 #include "frame_hook/replay.h"
@@ -319,6 +320,7 @@ class ComparedCall {
   }
 
   cache.compiling = true;
+  const HeldSignals held;
   EagerScope eager;
   struct Done {
     CodeCache& cache;
@@ -571,6 +573,9 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
       } else {
         Compiled compiled = compile_segment(state, cache, thread, values, instruction, decisions.known);
         if (compiled.raised) return finish(nullptr);
+        const SegmentStatus signals = look_for_signals(cache.options(), values);
+        if (signals == SegmentStatus::Eager) return leave(instruction);
+        if (signals == SegmentStatus::Raised) return finish(nullptr);
         segment = std::move(compiled.segment);
         if (segment && !segment->guards->holds(values, scratch.bindings())) {
           // What tracing tries may have filled a cache that it had found empty (of np.finfo, say).
