@@ -106,6 +106,10 @@ class CodeCache {
   PyCodeObject* code() const { return code_.get(); }
   const Options& options() const { return options_; }
 
+  /// For Python's garbage collector: the objects that the segments hold, each as often as it is held. A class that a guard
+  /// names may have the compiled function among its attributes. What parts of a segment share with each other is left out.
+  int traverse(visitproc visit, void* arg) const;
+
   bool compiling = false;     // one thread at a time traces; others run eagerly meanwhile
 
   CodeCache();

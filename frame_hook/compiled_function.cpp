@@ -43,7 +43,12 @@ PyObject* bind_method(PyObject* self, PyObject* object, PyObject*) {
 int traverse(PyObject* self, visitproc visit, void* arg) {
   Py_VISIT(Py_TYPE(self));
   Py_VISIT(self_of(self)->function);
-  if (self_of(self)->state != nullptr) Py_VISIT(self_of(self)->state->backend.get());
+  if (const FunctionState* state = self_of(self)->state; state != nullptr) {
+    Py_VISIT(state->backend.get());
+    for (const auto& cache : state->caches)
+      if (const int stop = cache->traverse(visit, arg)) return stop;
+    return state->reached->traverse(visit, arg);
+  }
   return 0;
 }
 
