@@ -368,8 +368,9 @@ class ComparedCall {
     record_segment(state, published, seconds.count());
     cache.publish(instruction, published);
     return {std::move(published), false};
-  } catch (const BackendFailure&) {
-    place.exhausted = true;
+  } catch (const BackendFailure& failure) {
+    // The next call asks the back end again: it must not run otherwise without a word.
+    fj_restore_exception(Ref<>(failure.error).release());
     return {nullptr, true};
   } catch (const NoProgram& refused) {
     place.exhausted = true;
@@ -423,6 +424,9 @@ SegmentStatus run_segment(FunctionState& state, const Options& options, const Se
     PyErr_Clear();
     if (options.follow) fallback_reason = update.reason;
     state.events->fallback(state.name, update.reason.empty() ? "a compiled piece could not finish" : update.reason);
+  } catch (const BackendFailure& failure) {
+    fj_restore_exception(Ref<>(failure.error).release());
+    return SegmentStatus::Raised;
   } catch (const std::exception& error) {
     if (report_internal(state, options, error.what())) return SegmentStatus::Raised;
   }
