@@ -108,6 +108,7 @@ struct ExternCall {
   Library library = Library::Torch;  // whose function it is: arrays are given to it as that library's
   int device = kHost;           // where they are, and what it makes
   std::string place;            // file:line of the call, for counting wrong predictions
+  Ref<> caller;                 // a Python function at that line which makes the call, for what warns; null: nothing does
 };
 
 class ExternTable {
