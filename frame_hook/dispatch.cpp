@@ -192,10 +192,10 @@ void record_segment(FunctionState& state, const std::shared_ptr<const Segment>& 
   if (segment.exit.kind == Exit::Kind::Break) state.events->graph_break(segment);
 }
 
-/// fullgraph: anything but a return is an error that explains itself.
+/// fullgraph, follow: a break is an error that explains itself.
 bool refuse_break(const Segment& segment, bool followed) {
   BreakEvent event;
-  event.reason = segment.exit.reason == BreakReason{} ? BreakReason::LoopTooLong : segment.exit.reason;
+  event.reason = segment.exit.reason;
   event.file = segment.exit.file;
   event.function = segment.exit.function;
   event.detail = segment.exit.detail;
@@ -353,7 +353,8 @@ class ComparedCall {
     }
     Segment& segment = *traced.segment;
     if (options.follow && (segment.exit.reason == BreakReason::Raise || segment.exit.reason == BreakReason::ErrorWhileTracing)) return {};
-    if ((options.fullgraph || options.follow) && segment.exit.kind != Exit::Kind::Return) return {nullptr, refuse_break(segment, options.follow)};
+    const bool whole = segment.exit.kind == Exit::Kind::Return || needs_no_graph(segment);
+    if ((options.fullgraph || options.follow) && !whole) return {nullptr, refuse_break(segment, options.follow)};
     if (options.follow && segment.eager_gradient) {
       segment.exit.reason = BreakReason::Gradient;
       segment.exit.detail = "a tensor that requires a gradient reaches the result, whose derivative has no rule; detach() it";
@@ -370,8 +371,9 @@ class ComparedCall {
     record_segment(state, published, seconds.count());
     cache.publish(instruction, published);
     return {std::move(published), false};
-  } catch (const BackendFailure&) {
-    place.exhausted = true;
+  } catch (const BackendFailure& failure) {
+    // The next call asks the back end again: it must not run otherwise without a word.
+    fj_restore_exception(Ref<>(failure.error).release());
     return {nullptr, true};
   } catch (const NoProgram& refused) {
     place.exhausted = true;
@@ -425,6 +427,9 @@ SegmentStatus run_segment(FunctionState& state, const Options& options, const Se
     PyErr_Clear();
     if (options.follow) fallback_reason = update.reason;
     state.events->fallback(state.name, update.reason.empty() ? "a compiled piece could not finish" : update.reason);
+  } catch (const BackendFailure& failure) {
+    fj_restore_exception(Ref<>(failure.error).release());
+    return SegmentStatus::Raised;
   } catch (const std::exception& error) {
     if (report_internal(state, options, error.what())) return SegmentStatus::Raised;
   }
@@ -754,6 +759,10 @@ PyObject* run_entered_frame(FunctionState& state, PyThreadState* thread, FjFrame
   if (cache && !cache->options().disable) return drive(state, *cache, thread, frame);
   fj_leave_recursion(thread);
   return fj_pass_frame(thread, frame, 0);
+}
+
+bool needs_no_graph(const Segment& segment) {
+  return segment.exit.kind == Exit::Kind::Handover && segment.exit.reason == BreakReason{};
 }
 
 bool runs_eagerly() { return eager_depth > 0; }

@@ -29,7 +29,7 @@ class Report:
         self.graphs = recorded["graphs"]
         self.breaks = [Break(**row) for row in recorded["breaks"]]
         self.guards, self.recompiles, self.fallbacks = recorded["guards"], recorded["recompiles"], recorded["fallbacks"]
-        self.kernels = recorded["kernels"]
+        self.kernels, self._needs_no_graph = recorded["kernels"], recorded["needs_no_graph"]
 
     def __str__(self):
         def count(number, what):
@@ -37,6 +37,8 @@ class Report:
 
         lines = [f"{self.name}: {count(len(self.graphs), 'graph')}, {count(self.kernels, 'kernel')}, {count(len(self.breaks), 'break')}, "
                  f"{count(len(self.recompiles), 'recompile')}"]
+        if self._needs_no_graph and not self.graphs and not self.breaks:
+            lines += ["", "no graph is needed: the function computes no array (it may make views), and Python runs it"]
         for graph in self.graphs:
             lines += ["", str(graph)]
         for title, entries in (("guards", self.guards), ("breaks", self.breaks), ("recompiles", self.recompiles), ("fallbacks", self.fallbacks)):

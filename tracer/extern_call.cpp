@@ -507,6 +507,15 @@ void ExternBuilder::refuse_places() {
     give_up("`" + call_.name + "` reads memory that the tensor may not show");
 }
 
+/// A piece has no frame at the line of its call, and a call without any frame stands at the caller's. A warning names the line of the
+/// Python function that calls the library, and is counted in that one's globals.
+Ref<> caller_at(const Location& where, PyObject* globals) {
+  Ref<> make = imported("framejit._torch", "calling_from");
+  Ref<> made = make ? Ref<>::steal(PyObject_CallFunction(make.get(), "siO", where.file.c_str(), where.line, globals)) : Ref<>();
+  if (!made) PyErr_Clear();
+  return made;
+}
+
 V ExternBuilder::run(const std::vector<V>& positional, const Keywords& keywords) {
   // Its warnings would go by the filters outside; NumPy's calls give none.
   if (t_.filters_warnings() && !numpy_) break_graph(BreakReason::Warning, "`" + call_.name + "`, a library call");
@@ -578,6 +587,7 @@ V ExternBuilder::run(const std::vector<V>& positional, const Keywords& keywords)
   }
   Attrs attrs;
   attrs.set("callee", call_.name);
+  if (!numpy_) call_.caller = caller_at(t_.location(), t_.frames.back()->globals.get());
   attrs.set("handle", t_.externs->add(call_));
   attrs.set("operand_strides", operand_strides_);
   attrs.set("result_strides", strides);

@@ -109,6 +109,7 @@ struct ExternCall {
   bool derivative = false;      // strides of its results' axes of one element may be any
   int device = kHost;           // where they are, and what it makes
   std::string place;            // file:line of the call, for counting wrong predictions
+  Ref<> caller;                 // a Python function at that line which makes the call, for what warns; null: nothing does
 };
 
 class ExternTable {

@@ -313,7 +313,7 @@ bool SegmentHost::call_extern(std::int64_t handle, std::span<const ArrayRef> ope
     if (!array) return fail(call.name + " could not be given its arrays: " + take_error());
   }
   std::vector<Ref<>> made;
-  std::vector<PyObject*> passed{nullptr};  // room for vectorcall's offset
+  std::vector<PyObject*> passed{call.callable.get()};  // what `caller` calls, else room for vectorcall's offset
   auto pass = [&](const ExternArgument& argument) {
     if (argument.kind == ExternArgument::Kind::Held) {
       made.push_back(std::size_t(argument.index) < held_.size() ? held_[std::size_t(argument.index)] : Ref<>());
@@ -339,8 +339,10 @@ bool SegmentHost::call_extern(std::int64_t handle, std::span<const ArrayRef> ope
 
   if (call.once && collectives_are_queued()) return fail(call.name + " is queued by a manager of torch.distributed");
   const ConditionsRaise conditions(call);
-  auto returned = Ref<>::steal(PyObject_Vectorcall(call.callable.get(), passed.data() + 1,
-                                                   call.positional.size() | PY_VECTORCALL_ARGUMENTS_OFFSET, names.get()));
+  const std::size_t given = call.positional.size();
+  auto returned = Ref<>::steal(
+      call.caller ? PyObject_Vectorcall(call.caller.get(), passed.data(), given + 1, names.get())
+                  : PyObject_Vectorcall(call.callable.get(), passed.data() + 1, given | PY_VECTORCALL_ARGUMENTS_OFFSET, names.get()));
   if (!returned) {
     PyObject *type, *value, *traceback;
     PyErr_Fetch(&type, &value, &traceback);
