@@ -4,6 +4,7 @@ import types
 
 from framejit import _core
 from framejit._api import given_options, compile
+from framejit._wrap import compiled_part
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,10 +56,8 @@ def _compiled_part(target):
         return target
     if isinstance(target, types.MethodType):
         return _compiled_part(target.__func__)
-    for name in ("forward", "__call__"):
-        member = vars(type(target)).get(name)
-        if isinstance(member, _core.CompiledFunction):
-            return member
+    if (part := compiled_part(target)) is not None:
+        return part
     inner = getattr(target, "func", None)  # functools.partial
     return _compiled_part(inner) if inner is not None and inner is not target else None
 
@@ -82,10 +81,7 @@ class Explanation:
         if part is None or isinstance(target, (_core.CompiledFunction, types.MethodType)):
             return compile(target if not isinstance(target, types.MethodType) or part is None
                            else types.MethodType(part.__wrapped__, target.__self__), **given)
-        # A wrapped object: the same object under its own class, wrapped anew.
-        plain = object.__new__(type(target).__mro__[1])
-        object.__setattr__(plain, "__dict__", target.__dict__)
-        return compile(plain, **given)
+        return compile(target, **given)  # the original, wrapped anew
 
     def so_far(self):
         """The Report of everything the compiled function has done until now; calls nothing."""
