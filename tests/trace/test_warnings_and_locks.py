@@ -329,6 +329,11 @@ def spread_in_another_function(x):
     return spread(z) - torch.nn.functional.conv1d(x[None], torch.ones(2, 2, 2), padding="same")[0, 0]
 
 
+def turned(x):
+    y = (x * 2).sum().T + 1
+    return y + x[0].T * x[None].T.sum()
+
+
 @pytest.fixture
 def torch_warns_always():
     before = torch.is_warn_always_enabled()
@@ -341,7 +346,7 @@ def torch_warns_always():
 @pytest.mark.parametrize("given", [
     ("always",), ("default",), ("ignore", "", UserWarning, __name__), ("always", "", UserWarning, __name__),
     ("ignore", "", UserWarning, "no_module_of_this_name")], ids=str)
-@pytest.mark.parametrize("f", [spread, spread_in_another_function])
+@pytest.mark.parametrize("f", [spread, spread_in_another_function, turned])
 def test_a_library_call_warns_at_its_own_line(f, given, torch_warns_always):
     def places(g):
         globals().pop("__warningregistry__", None)
