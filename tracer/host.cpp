@@ -9,6 +9,7 @@
 #include <map>
 #include <vector>
 
+#include "frame_hook/cpython/signals.h"
 #include "guards/check_program.h"
 #include "runtime/base/error.h"
 #include "runtime/base/status.h"
@@ -339,6 +340,7 @@ bool SegmentHost::call_extern(std::int64_t handle, std::span<const ArrayRef> ope
 
   if (call.once && collectives_are_queued()) return fail(call.name + " is queued by a manager of torch.distributed");
   const ConditionsRaise conditions(call);
+  const HeldSignals held;  // an error of the library's has the call run eagerly
   const std::size_t given = call.positional.size();
   auto returned = Ref<>::steal(
       call.caller ? PyObject_Vectorcall(call.caller.get(), passed.data(), given + 1, names.get())
