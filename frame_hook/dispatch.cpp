@@ -18,6 +18,7 @@
 #include "frame_hook/executor.h"
 #include "frame_hook/loop_account.h"
 #include "frame_hook/replay.h"
+#include "runtime/base/budget.h"
 #include "runtime/base/error.h"
 #include "runtime/base/phase.h"
 #include "tracer/frontends/arrays/arrays.h"
@@ -284,6 +285,44 @@ class ComparedCall {
   std::uint64_t began_ = 0;
 };
 
+/// A piece of fewer operations is not cut any further.
+constexpr int kFewestNodes = 8;
+
+/// One try to make the piece that `request` asks for. `nodes`: how many operations it has, once that is known. Throws OverBudget.
+Compiled compile_request(FunctionState& state, CodeCache& cache, const TraceRequest& request, PyObject* callable, int& nodes) {
+  const Options& options = cache.options();
+  const int instruction = request.start_instruction;
+  const FrameValues& values = request.values;
+  CodeCache::Place& place = cache.place(instruction);
+  const auto start = std::chrono::steady_clock::now();
+  TraceResult traced = trace(request);
+  if (!traced.internal_error.empty()) {
+    place.exhausted = true;
+    return {nullptr, report_internal(state, options, traced.internal_error)};
+  }
+  Segment& segment = *traced.segment;
+  if (segment.graph) nodes = int(segment.graph->nodes.size());
+  if (options.follow && (segment.exit.reason == BreakReason::Raise || segment.exit.reason == BreakReason::ErrorWhileTracing)) return {};
+  const bool whole = segment.exit.kind == Exit::Kind::Return || needs_no_graph(segment);
+  if ((options.fullgraph || options.follow) && !whole) return {nullptr, refuse_break(segment, options.follow)};
+  if (options.follow && segment.eager_gradient) {
+    segment.exit.reason = BreakReason::Gradient;
+    segment.exit.detail = "a tensor that requires a gradient reaches the result, whose derivative has no rule; detach() it";
+    return {nullptr, refuse_break(segment, true)};
+  }
+  std::size_t code_bytes = 0;
+  if (segment.graph && !segment.program && !segment.eager_gradient)
+    segment.program = compile_graph(segment, values, options, callable, code_bytes);
+  segment.bytes = bytes_of(segment, code_bytes);
+  if (may_be_slower(segment, options, callable != nullptr)) segment.comparison = std::make_unique<Comparison>();
+  if (segment.derivative) segment.derivative->compile_with([options, device = segment.device](const Graph& graph) { return compile_backward(graph, device, options); });
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  std::shared_ptr<const Segment> published = std::move(traced.segment);
+  record_segment(state, published, seconds.count());
+  cache.publish(instruction, published);
+  return {std::move(published), false};
+}
+
 /// Traces and compiles the piece that starts at `instruction`. Kept out of `drive`: its frame must stay small, recursion
 /// goes through it.
 [[gnu::noinline]] Compiled compile_segment(FunctionState& state, CodeCache& cache, PyThreadState* thread,
@@ -327,7 +366,6 @@ class ComparedCall {
     ~Done() { cache.compiling = false; }
   } done{cache};
   try {
-    const auto start = std::chrono::steady_clock::now();
     take_phases();
     TraceRequest request;
     request.thread = thread;
@@ -346,31 +384,17 @@ class ComparedCall {
     request.refusal = [&](int device) { return device_refusal(device, options, callable != nullptr); };
     request.instruction_limit = int(options.instruction_limit);
     request.node_limit = int(options.node_limit);
-    TraceResult traced = trace(request);
-    if (!traced.internal_error.empty()) {
-      place.exhausted = true;
-      return {nullptr, report_internal(state, options, traced.internal_error)};
+    for (int nodes = request.node_limit;;) {
+      try {
+        const Budget budget(options.work_limit);
+        return compile_request(state, cache, request, callable, nodes);
+      } catch (const OverBudget&) {
+        request.cut = true;
+        request.node_limit = nodes /= 4;
+        if (nodes < kFewestNodes)
+          throw NoProgram{"compiling it takes more than " + std::to_string(options.work_limit) + " steps (the option work_limit)"};
+      }
     }
-    Segment& segment = *traced.segment;
-    if (options.follow && (segment.exit.reason == BreakReason::Raise || segment.exit.reason == BreakReason::ErrorWhileTracing)) return {};
-    const bool whole = segment.exit.kind == Exit::Kind::Return || needs_no_graph(segment);
-    if ((options.fullgraph || options.follow) && !whole) return {nullptr, refuse_break(segment, options.follow)};
-    if (options.follow && segment.eager_gradient) {
-      segment.exit.reason = BreakReason::Gradient;
-      segment.exit.detail = "a tensor that requires a gradient reaches the result, whose derivative has no rule; detach() it";
-      return {nullptr, refuse_break(segment, true)};
-    }
-    std::size_t code_bytes = 0;
-    if (segment.graph && !segment.program && !segment.eager_gradient)
-      segment.program = compile_graph(segment, values, options, callable, code_bytes);
-    segment.bytes = bytes_of(segment, code_bytes);
-    if (may_be_slower(segment, options, callable != nullptr)) segment.comparison = std::make_unique<Comparison>();
-    if (segment.derivative) segment.derivative->compile_with([options, device = segment.device](const Graph& graph) { return compile_backward(graph, device, options); });
-    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-    std::shared_ptr<const Segment> published = std::move(traced.segment);
-    record_segment(state, published, seconds.count());
-    cache.publish(instruction, published);
-    return {std::move(published), false};
   } catch (const BackendFailure& failure) {
     // The next call asks the back end again: it must not run otherwise without a word.
     fj_restore_exception(Ref<>(failure.error).release());
