@@ -136,7 +136,9 @@ void Emitter::initialise(int number, const std::vector<Statement>& following) {
   AccumulatorState& state = accumulator_states_[number];
   if (columns_begin_) {
     ops_.lanes = lanes_;
-    return store_slot(info, state.slots[0], identity(info));
+    store_slot(info, state.slots[0], identity(info));
+    if (state.total) begin_total(info, state);
+    return;
   }
   state = {};
   state.scope = int(scopes_.size()) - 1;
@@ -144,8 +146,8 @@ void Emitter::initialise(int number, const std::vector<Statement>& following) {
   state.lanes_independent = inside && lanes_ > 1;
   state.scans_lanes = info.scan.valid() && info.scan == kernel_.vector_var;
   state.over_lanes = !inside && !state.scans_lanes && contains_vector_loop(kernel_, following);
-  const int copies = state.over_lanes ? shape_.unroll : 1;
-  const int lanes = ops_.lanes = state.over_lanes ? shape_.lanes : state.lanes_independent ? lanes_ : 1;
+  const int copies = state.over_lanes && !sums_in_blocks(info) ? shape_.unroll : 1;
+  const int lanes = ops_.lanes = slot_lanes(state);
   const Val start = identity(info);
   // An element equal to the identity never wins. If all are, the first is the answer: index 0.
   if (const Affine* address = finds_index(info) ? address_of_index(number, kernel_.body) : nullptr) {
@@ -159,6 +161,10 @@ void Emitter::initialise(int number, const std::vector<Statement>& following) {
       state.indices.push_back(new_slot(ops_.wide(state.index_dtype)));
       b.CreateStore(b.CreateNeg(index_offsets(state, std::size_t(copy), lanes)), state.indices.back());
     }
+  }
+  if (has_blocks(number, following)) {
+    state.total = new_slot(slot_type(info)), state.lost = new_slot(slot_type(info));
+    begin_total(info, state);
   }
   if (!state.over_lanes || machine_.avx512 || shape_.lanes == 1) return;
   ops_.lanes = 1;
@@ -213,7 +219,7 @@ void Emitter::update(const Statement& statement) {
   }
   const bool vector = partial || (state.lanes_independent && lanes_ > 1);
   ops_.lanes = vector ? lanes_ : 1;
-  const std::size_t copy = state.over_lanes ? std::size_t(copy_) : 0;
+  const std::size_t copy = state.over_lanes && state.slots.size() > 1 ? std::size_t(copy_) : 0;
   const bool rest = state.rest_slot && !partial;
   Value* slot = rest ? state.rest_slot : state.slots[copy];
   // Lanes that are masked off are looked at where all lanes are one result.
@@ -248,8 +254,11 @@ void Emitter::update(const Statement& statement) {
     b.CreateStore(found.index, index_slot);
     return;
   }
+  std::optional<Val> term = value;
+  if (sums_in_blocks(info) && (state.over_lanes ? copies_ : rows_) > 1) term = sum_of_copies(info, state, value);
+  if (!term) return;
   const Val old = load_slot(info, slot);
-  Val next = combine(info, old, value);
+  Val next = combine(info, old, *term);
   if (mask) next.real = b.CreateSelect(mask, next.real, old.real);
   store_slot(info, slot, next);
 }
@@ -270,7 +279,7 @@ Val Emitter::combined(int number) {
   if (!state.over_lanes) {
     ops_.lanes = state.lanes_independent ? lanes_ : 1;
     if (finds_index(info)) return {b.CreateZExt(b.CreateLoad(ops_.wide(state.index_dtype), state.indices[0]), ops_.wide(DType::I64))};
-    return load_slot(info, state.slots[0]);
+    return state.total ? whole_sum(info, state) : load_slot(info, state.slots[0]);
   }
   // Copies pairwise, then lanes by halves: a fixed order.
   const int outer_lanes = ops_.lanes;
@@ -301,6 +310,8 @@ Val Emitter::combined(int number) {
       index = b.CreateSelect(b.CreateICmpSGT(best, other), index, first);
     }
     result = {b.CreateZExt(index, b.getInt64Ty())};
+  } else if (state.total) {
+    result = whole_sum(info, state);
   } else {
     std::vector<Val> values;
     for (Value* slot : state.slots) values.push_back(load_slot(info, slot));
