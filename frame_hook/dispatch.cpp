@@ -285,7 +285,7 @@ class ComparedCall {
   std::uint64_t began_ = 0;
 };
 
-/// A piece of fewer operations is not cut any further.
+/// A piece of so few operations is not cut any further.
 constexpr int kFewestNodes = 8;
 
 /// One try to make the piece that `request` asks for. `nodes`: how many operations it has, once that is known. Throws OverBudget.
@@ -383,15 +383,15 @@ Compiled compile_request(FunctionState& state, CodeCache& cache, const TraceRequ
     request.generalise.float_inputs = callable == nullptr && is_builtin_backend(options.backend);
     request.refusal = [&](int device) { return device_refusal(device, options, callable != nullptr); };
     request.instruction_limit = int(options.instruction_limit);
-    request.node_limit = int(options.node_limit);
-    for (int nodes = request.node_limit;;) {
+    for (int nodes = int(options.node_limit);;) {
+      request.cut = cache.bearable_nodes < options.node_limit;
+      request.node_limit = request.cut ? cache.bearable_nodes : int(options.node_limit);
       try {
         const Budget budget(options.work_limit);
         return compile_request(state, cache, request, callable, nodes);
       } catch (const OverBudget&) {
-        request.cut = true;
-        request.node_limit = nodes /= 4;
-        if (nodes < kFewestNodes)
+        cache.bearable_nodes = std::max(std::min(nodes, request.node_limit) / 4, kFewestNodes);
+        if (request.node_limit <= kFewestNodes)
           throw NoProgram{"compiling it takes more than " + std::to_string(options.work_limit) + " steps (the option work_limit)"};
       }
     }
