@@ -23,6 +23,8 @@ void fj_let_signals(void) {
 #if PY_VERSION_HEX >= 0x030d0000
   _Py_set_eval_breaker_bit(PyThreadState_Get(), _PY_SIGNALS_PENDING_BIT);
 #else
-  _Py_atomic_store_relaxed(&PyThreadState_Get()->interp->ceval.eval_breaker, 1);
+  /* Nothing would take back a note that has no reason. */
+  if (_Py_atomic_load_relaxed(&_PyRuntime.ceval.signals_pending))
+    _Py_atomic_store_relaxed(&PyThreadState_Get()->interp->ceval.eval_breaker, 1);
 #endif
 }
