@@ -165,6 +165,12 @@ void Emitter::initialise(int number, const std::vector<Statement>& following) {
   if (has_blocks(number, following)) {
     state.total = new_slot(slot_type(info)), state.lost = new_slot(slot_type(info));
     begin_total(info, state);
+    const auto count = additions(number, following);
+    state.exact_lanes = is_long(count);
+    if (state.over_lanes && !count && !is_complex(info.dtype)) {
+      state.has_total = new_slot(b.getInt1Ty());
+      b.CreateStore(b.getFalse(), state.has_total);
+    }
   }
   if (!state.over_lanes || machine_.avx512 || shape_.lanes == 1) return;
   ops_.lanes = 1;
@@ -320,19 +326,22 @@ Val Emitter::combined(int number) {
       for (std::size_t i = 0; i + 1 < values.size(); i += 2) pairs.push_back(combine(info, values[i], values[i + 1]));
       values = pairs;
     }
-    result = values[0];
-    for (int width = shape_.lanes / 2; width >= 1; width /= 2) {
-      const Val low{part(result.real, 0, width)}, high{part(result.real, width, width)};
-      ops_.lanes = width;
-      // Vectors of one lane stay vectors here.
-      result = combine(info, low, high);
-    }
-    if (shape_.lanes > 1) result.real = b.CreateExtractElement(result.real, std::uint64_t(0));
-    ops_.lanes = 1;
-    if (state.rest_slot) result = combine(info, result, load_slot(info, state.rest_slot));
+    result = combined_lanes(info, state, values[0]);
   }
   ops_.lanes = outer_lanes;
   return result;
+}
+
+Val Emitter::combined_lanes(const AccumulatorInfo& info, const AccumulatorState& state, Val result) {
+  for (int width = shape_.lanes / 2; width >= 1; width /= 2) {
+    const Val low{part(result.real, 0, width)}, high{part(result.real, width, width)};
+    ops_.lanes = width;
+    // Vectors of one lane stay vectors here.
+    result = combine(info, low, high);
+  }
+  if (shape_.lanes > 1) result.real = b.CreateExtractElement(result.real, std::uint64_t(0));
+  ops_.lanes = 1;
+  return state.rest_slot ? combine(info, result, load_slot(info, state.rest_slot)) : result;
 }
 
 Value* Emitter::part(Value* vector, int from, int width) {

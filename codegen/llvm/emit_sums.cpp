@@ -16,6 +16,8 @@ namespace {
 constexpr int kBlockAdditions = 8;
 // Longer sums have a total. NumPy's chains are as long.
 constexpr int kLongestChain = 16;
+// From so many additions on adding up the lanes without a loss takes no time that shows.
+constexpr int kLongSum = 32;
 
 bool updates(int number, const std::vector<Statement>& body) {
   return std::any_of(body.begin(), body.end(), [&](const Statement& statement) {
@@ -40,10 +42,11 @@ std::optional<Val> Emitter::sum_of_copies(const AccumulatorInfo& info, Accumulat
   while (!state.copies.empty() && state.copies.back().first == count) {
     Val earlier = state.copies.back().second;
     if (count * 2 == copies && state.over_lanes && lanes_ > 1) {
-      // Signs that alternate cancel here, where neighbours meet, before a lane of one sign grows.
-      std::vector<int> neighbours;
-      for (int lane = 0; lane < lanes_; ++lane) neighbours.push_back(lane ^ 1);
-      earlier.real = b.CreateShuffleVector(earlier.real, neighbours);
+      // Signs that alternate cancel here, before a lane of one sign grows. One instruction turns 16 bytes round.
+      const int mask = std::min<int>(lanes_, 16 / int(size_in_bytes(info.dtype))) - 1;
+      std::vector<int> opposite;
+      for (int lane = 0; lane < lanes_; ++lane) opposite.push_back(lane ^ mask);
+      earlier.real = b.CreateShuffleVector(earlier.real, opposite);
     }
     term = combine(info, earlier, term);
     state.copies.pop_back();
@@ -100,6 +103,8 @@ Value* Emitter::additions_at_most(int number, const std::vector<Statement>& body
 bool Emitter::has_blocks(int number, const std::vector<Statement>& body) const {
   return sums_in_blocks(kernel_.accumulators[number]) && additions(number, body).value_or(INT64_MAX) > kLongestChain;
 }
+
+bool Emitter::is_long(std::optional<std::int64_t> additions) { return additions.value_or(INT64_MAX) > kLongSum; }
 
 std::vector<int> Emitter::block_sums(const std::vector<Statement>& body) const {
   std::vector<int> sums;
@@ -162,6 +167,7 @@ void Emitter::end_block(int number, bool enclosing) {
   add_exactly(total, lost, sum);
   store_slot(info, state.total, total);
   store_slot(info, state.lost, lost);
+  if (state.has_total) b.CreateStore(b.getTrue(), state.has_total);
   ops_.lanes = outer_lanes;
 }
 
@@ -189,11 +195,23 @@ void Emitter::add_exactly(Val& total, Val& lost, Val term) {
   if (total.imaginary) add(total.imaginary, lost.imaginary, term.imaginary);
 }
 
-Val Emitter::whole_sum(const AccumulatorInfo& info, const AccumulatorState& state) {
+Val Emitter::rounded(Val total, Val lost) {
+  auto add = [&](Value* total, Value* lost) -> Value* {
+    // NaN where an infinity is, or an intermediate result was one.
+    Value* none = llvm::Constant::getNullValue(lost->getType());
+    if (!ops_.conditions) lost = b.CreateSelect(b.CreateFCmpUNO(lost, lost), none, lost);
+    return b.CreateFAdd(total, lost);
+  };
+  Val result{add(total.real, lost.real)};
+  if (total.imaginary) result.imaginary = add(total.imaginary, lost.imaginary);
+  return result;
+}
+
+Val Emitter::exact_sum(const AccumulatorInfo& info, const AccumulatorState& state) {
   Val total = load_slot(info, state.total), lost = load_slot(info, state.lost);
   add_exactly(total, lost, load_slot(info, state.slots[0]));
   if (state.over_lanes) {
-    // What cancels from lane to lane, as signs that alternate do, is large in each of them.
+    // What cancels from lane to lane is large in each of them.
     for (int width = shape_.lanes / 2; width >= 1; width /= 2) {
       Val other{part(total.real, width, width)};
       Val rest{b.CreateFAdd(part(lost.real, 0, width), part(lost.real, width, width))};
@@ -208,15 +226,26 @@ Val Emitter::whole_sum(const AccumulatorInfo& info, const AccumulatorState& stat
     }
     if (state.rest_slot) add_exactly(total, lost, load_slot(info, state.rest_slot));
   }
-  auto sum = [&](Value* total, Value* lost) -> Value* {
-    // NaN where an infinity is, or an intermediate result was one.
-    Value* none = llvm::Constant::getNullValue(lost->getType());
-    if (!ops_.conditions) lost = b.CreateSelect(b.CreateFCmpUNO(lost, lost), none, lost);
-    return b.CreateFAdd(total, lost);
-  };
-  Val result{sum(total.real, lost.real)};
-  if (total.imaginary) result.imaginary = sum(total.imaginary, lost.imaginary);
-  return result;
+  return rounded(total, lost);
+}
+
+Val Emitter::whole_sum(const AccumulatorInfo& info, const AccumulatorState& state) {
+  const Val slot = load_slot(info, state.slots[0]);
+  if (state.has_total) {
+    // Sums that turn out to be short are not worth the exact way, which takes as long as adding up a hundred elements.
+    const int lanes = ops_.lanes;
+    Value* has_total = b.CreateLoad(b.getInt1Ty(), state.has_total);
+    const Val usual = combined_lanes(info, state, slot);
+    return {ops_.where_any(has_total, usual.real, [&] {
+      ops_.lanes = lanes;
+      return exact_sum(info, state).real;
+    })};
+  }
+  if (state.exact_lanes) return exact_sum(info, state);
+  const Val total = load_slot(info, state.total);
+  const Val lost = load_slot(info, state.lost);
+  if (!state.over_lanes) return rounded(total, combine(info, slot, lost));
+  return combined_lanes(info, state, rounded(total, combine(info, slot, lost)));
 }
 
 }  // namespace fj

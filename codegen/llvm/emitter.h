@@ -172,6 +172,8 @@ class Emitter {
     Value* columns = nullptr;        // Shape::columns of them in memory; the slot is a place in there
     /// Sums of floats: see emit_sums.cpp.
     Value *total = nullptr, *lost = nullptr;  // of the blocks before, what rounding it lost; null: there is one block
+    Value* has_total = nullptr;  // whether a block has ended, where the sizes decide; else null
+    bool exact_lanes = false;    // the sum is long enough for lanes to be added up without a loss
     Value *total_columns = nullptr, *lost_columns = nullptr;
     std::vector<std::pair<int, Val>> copies;  // what those emitted so far add: the sum of as many
   };
@@ -201,6 +203,8 @@ class Emitter {
   Val read_accumulator(int number);
   /// The slots of an accumulator as one number a result.
   Val combined(int number);
+  /// Lanes by halves, then what was taken one at a time.
+  Val combined_lanes(const AccumulatorInfo& info, const AccumulatorState& state, Val result);
 
   // ---- sums in blocks (emit_sums.cpp)
 
@@ -229,6 +233,10 @@ class Emitter {
   void end_block(int number, bool enclosing);
   /// total + term, rounded, in `total`; what rounding lost is added to `lost`.
   void add_exactly(Val& total, Val& lost, Val term);
+  static bool is_long(std::optional<std::int64_t> additions);
+  /// total + lost
+  Val rounded(Val total, Val lost);
+  Val exact_sum(const AccumulatorInfo& info, const AccumulatorState& state);
   /// Of a sum that has a total: one number a result.
   Val whole_sum(const AccumulatorInfo& info, const AccumulatorState& state);
   int slot_lanes(const AccumulatorState& state) const {

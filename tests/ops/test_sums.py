@@ -33,7 +33,7 @@ def exact_sum(x, axis=None):
 
 
 def errors(result, exact, magnitude, count, dtype):
-    """In units in the last place of the exact result; where much cancels, of what so many terms of random signs come to."""
+    """In units in the last place of the exact sum, or of what so many terms of random signs come to if that is more."""
     ulp = np.spacing(np.maximum(np.abs(exact), magnitude / np.sqrt(count)).astype(dtype)).astype(np.longdouble)
     wide = np.clongdouble if np.iscomplexobj(np.asarray(result)) else np.longdouble
     return float(np.max(np.abs(np.asarray(result).astype(wide) - exact) / ulp))
