@@ -31,5 +31,5 @@ def _of(lib, arrays):
     if lib == "torch":
         import torch
 
-        return tuple(torch.from_numpy(a) for a in arrays)
+        return tuple(torch.tensor(a) for a in arrays)
     return tuple(arrays)

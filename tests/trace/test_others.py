@@ -3,6 +3,7 @@ import signal
 import sys
 import threading
 import time
+import types
 
 import numpy as np
 import pytest
@@ -225,6 +226,50 @@ def test_handlers_of_the_function_see_what_a_signal_handler_raises(function):
     assert eager != whole and set(map(str, seen)) <= {str(eager), str(whole), str(afterwards)}
     assert function is within_a_context or eager in seen
     assert framejit.cache_info()["internal_errors"] == 0 and not lock.locked()
+
+
+FIRST_CALLS = [
+    pytest.param("lambda x: np.tanh(x * {k}).sum() + x", np, id="numpy"),
+    pytest.param("lambda x: np.linalg.norm(np.linalg.solve(np.eye(3) * {k} + 1, x[:3])) + len(str(x)) + np.median(x)", np, id="calls"),
+    pytest.param("lambda x: torch.nn.functional.layer_norm(x * {k}, x.shape).std() + x", torch, id="torch", marks=needs_torch)]
+
+
+@needs_signals
+@pytest.mark.parametrize("text, library", FIRST_CALLS)
+def test_first_calls_swallow_nothing_that_a_signal_handler_raises(text, library):
+    x, ended = library.ones(100), 0
+    for k in range(60):
+        f = framejit.compile(eval(text.format(k=k + 2), {"np": np, "torch": torch}))
+        alarm = Alarm(2e-4 + 1e-3 * k, stop)
+        try:
+            with alarm:
+                end = time.perf_counter() + 5
+                while time.perf_counter() < end:
+                    f(x)
+        except Stop:
+            ended += alarm.runs
+    assert ended == 60 and framejit.cache_info()["internal_errors"] == 0
+
+
+@needs_signals
+def test_a_function_handles_what_comes_in_its_first_call():
+    """While it is traced the signal waits, and then the function is where its first operation begins."""
+    def f(x):
+        try:
+            for _ in range(40):
+                x = np.sin(x) + 1
+            return x
+        except Stop:
+            return "handled"
+
+    for k in range(30):
+        g = framejit.compile(types.FunctionType(f.__code__.replace(co_name=f"g{k}"), globals()))
+        try:
+            with Alarm(1e-4 + 2e-4 * k, stop) as alarm:
+                result = g(np.ones(5))
+            assert alarm.runs == isinstance(result, str)
+        except Stop:
+            pass  # it came before or behind the function's own lines
 
 
 @needs_signals
