@@ -112,3 +112,17 @@ def test_pieces_go_with_their_modules():
     for _ in range(10):
         framejit.compile(stack())(torch.ones(3, 4))
     assert kept() == before
+
+
+@needs_torch
+def test_namespaces_go():
+    """Calls of the library are made by functions with the user's globals."""
+    watched = []
+    for _ in range(10):
+        namespace = {"torch": torch, "framejit": framejit, "scaled": Scaled()}
+        exec("@framejit.compile\ndef f(x):\n    return torch.cov(x) * scaled.factor\n", namespace)
+        namespace["f"](torch.ones(3, 4))
+        watched.append(weakref.ref(namespace["scaled"]))
+        del namespace
+    gc.collect()
+    assert [kept() for kept in watched if kept() is not None] == []
