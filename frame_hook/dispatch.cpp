@@ -405,6 +405,11 @@ Compiled compile_request(FunctionState& state, CodeCache& cache, const TraceRequ
     if (!options.fullgraph && !options.follow) return {};
     PyErr_Format(error_type(ErrorKind::GraphBreak), "framejit: `%s` has no program: %s", state.name.c_str(), refused.what());
     return {nullptr, true};
+  } catch (const std::bad_alloc&) {
+    PyErr_Clear();
+    place.exhausted = true;
+    state.events->fallback(state.name, "memory ran out while it was compiled");
+    return {};
   } catch (const std::exception& error) {
     place.exhausted = true;
     return {nullptr, report_internal(state, options, error.what())};
