@@ -111,7 +111,7 @@ class _Compiled:
         cls = owner.__bases__[0] if instance is None else _class_of(instance)
         function = self.of(cls)
         if function is not self.found:
-            return function.__get__(instance, owner)
+            return function if instance is None else types.MethodType(function, instance)
         return function if instance is None else getattr(super(owner, instance), self.name)
 
 
