@@ -247,7 +247,7 @@ def test_first_calls_swallow_nothing_that_a_signal_handler_raises(text, library)
                 while time.perf_counter() < end:
                     f(x)
         except Stop:
-            ended += alarm.runs
+            ended += alarm.runs > 0
     assert ended == 60 and framejit.cache_info()["internal_errors"] == 0
 
 
