@@ -330,6 +330,7 @@ Compiled compile_request(FunctionState& state, CodeCache& cache, const TraceRequ
   CodeCache::Place& place = cache.place(instruction);
   const Options& options = cache.options();
   if (place.exhausted || cache.compiling) return {};
+  const HeldSignals held;
   // The call runs as eager, and so that nobody sees what tracing tries out. A mode that the function itself enters
   // ends a piece.
   if (instruction == 0 && !options.follow && torch_observed()) {
@@ -359,7 +360,6 @@ Compiled compile_request(FunctionState& state, CodeCache& cache, const TraceRequ
   }
 
   cache.compiling = true;
-  const HeldSignals held;
   EagerScope eager;
   struct Done {
     CodeCache& cache;

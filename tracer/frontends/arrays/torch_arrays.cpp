@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "frame_hook/cpython/signals.h"
 #include "runtime/allocator.h"
 #include "runtime/base/error.h"
 #include "tracer/frontends/arrays/numpy_arrays.h"
@@ -131,6 +132,7 @@ Ref<> torch_evaluate(const char* expression) {
   if (torch_module() == nullptr || !scope || PyDict_SetItemString(scope.get(), "torch", torch_module()) < 0 ||
       PyDict_SetItemString(scope.get(), "__builtins__", PyEval_GetBuiltins()) < 0)
     return {};
+  const HeldSignals held;  // what a handler raised would be cleared here
   Ref<> result = Ref<>::steal(PyRun_String(expression, Py_eval_input, scope.get(), scope.get()));
   PyErr_Clear();
   return result;
