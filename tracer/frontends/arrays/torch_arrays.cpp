@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "frame_hook/cpython/signals.h"
 #include "runtime/allocator.h"
 #include "runtime/base/error.h"
 #include "tracer/frontends/arrays/numpy_arrays.h"
@@ -40,6 +39,7 @@ const TorchObjects* objects() {
   if (complete) return &found;
   PyObject* torch = torch_module();
   if (torch == nullptr) return nullptr;
+  const HeldSignals held;
   const PlainThread plain;
   found.tensor = reinterpret_cast<PyTypeObject*>(torch_attribute({"Tensor"}));
   found.parameter = reinterpret_cast<PyTypeObject*>(torch_attribute({"nn", "Parameter"}));
@@ -132,7 +132,6 @@ Ref<> torch_evaluate(const char* expression) {
   if (torch_module() == nullptr || !scope || PyDict_SetItemString(scope.get(), "torch", torch_module()) < 0 ||
       PyDict_SetItemString(scope.get(), "__builtins__", PyEval_GetBuiltins()) < 0)
     return {};
-  const HeldSignals held;  // what a handler raised would be cleared here
   Ref<> result = Ref<>::steal(PyRun_String(expression, Py_eval_input, scope.get(), scope.get()));
   PyErr_Clear();
   return result;
