@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "runtime/base/budget.h"
+
 namespace fj::loop {
 
 namespace {
@@ -188,6 +190,7 @@ std::string text(const Affine& affine) {
 }
 
 ExprId Kernel::add(Expr expression) {
+  Budget::spend(1);
   const std::size_t key = hash(expression);
   auto [begin, end] = index_.equal_range(key);
   for (auto entry = begin; entry != end; ++entry)

@@ -8,6 +8,7 @@
 
 #include "codegen/arrange.h"
 #include "codegen/index_maps.h"
+#include "runtime/base/budget.h"
 #include "runtime/base/error.h"
 
 namespace fj {
@@ -148,6 +149,7 @@ class GroupLowering {
   /// reads what is before it under conditions of its own, costs two expressions a link and not two to the power of its length.
   ExprId value(ValueId id, const Index& index, ExprId predicate) {
     auto& entries = memo_[id.index];
+    Budget::spend(1 + entries.size());
     bool again = false;
     for (const auto& entry : entries) {
       if (!(entry.index == index)) continue;

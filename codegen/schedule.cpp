@@ -13,6 +13,7 @@
 #include "codegen/group_order.h"
 #include "codegen/index_maps.h"
 #include "graph_ir/ops.h"
+#include "runtime/base/budget.h"
 #include "runtime/base/error.h"
 
 namespace fj {
@@ -157,6 +158,7 @@ class Scheduler {
   void use(ValueId value, int g, Index index, bool opaque = false) {
     Use use{g, std::move(index), opaque};
     auto& list = uses_[value.index];
+    Budget::spend(1 + list.size());
     if (std::find(list.begin(), list.end(), use) == list.end())
       list.push_back(std::move(use));
     else
@@ -186,6 +188,7 @@ class Scheduler {
     while (!stack.empty()) {
       const int g = stack.back();
       stack.pop_back();
+      Budget::spend(1);
       if (height_[g] <= height_[to] || !seen.insert(g).second) continue;
       for (int reader : schedule_.groups[g].readers) {
         if (reader == to) return true;
@@ -205,6 +208,7 @@ class Scheduler {
     while (!raised.empty()) {
       const int g = raised.back();
       raised.pop_back();
+      Budget::spend(1);
       int least = 0;
       for (int reader : group(g).readers) least = std::max(least, height_[reader] + 1);
       if (least <= height_[g]) continue;

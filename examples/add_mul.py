@@ -31,5 +31,6 @@ def _of(lib, arrays):
     if lib == "torch":
         import torch
 
-        return tuple(torch.from_numpy(a) for a in arrays)
+        # In memory of torch's: NumPy's arrays without elements have strides of 0.
+        return tuple(torch.from_numpy(a).new_empty(a.shape).copy_(torch.from_numpy(a)) for a in arrays)
     return tuple(arrays)

@@ -7,9 +7,11 @@
 
 #include "codegen/compile.h"
 #include "codegen/cuda/compile_cuda.h"
+#include "frame_hook/cpython/signals.h"
 #include "frame_hook/python_graph.h"
 #include "guards/source.h"
 #include "runtime/base/error.h"
+#include "runtime/base/layout.h"
 #include "runtime/base/log.h"
 
 namespace fj {
@@ -21,10 +23,49 @@ namespace py = pybind11;
 Ref<> backend_resolver;
 std::array<Ref<>, 3> error_types;
 
+constexpr const char* kAdvice = "\n  try   print(graph) in the back end shows what each result is; backend=\"eager\" runs the same graph";
+
+/// str(), "" where it raises.
+std::string shown(PyObject* object) {
+  Ref<> text = Ref<>::steal(PyObject_Str(object));
+  const char* bytes = text ? PyUnicode_AsUTF8(text.get()) : nullptr;
+  if (!bytes) PyErr_Clear();
+  return bytes ? bytes : "";
+}
+
+/// Python's exception as the cause of a BackendError whose text starts with `what`. What ends a program (KeyboardInterrupt) stays
+/// as it is.
+BackendFailure raised_by(const std::string& what) {
+  Ref<> cause = Ref<>::steal(fj_take_exception());
+  if (!PyObject_IsInstance(cause.get(), PyExc_Exception)) return {std::move(cause)};
+  const std::string said = shown(cause.get());
+  const std::string raised = what + " raised " + Py_TYPE(cause.get())->tp_name + (said.empty() ? "" : ": " + said);
+  PyErr_SetString(error_type(ErrorKind::Backend), (raised + kAdvice).c_str());
+  Ref<> error = Ref<>::steal(fj_take_exception());
+  PyException_SetContext(error.get(), Ref<>(cause).release());
+  PyException_SetCause(error.get(), cause.release());
+  return {std::move(error)};
+}
+
+/// `what` has given `found` in place of `expected`. With no Python error set.
+BackendFailure gave(const std::string& what, const std::string& found, const std::string& expected) {
+  const std::string text = what + " returned " + found + "; expected " + expected + kAdvice;
+  PyErr_SetString(error_type(ErrorKind::Backend), text.c_str());
+  return {Ref<>::steal(fj_take_exception())};
+}
+
+/// What is no array, in a few words: "None", "a str".
+std::string type_in_words(PyObject* object) {
+  if (object == Py_None) return "None";
+  const std::string type = Py_TYPE(object)->tp_name;
+  return (std::string("aeiou").find(type[0]) == std::string::npos ? "a " : "an ") + type;
+}
+
 class PythonProgram final : public Program {
  public:
-  PythonProgram(std::shared_ptr<const Graph> graph, Ref<> callable)
-      : graph_(std::move(graph)), callable_(std::move(callable)), loose_(loose_symbols(*graph_)) {}
+  PythonProgram(std::shared_ptr<const Graph> graph, Ref<> callable, std::string name, bool is_replay)
+      : graph_(std::move(graph)), callable_(std::move(callable)), name_(std::move(name)), is_replay_(is_replay),
+        loose_(loose_symbols(*graph_)) {}
   ~PythonProgram() override {
     // The last reference may go on any thread.
     PyGILState_STATE state = PyGILState_Ensure();
@@ -37,42 +78,102 @@ class PythonProgram final : public Program {
   std::string text() const override { return "call of the back end's own function"; }
 
  private:
-  bool copy(PyObject* value, PyObject* target) const;
-  bool detach(Ref<>& value) const;
+  std::uint32_t run_or_throw(Call& call) const;
+  Ref<> results_of(Call& call) const;
+  Ref<> checked(PyObject* value, PyObject* target, const std::string& which) const;
+  void copy(PyObject* value, PyObject* target) const;
 
   std::shared_ptr<const Graph> graph_;
   Ref<> callable_;
+  std::string name_;  // "the function that the back end mine made of f"
+  bool is_replay_;    // of the graph, through the library: where it raises, the function as written runs
   std::vector<SymbolId> loose_;
 };
 
-/// Moves no version counter: that of an input is moved by the segment, a new array's stays 0.
-bool PythonProgram::copy(PyObject* value, PyObject* target) const {
-  Ref<> have = Ref<>::steal(PyObject_GetAttrString(value, "shape")), want = Ref<>::steal(PyObject_GetAttrString(target, "shape"));
-  if (!have || !want) return false;
-  const int same = PyObject_RichCompareBool(have.get(), want.get(), Py_EQ);
-  if (same < 0) return false;
-  if (!same) {
-    PyErr_Format(error_type(ErrorKind::Backend), "the back end returned an array of shape %R where the graph has %R", have.get(),
-                 want.get());
-    return false;
+/// As an array, if it has the dtype and the shape of `target`. Its strides and its memory may be any: it is copied.
+Ref<> PythonProgram::checked(PyObject* value, PyObject* target, const std::string& which) const {
+  const auto to = array_library(target);
+  Ref<> array = Ref<>::borrow(value);
+  if (numpy_scalar_dtype(value))
+    array = Ref<>::steal(PyObject_CallMethod(numpy_module(), "asarray", "O", value));
+  Ref<> shape = array ? Ref<>::steal(PyObject_GetAttrString(array.get(), "shape")) : Ref<>();
+  Ref<> dtype = shape ? Ref<>::steal(PyObject_GetAttrString(array.get(), "dtype")) : Ref<>();
+  if (!dtype) {
+    PyErr_Clear();
+    throw gave(name_, type_in_words(value) + " as " + which, "an array");
   }
-  const auto from = array_library(value), to = array_library(target);
-  Ref<> seen = from && to && *from != *to ? cross_view(value, *to) : Ref<>::borrow(value);
-  if (!seen) return false;
-  if (to != Library::Torch) return PyObject_SetItem(target, Py_Ellipsis, seen.get()) == 0;
-  Ref<> data = Ref<>::steal(PyObject_GetAttrString(target, "data"));
-  Ref<> done = data ? Ref<>::steal(PyObject_CallMethod(data.get(), "copy_", "O", seen.get())) : Ref<>();
-  return bool(done);
+  Ref<> wanted_shape = Ref<>::steal(PyObject_GetAttrString(target, "shape"));
+  Ref<> wanted_dtype = Ref<>::steal(PyObject_GetAttrString(target, "dtype"));
+  if (!wanted_shape || !wanted_dtype) throw raised_by(name_);
+  shape = Ref<>::steal(PySequence_Tuple(shape.get()));
+  wanted_shape = Ref<>::steal(PySequence_Tuple(wanted_shape.get()));
+  if (!shape || !wanted_shape) throw raised_by(name_);
+  const int same = PyObject_RichCompareBool(shape.get(), wanted_shape.get(), Py_EQ);
+  if (same < 0) throw raised_by(name_);
+  if (!same)
+    throw gave(name_, "an array of shape " + shown(shape.get()) + " as " + which,
+               "the shape " + shown(wanted_shape.get()));
+  const auto found = dtype_from_object(dtype.get()), wanted = dtype_from_object(wanted_dtype.get());
+  PyErr_Clear();
+  if (found != wanted)
+    throw gave(name_, "an array of dtype " + shown(dtype.get()) + " as " + which,
+               "the dtype " + shown(wanted_dtype.get()));
+  const auto from = array_library(array.get());
+  Ref<> seen = from && to && *from != *to ? cross_view(array.get(), *to) : std::move(array);
+  if (!seen) throw raised_by("the copy of " + which + " of " + name_);
+  return seen;
 }
 
-/// Written values may be views of what is about to be written.
-bool PythonProgram::detach(Ref<>& value) const {
-  const auto library = array_library(value.get());
-  if (library) value = Ref<>::steal(PyObject_CallMethod(value.get(), *library == Library::Torch ? "clone" : "copy", nullptr));
-  return bool(value);
+/// Moves no version counter: that of an input is moved by the segment, a new array's stays 0.
+void PythonProgram::copy(PyObject* value, PyObject* target) const {
+  bool done;
+  if (array_library(target) == Library::Torch) {
+    Ref<> data = Ref<>::steal(PyObject_GetAttrString(target, "data"));
+    done = data && Ref<>::steal(PyObject_CallMethod(data.get(), "copy_", "O", value));
+  } else {
+    done = PyObject_SetItem(target, Py_Ellipsis, value) == 0;
+  }
+  if (!done) throw raised_by("the copy of a result of " + name_);
+}
+
+/// What the function returns for a call, as a list or a tuple of the right length.
+Ref<> PythonProgram::results_of(Call& call) const {
+  Ref<> arguments = Ref<>::steal(PyTuple_New(Py_ssize_t(call.inputs.size() + loose_.size())));
+  if (!arguments) throw raised_by(name_);
+  Py_ssize_t position = 0;
+  for (const ArrayRef& input : call.inputs)
+    PyTuple_SET_ITEM(arguments.get(), position++, Py_NewRef(static_cast<PyObject*>(input.object)));
+  for (SymbolId symbol : loose_)
+    PyTuple_SET_ITEM(arguments.get(), position++, PyLong_FromLongLong(call.symbols[symbol.index]));
+  Ref<> returned = Ref<>::steal(PyObject_Call(callable_.get(), arguments.get(), nullptr));
+  if (!returned) throw raised_by(name_);
+  const std::size_t outputs = graph_->outputs.size(), writes = graph_->writes.size();
+  auto arrays = [](std::size_t count) { return std::to_string(count) + (count == 1 ? " array" : " arrays"); };
+  std::string expected = "a list of " + arrays(outputs + writes);
+  if (writes)
+    expected += ": " + std::to_string(outputs) + " that the graph returns, then " + std::to_string(writes) +
+                " that it writes into inputs";
+  // An array is a sequence of its rows, which nobody means.
+  Ref<> results = array_library(returned.get()) ? Ref<>() : Ref<>::steal(PySequence_Fast(returned.get(), ""));
+  if (!results) {
+    PyErr_Clear();
+    throw gave(name_, type_in_words(returned.get()), expected);
+  }
+  const auto count = std::size_t(PySequence_Fast_GET_SIZE(results.get()));
+  if (count != outputs + writes) throw gave(name_, arrays(count), expected);
+  return results;
 }
 
 std::uint32_t PythonProgram::run(Call& call) const {
+  try {
+    return run_or_throw(call);
+  } catch (const BackendFailure& failure) {
+    if (!is_replay_ || !PyObject_IsInstance(failure.error.get(), PyExc_Exception)) throw;
+    return kHostFailed;
+  }
+}
+
+std::uint32_t PythonProgram::run_or_throw(Call& call) const {
   // Sizes computed from others are part of what a program fills in.
   for (std::size_t i = 0; i < graph_->symbols.size(); i++) {
     const auto& definition = graph_->symbols[i].definition;
@@ -81,52 +182,48 @@ std::uint32_t PythonProgram::run(Call& call) const {
     if (!value) return kIntegerDivisionByZero;
     call.symbols[i] = *value;
   }
-  Ref<> arguments = Ref<>::steal(PyTuple_New(Py_ssize_t(call.inputs.size() + loose_.size())));
-  if (!arguments) return kHostFailed;
-  Py_ssize_t position = 0;
-  for (const ArrayRef& input : call.inputs)
-    PyTuple_SET_ITEM(arguments.get(), position++, Py_NewRef(static_cast<PyObject*>(input.object)));
-  for (SymbolId symbol : loose_) PyTuple_SET_ITEM(arguments.get(), position++, PyLong_FromLongLong(call.symbols[symbol.index]));
-  Ref<> returned = Ref<>::steal(PyObject_Call(callable_.get(), arguments.get(), nullptr));
-  if (!returned) return kHostFailed;
-  Ref<> results = Ref<>::steal(PySequence_Fast(returned.get(), "a back end's function returns a list of arrays"));
-  if (!results) return kHostFailed;
-  const std::size_t expected = graph_->outputs.size() + graph_->writes.size();
-  if (std::size_t(PySequence_Fast_GET_SIZE(results.get())) != expected) {
-    PyErr_Format(error_type(ErrorKind::Backend), "the back end's function returned %zd arrays, the graph has %zu outputs",
-                 PySequence_Fast_GET_SIZE(results.get()), expected);
-    return kHostFailed;
-  }
-  std::vector<ArrayRef> made;
-  auto fail = [&] {
-    for (const ArrayRef& array : made) call.host->release(array.object);
-    return kHostFailed;
+  const Ref<> results = results_of(call);
+  struct Made {
+    Host* host;
+    std::vector<ArrayRef> arrays;
+    ~Made() {
+      for (const ArrayRef& array : arrays) host->release(array.object);
+    }
+  } made{call.host, {}};
+  const std::size_t outputs = graph_->outputs.size();
+  auto result = [&](std::size_t i, PyObject* target) {
+    return checked(PySequence_Fast_GET_ITEM(results.get(), Py_ssize_t(i)), target, "result " + std::to_string(i));
   };
-  for (std::size_t i = 0; i < graph_->outputs.size(); i++) {
+  for (std::size_t i = 0; i < outputs; i++) {
     const Type& type = graph_->type(graph_->outputs[i].value);
-    std::vector<std::int64_t> shape, strides;
+    std::vector<std::int64_t> shape, strides(type.shape.size());
     for (const SymDim& size : type.shape) shape.push_back(size.evaluate(call.symbols));
-    for (const SymDim& stride : graph_->outputs[i].strides.value_or(contiguous_strides(type.shape)))
-      strides.push_back(stride.evaluate(call.symbols));
+    evaluate_strides(type.shape, graph_->outputs[i].strides.value_or(contiguous_strides(type.shape)), shape, call.symbols, strides.data());
     ArrayRef output = call.host->allocate(int(i), type.dtype, shape, strides);
-    if (output.object == nullptr) return fail();
-    made.push_back(output);
-    if (!copy(PySequence_Fast_GET_ITEM(results.get(), Py_ssize_t(i)), static_cast<PyObject*>(output.object))) return fail();
+    if (output.object == nullptr) return kHostFailed;
+    made.arrays.push_back(output);
+    auto* target = static_cast<PyObject*>(output.object);
+    copy(result(i, target).get(), target);
   }
-  std::vector<Ref<>> written;
+  std::vector<std::pair<Ref<>, PyObject*>> written;
   for (std::size_t i = 0; i < graph_->writes.size(); i++) {
-    written.push_back(Ref<>::borrow(PySequence_Fast_GET_ITEM(results.get(), Py_ssize_t(graph_->outputs.size() + i))));
-    if (!detach(written.back())) return fail();
+    auto* target = static_cast<PyObject*>(call.inputs[std::size_t(graph_->writes[i].input)].object);
+    const Ref<> value = result(outputs + i, target);
+    // It may be a view of what is about to be written.
+    const char* const method = array_library(target) == Library::Numpy ? "copy" : "clone";
+    Ref<> own = Ref<>::steal(PyObject_CallMethod(value.get(), method, nullptr));
+    if (!own) throw raised_by("the copy of a result of " + name_);
+    written.emplace_back(std::move(own), target);
   }
   // Nothing visible has happened until here.
-  for (std::size_t i = 0; i < graph_->writes.size(); i++) {
-    if (!copy(written[i].get(), static_cast<PyObject*>(call.inputs[std::size_t(graph_->writes[i].input)].object))) return fail();
-  }
-  for (std::size_t i = 0; i < made.size(); i++) call.outputs[i] = made[i];
+  for (const auto& [value, target] : written) copy(value.get(), target);
+  for (std::size_t i = 0; i < outputs; i++) call.outputs[i] = made.arrays[i];
+  made.arrays.clear();
   return kOk;
 }
 
-std::unique_ptr<Program> compile_with_callable(const Segment& segment, const FrameValues& values, PyObject* callable) {
+std::unique_ptr<Program> compile_with_callable(const Segment& segment, const FrameValues& values, PyObject* callable,
+                                               const std::string& name) {
   Ref<> examples = Ref<>::steal(PyList_New(0));
   for (SourceRef source : segment.inputs) {
     Ref<> example = segment.guards->sources().fetch(source, values);
@@ -136,23 +233,17 @@ std::unique_ptr<Program> compile_with_callable(const Segment& segment, const Fra
     }
   }
   std::shared_ptr<const Graph> graph = segment.graph;
-  py::object shown = python_graph(graph, segment.externs);
-  PyObject* arguments[] = {shown.ptr(), examples.get()};
+  py::object given = python_graph(graph, segment.externs);
+  PyObject* arguments[] = {given.ptr(), examples.get()};
+  const LetSignals interruptible;
   Ref<> compiled = Ref<>::steal(PyObject_Vectorcall(callable, arguments, 2, nullptr));
-  if (compiled && !PyCallable_Check(compiled.get())) {
-    PyErr_Format(error_type(ErrorKind::Backend), "the back end %R returned %R, which is not callable", callable, compiled.get());
-    throw BackendFailure{};
-  }
-  if (!compiled) {
-    // A back end's own failure keeps its exception as the cause.
-    Ref<> cause = Ref<>::steal(fj_take_exception());
-    PyErr_Format(error_type(ErrorKind::Backend), "the back end %R failed: %S", callable, cause.get());
-    Ref<> error = Ref<>::steal(fj_take_exception());
-    PyException_SetCause(error.get(), cause.release());
-    fj_restore_exception(error.release());
-    throw BackendFailure{};
-  }
-  return std::make_unique<PythonProgram>(std::move(graph), std::move(compiled));
+  const std::string who = "framejit: the back end " + name + ", given the graph of " + graph->name + ",";
+  if (!compiled) throw raised_by(who);
+  if (!PyCallable_Check(compiled.get()))
+    throw gave(who, type_in_words(compiled.get()), "a function of the graph's inputs");
+  const std::string made = "framejit: the function that the back end " + name + " made of " + graph->name;
+  const bool is_replay = PyObject_HasAttrString(callable, "__framejit_replay__");
+  return std::make_unique<PythonProgram>(std::move(graph), std::move(compiled), made, is_replay);
 }
 
 /// Compiling needs no Python object: other threads run meanwhile.
@@ -251,10 +342,10 @@ std::unique_ptr<Program> compile_graph(const Segment& segment, const FrameValues
   Ref<> resolved;
   if (callable == nullptr && !is_builtin_backend(options.backend)) {
     if (backend_resolver) resolved = Ref<>::steal(PyObject_CallFunction(backend_resolver.get(), "s", options.backend.c_str()));
-    if (!resolved) throw BackendFailure{};
+    if (!resolved) throw BackendFailure{Ref<>::steal(fj_take_exception())};
     callable = resolved.get();
   }
-  if (callable != nullptr) return compile_with_callable(segment, values, callable);
+  if (callable != nullptr) return compile_with_callable(segment, values, callable, options.backend);
   if (segment.device != kHost) return compile_for_device(*segment.graph, segment.device, segment.host_inputs, options);
   CompileOptions compile;
   compile.threads = int(options.threads);

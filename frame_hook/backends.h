@@ -15,8 +15,11 @@
 
 namespace fj {
 
-/// A back end written by the user raised or returned nonsense: the Python error is set.
-struct BackendFailure {};
+/// A back end written by the user raised or returned nonsense, when it compiled or in a call: the exception for the
+/// user. It is not set: what is let go of on the way may run Python code.
+struct BackendFailure {
+  Ref<> error;
+};
 
 /// The graph has no program on its device, for the reason in `what()`.
 struct NoProgram : std::runtime_error {
@@ -28,7 +31,7 @@ std::string device_refusal(int device, const Options& options, bool own_backend)
 
 /// `callable`: the user's back end, or null: the one `options.backend` names. `values` are those the segment was traced on:
 /// a user's back end gets them as examples. `code_bytes`: the size of the machine code, if there is any. Throws InternalError,
-/// NoProgram, or BackendFailure with a Python error set.
+/// NoProgram or BackendFailure.
 std::unique_ptr<Program> compile_graph(const Segment& segment, const FrameValues& values, const Options& options,
                                        PyObject* callable, std::size_t& code_bytes);
 

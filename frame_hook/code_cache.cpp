@@ -118,6 +118,25 @@ void CodeCache::make_room(std::uint64_t limit, const Segment* keep) {
   Running::drop(std::move(gone));
 }
 
+int CodeCache::traverse(visitproc visit, void* arg) const {
+  for (const Place& place : places_)
+    for (const auto& segment : place.segments) {
+      for (const Guard& guard : segment->guards->all()) {
+        Py_VISIT(guard.object.get());
+        for (const Ref<>& name : guard.names) Py_VISIT(name.get());
+      }
+      for (const auto& source : segment->guards->sources().all()) Py_VISIT(source->key.get());
+      for (const RecipeStep& step : segment->recipe.steps) Py_VISIT(step.object.get());
+      // The table is the segment's own: those of its derivatives are copies.
+      for (std::size_t i = 0; segment->externs && i < segment->externs->size(); ++i) {
+        const ExternCall& call = (*segment->externs)[std::int64_t(i)];
+        Py_VISIT(call.callable.get());
+        Py_VISIT(call.caller.get());
+      }
+    }
+  return 0;
+}
+
 void CodeCache::forget(int instruction, const Segment* segment) {
   auto& segments = place(instruction).segments;
   const auto found = std::find_if(segments.begin(), segments.end(), [&](const auto& known) { return known.get() == segment; });

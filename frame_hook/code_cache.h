@@ -8,6 +8,7 @@
 #include <Python.h>
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -106,6 +107,13 @@ class CodeCache {
   PyCodeObject* code() const { return code_.get(); }
   const Options& options() const { return options_; }
 
+  /// For Python's garbage collector: the objects that the segments hold, each as often as it is held. A class that a guard
+  /// names may have the compiled function among its attributes. What parts of a segment share with each other is left out.
+  int traverse(visitproc visit, void* arg) const;
+
+  /// Operations of a piece that can be compiled within the budget, as far as that has been found out; the next piece is
+  /// not tried with more.
+  int bearable_nodes = std::numeric_limits<int>::max();
   bool compiling = false;     // one thread at a time traces; others run eagerly meanwhile
 
   CodeCache();

@@ -3,6 +3,7 @@
 
 #include <structmember.h>
 
+#include <cstring>
 #include <set>
 #include <utility>
 
@@ -43,7 +44,12 @@ PyObject* bind_method(PyObject* self, PyObject* object, PyObject*) {
 int traverse(PyObject* self, visitproc visit, void* arg) {
   Py_VISIT(Py_TYPE(self));
   Py_VISIT(self_of(self)->function);
-  if (self_of(self)->state != nullptr) Py_VISIT(self_of(self)->state->backend.get());
+  if (const FunctionState* state = self_of(self)->state; state != nullptr) {
+    Py_VISIT(state->backend.get());
+    for (const auto& cache : state->caches)
+      if (const int stop = cache->traverse(visit, arg)) return stop;
+    return state->reached->traverse(visit, arg);
+  }
   return 0;
 }
 
@@ -69,8 +75,10 @@ void deallocate(PyObject* self) {
   Py_DECREF(own_type);
 }
 
-/// Own attributes first, then the function's: f.__code__, f.__defaults__, whatever the user has put there.
+/// Own attributes first, then the function's: f.__code__, f.__defaults__, whatever the user has put there. The module is
+/// the function's too, but not by a descriptor: the type has one of its own, a name, which `help(framejit)` sorts by.
 PyObject* get_attribute(PyObject* self, PyObject* name) {
+  if (PyUnicode_CompareWithASCIIString(name, "__module__") == 0) return PyObject_GetAttr(self_of(self)->function, name);
   PyObject* own = PyObject_GenericGetAttr(self, name);
   if (own != nullptr || !PyErr_ExceptionMatches(PyExc_AttributeError)) return own;
   PyErr_Clear();
@@ -86,6 +94,18 @@ PyObject* get_wrapped(PyObject* self, void*) { return Py_NewRef(self_of(self)->f
 /// __doc__, __name__ and the like exist on every type, so they have to be forwarded by name.
 PyObject* get_forwarded(PyObject* self, void* name) {
   return PyObject_GetAttrString(self_of(self)->function, static_cast<const char*>(name));
+}
+
+/// A function's class, as bound methods say they are methods: inspect, torch.fx, torch.jit and torch.compile look into nothing
+/// else. cloudpickle would write such a function down by its code, uncompiled; where it asks, the class is the object's own,
+/// whose __reduce__ it then calls.
+PyObject* get_class(PyObject* self, void*) {
+  PyObject* globals = PyEval_GetGlobals();
+  PyObject* asks = globals != nullptr ? PyDict_GetItemString(globals, "__name__") : nullptr;
+  const char* name = asks != nullptr && PyUnicode_Check(asks) ? PyUnicode_AsUTF8(asks) : nullptr;
+  if (name == nullptr) PyErr_Clear();
+  const bool by_code = name != nullptr && std::strstr(name, "cloudpickle") != nullptr;
+  return Py_NewRef(reinterpret_cast<PyObject*>(by_code ? Py_TYPE(self) : &PyFunction_Type));
 }
 
 PyObject* represent(PyObject* self) {
@@ -124,11 +144,11 @@ PyMethodDef methods[] = {
 };
 
 PyGetSetDef getters[] = {
+    {"__class__", get_class, nullptr, nullptr, nullptr},
     {"__wrapped__", get_wrapped, nullptr, "The function as written.", nullptr},
     {"__doc__", get_forwarded, nullptr, nullptr, const_cast<char*>("__doc__")},
     {"__name__", get_forwarded, nullptr, nullptr, const_cast<char*>("__name__")},
     {"__qualname__", get_forwarded, nullptr, nullptr, const_cast<char*>("__qualname__")},
-    {"__module__", get_forwarded, nullptr, nullptr, const_cast<char*>("__module__")},
     {"__dict__", get_forwarded, nullptr, nullptr, const_cast<char*>("__dict__")},
     {},
 };

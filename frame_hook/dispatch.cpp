@@ -14,9 +14,11 @@
 #include "frame_hook/bind.h"
 #include "frame_hook/c_stack.h"
 #include "tracer/comparison.h"
+#include "frame_hook/cpython/signals.h"
 #include "frame_hook/executor.h"
 #include "frame_hook/loop_account.h"
 #include "frame_hook/replay.h"
+#include "runtime/base/budget.h"
 #include "runtime/base/error.h"
 #include "runtime/base/phase.h"
 #include "tracer/frontends/arrays/arrays.h"
@@ -191,10 +193,10 @@ void record_segment(FunctionState& state, const std::shared_ptr<const Segment>& 
   if (segment.exit.kind == Exit::Kind::Break) state.events->graph_break(segment);
 }
 
-/// fullgraph: anything but a return is an error that explains itself.
+/// fullgraph, follow: a break is an error that explains itself.
 bool refuse_break(const Segment& segment, bool followed) {
   BreakEvent event;
-  event.reason = segment.exit.reason == BreakReason{} ? BreakReason::LoopTooLong : segment.exit.reason;
+  event.reason = segment.exit.reason;
   event.file = segment.exit.file;
   event.function = segment.exit.function;
   event.detail = segment.exit.detail;
@@ -283,6 +285,44 @@ class ComparedCall {
   std::uint64_t began_ = 0;
 };
 
+/// A piece of so few operations is not cut any further.
+constexpr int kFewestNodes = 8;
+
+/// One try to make the piece that `request` asks for. `nodes`: how many operations it has, once that is known. Throws OverBudget.
+Compiled compile_request(FunctionState& state, CodeCache& cache, const TraceRequest& request, PyObject* callable, int& nodes) {
+  const Options& options = cache.options();
+  const int instruction = request.start_instruction;
+  const FrameValues& values = request.values;
+  CodeCache::Place& place = cache.place(instruction);
+  const auto start = std::chrono::steady_clock::now();
+  TraceResult traced = trace(request);
+  if (!traced.internal_error.empty()) {
+    place.exhausted = true;
+    return {nullptr, report_internal(state, options, traced.internal_error)};
+  }
+  Segment& segment = *traced.segment;
+  if (segment.graph) nodes = int(segment.graph->nodes.size());
+  if (options.follow && (segment.exit.reason == BreakReason::Raise || segment.exit.reason == BreakReason::ErrorWhileTracing)) return {};
+  const bool whole = segment.exit.kind == Exit::Kind::Return || needs_no_graph(segment);
+  if ((options.fullgraph || options.follow) && !whole) return {nullptr, refuse_break(segment, options.follow)};
+  if (options.follow && segment.eager_gradient) {
+    segment.exit.reason = BreakReason::Gradient;
+    segment.exit.detail = "a tensor that requires a gradient reaches the result, whose derivative has no rule; detach() it";
+    return {nullptr, refuse_break(segment, true)};
+  }
+  std::size_t code_bytes = 0;
+  if (segment.graph && !segment.program && !segment.eager_gradient)
+    segment.program = compile_graph(segment, values, options, callable, code_bytes);
+  segment.bytes = bytes_of(segment, code_bytes);
+  if (may_be_slower(segment, options, callable != nullptr)) segment.comparison = std::make_unique<Comparison>();
+  if (segment.derivative) segment.derivative->compile_with([options, device = segment.device](const Graph& graph) { return compile_backward(graph, device, options); });
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  std::shared_ptr<const Segment> published = std::move(traced.segment);
+  record_segment(state, published, seconds.count());
+  cache.publish(instruction, published);
+  return {std::move(published), false};
+}
+
 /// Traces and compiles the piece that starts at `instruction`. Kept out of `drive`: its frame must stay small, recursion
 /// goes through it.
 [[gnu::noinline]] Compiled compile_segment(FunctionState& state, CodeCache& cache, PyThreadState* thread,
@@ -290,6 +330,7 @@ class ComparedCall {
   CodeCache::Place& place = cache.place(instruction);
   const Options& options = cache.options();
   if (place.exhausted || cache.compiling) return {};
+  const HeldSignals held;
   // The call runs as eager, and so that nobody sees what tracing tries out. A mode that the function itself enters
   // ends a piece.
   if (instruction == 0 && !options.follow && torch_observed()) {
@@ -325,7 +366,6 @@ class ComparedCall {
     ~Done() { cache.compiling = false; }
   } done{cache};
   try {
-    const auto start = std::chrono::steady_clock::now();
     take_phases();
     TraceRequest request;
     request.thread = thread;
@@ -343,33 +383,21 @@ class ComparedCall {
     request.generalise.float_inputs = callable == nullptr && is_builtin_backend(options.backend);
     request.refusal = [&](int device) { return device_refusal(device, options, callable != nullptr); };
     request.instruction_limit = int(options.instruction_limit);
-    request.node_limit = int(options.node_limit);
-    TraceResult traced = trace(request);
-    if (!traced.internal_error.empty()) {
-      place.exhausted = true;
-      return {nullptr, report_internal(state, options, traced.internal_error)};
+    for (int nodes = int(options.node_limit);;) {
+      request.cut = cache.bearable_nodes < options.node_limit;
+      request.node_limit = request.cut ? cache.bearable_nodes : int(options.node_limit);
+      try {
+        const Budget budget(options.work_limit);
+        return compile_request(state, cache, request, callable, nodes);
+      } catch (const OverBudget&) {
+        cache.bearable_nodes = std::max(std::min(nodes, request.node_limit) / 4, kFewestNodes);
+        if (request.node_limit <= kFewestNodes)
+          throw NoProgram{"compiling it takes more than " + std::to_string(options.work_limit) + " steps (the option work_limit)"};
+      }
     }
-    Segment& segment = *traced.segment;
-    if (options.follow && (segment.exit.reason == BreakReason::Raise || segment.exit.reason == BreakReason::ErrorWhileTracing)) return {};
-    if ((options.fullgraph || options.follow) && segment.exit.kind != Exit::Kind::Return) return {nullptr, refuse_break(segment, options.follow)};
-    if (options.follow && segment.eager_gradient) {
-      segment.exit.reason = BreakReason::Gradient;
-      segment.exit.detail = "a tensor that requires a gradient reaches the result, whose derivative has no rule; detach() it";
-      return {nullptr, refuse_break(segment, true)};
-    }
-    std::size_t code_bytes = 0;
-    if (segment.graph && !segment.program && !segment.eager_gradient)
-      segment.program = compile_graph(segment, values, options, callable, code_bytes);
-    segment.bytes = bytes_of(segment, code_bytes);
-    if (may_be_slower(segment, options, callable != nullptr)) segment.comparison = std::make_unique<Comparison>();
-    if (segment.derivative) segment.derivative->compile_with([options, device = segment.device](const Graph& graph) { return compile_backward(graph, device, options); });
-    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-    std::shared_ptr<const Segment> published = std::move(traced.segment);
-    record_segment(state, published, seconds.count());
-    cache.publish(instruction, published);
-    return {std::move(published), false};
-  } catch (const BackendFailure&) {
-    place.exhausted = true;
+  } catch (const BackendFailure& failure) {
+    // The next call asks the back end again: it must not run otherwise without a word.
+    fj_restore_exception(Ref<>(failure.error).release());
     return {nullptr, true};
   } catch (const NoProgram& refused) {
     place.exhausted = true;
@@ -377,6 +405,11 @@ class ComparedCall {
     if (!options.fullgraph && !options.follow) return {};
     PyErr_Format(error_type(ErrorKind::GraphBreak), "framejit: `%s` has no program: %s", state.name.c_str(), refused.what());
     return {nullptr, true};
+  } catch (const std::bad_alloc&) {
+    PyErr_Clear();
+    place.exhausted = true;
+    state.events->fallback(state.name, "memory ran out while it was compiled");
+    return {};
   } catch (const std::exception& error) {
     place.exhausted = true;
     return {nullptr, report_internal(state, options, error.what())};
@@ -423,6 +456,9 @@ SegmentStatus run_segment(FunctionState& state, const Options& options, const Se
     PyErr_Clear();
     if (options.follow) fallback_reason = update.reason;
     state.events->fallback(state.name, update.reason.empty() ? "a compiled piece could not finish" : update.reason);
+  } catch (const BackendFailure& failure) {
+    fj_restore_exception(Ref<>(failure.error).release());
+    return SegmentStatus::Raised;
   } catch (const std::exception& error) {
     if (report_internal(state, options, error.what())) return SegmentStatus::Raised;
   }
@@ -571,6 +607,9 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
       } else {
         Compiled compiled = compile_segment(state, cache, thread, values, instruction, decisions.known);
         if (compiled.raised) return finish(nullptr);
+        const SegmentStatus signals = look_for_signals(cache.options(), values);
+        if (signals == SegmentStatus::Eager) return leave(instruction);
+        if (signals == SegmentStatus::Raised) return finish(nullptr);
         segment = std::move(compiled.segment);
         if (segment && !segment->guards->holds(values, scratch.bindings())) {
           // What tracing tries may have filled a cache that it had found empty (of np.finfo, say).
@@ -749,6 +788,10 @@ PyObject* run_entered_frame(FunctionState& state, PyThreadState* thread, FjFrame
   if (cache && !cache->options().disable) return drive(state, *cache, thread, frame);
   fj_leave_recursion(thread);
   return fj_pass_frame(thread, frame, 0);
+}
+
+bool needs_no_graph(const Segment& segment) {
+  return segment.exit.kind == Exit::Kind::Handover && segment.exit.reason == BreakReason{};
 }
 
 bool runs_eagerly() { return eager_depth > 0; }

@@ -33,6 +33,9 @@ PyObject* call_compiled(FunctionState& state, PyFunctionObject* function, PyObje
 /// Runs a frame that CPython has just made and not begun, recursion being counted for it.
 PyObject* run_entered_frame(FunctionState& state, PyThreadState* thread, FjFrame* frame);
 
+/// Whether the function was traced to its end and computes no array: CPython runs it, which is no break.
+bool needs_no_graph(const Segment& segment);
+
 /// True while an EagerScope exists on this thread.
 bool runs_eagerly();
 /// Why what runs now is not compiled, as far as it is known.

@@ -6,6 +6,7 @@
 
 #include "codegen/cost.h"
 #include "graph_ir/ops.h"
+#include "guards/check_program.h"
 #include "tracer/frontends/arrays/arrays.h"
 
 namespace fj {
@@ -87,8 +88,7 @@ std::int64_t magnitude(std::span<PyObject* const> values) {
       PyErr_Clear();
     } else if (PyList_CheckExact(value) || PyTuple_CheckExact(value)) {
       total += double(Py_SIZE(value));
-    } else if (const auto library = array_library(value);
-               library && (*library == Library::Numpy ? read_numpy(value, view) : read_torch(value, view))) {
+    } else if (guard_program::read_any_array(value, view)) {
       double count = 1;
       for (int d = 0; d < view.rank; ++d) count *= double(view.shape[d]);
       total += count;

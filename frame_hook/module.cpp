@@ -2,6 +2,8 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
+
 #include "codegen/compiler_counts.h"
 #include "frame_hook/backends.h"
 #include "frame_hook/compiled_function.h"
@@ -111,6 +113,10 @@ py::dict report(const py::object& compiled) {
   result["recompiles"] = recompiles;
   result["fallbacks"] = fallbacks;
   result["kernels"] = kernels;
+  result["needs_no_graph"] = std::any_of(state.caches.begin(), state.caches.end(), [](const auto& cache) {
+    const auto& segments = cache->place(0).segments;
+    return std::any_of(segments.begin(), segments.end(), [](const auto& segment) { return needs_no_graph(*segment); });
+  });
   return result;
 }
 

@@ -164,6 +164,13 @@ Reached* ReachedFunctions::find(PyCodeObject* code, FjFrame* frame) {
   return functions_.emplace(code, std::move(entry)).first->second.get();
 }
 
+int ReachedFunctions::traverse(visitproc visit, void* arg) const {
+  for (const auto& [code, reached] : functions_)
+    for (const auto& cache : reached->state.caches)
+      if (const int stop = cache->traverse(visit, arg)) return stop;
+  return 0;
+}
+
 void ReachedFunctions::clear() {
   const auto gone = std::exchange(functions_, {});  // what dies may call compiled functions
 }

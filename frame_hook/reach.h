@@ -28,6 +28,8 @@ class ReachedFunctions {
   std::shared_ptr<Reached> keep(PyCodeObject* code) const;
   /// What runs now goes on.
   void clear();
+  /// For Python's garbage collector: see CodeCache::traverse.
+  int traverse(visitproc visit, void* arg) const;
 
  private:
   FunctionState& root_;

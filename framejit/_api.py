@@ -194,7 +194,7 @@ def cache_info():
     kernels_compiled (of them kernels_optimised), kernels_loaded from disk, kernels_shared with another program: where code came
     from; kernels_failed: optimised code that could not be made, so that the quick code stays; background_jobs: not done yet.
     disk: the folder of this thread's options ("" if none), its bound in bytes, and what this process did with it: hits, misses,
-    stored, rejected (damaged or another user's files), evicted, failures.
+    stored, rejected (damaged, or files that other users own or can write), evicted, failures.
 
         >>> framejit.cache_info()["disk"]["hits"]
         3

@@ -135,8 +135,10 @@ class Vjp:
     each with memory of its own.
     """
 
-    def __init__(self, function, result):
-        self.function, self.result = function, result
+    def __init__(self, function, result, written=()):
+        """`written`: which of the tensors among the arguments the function writes into, as running statistics. It has been called once and writes no
+        second time: here it is given copies."""
+        self.function, self.result, self.written = function, result, written
         self.autocast = torch.is_autocast_enabled("cpu")
         self.autocast_dtype = torch.get_autocast_dtype("cpu")
 
@@ -164,7 +166,9 @@ class Vjp:
     def _recorded(self, cotangent, derived, args, kwargs, new, create_graph=False):
         """`new`: tensors among the arguments, by their id, that are no part of a graph here; those that are derived are leaves."""
         by = {id(tensor) for tensor in derived}
-        replaced = {name: tensor.detach().requires_grad_(name in by) for name, tensor in new.items()}
+        tensors = _tensors((args, kwargs), [])
+        replaced = {id(tensors[place]): tensors[place].clone() for place in self.written}
+        replaced |= {name: tensor.detach().requires_grad_(name in by) for name, tensor in new.items()}
         args, kwargs, leaves = _replaced(args, replaced), _replaced(kwargs, replaced), [replaced.get(id(tensor), tensor) for tensor in derived]
         # Results of torch's functions that are an argument are not counted. A derivative's are: that of a sum is its cotangent.
         given = set() if isinstance(getattr(self.function, "__self__", None), Vjp) else {id(tensor) for tensor in _tensors((args, kwargs), [])}

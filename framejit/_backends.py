@@ -8,7 +8,9 @@ def register_backend(name, backend=None):
     """Makes `backend(graph, example_inputs) -> callable` available as `framejit.compile(backend=name)`.
 
     The callable gets the graph's input arrays (then the integers the graph needs that are no array's size) and returns a
-    list: the graph's outputs, then the values it writes into inputs. Also usable as a decorator: `@register_backend("mine")`.
+    list: the graph's outputs, then the values it writes into inputs, each with the shape and the dtype the graph says.
+    They may be any memory: they are copied into arrays with eager's strides. BackendError says what else is returned, or
+    that either callable has raised, which is its `__cause__`. Also usable as a decorator: `@register_backend("mine")`.
     """
     if backend is None:
         return lambda function: register_backend(name, function)

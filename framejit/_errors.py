@@ -2,15 +2,22 @@
 
 
 class Error(Exception):
-    """A failure of framejit itself, raised only with the option `strict`."""
+    """A failure of framejit itself, raised only with the option `strict`; its subclasses are raised without it too."""
 
 
 class GraphBreakError(Error):
-    """With `fullgraph=True`: the function can't be captured as one graph; the text says where and why."""
+    """With `fullgraph=True`: the function can't be captured as one graph; the text says where and why.
+
+    A function that computes no array needs no graph and raises nothing.
+    """
 
 
 class BackendError(Error):
-    """A back end given by the user raised or returned something that is not what a back end returns."""
+    """A back end given by the user raised, or returned what a back end doesn't; also without the option `strict`.
+
+    It is raised where a call compiles or runs a piece. The text says which back end, what was found and what was expected;
+    an exception of the back end's own is the `__cause__`.
+    """
 
 
 for _error in (Error, GraphBreakError, BackendError):

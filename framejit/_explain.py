@@ -4,6 +4,7 @@ import types
 
 from framejit import _core
 from framejit._api import given_options, compile
+from framejit._wrap import compiled_part
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Report:
         self.graphs = recorded["graphs"]
         self.breaks = [Break(**row) for row in recorded["breaks"]]
         self.guards, self.recompiles, self.fallbacks = recorded["guards"], recorded["recompiles"], recorded["fallbacks"]
-        self.kernels = recorded["kernels"]
+        self.kernels, self._needs_no_graph = recorded["kernels"], recorded["needs_no_graph"]
 
     def __str__(self):
         def count(number, what):
@@ -37,6 +38,8 @@ class Report:
 
         lines = [f"{self.name}: {count(len(self.graphs), 'graph')}, {count(self.kernels, 'kernel')}, {count(len(self.breaks), 'break')}, "
                  f"{count(len(self.recompiles), 'recompile')}"]
+        if self._needs_no_graph and not self.graphs and not self.breaks:
+            lines += ["", "no graph is needed: the function computes no array (it may make views), and Python runs it"]
         for graph in self.graphs:
             lines += ["", str(graph)]
         for title, entries in (("guards", self.guards), ("breaks", self.breaks), ("recompiles", self.recompiles), ("fallbacks", self.fallbacks)):
@@ -53,10 +56,8 @@ def _compiled_part(target):
         return target
     if isinstance(target, types.MethodType):
         return _compiled_part(target.__func__)
-    for name in ("forward", "__call__"):
-        member = vars(type(target)).get(name)
-        if isinstance(member, _core.CompiledFunction):
-            return member
+    if (part := compiled_part(target)) is not None:
+        return part
     inner = getattr(target, "func", None)  # functools.partial
     return _compiled_part(inner) if inner is not None and inner is not target else None
 
@@ -80,10 +81,7 @@ class Explanation:
         if part is None or isinstance(target, (_core.CompiledFunction, types.MethodType)):
             return compile(target if not isinstance(target, types.MethodType) or part is None
                            else types.MethodType(part.__wrapped__, target.__self__), **given)
-        # A wrapped object: the same object under its own class, wrapped anew.
-        plain = object.__new__(type(target).__mro__[1])
-        object.__setattr__(plain, "__dict__", target.__dict__)
-        return compile(plain, **given)
+        return compile(target, **given)  # the original, wrapped anew
 
     def so_far(self):
         """The Report of everything the compiled function has done until now; calls nothing."""

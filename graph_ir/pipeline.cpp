@@ -7,12 +7,14 @@
 #include "graph_ir/passes/simplify.h"
 #include "graph_ir/passes/sink_broadcasts.h"
 #include "graph_ir/verify.h"
+#include "runtime/base/budget.h"
 
 namespace fj {
 namespace {
 
 template <class Pass>
 void run(Graph& graph, Pass pass, [[maybe_unused]] const char* name) {
+  Budget::spend(graph.nodes.size());
   pass(graph);
 #ifndef NDEBUG
   check(graph, std::string("after ") + name);

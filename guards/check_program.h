@@ -43,7 +43,6 @@ struct ArrayCheck {
   DType dtype = DType::F32;
   bool constant = true;           // no symbols anywhere
   bool contiguous = false;        // strides are the row-major ones of whatever the sizes are
-  bool every_stride = false;      // also of axes of one element
   bool requires_grad = false, writeable_required = false, aligned_required = false;
   bool deferred = false;          // some number is Deferred
   int device = kHost;

@@ -40,7 +40,7 @@ void hold_weakly(Guard& guard) {
 bool same_expectation(const ArrayExpectation& a, const ArrayExpectation& b) {
   return a.type == b.type && a.dtype == b.dtype && a.shape == b.shape && a.strides == b.strides &&
          a.requires_grad == b.requires_grad && a.writeable_required == b.writeable_required && a.aligned == b.aligned &&
-         a.every_stride == b.every_stride && a.key_set == b.key_set && a.device == b.device;
+         a.key_set == b.key_set && a.device == b.device;
 }
 
 /// The same test: `a` is in the set already, `b` is new.
@@ -126,10 +126,8 @@ void GuardSet::add(Guard guard) {
       // An array that is first read, then written or viewed: one guard that asks for all.
       ArrayExpectation read = *guard.array;
       read.writeable_required = old.array->writeable_required;
-      read.every_stride = old.array->every_stride;
       if (same_expectation(*old.array, read)) {
         old.array->writeable_required |= guard.array->writeable_required;
-        old.array->every_stride |= guard.array->every_stride;
         return;
       }
     }

@@ -36,8 +36,7 @@ struct ArrayExpectation {
   PyTypeObject* type = nullptr;           // exact: numpy.ndarray, torch.Tensor, torch.nn.Parameter
   DType dtype = DType::F32;
   Dims shape;
-  Dims strides;                           // in elements; those of dimensions of size <= 1 are compared if `every_stride`
-  bool every_stride = false;              // torch: a view of it is built, whose own strides are these
+  Dims strides;                           // in elements, of every dimension; of an array of NumPy without elements they are not compared
   bool requires_grad = false;             // torch
   int device = kHost;                     // torch
   bool writeable_required = false;        // NumPy inputs that are written

@@ -57,7 +57,10 @@ struct Queue {
     worked = true;
     lock.unlock();
     ++depth;
-    job();
+    try {
+      job();
+    } catch (const std::bad_alloc&) {  // what it would have made is missing, as if it had not come to its turn
+    }
     job = nullptr;  // what it held dies outside the lock
     --depth;
     lock.lock();

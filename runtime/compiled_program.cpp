@@ -11,6 +11,7 @@
 
 #include "runtime/allocator.h"
 #include "runtime/base/error.h"
+#include "runtime/base/layout.h"
 #include "runtime/host_lock.h"
 #include "runtime/launch.h"
 #include "runtime/scratch.h"
@@ -380,10 +381,8 @@ class CompiledProgram : public Program {
     const std::int64_t* sizes = shapes_[b].data();
     Scratch<std::int64_t, 16> computed(is_static_ ? 0 : 2 * rank);
     if (!is_static_) {
-      for (std::size_t d = 0; d < rank; ++d) {
-        computed[d] = buffer.shape[d].evaluate(symbols);
-        computed[rank + d] = buffer.strides[d].evaluate(symbols);
-      }
+      for (std::size_t d = 0; d < rank; ++d) computed[d] = buffer.shape[d].evaluate(symbols);
+      evaluate_strides(buffer.shape, buffer.strides, {computed.data(), rank}, symbols, computed.data() + rank);
       sizes = computed.data();
     }
     arrays[b] = lock.host().allocate(buffer.kind == BufferKind::Output ? buffer.number : -1, buffer.dtype, {sizes, rank},

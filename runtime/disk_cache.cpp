@@ -7,18 +7,21 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <map>
+#include <utility>
+
+#include <llvm/Support/xxhash.h>
 
 namespace fj {
 namespace {
 
 constexpr char kMagic[8] = {'f', 'r', 'a', 'm', 'e', 'j', 'i', 't'};
-constexpr std::uint32_t kFormat = 1;
+constexpr std::uint32_t kFormat = 2;
 constexpr std::uint64_t kLargest = std::uint64_t(1) << 30;
 constexpr const char* kSuffix = ".kernel";
 constexpr const char* kUnfinished = ".unfinished";
@@ -30,17 +33,15 @@ struct Header {
   std::uint32_t format, tier;
   std::uint64_t bytes;  // of the object
   CacheKey key;
-  std::uint64_t checksum;  // of the object and all of the above
+  std::array<std::uint64_t, 2> checksum;  // of the whole file, where this one counts as zero
 };
 
-std::uint64_t checksum(const Header& header, const char* object, std::size_t bytes) {
-  std::uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
-  auto add = [&](const char* data, std::size_t count) {
-    for (std::size_t i = 0; i < count; ++i) hash = (hash ^ std::uint8_t(data[i])) * 0x100000001b3;
-  };
-  add(reinterpret_cast<const char*>(&header), offsetof(Header, checksum));
-  add(object, bytes);
-  return hash;
+/// A file's contents with its checksum: 128 bits of XXH3 (Y. Collet, https://xxhash.com).
+std::array<std::uint64_t, 2> checksum(std::string& contents) {
+  std::memset(contents.data() + offsetof(Header, checksum), 0, sizeof Header::checksum);
+  const llvm::XXH128_hash_t hash =
+      llvm::xxh3_128bits(llvm::ArrayRef(reinterpret_cast<const std::uint8_t*>(contents.data()), contents.size()));
+  return {hash.low64, hash.high64};
 }
 
 class Descriptor {
@@ -86,9 +87,12 @@ bool make_folders(const std::string& folder) {
   return ::mkdir(folder.c_str(), 0700) == 0 || errno == EEXIST;
 }
 
-/// Written by us or by the system's administrator, and by nobody else since.
-bool trusted(const struct stat& info) {
-  return S_ISREG(info.st_mode) && (info.st_uid == ::geteuid() || info.st_uid == 0) && (info.st_mode & S_IWOTH) == 0;
+/// Why a file is not read: only what we or the system's administrator wrote is, and nobody else could have since.
+const char* distrust(const struct stat& info) {
+  if (!S_ISREG(info.st_mode)) return "is no ordinary file";
+  if (info.st_uid != ::geteuid() && info.st_uid != 0) return "belongs to another user";
+  if ((info.st_mode & (S_IWGRP | S_IWOTH)) != 0) return "can be written by other users";
+  return nullptr;
 }
 
 bool ends_with(const std::string& text, const char* end) {
@@ -116,14 +120,13 @@ void for_each_file(const std::string& folder, Visit visit) {
 }
 
 /// The whole file if it is one; the key as its name has it is the caller's to compare.
-std::optional<std::pair<Header, std::string>> parse(const std::string& contents) {
+std::optional<std::pair<Header, std::string>> parse(std::string contents) {
   Header header;
   if (contents.size() < sizeof header) return std::nullopt;
   std::memcpy(&header, contents.data(), sizeof header);
   if (std::memcmp(header.magic, kMagic, sizeof kMagic) != 0 || header.format != kFormat) return std::nullopt;
   if (header.bytes != contents.size() - sizeof header) return std::nullopt;
-  const char* object = contents.data() + sizeof header;
-  if (header.checksum != checksum(header, object, header.bytes)) return std::nullopt;
+  if (header.checksum != checksum(contents)) return std::nullopt;
   return std::pair{header, contents.substr(sizeof header)};
 }
 
@@ -162,17 +165,21 @@ std::optional<DiskCache::Entry> DiskCache::find(const CacheKey& key) {
   };
   const Descriptor file(::open(name.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   struct stat info;
+  if (!file.valid() && errno == ELOOP) {  // a link
+    refuse(name, "is no ordinary file");
+    return std::nullopt;
+  }
   if (!file.valid() || ::fstat(file.get(), &info) != 0) {
     count(&Counts::misses);
     return std::nullopt;
   }
-  if (!trusted(info)) {
-    count(&Counts::rejected);
+  if (const char* why = distrust(info)) {
+    refuse(name, why);
     return std::nullopt;
   }
   std::string contents(std::min<std::uint64_t>(std::uint64_t(info.st_size), kLargest), '\0');
   std::optional<std::pair<Header, std::string>> parsed;
-  if (read_all(file.get(), contents)) parsed = parse(contents);
+  if (read_all(file.get(), contents)) parsed = parse(std::move(contents));
   if (!parsed || parsed->first.key != key) {
     reject(key);
     return std::nullopt;
@@ -189,20 +196,16 @@ void DiskCache::reject(const CacheKey& key) {
 }
 
 void DiskCache::store(const CacheKey& key, const Entry& entry, std::uint64_t bound) {
-  {
-    std::lock_guard lock(mutex_);
-    if (!writable_) return;
-  }
   Header header{};
   std::memcpy(header.magic, kMagic, sizeof kMagic);
   header.format = kFormat;
   header.tier = entry.tier;
   header.bytes = entry.object.size();
   header.key = key;
-  header.checksum = checksum(header, entry.object.data(), entry.object.size());
-  std::string contents(sizeof header, '\0');
-  std::memcpy(contents.data(), &header, sizeof header);
+  std::string contents(reinterpret_cast<const char*>(&header), sizeof header);
   contents += entry.object;
+  header.checksum = checksum(contents);
+  std::memcpy(contents.data(), &header, sizeof header);
   if (contents.size() > std::min(bound, kLargest) || !write(path(key), contents)) return;
   bool full;
   {
@@ -216,18 +219,19 @@ void DiskCache::store(const CacheKey& key, const Entry& entry, std::uint64_t bou
 }
 
 bool DiskCache::write(const std::string& target, const std::string& contents) {
-  static std::atomic<unsigned> number{0};
-  const std::string beside = target.substr(0, target.size() - std::strlen(kSuffix)) + "." + std::to_string(::getpid()) + "." +
-                             std::to_string(number++) + kUnfinished;
-  auto create = [&] { return ::open(beside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600); };
+  std::string beside;
+  auto create = [&] {  // under a name that nobody has: processes in containers have the same number
+    beside = target.substr(0, target.size() - std::strlen(kSuffix)) + ".XXXXXX" + kUnfinished;
+    return ::mkostemps(beside.data(), int(std::strlen(kUnfinished)), O_CLOEXEC);
+  };
   int made = create();
   if (made < 0 && errno == ENOENT && make_folders(folder_)) made = create();
   const Descriptor file(made);
-  if (!file.valid()) return fail("can't be written", errno), false;
+  if (!file.valid()) return fail(target, errno), false;
   if (write_all(file.get(), contents) && ::rename(beside.c_str(), target.c_str()) == 0) return true;
   const int error = errno;
   ::unlink(beside.c_str());
-  return fail("can't be written", error), false;
+  return fail(target, error), false;
 }
 
 /// Down to nine tenths of the bound: the next store must not start all over.
@@ -265,18 +269,32 @@ void DiskCache::evict(std::uint64_t bound) {
   written_ = 0;
 }
 
-void DiskCache::fail(const char* what, int error) {
+void DiskCache::fail(const std::string& file, int error) {
   {
     std::lock_guard lock(mutex_);
     ++counts_.failures;
-    if (!writable_) return;
-    writable_ = false;
+    if (std::exchange(said_failure_, true)) return;
   }
   std::fprintf(stderr,
-               "framejit: the kernel cache %s %s: %s\n"
-               "  cost  every process compiles its kernels again\n"
+               "framejit: a file of the kernel cache %s can't be written: %s\n"
+               "  file  %s\n"
+               "  cost  other processes compile its kernel again; this is said once, for the first such file\n"
                "  try   FRAMEJIT_CACHE_FOLDER=<a folder that can be written>, or FRAMEJIT_CACHE_BYTES=0 to keep no kernels\n",
-               folder_.c_str(), what, std::strerror(error));
+               folder_.c_str(), std::strerror(error), file.c_str());
+}
+
+void DiskCache::refuse(const std::string& file, const char* why) {
+  {
+    std::lock_guard lock(mutex_);
+    ++counts_.rejected;
+    if (std::exchange(said_refusal_, true)) return;
+  }
+  std::fprintf(stderr,
+               "framejit: a file of the kernel cache %s is not read: it %s\n"
+               "  file  %s\n"
+               "  cost  its kernel is compiled again; this is said once, for the first such file\n"
+               "  try   delete it, or FRAMEJIT_CACHE_FOLDER=<a folder that only you can write>\n",
+               folder_.c_str(), why, file.c_str());
 }
 
 DiskCache::Counts DiskCache::counts() const {
@@ -311,7 +329,7 @@ std::vector<DiskCache::File> DiskCache::list(const std::string& folder) {
     const Descriptor opened(::open((folder + "/" + name).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
     std::string contents(std::min<std::uint64_t>(std::uint64_t(info.st_size), kLargest), '\0');
     if (opened.valid() && read_all(opened.get(), contents))
-      if (auto parsed = parse(contents)) file.tier = parsed->first.tier;
+      if (auto parsed = parse(std::move(contents))) file.tier = parsed->first.tier;
     files.push_back(std::move(file));
   });
   std::sort(files.begin(), files.end(), [](const File& a, const File& b) { return std::pair(-a.used, a.name) < std::pair(-b.used, b.name); });

@@ -1,9 +1,9 @@
 /// Kernels on disk: files named by the hash of everything their contents follow from, shared by all processes of a user.
 ///
 /// A file is written beside its place and renamed, so a reader sees all of it or none. It carries its own key and a checksum:
-/// one that is cut short, or is not what its name says, is deleted and counts as absent. Files of other users are neither
-/// trusted nor touched. The folder holds at most about `bytes`; files used longest ago go first. A folder that can't be written
-/// is said once, and read as far as that goes.
+/// one that is cut short, or is not what its name says, is deleted and counts as absent. What is no ordinary file, or what
+/// other users own or can write, is said once and not read. The folder holds at most about `bytes`; the files used longest ago
+/// go first. A file that can't be written costs this file only; the first one is said.
 #pragma once
 
 #include <array>
@@ -57,12 +57,13 @@ class DiskCache {
   std::string path(const CacheKey& key) const;
   bool write(const std::string& target, const std::string& contents);
   void evict(std::uint64_t bound);
-  void fail(const char* what, int error);
+  void fail(const std::string& file, int error);
+  void refuse(const std::string& file, const char* why);
 
   const std::string folder_;
   mutable std::mutex mutex_;  // guards what follows
   Counts counts_;
-  bool writable_ = true;
+  bool said_failure_ = false, said_refusal_ = false;
   std::uint64_t written_ = 0;               // since the folder was last looked through
   std::optional<std::uint64_t> in_folder_;  // bytes found then
 };

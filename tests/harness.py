@@ -136,10 +136,11 @@ def overlap(a, b):
 
 
 def strides_of(array):
-    """Element strides, those of dimensions of size 1 left out: no library promises them."""
-    strides = array.strides if isinstance(array, np.ndarray) else array.stride()
-    unit = array.itemsize if isinstance(array, np.ndarray) else 1
-    return None if 0 in array.shape else [s // unit for s, n in zip(strides, array.shape) if n != 1]
+    """Element strides of all dimensions, those of size 1 too: torch's choice of a memory format reads them. Left out: views of no elements, whose
+    strides differ with the way to them, and NumPy's arrays of no elements, which NumPy gives zeros or row-major strides by no rule for users."""
+    if isinstance(array, np.ndarray):
+        return None if array.size == 0 else [stride // array.itemsize for stride in array.strides]
+    return None if array.numel() == 0 and array._is_view() else list(array.stride())
 
 
 def attributes(instance):

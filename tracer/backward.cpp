@@ -27,24 +27,8 @@ PyObject* grad_name() {
 }
 
 /// The layout that AccumulateGrad gives a gradient: the leaf's, where that has neither gaps nor repetitions, else row-major.
-Strides gradient_strides(const ArrayValue& leaf) {
-  const Strides row_major = contiguous_strides(leaf.shape);
-  if (leaf.strides == row_major) return row_major;
-  std::vector<std::size_t> order(leaf.shape.size());
-  for (std::size_t i = 0; i < order.size(); ++i) {
-    order[i] = i;
-    if (!leaf.shape[i].is_constant() || !leaf.strides[i].is_constant())
-      break_graph(BreakReason::Gradient, "the gradient of a tensor whose sizes change and that is not row-major");
-    if (leaf.shape[i].value() == 0) return row_major;
-  }
-  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return leaf.strides[a].value() < leaf.strides[b].value(); });
-  std::int64_t expected = 1;
-  for (std::size_t axis : order) {
-    if (leaf.shape[axis].value() == 1) continue;
-    if (leaf.strides[axis].value() != expected) return row_major;
-    expected *= leaf.shape[axis].value();
-  }
-  return leaf.strides;
+Strides gradient_strides(Tracer& tracer, const ArrayValue& leaf) {
+  return is_dense(tracer, leaf.shape, leaf.strides) ? leaf.strides : row_major(leaf.shape);
 }
 
 }  // namespace
@@ -259,7 +243,7 @@ void TracerImpl::backward(const Tracer::Backward& call) {
     auto written = written_attribute(leaf, grad_name());
     V before = written ? *written : gradient_field(leaf);
     if (is_none(before)) {
-      const Strides strides = gradient_strides(array);
+      const Strides strides = gradient_strides(tracer, array);
       auto gradient = tracer.new_array(Library::Torch, gradients[i], strides);
       // A copy in the layout of the leaf is written into an empty tensor.
       *gradient->torch_version = versions[i].additions + (versions[i].copied && strides == array.strides);

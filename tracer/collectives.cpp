@@ -13,6 +13,7 @@
 #include "runtime/base/error.h"
 #include "tracer/collectives.h"
 #include "tracer/extern_prediction.h"
+#include "tracer/frontends/builders.h"
 #include "tracer/interpreter.h"
 
 namespace fj {
@@ -216,9 +217,7 @@ struct CollectiveBuilder {
     }
     for (int index : call.mutated) {
       const ArrayValue& array = *arrays[std::size_t(index)];
-      std::vector<std::pair<std::int64_t, std::int64_t>> axes;
-      for (int i = 0; i < array.rank(); ++i) axes.emplace_back(t.hint(array.strides[std::size_t(i)]), t.hint(array.shape[std::size_t(i)]));
-      if (!is_dense(std::move(axes))) refuse("of a tensor with gaps or overlaps");
+      if (!is_dense(t.tracer, array.shape, array.strides)) refuse("of a tensor with gaps or overlaps");
       for (std::size_t i = 0; i < arrays.size(); ++i)
         if (int(i) != index && arrays[i]->storage == array.storage) refuse("of a tensor that shares memory with another argument");
     }

@@ -5,6 +5,7 @@
 #include <numeric>
 #include <set>
 
+#include "frame_hook/cpython/signals.h"
 #include "graph_ir/autodiff_collected.h"
 #include "graph_ir/autodiff_parts.h"
 #include "graph_ir/pipeline.h"
@@ -335,6 +336,7 @@ bool Derivative::saves(ValueId value) const {
 const Derivative::Backward& Derivative::compiled(int number, const std::string& layouts, const std::vector<bool>& requiring) {
   const auto key = std::make_tuple(number, layouts, requiring);
   if (auto known = backwards_.find(key); known != backwards_.end()) return known->second;
+  const HeldSignals held;
   const Node& node = nodes_[std::size_t(number)];
   std::vector<ValueId> wanted, of, saved;
   for (const End& end : node.sources) wanted.push_back(end.value);

@@ -402,22 +402,10 @@ int ExitBuilder::storage_owner(FakeStorage& storage, const std::shared_ptr<FakeS
   return target;
 }
 
-/// A view of a tensor that was given is built from strides that were seen while tracing.
-void ExitBuilder::guard_every_stride(const FakeStorage& storage) {
-  if (!storage.input_array || !storage.input_array->source || storage.library != Library::Torch) return;
-  for (const Guard& known : std::vector<Guard>(t_.guards->all()))
-    if (known.kind == GuardKind::Array && known.source == storage.input_array->source && !known.array->every_stride) {
-      Guard exact = known;
-      exact.array->every_stride = true;
-      t_.guards->add(std::move(exact));
-    }
-}
-
 /// The tensor without a base that `detach()` made.
 int ExitBuilder::detached_tensor(const DetachedTensor& detached, const FakeStorage& storage, DType dtype, int owner) {
   auto [known, fresh] = detached_.emplace(&detached, -1);
   if (!fresh) return known->second;
-  guard_every_stride(storage);
   RecipeStep& view = step(RecipeOp::View, {owner});
   view.dtype = dtype;
   view.shape = detached.shape;
@@ -451,7 +439,6 @@ int ExitBuilder::build_array(const V& value) {
   if (!leaf && t_.requires_gradient(array)) t_.refuse_made_history(t_.read(array));
   if (array.numpy_scalar) return output_of(t_.read(array), Library::Numpy, contiguous_strides(array.shape), true);
   const auto view = [&](int owner, const SymDim& offset) -> RecipeStep& {
-    guard_every_stride(storage);
     RecipeStep& made = step(RecipeOp::View, {owner});
     made.dtype = array.dtype;
     made.shape = array.shape;

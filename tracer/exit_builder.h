@@ -28,7 +28,6 @@ class ExitBuilder {
   int make(const V& value);
   int build_array(const V& value);
   bool is_marked(const ArrayValue& array) const;
-  void guard_every_stride(const FakeStorage& storage);
   int detached_tensor(const DetachedTensor& detached, const FakeStorage& storage, DType dtype, int owner);
   int build_instance(const V& value, InstanceValue& instance);
   V unbound_method(const V& below, const V& above);

@@ -61,6 +61,8 @@ class ExternBuilder {
     return predict(call_, operand_arrays(symbols), symbols);
   }
   void refuse_places();
+  /// The argument for a parameter; null: its default.
+  const ExternArgument* given(const ExternParameter& parameter) const;
   void find_mutated(const Prediction& prediction);
   /// Sizes and strides of every result as expressions over the graph's symbols.
   std::vector<ExternResult> results_of(const Prediction& now);
@@ -86,19 +88,9 @@ bool is_dense(const ArrayValue& array, TracerImpl& t);
 /// with the axes in the same order, which is how they lay their results out.
 Strides ExternBuilder::layout_given(const ArrayValue& array) const {
   if (!numpy_ || is_dense(array, t_)) return array.strides;
-  std::vector<std::int64_t> strides;
-  for (const SymDim& stride : array.strides) strides.push_back(std::abs(t_.hint(stride)));
-  if (std::find(strides.begin(), strides.end(), 0) != strides.end()) give_up("`" + call_.name + "` of an array that shows elements more than once");
-  std::vector<std::size_t> order(strides.size());
-  for (std::size_t d = 0; d < order.size(); ++d) order[d] = d;
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return strides[a] != strides[b] ? strides[a] < strides[b] : a > b; });
-  Strides dense(order.size());
-  SymDim expected = 1;
-  for (std::size_t d : order) {
-    dense[d] = expected;
-    expected = expected * array.shape[d];
-  }
-  return dense;
+  if (std::any_of(array.strides.begin(), array.strides.end(), [&](const SymDim& stride) { return t_.decide(stride, Py_EQ, 0); }))
+    give_up("`" + call_.name + "` of an array that shows elements more than once");
+  return numpy_sorted_strides(t_.tracer, {array.shape, array.strides});
 }
 
 ExternArgument ExternBuilder::argument(const V& value) {
@@ -168,21 +160,21 @@ std::vector<ExternArray> ExternBuilder::operand_arrays(std::span<const std::int6
   return arrays;
 }
 
-bool is_dense(const ArrayValue& array, TracerImpl& t) {
-  std::vector<std::pair<std::int64_t, std::int64_t>> axes;
-  for (int i = 0; i < array.rank(); ++i) axes.emplace_back(t.hint(array.strides[i]), t.hint(array.shape[i]));
-  return fj::is_dense(std::move(axes));
+bool is_dense(const ArrayValue& array, TracerImpl& t) { return is_dense(t.tracer, array.shape, array.strides); }
+
+const ExternArgument* ExternBuilder::given(const ExternParameter& parameter) const {
+  if (parameter.position < call_.positional.size()) return &call_.positional[parameter.position];
+  for (auto& [name, argument] : call_.keywords)
+    if (text_of(name.get()) == parameter.name) return &argument;
+  return nullptr;
 }
 
 void ExternBuilder::find_mutated(const Prediction& prediction) {
   std::set<int> written;
   for (std::size_t i = 0; i < prediction.version_moves.size(); ++i)
     if (prediction.version_moves[i] > 0) written.insert(int(i));
-  for (int position : extern_effects(call_.name).writes) {
-    if (position >= int(call_.positional.size())) continue;
-    const ExternArgument& argument = call_.positional[std::size_t(position)];
-    if (argument.kind == ExternArgument::Kind::Operand) written.insert(argument.index);
-  }
+  for (const ExternParameter& parameter : extern_effects(call_.name).writes)
+    if (const ExternArgument* argument = given(parameter); argument && argument->kind == ExternArgument::Kind::Operand) written.insert(argument->index);
   for (int index : written) {
     const auto& array = operand_values_[std::size_t(index)];
     if (!is_dense(*array, t_)) give_up("`" + call_.name + "` writes into a tensor with gaps or overlaps");
@@ -213,8 +205,9 @@ void ExternBuilder::prepare_numpy() {
 V ExternBuilder::view_of_new(ValueId value, const ExternResult& result) {
   Axes order = all_axes(int(result.shape.size())), back(order.size());
   std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
-    const std::int64_t first = t_.hint(result.strides[std::size_t(a)]), second = t_.hint(result.strides[std::size_t(b)]);
-    return first > second;
+    const SymDim &first = result.strides[std::size_t(a)], &second = result.strides[std::size_t(b)];
+    const std::int64_t one = t_.hint(first), other = t_.hint(second);
+    return one != other ? one > other : first != second && first.divide_exactly(second);  // further out by an axis that has one element now
   });
   for (std::size_t i = 0; i < order.size(); ++i) back[std::size_t(order[i])] = std::int64_t(i);
   if (std::is_sorted(order.begin(), order.end())) return view_alias(t_.tracer, t_.tracer.new_array(call_.library, value, result.strides));
@@ -416,14 +409,17 @@ std::vector<ExternResult> ExternBuilder::results_of(const Prediction& now) {
     std::vector<std::size_t> order(array.shape.size());
     for (std::size_t d = 0; d < order.size(); ++d) order[d] = d;
     std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-      return array.strides[a] != array.strides[b] ? array.strides[a] < array.strides[b] : a > b;
+      if (array.strides[a] != array.strides[b]) return array.strides[a] < array.strides[b];
+      const bool one = array.shape[a] <= 1, other = array.shape[b] <= 1;
+      return one != other ? one : a > b;
     });
     SymDim expected = 1;
     std::int64_t expected_now = 1;
     bool dense = array.view_of < 0;
+    const bool empty = std::find(array.shape.begin(), array.shape.end(), 0) != array.shape.end();
     result.strides.resize(order.size());
     for (std::size_t d : order) {
-      dense = dense && (array.shape[d] <= 1 || array.strides[d] == expected_now);
+      dense = dense && (empty || array.strides[d] == expected_now);
       result.strides[d] = expected;
       expected = expected * result.shape[d];
       expected_now *= array.shape[d];
@@ -511,6 +507,15 @@ void ExternBuilder::refuse_places() {
     give_up("`" + call_.name + "` reads memory that the tensor may not show");
 }
 
+/// A piece has no frame at the line of its call, and a call without any frame stands at the caller's. A warning names the line of the
+/// Python function that calls the library, and is counted in that one's globals.
+Ref<> caller_at(const Location& where, PyObject* globals) {
+  Ref<> make = imported("framejit._torch", "calling_from");
+  Ref<> made = make ? Ref<>::steal(PyObject_CallFunction(make.get(), "siO", where.file.c_str(), where.line, globals)) : Ref<>();
+  if (!made) PyErr_Clear();
+  return made;
+}
+
 V ExternBuilder::run(const std::vector<V>& positional, const Keywords& keywords) {
   // Its warnings would go by the filters outside; NumPy's calls give none.
   if (t_.filters_warnings() && !numpy_) break_graph(BreakReason::Warning, "`" + call_.name + "`, a library call");
@@ -537,6 +542,9 @@ V ExternBuilder::run(const std::vector<V>& positional, const Keywords& keywords)
   const bool derived = requires_grad_ && t_.modes.records();
   if (derived && effects.underivable)
     break_graph(BreakReason::Gradient, "`" + call_.name + "`, which torch refuses to derive");
+  for (const ExternParameter& flag : effects.sparse)
+    if (const ExternArgument* argument = given(flag); derived && argument && argument->object && PyObject_IsTrue(argument->object.get()) == 1)
+      break_graph(BreakReason::Gradient, "`" + call_.name + "`, whose gradient is a sparse tensor");
   if (derived && call_.random)
     break_graph(BreakReason::Gradient, "`" + call_.name + "` draws random numbers in torch, which has its derivative");
   call_.grad = call_.grad && !derived;  // its derivative is recorded when it is asked for
@@ -579,6 +587,7 @@ V ExternBuilder::run(const std::vector<V>& positional, const Keywords& keywords)
   }
   Attrs attrs;
   attrs.set("callee", call_.name);
+  if (!numpy_) call_.caller = caller_at(t_.location(), t_.frames.back()->globals.get());
   attrs.set("handle", t_.externs->add(call_));
   attrs.set("operand_strides", operand_strides_);
   attrs.set("result_strides", strides);

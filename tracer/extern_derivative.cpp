@@ -1,5 +1,7 @@
 #include "tracer/extern_derivative.h"
 
+#include <algorithm>
+#include <functional>
 #include <set>
 
 #include "runtime/base/error.h"
@@ -39,12 +41,31 @@ Ref<> recording(const ExternCall& call) {
   return is_derivative(call) ? Ref<>::steal(PyObject_GetAttrString(call.callable.get(), "again")) : call.callable;
 }
 
-/// framejit._autograd.Vjp(function, result): function(cotangent, derived, *args, **kwargs) of one result of a call.
+/// Which of the tensors among a call's arguments, in order, the call writes into. A derivative, which calls it again, gives it copies of its own.
+Ref<> written_among_arguments(const ExternCall& call) {
+  Ref<> places = Ref<>::steal(PyList_New(0));
+  long place = 0;
+  const std::function<void(const ExternArgument&)> visit = [&](const ExternArgument& argument) {
+    if (argument.kind == ExternArgument::Kind::Operand) {
+      if (std::find(call.mutated.begin(), call.mutated.end(), argument.index) != call.mutated.end())
+        if (Ref<> number = Ref<>::steal(PyLong_FromLong(place)); !number || !places || PyList_Append(places.get(), number.get()) < 0) places = {};
+      ++place;
+    }
+    for (const ExternArgument& item : argument.items) visit(item);
+  };
+  for (const ExternArgument& argument : call.positional) visit(argument);
+  for (auto& [name, argument] : call.keywords) visit(argument);
+  return places;
+}
+
+/// framejit._autograd.Vjp(function, result, written): function(cotangent, derived, *args, **kwargs) of one result of a call.
 ExternCall derivative_of(const ExternCall& call, std::size_t result, std::span<const Type> derived_types, const Integers& derived) {
   ExternCall made;
   made.name = call.name + "_backward";
-  Ref<> function = recording(call);
-  if (vjp_class() && function) made.callable = Ref<>::steal(PyObject_CallFunction(vjp_class(), "On", function.get(), Py_ssize_t(result)));
+  made.derivative = true;
+  Ref<> function = recording(call), written = written_among_arguments(call);
+  if (vjp_class() && function && written)
+    made.callable = Ref<>::steal(PyObject_CallFunction(vjp_class(), "OnO", function.get(), Py_ssize_t(result), written.get()));
   if (!made.callable) break_graph(BreakReason::UnsupportedOperation, "torch's derivative: " + take_error());
   made.place = call.place;
   made.device = call.device;

@@ -69,7 +69,7 @@ std::string signature(const ExternCall& call, std::span<const ExternArray> opera
     text += ";";
     text += name(operand.dtype);
     for (std::size_t i = 0; i < operand.shape.size(); ++i)
-      text += " " + std::to_string(operand.shape[i]) + "/" + std::to_string(operand.shape[i] > 1 ? operand.strides[i] : 0);
+      text += " " + std::to_string(operand.shape[i]) + "/" + std::to_string(operand.strides[i]);
   }
   for (const ExternArgument& argument : call.positional) {
     text += "|";
@@ -306,9 +306,7 @@ ExternSaved ask_saved(const ExternCall& call, std::span<const ExternArray> opera
 
 bool same(const ExternArray& a, const ExternArray& b) {
   if (a.dtype != b.dtype || a.shape != b.shape || a.view_of != b.view_of || a.offset != b.offset) return false;
-  for (std::size_t i = 0; i < a.shape.size(); ++i)
-    if (a.shape[i] > 1 && a.strides[i] != b.strides[i]) return false;
-  return true;
+  return a.strides == b.strides || std::find(a.shape.begin(), a.shape.end(), 0) != a.shape.end();
 }
 
 }  // namespace

@@ -3,6 +3,8 @@
 
 #include <Python.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <unordered_map>
 #include <unordered_set>
@@ -45,6 +47,34 @@ const std::unordered_set<std::string>& excluded() {
   return names;
 }
 
+/// Running statistics are written without a word of it by all that take them, but for derivatives and functions called after what they don't do.
+bool is_written(const std::string& function, const std::string& type, const std::string& parameter) {
+  return type == "Tensor?" && parameter.rfind("running_", 0) == 0 && function.find("backward") == std::string::npos && function.find("no_update") == std::string::npos;
+}
+
+/// The parameters of a schema that ask for care, of "(Tensor input, Tensor? running_mean, *, bool sparse_grad=False) -> Tensor".
+void read_parameters(const std::string& function, const std::string& schema, ExternEffects& effects) {
+  const auto add = [](std::vector<ExternParameter>& to, std::string name, std::size_t position) {
+    if (std::none_of(to.begin(), to.end(), [&](const ExternParameter& known) { return known.name == name; })) to.push_back({std::move(name), position});
+  };
+  std::size_t position = 0;
+  bool by_position = true;
+  for (std::size_t at = 1; at < schema.size(); ++at) {
+    const std::size_t end = std::min(schema.find(", ", at), schema.rfind(") ->"));
+    const std::string part = schema.substr(at, end - at), type = part.substr(0, part.find(' '));
+    if (part == "*") {
+      by_position = false;
+    } else if (type != part) {
+      const std::string name = part.substr(type.size() + 1, part.find('=') - type.size() - 1);
+      const std::size_t place = by_position ? position++ : SIZE_MAX;
+      if (is_written(function, type, name)) add(effects.writes, name, place);
+      if (type == "bool" && (name == "sparse" || name == "sparse_grad")) add(effects.sparse, name, place);
+    }
+    if (end >= schema.size() || schema[end] == ')') break;
+    at = end + 1;
+  }
+}
+
 bool is_data_name(const std::string& name) { return name.rfind("_assert", 0) == 0 || name.rfind("_cslt", 0) == 0; }
 
 ExternEffects read_effects(const std::string& name) {
@@ -54,7 +84,6 @@ ExternEffects read_effects(const std::string& name) {
   effects.detaches = name == "detach";
   effects.by_place = name.rfind("as_strided", 0) == 0;
   effects.underivable = name == "floordiv" || name == "floor_divide";
-  if (name == "batch_norm" || name == "instance_norm" || name == "native_batch_norm") effects.writes = {3, 4};
   if (excluded().count(name) != 0 || is_data_name(name)) return effects;
   PyObject* torch = torch_module();
   Ref<> core = torch ? Ref<>::steal(PyObject_GetAttrString(torch, "_C")) : Ref<>();
@@ -78,6 +107,7 @@ ExternEffects read_effects(const std::string& name) {
       continue;
     }
     effects.known = true;
+    read_parameters(name, schema, effects);
     if (schema.find("Generator") != std::string::npos) effects.random = true;
     if (schema.find("Device? device") != std::string::npos) effects.factory = true;
   }

@@ -9,6 +9,11 @@
 
 namespace fj {
 
+struct ExternParameter {
+  std::string name;
+  std::size_t position;  // among positional arguments; SIZE_MAX: by keyword only
+};
+
 struct ExternEffects {
   bool known = false;            // an operator of torch's that makes tensors of its arguments
   bool random = false;
@@ -17,7 +22,8 @@ struct ExternEffects {
   bool detaches = false;         // its result shares memory, but torch calls it no view
   bool underivable = false;      // torch differentiates through it only to say that it can't
   bool by_place = false;         // reads its tensor's memory by places that the tensor need not show
-  std::vector<int> writes;       // positions of running statistics, which are written though the schema does not say so
+  std::vector<ExternParameter> writes;  // running statistics, which are written though the schema does not say so
+  std::vector<ExternParameter> sparse;  // flags by which torch's derivative is a sparse tensor
 };
 
 /// Effects of the aten operator or Python function `name` ("namespace::name": another namespace's operator), from torch's schema registry and a table of what that omits.

@@ -9,6 +9,7 @@
 #include <map>
 #include <vector>
 
+#include "frame_hook/cpython/signals.h"
 #include "guards/check_program.h"
 #include "runtime/base/error.h"
 #include "runtime/base/status.h"
@@ -48,22 +49,21 @@ std::string take_error() {
 }
 
 /// "" if `object` is what was predicted.
-std::string difference(PyObject* object, const ExternResult& expected, int device, std::span<const std::int64_t> symbols, ArrayView& view) {
+std::string difference(PyObject* object, const ExternResult& expected, const ExternCall& call, std::span<const std::int64_t> symbols, ArrayView& view) {
   if (!array_library(object)) return std::string("it returned a ") + Py_TYPE(object)->tp_name;
   // Lazily conjugated or negated, sparse, ... arrays have memory that does not hold their values.
   if (std::string unsupported = describe(object).unsupported; !unsupported.empty()) return "it returned a " + unsupported;
   if (!guard_program::read_any_array(object, view)) return "its result can't be read";
-  if (view.device != device) return "its result is a tensor of device " + device_text(view.device);
+  if (view.device != call.device) return "its result is a tensor of device " + device_text(view.device);
   // A view says what its base does, also where nothing is recorded.
   if (view.requires_grad && expected.view_of < 0) return "its result needs a gradient";
   if (view.dtype != expected.dtype)
     return "its result is " + std::string(name(view.dtype)) + ", predicted " + std::string(name(expected.dtype));
   auto shape = evaluate(expected.shape, symbols), strides = evaluate(expected.strides, symbols);
-  bool same = std::size_t(view.rank) == shape.size();
-  for (std::size_t i = 0; same && i < shape.size(); ++i) {
-    same = view.shape[i] == shape[i];
-    if (same && shape[i] > 1) same = view.strides[i] == strides[i] * view.stride_unit;
-  }
+  bool same = std::size_t(view.rank) == shape.size() && std::equal(shape.begin(), shape.end(), view.shape);
+  const bool empty = std::find(shape.begin(), shape.end(), 0) != shape.end();
+  for (std::size_t i = 0; same && !empty && i < shape.size(); ++i)
+    same = view.strides[i] == strides[i] * view.stride_unit || (call.derivative && shape[i] == 1);
   return same ? "" : "its result has other sizes or strides than predicted";
 }
 
@@ -314,7 +314,7 @@ bool SegmentHost::call_extern(std::int64_t handle, std::span<const ArrayRef> ope
     if (!array) return fail(call.name + " could not be given its arrays: " + take_error());
   }
   std::vector<Ref<>> made;
-  std::vector<PyObject*> passed{nullptr};  // room for vectorcall's offset
+  std::vector<PyObject*> passed{call.callable.get()};  // what `caller` calls, else room for vectorcall's offset
   auto pass = [&](const ExternArgument& argument) {
     if (argument.kind == ExternArgument::Kind::Held) {
       made.push_back(std::size_t(argument.index) < held_.size() ? held_[std::size_t(argument.index)] : Ref<>());
@@ -340,8 +340,11 @@ bool SegmentHost::call_extern(std::int64_t handle, std::span<const ArrayRef> ope
 
   if (call.once && collectives_are_queued()) return fail(call.name + " is queued by a manager of torch.distributed");
   const ConditionsRaise conditions(call);
-  auto returned = Ref<>::steal(PyObject_Vectorcall(call.callable.get(), passed.data() + 1,
-                                                   call.positional.size() | PY_VECTORCALL_ARGUMENTS_OFFSET, names.get()));
+  const HeldSignals held;  // an error of the library's has the call run eagerly
+  const std::size_t given = call.positional.size();
+  auto returned = Ref<>::steal(
+      call.caller ? PyObject_Vectorcall(call.caller.get(), passed.data(), given + 1, names.get())
+                  : PyObject_Vectorcall(call.callable.get(), passed.data() + 1, given | PY_VECTORCALL_ARGUMENTS_OFFSET, names.get()));
   if (!returned) {
     PyObject *type, *value, *traceback;
     PyErr_Fetch(&type, &value, &traceback);
@@ -392,7 +395,7 @@ bool SegmentHost::call_extern(std::int64_t handle, std::span<const ArrayRef> ope
   for (std::size_t i = 0; i < found.size(); ++i) {
     const ExternResult& expected = call.results[i];
     ArrayView view;
-    std::string why = difference(found[i], expected, call.device, symbols, view);
+    std::string why = difference(found[i], expected, call, symbols, view);
     if (why.empty() && expected.view_of >= 0) {
       const ArrayView& base = taken[std::size_t(expected.view_of)];
       const auto offset = expected.offset.evaluate(symbols) * std::int64_t(size_in_bytes(view.dtype));

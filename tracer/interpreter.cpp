@@ -87,7 +87,8 @@ void TracerImpl::let_go(int slot) {
 
 void TracerImpl::check_limits() {
   if (++instruction_count > request.instruction_limit) break_graph(BreakReason::GraphTooLong, "too many instructions");
-  if (int(graph->nodes.size()) > request.node_limit) break_graph(BreakReason::GraphTooLong, "too many operations");
+  if (int(graph->nodes.size()) > request.node_limit)
+    break_graph(request.cut ? BreakReason::TooMuchWork : BreakReason::GraphTooLong, "more than " + std::to_string(request.node_limit) + " operations");
 }
 
 namespace {

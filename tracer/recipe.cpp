@@ -8,6 +8,7 @@
 #include "frame_hook/cpython/cpython.h"
 #include "graph_ir/graph.h"
 #include "runtime/base/error.h"
+#include "runtime/base/layout.h"
 #include "tracer/variables/functional.h"
 
 namespace fj {
@@ -171,7 +172,9 @@ Ref<> RecipeRun::make_function(const RecipeStep& step) {
 
 Ref<> RecipeRun::make_view(const RecipeStep& step) {
   if (!step.view.empty()) return torch_view(argument(step, 0), step.view, step.strides, symbols_, &views_made_);
-  auto shape = evaluate(step.shape, symbols_), strides = evaluate(step.strides, symbols_);
+  const std::vector<std::int64_t> shape = evaluate(step.shape, symbols_);
+  std::vector<std::int64_t> strides(shape.size());
+  evaluate_strides(step.shape, step.strides, shape, symbols_, strides.data());
   const std::int64_t offset = step.expression.evaluate(symbols_);
   Ref<> view = view_of(argument(step, 0), step.dtype, shape, strides, offset);
   if (view && step.index && !Ref<>::steal(PyObject_CallMethod(view.get(), "setflags", "i", 0))) return {};

@@ -46,6 +46,7 @@ struct TraceRequest {
   bool many = false;                           // several pieces start here already, for other values
   int instruction_limit = 200000;
   int node_limit = 20000;
+  bool cut = false;  // node_limit is what compiling could bear
   /// A branch on data does not end the graph: it is decided as the arrays of this call decide it, and the segment says so
   /// (Segment::conditions). `decisions`: the outcomes of the first ones, as a run has found them.
   bool follow = false;

@@ -125,6 +125,11 @@ bool has_strides(PyObject* tensor, std::span<const std::int64_t> strides) {
   return read_torch(tensor, view) && std::size_t(view.rank) == strides.size() && std::equal(strides.begin(), strides.end(), view.strides);
 }
 
+bool has_no_elements(PyObject* tensor) {
+  ArrayView view;
+  return read_torch(tensor, view) && std::find(view.shape, view.shape + view.rank, 0) != view.shape + view.rank;
+}
+
 bool repeats_elements(PyObject* tensor) {
   ArrayView view;
   if (!read_torch(tensor, view)) return true;
@@ -157,7 +162,7 @@ Ref<> torch_view(PyObject* tensor, std::span<const ViewStep> steps, const Stride
   if (!view) return {};
   // Axes of one element may have other strides by another way. A gradient counts for more than those.
   const std::vector<std::int64_t> expected = evaluate(strides, symbols);
-  if (has_strides(view.get(), expected) || repeats_elements(view.get())) return view;
+  if (has_no_elements(view.get()) || has_strides(view.get(), expected) || repeats_elements(view.get())) return view;
   const Ref<> sizes = Ref<>::steal(PyObject_GetAttrString(view.get(), "shape")), steps_there = int_tuple(expected);
   return sizes && steps_there ? Ref<>::steal(PyObject_CallMethod(view.get(), "as_strided", "OO", sizes.get(), steps_there.get())) : Ref<>();
 }

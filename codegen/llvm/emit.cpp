@@ -233,7 +233,8 @@ void Emitter::put(const Statement& statement) {
 }
 
 Value* Emitter::counted_loop(VarId variable, Value* begin, Value* end, int step, bool partial_step, bool vector,
-                             std::uint64_t variables, llvm::function_ref<void(Value*)> emit_loop_body) {
+                             std::uint64_t variables, llvm::function_ref<void(Value*)> emit_loop_body,
+                             const Blocks& blocks) {
   auto& context = module_.getContext();
   BasicBlock* preheader = BasicBlock::Create(context, "before", function_);
   BasicBlock* header = BasicBlock::Create(context, "loop", function_);
@@ -243,11 +244,26 @@ Value* Emitter::counted_loop(VarId variable, Value* begin, Value* end, int step,
   b.SetInsertPoint(preheader);
   // The last i of a full step is end - step, so that i + step can't overflow.
   Value* limit = partial_step ? end : b.CreateSub(end, b.getInt64(std::uint64_t(step - 1)));
+  // Invariants of the loop go before the loop over its blocks too, which runs at least once.
+  BasicBlock *before_header = preheader, *after_loop = done;
+  Value* stop = limit;
+  llvm::PHINode* first = nullptr;
+  if (blocks.length) {
+    Value* length = b.CreateMul(blocks.length, b.getInt64(std::uint64_t(step)));
+    before_header = BasicBlock::Create(context, "block", function_);
+    after_loop = BasicBlock::Create(context, "block_done", function_);
+    b.CreateBr(before_header);
+    b.SetInsertPoint(before_header);
+    first = b.CreatePHI(b.getInt64Ty(), 2);
+    first->addIncoming(begin, preheader);
+    Value* after = b.CreateAdd(first, length);
+    stop = b.CreateSelect(b.CreateICmpSLT(after, limit), after, limit);
+  }
   b.CreateBr(header);
   b.SetInsertPoint(header);
   auto* i = b.CreatePHI(b.getInt64Ty(), 2);
-  i->addIncoming(begin, preheader);
-  b.CreateCondBr(b.CreateICmpSLT(i, limit), body, done);
+  i->addIncoming(first ? static_cast<Value*>(first) : begin, before_header);
+  b.CreateCondBr(b.CreateICmpSLT(i, stop), body, after_loop);
   b.SetInsertPoint(body);
   Scope scope;
   scope.variables = variables;
@@ -259,6 +275,15 @@ Value* Emitter::counted_loop(VarId variable, Value* begin, Value* end, int step,
   scopes_.pop_back();
   i->addIncoming(b.CreateAdd(i, b.getInt64(std::uint64_t(step))), b.GetInsertBlock());
   b.CreateBr(header);
+  if (blocks.length) {
+    BasicBlock* next = BasicBlock::Create(context, "block_end", function_);
+    b.SetInsertPoint(after_loop);
+    b.CreateCondBr(b.CreateICmpSLT(i, limit), next, done);
+    b.SetInsertPoint(next);
+    blocks.emit_end();
+    first->addIncoming(i, b.GetInsertBlock());
+    b.CreateBr(before_header);
+  }
   b.SetInsertPoint(done);
   return i;
 }
@@ -274,7 +299,43 @@ void Emitter::emit_loop(const Statement& statement) {
     end = b.CreateSelect(b.CreateICmpSLT(after, end), after, end);
   }
   if (statement.variable == kernel_.vector_var) return emit_vector_loop(statement.variable, begin, end, statement.body);
-  counted_loop(statement.variable, begin, end, 1, true, false, bit(statement.variable), [&](Value*) { emit_body(statement.body); });
+  emit_rows(statement, begin, end, [](llvm::function_ref<void()> emit_row) { emit_row(); });
+}
+
+void Emitter::emit_rows(const Statement& statement, Value* begin, Value* end,
+                        llvm::function_ref<void(llvm::function_ref<void()>)> around) {
+  const VarId variable = statement.variable;
+  const Blocks blocks = blocks_of(statement);
+  auto emit_row = [&] { emit_body(statement.body); };
+  const int rows = elements_of_addition(variable, statement.body);
+  if (rows == 1) {
+    counted_loop(variable, begin, end, 1, true, false, bit(variable), [&](Value*) { around(emit_row); }, blocks);
+    return;
+  }
+  Value* next = counted_loop(VarId{}, begin, end, rows, false, false, 0, [&](Value* i) {
+    around([&] {
+      // What belongs to a vector loop around them goes before all of them.
+      BasicBlock* before = BasicBlock::Create(module_.getContext(), "before_rows", function_);
+      BasicBlock* start = BasicBlock::Create(module_.getContext(), "some_rows", function_);
+      b.CreateBr(before);
+      b.SetInsertPoint(before);
+      b.CreateBr(start);
+      b.SetInsertPoint(start);
+      rows_ = rows;
+      for (int row = 0; row < rows; ++row) {
+        Scope scope;
+        scope.variables = bit(variable);
+        scope.preheader = before;
+        scope.index[variable.index] = row == 0 ? i : b.CreateAdd(i, b.getInt64(std::uint64_t(row)));
+        scopes_.push_back(std::move(scope));
+        emit_row();
+        before = scopes_.back().preheader;
+        scopes_.pop_back();
+      }
+      rows_ = 1;
+    });
+  }, blocks);
+  counted_loop(variable, next, end, 1, true, false, bit(variable), [&](Value*) { around(emit_row); }, {});
 }
 
 void Emitter::enter_hoisted(const char* name) {
@@ -291,13 +352,24 @@ void Emitter::enter_hoisted(const char* name) {
 }
 
 void Emitter::emit_vector_loop(VarId variable, Value* begin, Value* end, const std::vector<Statement>& body) {
+  emit_vector_loop(variable, begin, end, body, [&] { emit_body(body); });
+}
+
+void Emitter::emit_vector_loop(VarId variable, Value* begin, Value* end, const std::vector<Statement>& body,
+                               llvm::function_ref<void()> emit_inner) {
   enter_hoisted("vectors");
   const int lanes = shape_.lanes;
+  Statement loop{StatementKind::Loop};
+  loop.variable = variable;
+  loop.body = body;
+  const Blocks blocks = blocks_of(loop);
   auto run = [&](Value* from, int step_lanes, int copies, bool masked) {
     lanes_ = step_lanes;
-    const bool partial_step = masked || step_lanes == 1;
+    const bool whole = step_lanes == lanes && copies == shape_.unroll && !masked;
+    const bool partial_step = masked || step_lanes * copies == 1;
     Value* next = counted_loop(VarId{}, from, end, step_lanes * copies, partial_step, false, 0, [&](Value* i) {
       // Each copy has a scope of its own; nothing belongs to the scope around them, so they need no block before them.
+      copies_ = copies;
       for (int copy = 0; copy < copies; ++copy) {
         Scope scope;
         scope.variables = bit(variable);
@@ -308,22 +380,25 @@ void Emitter::emit_vector_loop(VarId variable, Value* begin, Value* end, const s
         copy_ = copy;
         if (columns_begin_) enter_columns();
         if (masked) mask_ = active_lanes(index, end, step_lanes);
-        emit_body(body);
+        emit_inner();
         mask_ = nullptr;
         scopes_.pop_back();
       }
-      copy_ = 0;
-    });
+      copy_ = 0, copies_ = 1;
+    }, whole ? blocks : Blocks{});
     return next;
   };
 
   auto piece = [&](Value* from, Value* to) {
     end = to;
     if (lanes == 1) {
-      run(from, 1, 1, false);
+      Value* next = run(from, 1, shape_.unroll, false);
+      if (shape_.unroll > 1) run(next, 1, 1, false);
       return;
     }
     Value* next = run(from, lanes, shape_.unroll, false);
+    // Single vectors follow each other in a chain of their own where they may be many.
+    if (blocks.length && shape_.unroll > 8) blocks.emit_end();
     if (machine_.avx512) {
       run(next, shape_.rest_lanes, 1, true);
     } else {
@@ -371,9 +446,16 @@ void Emitter::emit_columns(Value* begin, Value* end) {
     llvm::IRBuilder<>::InsertPointGuard guard(b);
     b.SetInsertPoint(entry_, entry_->begin());
     // Vectors begin at multiples of their lanes; the last one may be masked, and is stored whole.
-    auto* memory = b.CreateAlloca(llvm::ArrayType::get(ops_.element(kernel_.accumulators[a].dtype), std::uint64_t(shape_.columns + shape_.lanes)));
-    memory->setAlignment(llvm::Align(2048));  // as the widest vectors are: 256 lanes of 8 bytes
-    accumulator_states_[a].columns = memory;
+    auto columns = [&] {
+      llvm::Type* element = ops_.element(kernel_.accumulators[a].dtype);
+      auto* memory = b.CreateAlloca(llvm::ArrayType::get(element, std::uint64_t(shape_.columns + shape_.lanes)));
+      memory->setAlignment(llvm::Align(2048));  // as the widest vectors are: 256 lanes of 8 bytes
+      return memory;
+    };
+    AccumulatorState& state = accumulator_states_[a];
+    state.columns = columns();
+    if (has_blocks(int(a), kernel_.body)) state.total_columns = columns(), state.lost_columns = columns();
+    state.total = state.total_columns;
   }
   counted_loop(VarId{}, begin, end, shape_.columns, true, false, 0, [&](Value* first) {
     Value* after = b.CreateAdd(first, b.getInt64(std::uint64_t(shape_.columns)));
@@ -384,8 +466,10 @@ void Emitter::emit_columns(Value* begin, Value* end) {
       const Statement& statement = kernel_.body[s];
       if (statement.kind == StatementKind::Loop) {
         Value* rows = size(kernel_.variables[statement.variable.index].extent);
-        counted_loop(statement.variable, b.getInt64(0), rows, 1, true, false, bit(statement.variable),
-                     [&](Value*) { emit_vector_loop(kernel_.vector_var, first, after, statement.body); });
+        columns_end_ = after;
+        emit_rows(statement, b.getInt64(0), rows, [&](llvm::function_ref<void()> emit_row) {
+          emit_vector_loop(kernel_.vector_var, first, after, statement.body, emit_row);
+        });
         ++s;
         continue;
       }
@@ -394,15 +478,19 @@ void Emitter::emit_columns(Value* begin, Value* end) {
       emit_vector_loop(kernel_.vector_var, first, after, together);
     }
     columns_begin_ = nullptr;
-  });
+  }, {});
 }
 
 void Emitter::enter_columns() {
   for (AccumulatorState& state : accumulator_states_) {
     state.scope = int(scopes_.size()) - 1;
     state.lanes_independent = lanes_ > 1;
-    state.slots = {b.CreateGEP(ops_.element(kernel_.accumulators[std::size_t(&state - accumulator_states_.data())].dtype), state.columns,
-                               b.CreateSub(index_of(kernel_.vector_var), columns_begin_))};
+    llvm::Type* type = ops_.element(kernel_.accumulators[std::size_t(&state - accumulator_states_.data())].dtype);
+    Value* column = b.CreateSub(index_of(kernel_.vector_var), columns_begin_);
+    state.slots = {b.CreateGEP(type, state.columns, column)};
+    if (!state.total_columns) continue;
+    state.total = b.CreateGEP(type, state.total_columns, column);
+    state.lost = b.CreateGEP(type, state.lost_columns, column);
   }
 }
 
@@ -434,7 +522,7 @@ void Emitter::emit_items() {
         rest = quotient;
       }
       emit_body(kernel_.body);
-    });
+    }, {});
   }
   b.CreateBr(exit_);
 }

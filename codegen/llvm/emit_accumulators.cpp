@@ -136,7 +136,9 @@ void Emitter::initialise(int number, const std::vector<Statement>& following) {
   AccumulatorState& state = accumulator_states_[number];
   if (columns_begin_) {
     ops_.lanes = lanes_;
-    return store_slot(info, state.slots[0], identity(info));
+    store_slot(info, state.slots[0], identity(info));
+    if (state.total) begin_total(info, state);
+    return;
   }
   state = {};
   state.scope = int(scopes_.size()) - 1;
@@ -144,8 +146,8 @@ void Emitter::initialise(int number, const std::vector<Statement>& following) {
   state.lanes_independent = inside && lanes_ > 1;
   state.scans_lanes = info.scan.valid() && info.scan == kernel_.vector_var;
   state.over_lanes = !inside && !state.scans_lanes && contains_vector_loop(kernel_, following);
-  const int copies = state.over_lanes ? shape_.unroll : 1;
-  const int lanes = ops_.lanes = state.over_lanes ? shape_.lanes : state.lanes_independent ? lanes_ : 1;
+  const int copies = state.over_lanes && !sums_in_blocks(info) ? shape_.unroll : 1;
+  const int lanes = ops_.lanes = slot_lanes(state);
   const Val start = identity(info);
   // An element equal to the identity never wins. If all are, the first is the answer: index 0.
   if (const Affine* address = finds_index(info) ? address_of_index(number, kernel_.body) : nullptr) {
@@ -158,6 +160,16 @@ void Emitter::initialise(int number, const std::vector<Statement>& following) {
     if (finds_index(info)) {
       state.indices.push_back(new_slot(ops_.wide(state.index_dtype)));
       b.CreateStore(b.CreateNeg(index_offsets(state, std::size_t(copy), lanes)), state.indices.back());
+    }
+  }
+  if (has_blocks(number, following)) {
+    state.total = new_slot(slot_type(info)), state.lost = new_slot(slot_type(info));
+    begin_total(info, state);
+    const auto count = additions(number, following);
+    state.exact_lanes = is_long(count);
+    if (state.over_lanes && !count && !is_complex(info.dtype)) {
+      state.has_total = new_slot(b.getInt1Ty());
+      b.CreateStore(b.getFalse(), state.has_total);
     }
   }
   if (!state.over_lanes || machine_.avx512 || shape_.lanes == 1) return;
@@ -213,7 +225,7 @@ void Emitter::update(const Statement& statement) {
   }
   const bool vector = partial || (state.lanes_independent && lanes_ > 1);
   ops_.lanes = vector ? lanes_ : 1;
-  const std::size_t copy = state.over_lanes ? std::size_t(copy_) : 0;
+  const std::size_t copy = state.over_lanes && state.slots.size() > 1 ? std::size_t(copy_) : 0;
   const bool rest = state.rest_slot && !partial;
   Value* slot = rest ? state.rest_slot : state.slots[copy];
   // Lanes that are masked off are looked at where all lanes are one result.
@@ -248,8 +260,11 @@ void Emitter::update(const Statement& statement) {
     b.CreateStore(found.index, index_slot);
     return;
   }
+  std::optional<Val> term = value;
+  if (sums_in_blocks(info) && (state.over_lanes ? copies_ : rows_) > 1) term = sum_of_copies(info, state, value);
+  if (!term) return;
   const Val old = load_slot(info, slot);
-  Val next = combine(info, old, value);
+  Val next = combine(info, old, *term);
   if (mask) next.real = b.CreateSelect(mask, next.real, old.real);
   store_slot(info, slot, next);
 }
@@ -270,7 +285,7 @@ Val Emitter::combined(int number) {
   if (!state.over_lanes) {
     ops_.lanes = state.lanes_independent ? lanes_ : 1;
     if (finds_index(info)) return {b.CreateZExt(b.CreateLoad(ops_.wide(state.index_dtype), state.indices[0]), ops_.wide(DType::I64))};
-    return load_slot(info, state.slots[0]);
+    return state.total ? whole_sum(info, state) : load_slot(info, state.slots[0]);
   }
   // Copies pairwise, then lanes by halves: a fixed order.
   const int outer_lanes = ops_.lanes;
@@ -301,6 +316,8 @@ Val Emitter::combined(int number) {
       index = b.CreateSelect(b.CreateICmpSGT(best, other), index, first);
     }
     result = {b.CreateZExt(index, b.getInt64Ty())};
+  } else if (state.total) {
+    result = whole_sum(info, state);
   } else {
     std::vector<Val> values;
     for (Value* slot : state.slots) values.push_back(load_slot(info, slot));
@@ -309,19 +326,22 @@ Val Emitter::combined(int number) {
       for (std::size_t i = 0; i + 1 < values.size(); i += 2) pairs.push_back(combine(info, values[i], values[i + 1]));
       values = pairs;
     }
-    result = values[0];
-    for (int width = shape_.lanes / 2; width >= 1; width /= 2) {
-      const Val low{part(result.real, 0, width)}, high{part(result.real, width, width)};
-      ops_.lanes = width;
-      // Vectors of one lane stay vectors here.
-      result = combine(info, low, high);
-    }
-    if (shape_.lanes > 1) result.real = b.CreateExtractElement(result.real, std::uint64_t(0));
-    ops_.lanes = 1;
-    if (state.rest_slot) result = combine(info, result, load_slot(info, state.rest_slot));
+    result = combined_lanes(info, state, values[0]);
   }
   ops_.lanes = outer_lanes;
   return result;
+}
+
+Val Emitter::combined_lanes(const AccumulatorInfo& info, const AccumulatorState& state, Val result) {
+  for (int width = shape_.lanes / 2; width >= 1; width /= 2) {
+    const Val low{part(result.real, 0, width)}, high{part(result.real, width, width)};
+    ops_.lanes = width;
+    // Vectors of one lane stay vectors here.
+    result = combine(info, low, high);
+  }
+  if (shape_.lanes > 1) result.real = b.CreateExtractElement(result.real, std::uint64_t(0));
+  ops_.lanes = 1;
+  return state.rest_slot ? combine(info, result, load_slot(info, state.rest_slot)) : result;
 }
 
 Value* Emitter::part(Value* vector, int from, int width) {

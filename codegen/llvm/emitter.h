@@ -2,6 +2,7 @@
 /// expressions) and emit_accumulators.cpp (reductions). See emit.cpp for how scopes work.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -169,6 +170,12 @@ class Emitter {
     std::int64_t index_step = 0;     // the indices are those of the first lane of the first copy; the next lane's is so much larger
     Value *rest_slot = nullptr, *rest_index = nullptr;  // over_lanes: of elements taken one at a time
     Value* columns = nullptr;        // Shape::columns of them in memory; the slot is a place in there
+    /// Sums of floats: see emit_sums.cpp.
+    Value *total = nullptr, *lost = nullptr;  // of the blocks before, what rounding it lost; null: there is one block
+    Value* has_total = nullptr;  // whether a block has ended, where the sizes decide; else null
+    bool exact_lanes = false;    // the sum is long enough for lanes to be added up without a loss
+    Value *total_columns = nullptr, *lost_columns = nullptr;
+    std::vector<std::pair<int, Val>> copies;  // what those emitted so far add: the sum of as many
   };
 
   bool finds_index(const AccumulatorInfo& info) const;
@@ -196,6 +203,45 @@ class Emitter {
   Val read_accumulator(int number);
   /// The slots of an accumulator as one number a result.
   Val combined(int number);
+  /// Lanes by halves, then what was taken one at a time.
+  Val combined_lanes(const AccumulatorInfo& info, const AccumulatorState& state, Val result);
+
+  // ---- sums in blocks (emit_sums.cpp)
+
+  /// Iterations of a loop after which something is done if more follow.
+  struct Blocks {
+    Value* length = nullptr;  // null: no blocks
+    std::function<void()> emit_end;
+  };
+
+  /// Whether a sum may have more additions than a chain, so that it needs a total.
+  bool has_blocks(int number, const std::vector<Statement>& body) const;
+  /// The sum of what all copies add, once the last one is there.
+  std::optional<Val> sum_of_copies(const AccumulatorInfo& info, AccumulatorState& state, Val term);
+  /// Additions to a slot that the loops of a body make; nullopt if that depends on sizes.
+  std::optional<std::int64_t> additions(int number, const std::vector<Statement>& body) const;
+  /// An upper bound of the same, for sizes as they come.
+  Value* additions_at_most(int number, const std::vector<Statement>& body);
+  /// Iterations of the loop that make one addition to a slot.
+  int elements_of_addition(VarId variable, const std::vector<Statement>& body) const;
+  /// The sums with a total that a loop with this body adds to.
+  std::vector<int> block_sums(const std::vector<Statement>& body) const;
+  /// The blocks of the sums that a loop adds to.
+  Blocks blocks_of(const Statement& loop);
+  void begin_total(const AccumulatorInfo& info, AccumulatorState& state);
+  /// Adds what the slot holds to the total; the slot begins again. `enclosing`: after loops that are whole.
+  void end_block(int number, bool enclosing);
+  /// total + term, rounded, in `total`; what rounding lost is added to `lost`.
+  void add_exactly(Val& total, Val& lost, Val term);
+  static bool is_long(std::optional<std::int64_t> additions);
+  /// total + lost
+  Val rounded(Val total, Val lost);
+  Val exact_sum(const AccumulatorInfo& info, const AccumulatorState& state);
+  /// Of a sum that has a total: one number a result.
+  Val whole_sum(const AccumulatorInfo& info, const AccumulatorState& state);
+  int slot_lanes(const AccumulatorState& state) const {
+    return state.over_lanes ? shape_.lanes : state.lanes_independent ? lanes_ : 1;
+  }
 
   /// Lanes [from, from + width) of a vector.
   Value* part(Value* vector, int from, int width);
@@ -212,12 +258,19 @@ class Emitter {
 
   /// for (i = begin; i + step <= end; i += step) body; returns the first i not done.
   Value* counted_loop(VarId variable, Value* begin, Value* end, int step, bool partial_step, bool vector, std::uint64_t variables,
-                      llvm::function_ref<void(Value*)> emit_loop_body);
+                      llvm::function_ref<void(Value*)> emit_loop_body, const Blocks& blocks);
 
   void emit_loop(const Statement& statement);
+  /// A loop other than the vector loop, Shape::rows iterations at once where they only update reductions. `around` emits
+  /// what is between the loop and its body.
+  void emit_rows(const Statement& statement, Value* begin, Value* end,
+                 llvm::function_ref<void(llvm::function_ref<void()>)> around);
   /// A scope without variables: a block before all loops that follow takes what is invariant in them.
   void enter_hoisted(const char* name);
   void emit_vector_loop(VarId variable, Value* begin, Value* end, const std::vector<Statement>& body);
+  /// `emit_inner` emits the body for one vector; `body` is what it does.
+  void emit_vector_loop(VarId variable, Value* begin, Value* end, const std::vector<Statement>& body,
+                        llvm::function_ref<void()> emit_inner);
   /// Where a comparison of positions changes its value along the vector loop: the loop runs in pieces, and in each the comparison is
   /// known. So a concatenation loads from one array at a time, and the inside of a padded one needs no masks.
   struct Cut {
@@ -258,12 +311,13 @@ class Emitter {
   std::map<std::uint32_t, Value*> symbols_;
   std::map<int, Value*> buffers_;
   std::vector<llvm::MDNode*> alias_scopes_;
-  Value* columns_begin_ = nullptr;  // the first of the columns being reduced together
+  Value *columns_begin_ = nullptr, *columns_end_ = nullptr;  // the columns being reduced together
   Value* harmless_ = nullptr;
   Value* mask_ = nullptr;
   std::map<std::uint32_t, bool> known_;  // comparisons, in the piece of the vector loop being emitted
   int lanes_ = 1;  // of the vector loop being emitted; 1 outside it
-  int copy_ = 0;
+  int copy_ = 0, copies_ = 1;  // of the vector loop being emitted
+  int rows_ = 1;               // of the loop in emit_rows
 };
 
 }  // namespace fj

@@ -6,6 +6,8 @@
 #include <memory>
 #include <utility>
 
+#include "frame_hook/cpython/signals.h"
+
 namespace fj {
 
 template <class T = PyObject>
@@ -45,12 +47,13 @@ class Ref {
 /// What `make` gives, made once in a process. A function-local static would hold its guard while `make` runs: Python
 /// code, an import, a collection let another thread in, which then waits for the guard with the GIL that `make` needs
 /// to go on. So nothing is locked: threads that come at the same time each make one, and the first that has it is
-/// kept. With the GIL held.
+/// kept. Signals wait: what one of their handlers raised would be taken for an answer of the library's. With the GIL held.
 template <class Make>
 auto& once(const Make& make) {
   using Made = decltype(make());
   static constinit Made* kept = nullptr;  // never destroyed: it may own Python objects. One for each lambda, which is a type of its own
   if (kept == nullptr) [[unlikely]] {
+    const HeldSignals held;
     std::unique_ptr<Made> made(new Made(make()));
     if (kept == nullptr) kept = made.release();
   }

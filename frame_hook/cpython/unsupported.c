@@ -1,5 +1,6 @@
 /* A CPython without a file of its own, or a free-threaded one: fj_self_check says so and nothing else is ever used. */
 #include "frame_hook/cpython/cpython.h"
+#include "frame_hook/cpython/signals.h"
 
 const char* fj_self_check(void) {
   return "framejit compiles nothing on this Python: it supports CPython"
@@ -34,6 +35,9 @@ PyObject* fj_eval_default(PyThreadState* thread, FjFrame* frame, int throwflag) 
 PyThreadState* fj_release_gil(void) { return PyEval_SaveThread(); }
 void fj_take_gil(PyThreadState* thread) { PyEval_RestoreThread(thread); }
 bool fj_handles_signals(void) { return false; }
+bool fj_hold_signals(void) { return false; }
+void fj_let_signals(void) {}
+bool fj_holds_signals(void) { return false; }
 bool fj_raise_soon(PyCodeObject* code, PyObject* exception) { (void)code; (void)exception; return false; }
 PyObject* fj_frame_finish(PyThreadState* thread, FjFrame* frame, PyObject* value) { (void)thread; (void)frame; return value; }
 bool fj_frame_must_pass(PyThreadState* thread, FjFrame* frame, int throwflag) { (void)thread; (void)frame; (void)throwflag; return true; }

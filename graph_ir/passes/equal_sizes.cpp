@@ -31,6 +31,7 @@ class Replacement {
 
   bool replace(const SymDim& size, const SymDim& by) {
     const auto& terms = size.terms();
+    if (by == SymDim(0)) return false;  // in strides a size of 0 counts as 1 (runtime/base/layout.h)
     if (terms.size() != 1 || terms[0].coefficient != 1 || terms[0].symbols.size() != 1) return false;
     const SymbolId symbol = terms[0].symbols[0];
     const std::vector<SymbolId> used = by.symbols();

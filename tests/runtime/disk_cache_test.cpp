@@ -102,9 +102,12 @@ TEST_F(DiskCacheTest, AKernelUnderAnotherNameIsNotFound) {
 TEST_F(DiskCacheTest, OnlyOrdinaryFilesNobodyElseCouldWriteAreRead) {
   cache().store(key(7), {1, "seven"}, kRoom);
   const fs::path place = file(7), elsewhere = folder / "elsewhere";
-  ASSERT_EQ(::chmod(place.c_str(), 0606), 0);
-  EXPECT_FALSE(cache().find(key(7)));
-  EXPECT_TRUE(fs::exists(place)) << "another's file is left alone";
+  testing::internal::CaptureStderr();
+  for (const mode_t mode : {0606, 0660}) {
+    ASSERT_EQ(::chmod(place.c_str(), mode), 0);
+    EXPECT_FALSE(cache().find(key(7)));
+    EXPECT_TRUE(fs::exists(place)) << "another's file is left alone";
+  }
   ASSERT_EQ(::chmod(place.c_str(), 0600), 0);
   EXPECT_TRUE(cache().find(key(7)));
   fs::rename(place, elsewhere);
@@ -116,6 +119,27 @@ TEST_F(DiskCacheTest, OnlyOrdinaryFilesNobodyElseCouldWriteAreRead) {
   fs::remove(place);
   ASSERT_EQ(::mkfifo(place.c_str(), 0600), 0);
   EXPECT_FALSE(cache().find(key(7))) << "and does not wait for a writer";
+  EXPECT_EQ(cache().counts().rejected, 5u);
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find("is not read: it can be written by other users\n  file  " + place.string()), std::string::npos) << said;
+  EXPECT_EQ(said.find("framejit: "), said.rfind("framejit: ")) << said;
+  cache().store(key(7), {1, "seven"}, kRoom);
+  EXPECT_EQ(cache().find(key(7))->object, "seven") << "written anew in its place";
+}
+
+TEST_F(DiskCacheTest, AFileThatCantBeWrittenCostsThisFileOnly) {
+  cache().store(key(1), {1, "one"}, kRoom);
+  const fs::path place = file(1);
+  fs::remove(place);
+  fs::create_directories(place / "inner");
+  testing::internal::CaptureStderr();
+  cache().store(key(1), {1, "one"}, kRoom);
+  cache().store(key(2), {1, "two"}, kRoom);
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find("can't be written: Is a directory\n  file  " + place.string()), std::string::npos) << said;
+  EXPECT_EQ(cache().find(key(2))->object, "two");
+  EXPECT_EQ(cache().counts().failures, 1u);
+  for (const auto& item : fs::directory_iterator(place.parent_path())) EXPECT_EQ(item.path().extension(), ".kernel");
 }
 
 TEST_F(DiskCacheTest, TheBoundHoldsAndTheLongestUnusedGoFirst) {
@@ -165,7 +189,7 @@ TEST_F(DiskCacheTest, AFolderThatCantBeWrittenIsSaidOnceAndRead) {
   EXPECT_NE(said.find("can't be written: Not a directory"), std::string::npos) << said;
   EXPECT_EQ(said.find("framejit: the kernel cache"), said.rfind("framejit: the kernel cache"));
   EXPECT_FALSE(cache().find(key(1)));
-  EXPECT_EQ(cache().counts().failures, 1u);
+  EXPECT_EQ(cache().counts().failures, 2u);
 }
 
 TEST_F(DiskCacheTest, SeveralProcessesReadAndWriteAtOnce) {

@@ -334,6 +334,51 @@ def test_fullgraph_explains_the_first_break_and_runs_nothing_before_it():
     assert (framejit.compile(lambda x: x * 2, fullgraph=True)(X) == X * 2).all()
 
 
+def shapes_alone(x):
+    return x.shape[0] * 2 + x.ndim, [n for n in range(3)]
+
+
+def branches_on_a_number(n):
+    return f"{n} is odd" if n % 2 else n // 2
+
+
+@pytest.mark.parametrize("f, arguments", [
+    (shapes_alone, (X,)), (branches_on_a_number, (7,)), (branches_on_a_number, (8,)), (lambda x: x, (X,)),
+    (lambda x: (x[1:3], x[None].T), (X,)), (lambda *given, **named: (given, named), (1, "two")), (lambda: None, ())])
+@pytest.mark.parametrize("options", [{"fullgraph": True}, {"follow": True}], ids=str)
+def test_what_needs_no_graph_is_whole(f, arguments, options):
+    compiled = framejit.compile(f, **options)
+    for _ in range(3):
+        compare(Outcome(compiled, arguments, {}), Outcome(f, arguments, {}))
+    report = framejit.explain(compiled).so_far()
+    assert (report.graphs, report.breaks, report.fallbacks) == ([], [], [])
+    assert "no graph is needed: " in str(report) and str(framejit.explain(f)(*arguments)).count("no graph is needed") == 1
+
+
+@needs_torch
+def test_views_of_tensors_need_no_graph_until_something_is_computed():
+    def f(x, k):
+        return x[k].view(-1) if k else x + 1
+
+    x = torch.ones(3, 2)
+    compiled = framejit.compile(f, fullgraph=True)
+    view = compiled(x, 2)
+    assert view.data_ptr() == x[2].data_ptr() and view._base is x
+    assert torch.equal(compiled(x, 0), x + 1)
+    report = framejit.explain(compiled).so_far()
+    assert len(report.graphs) == 1 and not report.breaks and "no graph is needed" not in str(report)
+
+
+def test_a_break_without_a_graph_is_a_break():
+    def f(n):
+        framejit.graph_break()
+        return n + 1
+
+    with pytest.raises(framejit.GraphBreakError, match="FJ113"):
+        framejit.compile(f, fullgraph=True)(3)
+    assert "no graph is needed" not in str(framejit.explain(f)(3))
+
+
 @needs_torch
 def test_a_number_that_does_not_fit_is_refused_as_eager_refuses_it():
     x = torch.tensor([0.0, 1, 2, 3])

@@ -93,7 +93,7 @@ def test_a_folder_that_cannot_be_is_said_once(tmp_path, where):
     place = {"below a file": tmp_path / "file" / "cache", "nowhere": pathlib.Path("/proc/framejit/cache")}[where]
     out, error = run(PROGRAM, FRAMEJIT_CACHE_FOLDER=str(place))
     assert values(out)[1] > 0
-    assert error.count("framejit:") == 1 and f"the kernel cache {place} can't be written" in error
+    assert error.count("framejit:") == 1 and f"a file of the kernel cache {place} can't be written" in error
 
 
 def test_a_full_disk_is_said_once_and_leaves_nothing(folder):
@@ -102,6 +102,20 @@ def test_a_full_disk_is_said_once_and_leaves_nothing(folder):
     assert values(out)[1] > 0
     assert error.count("framejit:") == 1 and "can't be written" in error
     assert list(folder.iterdir()) == []
+
+
+def test_leftovers_and_single_bad_places_cost_nothing_else(folder):
+    """A process that was killed may have left files under any name that the next one would choose."""
+    expected = values(run(PROGRAM, FRAMEJIT_CACHE_FOLDER=str(folder))[0])[0]
+    files = sorted(folder.iterdir())
+    files[0].unlink()
+    files[0].mkdir(mode=0o700)
+    for process in range(1, 4000, 7):
+        (folder / f"{files[0].stem}.{process}.0.unfinished").write_text("cut off")
+    out, error = run(PROGRAM, FRAMEJIT_CACHE_FOLDER=str(folder))
+    value, compiled, loaded, rejected = values(out)
+    assert (value, loaded) == (expected, len(files) - 1) and compiled > 0 and rejected == 1
+    assert error.count("framejit:") == 2 and "is not read: it is no ordinary file" in error and "Is a directory" in error
 
 
 def test_no_bytes_means_no_files(folder):

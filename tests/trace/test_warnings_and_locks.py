@@ -317,3 +317,46 @@ def test_a_logger_below_its_level_costs_nothing():
         return y + 1
 
     same_as_eager(f, X, breaks=())
+
+
+def spread(x):
+    y = x[:1].std(0)
+    return y + torch.cov(x[:, :1])
+
+
+def spread_in_another_function(x):
+    z = x * 2
+    return spread(z) - torch.nn.functional.conv1d(x[None], torch.ones(2, 2, 2), padding="same")[0, 0]
+
+
+def turned(x):
+    y = (x * 2).sum().T + 1
+    return y + x[0].T * x[None].T.sum()
+
+
+@pytest.fixture
+def torch_warns_always():
+    before = torch.is_warn_always_enabled()
+    torch.set_warn_always(True)
+    yield
+    torch.set_warn_always(before)
+
+
+@needs_torch
+@pytest.mark.parametrize("given", [
+    ("always",), ("default",), ("ignore", "", UserWarning, __name__), ("always", "", UserWarning, __name__),
+    ("ignore", "", UserWarning, "no_module_of_this_name")], ids=str)
+@pytest.mark.parametrize("f", [spread, spread_in_another_function, turned])
+def test_a_library_call_warns_at_its_own_line(f, given, torch_warns_always):
+    def places(g):
+        globals().pop("__warningregistry__", None)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.resetwarnings()
+            warnings.filterwarnings(*given)
+            for _ in range(4):
+                g(torch.ones(2, 2))
+        return [(str(w.message), w.filename, w.lineno, w.category) for w in caught]
+
+    compiled = framejit.compile(f)
+    eager, ours = places(f), places(compiled)
+    assert ours == eager and framejit.explain(compiled).so_far().graphs

@@ -98,13 +98,18 @@ Strides row_major(const Dims& shape);
 Strides column_major(const Dims& shape);
 bool is_contiguous(Tracer& tracer, const Dims& shape, const Strides& strides);
 bool is_column_major(Tracer& tracer, const Dims& shape, const Strides& strides);
-/// The strides of a new array holding a pointwise result: NumPy's nditer in 'K' order, torch's TensorIterator.
+/// The strides of a tensor of four or five axes whose second one is the innermost, and whether these are (but along axes of one element).
+Strides channels_last(const Dims& shape);
+bool is_channels_last(Tracer& tracer, const Dims& shape, const Strides& strides);
+/// torch's is_non_overlapping_and_dense: the strides of a permuted contiguous tensor, but for axes of at most one element.
+bool is_dense(Tracer& tracer, const Dims& shape, const Strides& strides);
 /// torch's integers that came late: its promotion has no rule for them.
 inline bool is_late_unsigned(DType dtype) { return is_unsigned_integer(dtype) && dtype != DType::U8; }
 
-/// The strides where a program reads them as numbers. Sizes of 0 and 1 have rules of their own, which expressions in the sizes don't
-/// follow: the array is then Python's to make.
+/// The strides where a program reads them as numbers. Where there are no elements the libraries have rules of their own, which expressions in the
+/// sizes don't follow: the array is then Python's to make.
 const Strides& exact_strides(Tracer& tracer, const ArrayValue& array);
+/// The strides of a new array holding a pointwise result: NumPy's nditer in 'K' order, torch's TensorIterator.
 Strides elementwise_strides(Tracer& tracer, Library library, const Dims& shape, std::span<const Layout> operands);
 /// What np.concatenate allocates for parts of these layouts (shape: the result's).
 Strides numpy_concatenate_strides(Tracer& tracer, const Dims& shape, std::span<const Layout> parts);
@@ -129,9 +134,10 @@ V elements_as_numbers(Tracer& tracer, const Arguments& arguments, const char* re
 Array view_transpose(Tracer& tracer, const Array& x, const Axes& permutation);
 Array view_slice(Tracer& tracer, const Array& x, std::int64_t axis, const SymDim& start, const SymDim& size, std::int64_t step);
 /// Same elements in another shape, if strides allow; null if a copy is needed.
-Array view_reshape(Tracer& tracer, const Array& x, const Dims& shape);
+/// `as_it_is`: of the shape that it has; else NumPy gives axes of one element row-major strides.
+Array view_reshape(Tracer& tracer, const Array& x, const Dims& shape, bool as_it_is = true);
 /// view_reshape, else a contiguous copy in the shape.
-Array reshape_or_copy(Tracer& tracer, const Array& x, const Dims& shape);
+Array reshape_or_copy(Tracer& tracer, const Array& x, const Dims& shape, bool as_it_is = true);
 /// Broadcast view (stride 0). -1 is not resolved here.
 Array view_broadcast(Tracer& tracer, const Array& x, const Dims& shape);
 /// Drops size-1 axes / inserts size-1 axes (positions in the result, sorted).

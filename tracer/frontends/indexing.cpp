@@ -441,10 +441,10 @@ ValueId gather(Tracer& tracer, ValueId source, ValueId indices, std::int64_t axi
 Array index_gather(Tracer& tracer, const Array& x, const Index& index) {
   const Advanced advanced = take_advanced(tracer, x, index);
   const Picks picks = take_picks(tracer, advanced);
-  // Of one dimension there is one layout.
+  // Of one dimension there is one layout. Of others torch decides by the strides, those of axes of one element too.
   if (x->library == Library::Torch && picks.result.size() > 1)
     for (const Array& source : {x, advanced.base})
-      if (!is_contiguous(tracer, source->shape, source->strides)) unsupported("a tensor that is not contiguous indexed by tensors");
+      if (!(source->strides == row_major(source->shape))) unsupported("a tensor that is not contiguous indexed by tensors");
   std::vector<ValueId> operands{tracer.read(*advanced.base)};
   require_elements(tracer, advanced.base->shape, picks.axis, picks.indices.size());
   operands.insert(operands.end(), picks.indices.begin(), picks.indices.end());

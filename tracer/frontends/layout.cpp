@@ -16,32 +16,60 @@ namespace {
 bool is_one(const SymDim& size) { return size == SymDim(1); }
 bool is_zero(const SymDim& size) { return size == SymDim(0); }
 
-/// |stride|. Products of sizes are not negative; a stride that is a symbol of its own is asked for its sign, and whether
-/// it is 0 (a broadcast axis, which the rules below treat apart).
+/// |stride|. Products of sizes are not negative; a stride that is a symbol of its own is asked for its sign.
 SymDim magnitude(Tracer& tracer, const SymDim& stride) {
   if (stride.is_constant()) return stride.value() < 0 ? SymDim(-stride.value()) : stride;
   bool of_sizes = true;
   for (SymbolId symbol : stride.symbols()) of_sizes = of_sizes && tracer.graph().symbols[symbol.index].min >= 0;
   for (const auto& term : stride.terms()) of_sizes = of_sizes && term.coefficient > 0;
   if (of_sizes) return stride;
-  if (tracer.decide(stride, Py_EQ, 0)) return 0;
   return tracer.decide(stride, Py_LT, 0) ? SymDim(0) - stride : stride;
 }
 
-/// An operand's axis of size 1 in a result of size `size`: constant, or known by the guard that made it broadcast.
-bool repeated(Tracer& tracer, const SymDim& own, const SymDim& size) {
-  return is_one(own) || (!(own == size) && tracer.decide(own, Py_EQ, 1));
+/// Whether a stride says nothing of the order of axes, as that of a repeated axis. A product of sizes is no stride of 0: where one of the sizes is 0,
+/// libraries take it for 1, or there is nothing to order.
+bool says_nothing(Tracer& tracer, const SymDim& stride) {
+  if (stride.is_constant()) return is_zero(stride);
+  for (const auto& term : stride.terms())
+    for (SymbolId symbol : term.symbols)
+      if (tracer.graph().symbols[symbol.index].min < 0) return tracer.decide(stride, Py_EQ, 0);
+  return false;
 }
 
-/// a <= b, from structure where sizes are symbolic (a stride that is a factor of another is not larger), else by a guard.
-bool less_equal(Tracer& tracer, const SymDim& a, const SymDim& b) {
-  if (a == b || is_zero(a)) return true;
-  if (is_zero(b)) return false;
-  if (!(a.is_constant() && b.is_constant())) {
-    if (b.divide_exactly(a)) return true;
-    if (a.divide_exactly(b)) return false;  // a proper multiple: larger, but for sizes of 1, where either order is the same layout
+/// An operand's axis that the result repeats: of size 1 where the result's is another one. NumPy takes every axis of size 1 for one.
+bool repeated(Tracer& tracer, Library library, const SymDim& own, const SymDim& size) {
+  return library == Library::Numpy ? tracer.decide(own, Py_EQ, 1) : !tracer.decide(own, Py_EQ, size);
+}
+
+/// `stride` is `extent` times something that is at least 1 where no size is 0.
+bool is_multiple(Tracer& tracer, const SymDim& stride, const SymDim& extent) {
+  if (stride.is_constant() && extent.is_constant()) return stride.value() >= extent.value();
+  const std::optional<SymDim> factor = stride.divide_exactly(extent);
+  if (!factor) return false;
+  for (const auto& term : factor->terms()) {
+    if (term.coefficient < 0) return false;
+    for (SymbolId symbol : term.symbols)
+      if (tracer.graph().symbols[symbol.index].min < 0) return false;
   }
-  return tracer.decide(a, Py_LE, b);
+  return true;
+}
+
+/// The axes lie in row-major order in every operand, whatever values the symbols have: each stride is a multiple of the whole extent of the
+/// axes further in, or is that of a repeated axis. Both libraries then allocate row-major results, and nothing has to be asked.
+bool all_row_major(Tracer& tracer, std::span<const Layout> operands, bool may_repeat = true) {
+  for (const Layout& operand : operands) {
+    SymDim inner = 1;
+    for (std::size_t i = operand.shape.size(); i-- > 0;) {
+      const SymDim& stride = operand.strides[i];
+      if (is_zero(stride)) {
+        if (may_repeat) continue;
+        return false;
+      }
+      if (!is_multiple(tracer, stride, inner)) return false;
+      inner = stride * operand.shape[i];
+    }
+  }
+  return true;
 }
 
 Strides strides_in_order(const Dims& shape, const std::vector<int>& innermost_first) {
@@ -60,17 +88,25 @@ std::vector<int> reversed_axes(std::size_t rank) {
   return order;
 }
 
+/// Strides by the axes of the result, 0 where they say nothing of the order.
+std::vector<Strides> aligned_strides(Tracer& tracer, Library library, const Dims& shape, std::span<const Layout> operands) {
+  std::vector<Strides> aligned;
+  for (const Layout& operand : operands) {
+    Strides strides(shape.size(), SymDim(0));
+    const std::size_t offset = shape.size() - operand.shape.size();
+    for (std::size_t i = 0; i < operand.shape.size(); ++i)
+      if (!says_nothing(tracer, operand.strides[i]) && !repeated(tracer, library, operand.shape[i], shape[offset + i]))
+        strides[offset + i] = magnitude(tracer, operand.strides[i]);
+    aligned.push_back(std::move(strides));
+  }
+  return aligned;
+}
+
 /// npyiter_find_best_axis_ordering: a stable insertion sort of axes, smallest stride first, C order where operands disagree.
 std::vector<int> numpy_order(Tracer& tracer, const Dims& shape, std::span<const Layout> operands) {
   const int rank = int(shape.size());
-  std::vector<Strides> aligned;
-  for (const Layout& operand : operands) {
-    Strides strides(rank, SymDim(0));
-    const int offset = rank - int(operand.shape.size());
-    for (std::size_t i = 0; i < operand.shape.size(); ++i)
-      if (!repeated(tracer, operand.shape[i], shape[offset + i])) strides[offset + i] = magnitude(tracer, operand.strides[i]);
-    aligned.push_back(std::move(strides));
-  }
+  if (all_row_major(tracer, operands)) return reversed_axes(rank);
+  std::vector<Strides> aligned = aligned_strides(tracer, Library::Numpy, shape, operands);
   std::vector<int> order = reversed_axes(rank);
   for (int i = 1; i < rank; ++i) {
     int position = i;
@@ -80,7 +116,7 @@ std::vector<int> numpy_order(Tracer& tracer, const Dims& shape, std::span<const 
       for (const Strides& strides : aligned) {
         const SymDim &mine = strides[axis], &other = strides[order[j]];
         if (is_zero(mine) || is_zero(other)) continue;
-        if (less_equal(tracer, other, mine)) {
+        if (tracer.decide(other, Py_LE, mine)) {
           swap = false;
           ambiguous = false;
         } else if (ambiguous) {
@@ -100,76 +136,34 @@ std::vector<int> numpy_order(Tracer& tracer, const Dims& shape, std::span<const 
   return order;
 }
 
-bool is_channels_last(Tracer& tracer, const Dims& shape, const Strides& strides) {
-  std::vector<int> order;
-  if (shape.size() == 4) order = {1, 3, 2, 0};
-  else if (shape.size() == 5) order = {1, 4, 3, 2, 0};
-  else return false;
-  SymDim expected = 1;
-  for (int axis : order) {
-    if (!is_one(shape[axis]) && !(strides[axis] == expected)) {
-      if (strides[axis].is_constant() && expected.is_constant()) return false;
-      if (!tracer.decide(strides[axis], Py_EQ, expected)) return false;
-    }
-    expected = expected * shape[axis];
-  }
-  return true;
-}
-
-/// torch's is_non_overlapping_and_dense: the strides of a permuted contiguous tensor.
-bool is_dense(Tracer& tracer, const Dims& shape, const Strides& strides) {
-  std::vector<int> order = reversed_axes(shape.size());
-  order.erase(std::remove_if(order.begin(), order.end(), [&](int axis) { return is_one(shape[axis]); }), order.end());
-  for (int axis : order)
-    if (is_zero(strides[axis])) return is_zero(product(shape));
-  std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
-    return !(strides[a] == strides[b]) && less_equal(tracer, strides[a], strides[b]);
-  });
-  SymDim expected = 1;
-  for (int axis : order) {
-    if (!(strides[axis] == expected)) {
-      if (strides[axis].is_constant() && expected.is_constant()) return false;
-      if (!tracer.decide(strides[axis], Py_EQ, expected)) return false;
-    }
-    expected = expected * shape[axis];
-  }
-  return true;
+bool is_empty(Tracer& tracer, const Dims& shape) {
+  return std::any_of(shape.begin(), shape.end(), [&](const SymDim& size) { return tracer.decide(size, Py_EQ, 0); });
 }
 
 /// TensorIterator: the fast set-up for operands laid out alike, else reorder_dimensions.
 Strides torch_strides(Tracer& tracer, const Dims& shape, std::span<const Layout> operands) {
+  const bool elements = std::none_of(shape.begin(), shape.end(), is_zero);
+  if (elements && all_row_major(tracer, operands)) return row_major(shape);
   const int rank = int(shape.size());
   bool same = true;
-  for (const Layout& operand : operands) same = same && operand.shape == shape;
+  for (const Layout& operand : operands) same = same && same_shape(tracer, operand.shape, shape);
   if (same && !operands.empty()) {
-    bool contiguous = true, channels_last = true, dense = true;
+    bool contiguous = true, last = true, dense = true;
     for (const Layout& operand : operands) contiguous = contiguous && is_contiguous(tracer, shape, operand.strides);
     if (contiguous) return row_major(shape);
-    for (const Layout& operand : operands) channels_last = channels_last && is_channels_last(tracer, shape, operand.strides);
-    if (channels_last)
-      return strides_in_order(shape, rank == 4 ? std::vector<int>{1, 3, 2, 0} : std::vector<int>{1, 4, 3, 2, 0});
+    for (const Layout& operand : operands) last = last && is_channels_last(tracer, shape, operand.strides);
+    if (last) return channels_last(shape);
     for (const Layout& operand : operands)
-      dense = dense && operand.strides == operands[0].strides && is_dense(tracer, shape, operand.strides);
+      dense = dense && same_shape(tracer, operand.strides, operands[0].strides) && is_dense(tracer, shape, operand.strides);
     if (dense) return operands[0].strides;
   }
-  std::vector<Strides> aligned;
-  for (const Layout& operand : operands) {
-    Strides strides(rank, SymDim(0));
-    const int offset = rank - int(operand.shape.size());
-    for (std::size_t i = 0; i < operand.shape.size(); ++i)
-      if (operand.shape[i] == shape[offset + i] || !repeated(tracer, operand.shape[i], shape[offset + i]))
-        strides[offset + i] = operand.strides[i];
-    aligned.push_back(std::move(strides));
-  }
+  const std::vector<Strides> aligned = aligned_strides(tracer, Library::Torch, shape, operands);
   // > 0: axis a comes after b; < 0: before; 0: the operands do not say.
   auto compare = [&](int a, int b) {
     for (const Strides& strides : aligned) {
       if (is_zero(strides[a]) || is_zero(strides[b])) continue;
-      if (strides[a] == strides[b]) {
-        if (!(shape[a] == shape[b]) && !less_equal(tracer, shape[a], shape[b])) return 1;
-        continue;
-      }
-      return less_equal(tracer, strides[a], strides[b]) ? -1 : 1;
+      if (tracer.decide(strides[a], Py_LT, strides[b])) return -1;
+      if (!tracer.decide(strides[a], Py_EQ, strides[b]) || tracer.decide(shape[a], Py_GT, shape[b])) return 1;
     }
     return 0;
   };
@@ -186,7 +180,15 @@ Strides torch_strides(Tracer& tracer, const Dims& shape, std::span<const Layout>
       }
     }
   }
-  return strides_in_order(shape, order);
+  if (order == reversed_axes(rank)) return row_major(shape);
+  // In another order torch multiplies sizes of 0 as well.
+  Strides strides(rank);
+  SymDim stride = 1;
+  for (int axis : order) {
+    strides[axis] = stride;
+    stride = tracer.decide(shape[axis], Py_EQ, 0) ? SymDim(0) : stride * shape[axis];
+  }
+  return strides;
 }
 
 ViewStep step_of(Op op, Attrs attrs, const Dims& before, const Dims& after) { return ViewStep{op, std::move(attrs), before, after}; }
@@ -194,6 +196,39 @@ ViewStep step_of(Op op, Attrs attrs, const Dims& before, const Dims& after) { re
 }  // namespace
 
 // ---- strides
+
+namespace {
+std::vector<int> channels_first_of(std::size_t rank) { return rank == 4 ? std::vector<int>{1, 3, 2, 0} : std::vector<int>{1, 4, 3, 2, 0}; }
+}  // namespace
+
+Strides channels_last(const Dims& shape) { return strides_in_order(shape, channels_first_of(shape.size())); }
+
+bool is_channels_last(Tracer& tracer, const Dims& shape, const Strides& strides) {
+  if (shape.size() != 4 && shape.size() != 5) return false;
+  SymDim expected = 1;
+  for (int axis : channels_first_of(shape.size())) {
+    if (!(strides[axis] == expected) && !tracer.decide(shape[axis], Py_EQ, 1) && !tracer.decide(strides[axis], Py_EQ, expected)) return false;
+    expected = expected * shape[axis];
+  }
+  return true;
+}
+
+bool is_dense(Tracer& tracer, const Dims& shape, const Strides& strides) {
+  std::vector<int> left = reversed_axes(shape.size());
+  SymDim expected = 1;
+  const auto take = [&](auto&& fits) {
+    const auto axis = std::find_if(left.begin(), left.end(), fits);
+    if (axis == left.end()) return false;
+    expected = expected * shape[*axis];
+    left.erase(axis);
+    return true;
+  };
+  while (take([&](int axis) { return !is_one(shape[axis]) && strides[axis] == expected; }));
+  std::erase_if(left, [&](int axis) { return tracer.decide(shape[axis], Py_LE, 1); });
+  while (!left.empty())
+    if (!take([&](int axis) { return tracer.decide(strides[axis], Py_EQ, expected); })) return is_empty(tracer, shape);
+  return true;
+}
 
 Strides row_major(const Dims& shape) { return strides_in_order(shape, reversed_axes(shape.size())); }
 
@@ -208,13 +243,11 @@ bool follows(Tracer& tracer, const Dims& shape, const Strides& strides, const St
   for (const SymDim& size : shape)
     if (is_zero(size)) return true;
   for (std::size_t i = 0; i < shape.size(); ++i) {
-    if (is_one(shape[i]) || strides[i] == expected[i]) continue;
-    const bool constant = strides[i].is_constant() && expected[i].is_constant();
-    if (!constant && tracer.decide(strides[i], Py_EQ, expected[i])) continue;
+    if (strides[i] == expected[i] || tracer.decide(strides[i], Py_EQ, expected[i])) continue;
     // One step is none: along an axis of size 1 any stride will do.
-    if (!shape[i].is_constant() && tracer.decide(shape[i], Py_EQ, 1)) continue;
+    if (tracer.decide(shape[i], Py_EQ, 1)) continue;
     // Without elements any strides will do, and NumPy's are often zeros.
-    return std::any_of(shape.begin(), shape.end(), [&](const SymDim& size) { return !size.is_constant() && tracer.decide(size, Py_EQ, 0); });
+    return is_empty(tracer, shape);
   }
   return true;
 }
@@ -230,11 +263,9 @@ bool is_column_major(Tracer& tracer, const Dims& shape, const Strides& strides) 
 
 const Strides& exact_strides(Tracer& tracer, const ArrayValue& array) {
   for (const SymDim& size : array.shape) {
-    if (size.is_constant() ? size.value() > 1 : !tracer.decide(size, Py_LE, 1)) continue;
-    if (array.source) unsupported("the stride of an axis of at most one element, which differs from call to call");
-    // Of varying size, what it was computed from is no more exact.
-    const auto owner = size == SymDim(1) && !array.storage->input_array ? array.storage->owner.lock() : nullptr;
-    throw CannotRebuildValue{owner ? owner->born : 0, "an array with a size of 0 or 1, whose strides are read"};
+    if (!tracer.decide(size, Py_EQ, 0)) continue;
+    if (array.source) unsupported("the strides of an array without elements, which differ from call to call");
+    throw CannotRebuildValue{0, "an array with a size of 0, whose strides are read"};
   }
   return array.strides;
 }
@@ -245,6 +276,7 @@ Strides elementwise_strides(Tracer& tracer, Library library, const Dims& shape, 
 }
 
 Strides numpy_concatenate_strides(Tracer& tracer, const Dims& shape, std::span<const Layout> parts) {
+  if (all_row_major(tracer, parts, false)) return row_major(shape);
   // PyArray_CreateMultiSortedStridePerm: like the iterator's sort, but from the largest stride down.
   std::vector<int> order(shape.size());
   std::iota(order.begin(), order.end(), 0);
@@ -254,8 +286,8 @@ Strides numpy_concatenate_strides(Tracer& tracer, const Dims& shape, std::span<c
     for (int j = i - 1; j >= 0; --j) {
       bool ambiguous = true, swap = false;
       for (const Layout& part : parts) {
-        if (is_one(part.shape[axis]) || is_one(part.shape[order[j]])) continue;
-        if (less_equal(tracer, magnitude(tracer, part.strides[axis]), magnitude(tracer, part.strides[order[j]]))) {
+        if (tracer.decide(part.shape[axis], Py_EQ, 1) || tracer.decide(part.shape[order[j]], Py_EQ, 1)) continue;
+        if (tracer.decide(magnitude(tracer, part.strides[axis]), Py_LE, magnitude(tracer, part.strides[order[j]]))) {
           swap = false;
           ambiguous = false;
         } else if (ambiguous) {
@@ -287,11 +319,12 @@ Strides numpy_reduction_strides(Tracer& tracer, const Layout& input, const Axes&
 }
 
 Strides numpy_sorted_strides(Tracer& tracer, const Layout& operand) {
+  if (all_row_major(tracer, std::span(&operand, 1), false)) return row_major(operand.shape);
   std::vector<int> order = reversed_axes(operand.shape.size());
   for (std::size_t i = 1; i < order.size(); ++i)
     for (std::size_t j = i; j > 0; --j) {
       const SymDim outer = magnitude(tracer, operand.strides[order[j]]), inner = magnitude(tracer, operand.strides[order[j - 1]]);
-      if (less_equal(tracer, inner, outer)) break;
+      if (tracer.decide(inner, Py_LE, outer)) break;
       std::swap(order[j], order[j - 1]);
     }
   return strides_in_order(operand.shape, order);
@@ -378,10 +411,34 @@ Array restated(Tracer& tracer, const Array& x, const Dims& shape, const Strides&
   return tracer.new_view(x, step_of(Op::reshape, std::move(attrs), x->shape, shape), shape, strides, x->offset);
 }
 
+/// torch's computeStride: runs of old axes that lie evenly in memory are matched, from the last, with runs of new axes of the same product.
+std::optional<Strides> torch_view_strides(Tracer& tracer, const ArrayValue& x, const Dims& shape) {
+  const auto same = [&](const SymDim& a, const SymDim& b) { return tracer.decide(a, Py_EQ, b); };
+  if (x.shape.empty()) return Strides(shape.size(), SymDim(1));
+  if (is_empty(tracer, x.shape)) return row_major(shape);
+  Strides result(shape.size());
+  std::size_t fresh = shape.size();
+  SymDim old_product = 1, fresh_product = 1, stride = x.strides.back();
+  for (std::size_t old = x.shape.size(); old-- > 0;) {
+    old_product = old_product * x.shape[old];
+    if (old > 0 && (same(x.strides[old - 1], old_product * stride) || same(x.shape[old - 1], 1))) continue;
+    while (fresh > 0 && (tracer.decide(fresh_product, Py_LT, old_product) || same(shape[fresh - 1], 1))) {
+      result[--fresh] = fresh_product * stride;
+      fresh_product = fresh_product * shape[fresh];
+    }
+    if (!same(fresh_product, old_product)) return std::nullopt;
+    if (old > 0) stride = x.strides[old - 1];
+    old_product = fresh_product = 1;
+  }
+  return fresh == 0 ? std::optional(result) : std::nullopt;
+}
+
 /// The strides of `x` seen in `shape` without copying, if there are any: runs of old axes that lie evenly in memory
 /// are matched with runs of new axes of the same product.
-std::optional<Strides> view_strides(Tracer& tracer, const ArrayValue& x, const Dims& shape) {
-  if (x.shape == shape) return x.strides;
+std::optional<Strides> view_strides(Tracer& tracer, const ArrayValue& x, const Dims& shape, bool as_it_is) {
+  if (x.shape == shape && (as_it_is || x.library == Library::Torch)) return x.strides;
+  if (x.strides == row_major(x.shape)) return row_major(shape);
+  if (x.library == Library::Torch) return torch_view_strides(tracer, x, shape);
   if (is_contiguous(tracer, x.shape, x.strides)) return row_major(shape);
   Dims sizes;
   Strides strides;
@@ -425,13 +482,13 @@ std::optional<Strides> view_strides(Tracer& tracer, const ArrayValue& x, const D
 
 }  // namespace
 
-Array view_reshape(Tracer& tracer, const Array& x, const Dims& shape) {
-  std::optional<Strides> strides = view_strides(tracer, *x, shape);
+Array view_reshape(Tracer& tracer, const Array& x, const Dims& shape, bool as_it_is) {
+  std::optional<Strides> strides = view_strides(tracer, *x, shape, as_it_is);
   return strides ? restated(tracer, x, shape, *strides) : nullptr;
 }
 
-Array reshape_or_copy(Tracer& tracer, const Array& x, const Dims& shape) {
-  if (Array view = view_reshape(tracer, x, shape)) return view;
+Array reshape_or_copy(Tracer& tracer, const Array& x, const Dims& shape, bool as_it_is) {
+  if (Array view = view_reshape(tracer, x, shape, as_it_is)) return view;
   if (x->library == Library::Torch) return tracer.new_array(x->library, reshape(tracer, tracer.read(*x), shape), row_major(shape));
   // NumPy copies and then takes a view of the copy, which shows in OWNDATA.
   return view_reshape(tracer, copy_contiguous(tracer, x), shape);
@@ -449,13 +506,13 @@ Array view_broadcast(Tracer& tracer, const Array& x, const Dims& shape) {
       else if (tracer.decide(from[i], Py_EQ, 1)) from[i] = 1;
       else refuse("operands could not be broadcast together");
     }
-    const bool zero = x->library == Library::Numpy && is_one(wanted);
+    const bool zero = x->library == Library::Numpy && tracer.decide(wanted, Py_EQ, 1);
     if (from[i] == wanted && !zero) strides[offset + i] = x->strides[i];
   }
   // torch gives a new axis of one element the stride it has in a row-major tensor.
   if (x->library == Library::Torch && !from.empty())
     for (std::size_t i = offset; i-- > 0;)
-      if (is_one(shape[i])) strides[i] = shape[i + 1] * strides[i + 1];
+      if (tracer.decide(shape[i], Py_EQ, 1)) strides[i] = shape[i + 1] * strides[i + 1];
   Array base = from == x->shape ? x : restated(tracer, x, from, x->strides);
   Axes dims(from.size());
   std::iota(dims.begin(), dims.end(), std::int64_t(offset));

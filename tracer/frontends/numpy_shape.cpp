@@ -19,7 +19,8 @@ Array viewable(Tracer& tracer, const V& value) {
 }
 
 V reshape_array(Tracer& tracer, const Array& x, const Dims& to) {
-  return reshape_or_copy(tracer, x, resolve_reshape(tracer, x->shape, to));
+  const Dims shape = resolve_reshape(tracer, x->shape, to);
+  return reshape_or_copy(tracer, x, shape, shape == to);
 }
 
 /// f(a, ...) may be called with the rest spread out: x.reshape(2, 3) and x.reshape((2, 3)).
@@ -181,7 +182,7 @@ V numpy_ravel(Tracer& tracer, const Arguments& arguments) {
   Array x = viewable(tracer, p.required("a"));
   const Dims flat{product(x->shape)};
   // A view only of contiguous arrays: unlike reshape, ravel promises contiguous memory.
-  if (is_contiguous(tracer, x->shape, x->strides)) return reshape_or_copy(tracer, x, flat);
+  if (is_contiguous(tracer, x->shape, x->strides)) return reshape_or_copy(tracer, x, flat, false);
   return fresh(tracer, reshape(tracer, tracer.read(*x), flat));
 }
 

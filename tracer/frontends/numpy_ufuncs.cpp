@@ -196,14 +196,11 @@ std::vector<V> outputs_argument(Tracer& tracer, const Parameters& p, std::size_t
 /// Strides of the new result of a ufunc's loop that casts none of its arrays. Where they are all in columns the result is made so; the
 /// iterator, which makes the others, puts axes of one element elsewhere (try_trivial_single_output_loop, numpy/_core/src/umath/ufunc_object.c).
 Strides ufunc_strides(Tracer& tracer, const Dims& shape, std::span<const Layout> operands) {
-  const auto constant = [](const Dims& dims) { return std::all_of(dims.begin(), dims.end(), [](const SymDim& dim) { return dim.is_constant(); }); };
-  bool columns = constant(shape), rows = columns;
-  for (const Layout& operand : operands) {
-    if (operand.shape.empty()) continue;
-    columns = columns && operand.shape == shape && constant(operand.strides) && is_column_major(tracer, shape, operand.strides);
-    rows = columns && rows && is_contiguous(tracer, shape, operand.strides);
-  }
-  return columns && !rows ? column_major(shape) : elementwise_strides(tracer, Library::Numpy, shape, operands);
+  const auto all = [&](auto&& lies_so) { return std::all_of(operands.begin(), operands.end(), [&](const Layout& operand) { return operand.shape.empty() || lies_so(operand); }); };
+  const bool in_columns = !all([](const Layout& operand) { return operand.strides == row_major(operand.shape); }) &&
+                          all([&](const Layout& operand) { return same_shape(tracer, operand.shape, shape) && is_column_major(tracer, shape, operand.strides); }) &&
+                          !all([&](const Layout& operand) { return is_contiguous(tracer, shape, operand.strides); });
+  return in_columns ? column_major(shape) : elementwise_strides(tracer, Library::Numpy, shape, operands);
 }
 
 }  // namespace

@@ -332,8 +332,7 @@ V torch_attribute(Tracer& tracer, const Array& array, std::string_view name) {
   if (name == "real" && !is_complex(array->dtype)) return array;  // itself
   if (name == "T") {
     if (rank == 2) return last_two();
-    if (rank < 2) return view_alias(tracer, array);
-    unsupported("T of more than two dimensions");  // torch warns
+    unsupported("T of a tensor that has not two dimensions");  // torch warns
   }
   if (name == "mT") {
     if (rank < 2) refuse("mT of fewer than two dimensions");

@@ -63,6 +63,10 @@ inline V torch_elementwise(Tracer& tracer, ValueId value, std::initializer_list<
 }
 /// A new tensor in the format torch suggests for what is computed of `x` alone: channels last if `x` is, else row-major.
 V torch_in_format_of(Tracer& tracer, const Array& x, ValueId value);
+/// As torch lays out a copy of `x`.
+V torch_like(Tracer& tracer, const Array& x, ValueId value);
+/// As torch lays out `x` times what was reduced of it over `axes`, which stay as axes of one element.
+V torch_beside_statistics(Tracer& tracer, const Array& x, const Axes& axes, ValueId value);
 /// A number beside the parameter "input", or `otherwise`; breaks on one too large for the input's dtype, which torch refuses.
 double torch_number(Tracer& tracer, const Parameters& p, const char* name, double otherwise);
 /// A new row-major tensor.

@@ -13,13 +13,14 @@
 namespace fj {
 namespace {
 
-/// An activation: body on the float contents, eager's layout, written back if inplace.
+/// An activation: body on the float contents, eager's layout, written back if inplace. `copies`: torch fills a tensor that lies as the input does.
 template <class Body>
-V activation(Tracer& tracer, const Parameters& p, Body body, bool integers = false) {
+V activation(Tracer& tracer, const Parameters& p, Body body, bool integers = false, bool copies = false) {
   V input = p.required("input");
   Array x = torch_tensor(tracer, input);
   if (!is_float(x->dtype) && !integers) refuse("an activation of integers");
-  V result = torch_elementwise(tracer, body(tracer.read(*x)), {torch_operand(tracer, input)});
+  const ValueId value = body(tracer.read(*x));
+  V result = copies ? torch_like(tracer, x, value) : torch_elementwise(tracer, value, {torch_operand(tracer, input)});
   return p.flag("inplace", false) ? torch_write(tracer, input, result) : result;
 }
 
@@ -58,12 +59,12 @@ V torch_f_hardtanh(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "hardtanh", arguments, "input, min_val, max_val, inplace");
   const double low = torch_number(tracer, p, "min_val", -1), high = torch_number(tracer, p, "max_val", 1);
   if (!(low <= high)) unsupported("hardtanh() whose bounds are reversed, or no numbers");
-  return activation(tracer, p, [&](ValueId x) { return between(tracer, x, low, high); });
+  return activation(tracer, p, [&](ValueId x) { return between(tracer, x, low, high); }, false, true);
 }
 
 V torch_f_relu6(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "relu6", arguments, "input, inplace");
-  return activation(tracer, p, [&](ValueId x) { return between(tracer, x, 0, 6); });
+  return activation(tracer, p, [&](ValueId x) { return between(tracer, x, 0, 6); }, false, true);
 }
 
 V torch_f_leaky_relu(Tracer& tracer, const Arguments& arguments) {

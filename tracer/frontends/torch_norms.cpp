@@ -81,6 +81,13 @@ namespace {
 
 /// Of the batch's own statistics: a layer norm of each channel. The running ones are written without telling anybody: eager's
 /// kernel moves no version counter, and nothing flows into them.
+/// torch's kernels are for row-major tensors, for channels last, and for others; axes of one element count for neither of the first two.
+V torch_in_kernels_format(Tracer& tracer, const Array& x, ValueId value) {
+  if (is_contiguous(tracer, x->shape, x->strides)) return torch_fresh(tracer, value);
+  if (is_channels_last(tracer, x->shape, x->strides)) return tracer.new_array(Library::Torch, value, channels_last(x->shape));
+  return torch_in_format_of(tracer, x, value);
+}
+
 V batch_norm_in_training(Tracer& tracer, const Parameters& p, const Array& x, double momentum) {
   const DType inner = compute_dtype(x->dtype);
   const double epsilon = p.number("eps", 1e-5);
@@ -118,8 +125,7 @@ V batch_norm_in_training(Tracer& tracer, const Parameters& p, const Array& x, do
                                                        with_constant(tracer, Op::mul, old, 1 - momentum)}));
     --*running[i]->torch_version;
   }
-  // Of a tensor that is row-major and channels last at once (one channel) torch's kernel for row-major ones makes the result.
-  return is_contiguous(tracer, x->shape, x->strides) ? torch_fresh(tracer, value) : torch_in_format_of(tracer, x, value);
+  return torch_in_kernels_format(tracer, x, value);
 }
 
 }  // namespace
@@ -147,7 +153,7 @@ V torch_f_batch_norm(Tracer& tracer, const Arguments& arguments) {
     if (!p.absent("bias")) offset = emit(tracer, Op::add, {per_channel(tracer, p["bias"], x, dtype), offset});
     return pointwise(tracer, Op::add, {pointwise(tracer, Op::mul, {wide, scale}), offset});
   });
-  return torch_in_format_of(tracer, x, value);
+  return torch_in_kernels_format(tracer, x, value);
 }
 
 V torch_f_rms_norm(Tracer& tracer, const Arguments& arguments) {
@@ -165,7 +171,13 @@ V torch_f_rms_norm(Tracer& tracer, const Arguments& arguments) {
     weight = tracer.read(*w);
   }
   const double epsilon = !p.absent("eps") ? p.number("eps", 0) : x->dtype == DType::F64 ? 2.220446049250313e-16 : 1.1920928955078125e-07;
-  return torch_in_format_of(tracer, x, rms_norm(tracer, tracer.read(*x), int(shape.size()), weight, epsilon));
+  const ValueId value = rms_norm(tracer, tracer.read(*x), int(shape.size()), weight, epsilon);
+  Axes axes = all_axes(x->rank());
+  axes.erase(axes.begin(), axes.end() - std::ptrdiff_t(shape.size()));
+  // Eager's composite is given what is dense in one of torch's formats: else x is copied into one.
+  V scaled = is_contiguous(tracer, x->shape, x->strides) ? torch_beside_statistics(tracer, x, axes, value)
+                                                         : torch_in_format_of(tracer, x, value);
+  return weight.valid() ? torch_elementwise(tracer, value, {torch_operand(tracer, scaled), torch_operand(tracer, p["weight"])}) : scaled;
 }
 
 }  // namespace fj

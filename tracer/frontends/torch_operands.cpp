@@ -270,13 +270,27 @@ V torch_elementwise(Tracer& tracer, ValueId value, std::span<const TorchOperand>
   if (!is_float(common) && is_float(dtype_of(tracer, value))) common = dtype_of(tracer, value);
   std::vector<Layout> layouts;
   for (const TorchOperand& operand : operands) {
-    if (!operand.array) continue;
+    if (!operand.array) {
+      layouts.emplace_back();  // a number is a tensor of no axes
+      continue;
+    }
     Layout layout{operand.array->shape, operand.array->strides};
     // TensorIterator looks at what it has promoted, a copy, in which no axis is repeated any more.
     if (operand.dtype != common && operands.size() > 1) layout.strides = like_strides(tracer, Library::Torch, layout);
     layouts.push_back(std::move(layout));
   }
   return tracer.new_array(Library::Torch, value, elementwise_strides(tracer, Library::Torch, shape_of(tracer, value), layouts));
+}
+
+V torch_like(Tracer& tracer, const Array& x, ValueId value) {
+  return tracer.new_array(Library::Torch, value, like_strides(tracer, Library::Torch, {x->shape, x->strides}));
+}
+
+V torch_beside_statistics(Tracer& tracer, const Array& x, const Axes& axes, ValueId value) {
+  Dims kept = x->shape;
+  for (const std::int64_t axis : axes) kept[std::size_t(axis)] = 1;
+  const Layout layouts[] = {{x->shape, x->strides}, {kept, row_major(kept)}};
+  return tracer.new_array(Library::Torch, value, elementwise_strides(tracer, Library::Torch, x->shape, layouts));
 }
 
 V torch_fresh(Tracer& tracer, ValueId value) {

@@ -256,7 +256,7 @@ V torch_nan_to_num(Tracer& tracer, const Arguments& arguments) {
                 constant_like(tracer, value, p.absent("posinf") ? largest : p.number("posinf", 0)), result});
   result = emit(tracer, Op::where, {with_constant(tracer, Op::eq, value, -infinity),
                 constant_like(tracer, value, p.absent("neginf") ? -largest : p.number("neginf", 0)), result});
-  return torch_elementwise(tracer, result, {x});
+  return torch_like(tracer, x.array, result);
 }
 
 // ---- arithmetic
@@ -351,14 +351,15 @@ V torch_pow(Tracer& tracer, const Arguments& arguments) {
     for (const TorchOperand& operand : operands) leave_f16(operand);
     V result = widened(tracer, Op::pow, operands);
     // A number to the power of a tensor is row-major whatever the tensor's layout.
-    return operands[0].array ? result : torch_fresh(tracer, tracer.read(*array_of(result)));
+    if (!operands[0].array) return torch_fresh(tracer, tracer.read(*array_of(result)));
+    return operands[1].array ? result : torch_elementwise(tracer, tracer.read(*array_of(result)), {operands[0]});
   }
   if (number != std::floor(number)) leave_f16(operands[0]);
   ValueId x = torch_value(tracer, operands[0], dtype);
   auto result = [&](ValueId value) {
     // Each of these forms has the derivative of the power it is.
     if (is_float(dtype) && !(value == x)) composite(tracer, CompositeRule::Power, {x}, value, {{"exponent", number}});
-    return torch_elementwise(tracer, value, operands);
+    return torch_elementwise(tracer, value, {operands[0]});
   };
   if (number == 0) {
     // Of zeros, which depend on x for autograd.
@@ -370,7 +371,7 @@ V torch_pow(Tracer& tracer, const Arguments& arguments) {
   if (number == 3) return result(emit(tracer, Op::mul, {emit(tracer, Op::mul, {x, x}), x}));
   if (!is_float(dtype)) {
     if (number < 0) refuse("integers to a negative power");
-    return torch_pointwise(tracer, Op::pow, operands);
+    return torch_elementwise(tracer, tracer.read(*array_of(torch_pointwise(tracer, Op::pow, operands))), {operands[0]});
   }
   // f16 has no roots of its own there: -inf to the power of 0.5 is inf.
   if (number == 0.5 && dtype != DType::F16) return result(emit(tracer, Op::sqrt, {x}));
@@ -444,6 +445,13 @@ V torch_extremum(Tracer& tracer, Op op, const Arguments& arguments) {
 
 namespace {
 
+/// Of functions whose numbers are arguments of the kernel; those of others are tensors of no axes, which count where the result is laid out.
+TorchOperands tensors_among(const TorchOperands& operands) {
+  TorchOperands tensors;
+  std::copy_if(operands.begin(), operands.end(), std::back_inserter(tensors), [](const TorchOperand& operand) { return bool(operand.array); });
+  return tensors;
+}
+
 /// min(max(x, low), high), each bound may be absent. Equal zeros keep x's sign, as std::max(x, bound) does.
 V clamp_row(Tracer& tracer, const TorchOperand& x, const V& low, const V& high) {
   if (!x.array) refuse("a number where torch takes a tensor");
@@ -476,7 +484,7 @@ V clamp_row(Tracer& tracer, const TorchOperand& x, const V& low, const V& high) 
   if (high) bound(Op::gt);
   if (!numbers && tracer.requires_gradient(value)) break_graph(BreakReason::Gradient, "clamp() between tensors");
   if (numbers && is_float(dtype)) composite(tracer, CompositeRule::Clamp, {before}, value, {{"low", least}, {"high", most}, {"open", false}});
-  return torch_elementwise(tracer, value, operands);
+  return torch_elementwise(tracer, value, tensors_among(operands));
 }
 
 V given(Tracer& tracer, const Parameters& p, const char* name) {

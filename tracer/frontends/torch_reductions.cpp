@@ -328,7 +328,7 @@ V torch_normalize(Tracer& tracer, const Arguments& arguments) {
   const double epsilon = p.number("eps", 1e-12);
   ValueId denominator = composite(tracer, CompositeRule::Clamp, {size}, with_constant(tracer, Op::maximum, size, epsilon),
                                   {{"low", epsilon}, {"high", HUGE_VAL}, {"open", false}});
-  return torch_elementwise(tracer, pointwise(tracer, Op::div, {value, denominator}), {torch_operand(tracer, p["input"])});
+  return torch_beside_statistics(tracer, x, axes, pointwise(tracer, Op::div, {value, denominator}));
 }
 
 V torch_logsumexp(Tracer& tracer, const Arguments& arguments) {

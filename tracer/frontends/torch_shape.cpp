@@ -19,27 +19,16 @@ bool suggests_channels_last(Tracer& tracer, const Dims& shape, const Strides& st
   if (shape.size() == 4) order = {1, 3, 2, 0};
   else if (shape.size() == 5) order = {1, 4, 3, 2, 0};
   else return false;
-  if (strides[1] == SymDim(0)) return false;
+  if (strides == row_major(shape)) return false;  // by the rule that follows, whatever the sizes are
+  if (tracer.decide(strides[1], Py_EQ, 0)) return false;
   SymDim smallest = 0;
   for (int axis : order) {
-    if (shape[axis] == SymDim(0)) return false;
-    if (!(strides[axis] == smallest) && tracer.decide(strides[axis], Py_LT, smallest)) return false;
+    if (tracer.decide(shape[axis], Py_EQ, 0) || tracer.decide(strides[axis], Py_LT, smallest)) return false;
     // N1HW with equal strides of N and C is ambiguous and counts as contiguous.
-    if (axis == 0 && smallest == strides[1]) return false;
-    smallest = shape[axis] == SymDim(1) ? strides[axis] : strides[axis] * shape[axis];
+    if (axis == 0 && tracer.decide(smallest, Py_EQ, strides[1])) return false;
+    smallest = strides[axis] * shape[axis];
   }
   return true;
-}
-
-Strides channels_last(const Dims& shape) {
-  Strides strides(shape.size());
-  const std::vector<int> order = shape.size() == 4 ? std::vector<int>{1, 3, 2, 0} : std::vector<int>{1, 4, 3, 2, 0};
-  SymDim stride = 1;
-  for (int axis : order) {
-    strides[axis] = stride;
-    if (!(shape[axis] == SymDim(0))) stride = stride * shape[axis];
-  }
-  return strides;
 }
 
 V in_suggested_format(Tracer& tracer, ValueId value, bool last) {
@@ -499,11 +488,10 @@ V torch_stack(Tracer& tracer, const Arguments& arguments) {
   }
   V result = concatenated(tracer, wide, dim);
   if (dim == parts[0]->rank()) return result;
-  // Eager concatenates along dim and splits that dimension: the layout is that of the concatenation.
-  Array joined = array_of(concatenated(tracer, parts, dim));
-  Strides strides = joined->strides;
-  strides.insert(strides.begin() + dim, strides[dim] * parts[0]->shape[dim]);
-  return tracer.new_array(Library::Torch, tracer.read(*array_of(result)), std::move(strides));
+  // Eager concatenates along dim and splits that dimension: the layout is that of a view of the concatenation.
+  const ValueId value = tracer.read(*array_of(result));
+  const Array view = view_reshape(tracer, array_of(concatenated(tracer, parts, dim)), shape_of(tracer, value));
+  return tracer.new_array(Library::Torch, value, view->strides);
 }
 
 namespace {
@@ -661,6 +649,7 @@ V torch_gather(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "gather", arguments, "input, dim, index, *, sparse_grad, out");
   p.unsupported("out");
   Array x = torch_tensor(tracer, p.required("input")), index = torch_tensor(tracer, p.required("index"));
+  if (p.flag("sparse_grad", false) && tracer.requires_gradient(*x)) break_graph(BreakReason::Gradient, "gather() whose gradient is a sparse tensor");
   if (index->dtype != DType::I64) refuse("gather() by an index that is not int64");
   if (x->rank() == 0 || index->rank() != x->rank()) unsupported("gather() by an index of another rank");
   const std::int64_t dim = normalise_axis(int_argument(tracer, p.required("dim")), x->rank());
@@ -870,6 +859,8 @@ V torch_f_pad(Tracer& tracer, const Arguments& arguments) {
   }
   for (const SymDim& amount : amounts)
     if (tracer.decide(amount, Py_LT, 0)) unsupported("pad() by a negative amount");
+  if (std::all_of(amounts.begin(), amounts.end(), [&](const SymDim& amount) { return tracer.decide(amount, Py_EQ, 0); }))
+    return torch_like(tracer, x, same_again(tracer, tracer.read(*x)));
   const double number = p.absent("value") ? 0 : torch_number(tracer, p, "value", 0);
   if (!is_float(x->dtype) && number != double(std::int64_t(number))) unsupported("pad() of integers with a float");
   Attrs attrs;

@@ -83,42 +83,36 @@ V TracerImpl::wrap_array(PyObject* object, SourceRef source) {
     symbol_sources_.emplace(symbol, sources->make(SourceKind::Size, source, i));
     array->shape.push_back(symbol);
   }
-  // Strides that follow from the sizes: those of a dense array in some order of its axes.
+  // Strides that follow from the sizes: those of a dense array in some order of its axes; without elements those of a row-major one. Of NumPy's without
+  // elements any do.
+  const bool empty = std::find(info.shape.begin(), info.shape.end(), 0) != info.shape.end(), anything = empty && info.library == Library::Numpy;
   std::vector<int> order(rank);
-  for (int i = 0; i < rank; ++i) order[i] = i;
-  std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
-    if (info.strides[a] != info.strides[b]) return info.strides[a] < info.strides[b];
-    return a > b;  // among equal strides the later axis is the inner one, as in a row-major array
-  });
+  for (int i = 0; i < rank; ++i) order[i] = rank - 1 - i;  // among equal strides the later axis is the inner one, as in a row-major array
+  if (!empty)
+    std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
+      if (info.strides[a] != info.strides[b]) return info.strides[a] < info.strides[b];
+      return info.shape[a] <= 1 && info.shape[b] > 1;
+    });
   array->strides.resize(rank);
   SymDim expected = 1;
   std::int64_t expected_now = 1;
   bool dense = true;
+  std::vector<bool> follows(rank);
   for (int axis : order) {
-    if (info.shape[axis] != 1 && info.strides[axis] != expected_now) dense = false;
+    follows[axis] = anything || info.strides[axis] == expected_now;
+    dense = dense && (follows[axis] || (info.shape[axis] == 1 && !empty));
     array->strides[axis] = expected;
     expected = expected * array->shape[axis];
-    expected_now *= info.shape[axis];
+    expected_now *= std::max<std::int64_t>(info.shape[axis], 1);
   }
   const bool any_dynamic = std::find(dynamic.begin(), dynamic.end(), true) != dynamic.end();
-  for (int i = 0; i < rank; ++i)
-    if (!dense || !any_dynamic) {
-      // Not dense: a stride that may move with the sizes is a symbol of its own.
-      if (any_dynamic && info.strides[i] != 0 && info.strides[i] != 1)
-        array->strides[i] = graph->new_symbol({"s" + std::to_string(graph->symbols.size()), INT64_MIN, INT64_MAX, info.strides[i], {}});
-      else
-        array->strides[i] = info.strides[i];
-    }
-
-  // A stride that reaches nothing is none that follows from the sizes either; torch's views have it, though.
-  if (dense && info.library == Library::Torch) {
-    expected_now = 1;
-    for (int axis : order) {
-      if (info.shape[axis] == 1 && info.strides[axis] != expected_now)
-        array->strides[axis] = any_dynamic ? SymDim(graph->new_symbol({"s" + std::to_string(graph->symbols.size()), INT64_MIN, INT64_MAX, info.strides[axis], {}}))
-                                           : SymDim(info.strides[axis]);
-      expected_now *= info.shape[axis];
-    }
+  for (int i = 0; i < rank; ++i) {
+    if (any_dynamic && dense && follows[i]) continue;
+    // A stride that may move with the sizes is a symbol of its own.
+    if (any_dynamic && info.strides[i] != 0 && info.strides[i] != 1)
+      array->strides[i] = graph->new_symbol({"s" + std::to_string(graph->symbols.size()), INT64_MIN, INT64_MAX, info.strides[i], {}});
+    else
+      array->strides[i] = info.strides[i];
   }
 
   auto storage = std::make_shared<FakeStorage>();

@@ -251,6 +251,7 @@ Ref<> allocate_numpy(DType dtype, std::span<const std::int64_t> shape, std::span
     contiguous = contiguous && strides[i] == count;
     count *= shape[i];
   }
+  contiguous = contiguous || count == 0;  // then the strides are NumPy's own
   npy_intp steps[NPY_MAXDIMS];
   if (!contiguous) {
     // NumPy allocates by the element count and trusts the strides.
@@ -260,7 +261,7 @@ Ref<> allocate_numpy(DType dtype, std::span<const std::int64_t> shape, std::span
       last += strides[i] * (shape[i] - 1);
       FJ_CHECK(strides[i] >= 0 || shape[i] <= 1, "a new array has positive strides");
     }
-    FJ_CHECK(count == 0 || last < count, "a new array has no gaps");
+    FJ_CHECK(last < count, "a new array has no gaps");
   }
   PyArray_Descr* descr = PyArray_DescrFromType(type_number(dtype));
   if (const std::size_t bytes = std::size_t(count) * std::size_t(item); bytes >= kOwnedBytes)

@@ -16,7 +16,6 @@ namespace fj {
 struct QuickCheck {
   int rank = -1;                          // -1: not made
   bool writeable = false, aligned = false, requires_grad = false;  // the first two: asked for
-  bool every_stride = false;              // also of axes of one element
   std::vector<std::int64_t> numbers;      // sizes, then strides in the library's unit
   const void* descriptor = nullptr;       // NumPy: the dtype's one object
   std::uint64_t key_set = 0;              // torch
@@ -31,12 +30,11 @@ bool make_quick(Library library, PyObject* array, QuickCheck& check);
 bool quick_numpy(PyObject* array, const QuickCheck& check, void*& data);
 bool quick_torch(PyObject* tensor, const QuickCheck& check, void*& data);
 
-/// Sizes, and strides where there is more than one element.
 inline bool same_layout(const QuickCheck& check, const std::int64_t* sizes, const std::int64_t* strides) {
   const std::int64_t* expected = check.numbers.data();
   for (int i = 0; i < check.rank; ++i) {
     if (sizes[i] != expected[i]) return false;
-    if ((expected[i] > 1 || (check.every_stride && expected[i] == 1)) && strides[i] != expected[check.rank + i]) return false;
+    if (strides[i] != expected[check.rank + i]) return false;
   }
   return true;
 }

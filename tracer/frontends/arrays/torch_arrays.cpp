@@ -39,6 +39,7 @@ const TorchObjects* objects() {
   if (complete) return &found;
   PyObject* torch = torch_module();
   if (torch == nullptr) return nullptr;
+  const HeldSignals held;
   const PlainThread plain;
   found.tensor = reinterpret_cast<PyTypeObject*>(torch_attribute({"Tensor"}));
   found.parameter = reinterpret_cast<PyTypeObject*>(torch_attribute({"nn", "Parameter"}));

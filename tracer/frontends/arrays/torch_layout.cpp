@@ -265,6 +265,7 @@ const TorchLayout* torch_layout() {
     if (torch == nullptr) return nullptr;
     // Modes of the user must not see or change the probes: try again when there are none.
     if (torch_modes() != 0) return nullptr;
+    const HeldSignals held;
     TorchLayout found;
     const bool understood = calibrate(found);
     if (state == Unknown) {  // the probes let other threads in

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "frame_hook/cpython/signals.h"
 #include "runtime/base/dtype.h"
 #include "tracer/frontends/arrays/arrays.h"
 
@@ -59,6 +60,7 @@ const Found* tried_out(Find find) {
   if (state == Unknown) [[unlikely]] {
     const TorchLayout* layout = torch_layout();
     if (!layout || torch_modes() != 0) return nullptr;  // a mode would see the probes: later
+    const HeldSignals held;
     state = Refused;  // while it is tried out
     if (find(found, *layout)) state = Proven;
     PyErr_Clear();
