@@ -663,6 +663,12 @@ ExprId has_elements(Kernel& kernel, const LoweredProgram& program, int buffer, c
 }
 
 void copy_buffer(int source, int target, LoweredProgram& program) {
+  Index identity;
+  for (std::uint32_t d = 0; d < program.buffers[source].shape.size(); ++d) identity.push_back(Affine(VarId{d}));
+  copy_into(source, target, identity, program);
+}
+
+void copy_into(int source, int target, const Index& at, LoweredProgram& program) {
   const ProgramBuffer& from = program.buffers[source];
   const ProgramBuffer& to = program.buffers[target];
   Kernel kernel;
@@ -673,8 +679,8 @@ void copy_buffer(int source, int target, LoweredProgram& program) {
     const VarId variable = kernel.add_variable("i" + std::to_string(d), from.shape[d]);
     body.rows.push_back(d);
     read = read + Affine(variable) * from.strides[d];
-    write = write + Affine(variable) * to.strides[d];
   }
+  for (std::size_t d = 0; d < at.size(); ++d) write = write + at[d] * to.strides[d];
   Expr load;
   load.kind = ExprKind::Load;
   load.dtype = from.dtype;

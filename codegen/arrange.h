@@ -38,5 +38,7 @@ loop::ExprId has_elements(loop::Kernel& kernel, const LoweredProgram& program, i
 
 /// target = source, of the same shape.
 void copy_buffer(int source, int target, LoweredProgram& program);
+/// target[at] = source, `at` in terms of loop variables 0, 1, 2, ... that are source's index.
+void copy_into(int source, int target, const loop::Index& at, LoweredProgram& program);
 
 }  // namespace fj

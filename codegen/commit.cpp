@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <optional>
 #include <utility>
 
 #include "codegen/cost.h"
@@ -57,13 +58,30 @@ constexpr double kNanosecondsPerByte = 0.03;
 /// Copies beside the inputs that stay in a core's cache cost less than computing twice.
 constexpr double kCachedBytes = 1 << 19;
 
+/// Of all that is stored only what it reports is left: what is computed, and the indices it would be stored at.
 void check_stores(std::vector<Statement>& body) {
+  std::vector<Statement> checked;
   for (Statement& statement : body) {
     check_stores(statement.body);
-    if (statement.kind != StatementKind::Store) continue;
-    Statement check{StatementKind::Check};
-    check.value = statement.value;
-    statement = std::move(check);
+    if (!is_store(statement.kind)) {
+      checked.push_back(std::move(statement));
+      continue;
+    }
+    std::vector<ExprId> values{statement.value};
+    for (const auto& [index, coefficient] : statement.address.dynamic) values.push_back(index);
+    if (statement.predicate.valid()) values.push_back(statement.predicate);
+    for (ExprId value : values) {
+      checked.push_back(Statement{StatementKind::Check});
+      checked.back().value = value;
+    }
+  }
+  body = std::move(checked);
+}
+
+void rename_stores(std::vector<Statement>& body, int from, int to) {
+  for (Statement& statement : body) {
+    rename_stores(statement.body, from, to);
+    if (is_store(statement.kind) && statement.buffer == from) statement.buffer = to;
   }
 }
 
@@ -79,10 +97,11 @@ class Commits {
     if (std::none_of(program_.steps.begin(), program_.steps.end(), [](const ProgramStep& step) { return step.commit; })) return;
     hoist_small_failures();
     find_touches();
+    if (scatter_into_inputs()) find_touches();
     if (delay_updates()) find_touches();
-    std::vector<bool> gone(program_.steps.size());
-    for (std::size_t c = 0; c < program_.steps.size(); ++c) gone[c] = program_.steps[c].commit && becomes_in_place(int(c));
-    remove(gone);
+    gone_.assign(program_.steps.size(), false);
+    for (std::size_t c = 0; c < program_.steps.size(); ++c) gone_[c] = program_.steps[c].commit && becomes_in_place(int(c));
+    remove();
   }
 
  private:
@@ -134,7 +153,7 @@ class Commits {
 
   /// The kernel may store to `target` what it now stores to `source`: an element of target is read only where it is written, and nothing
   /// but what is stored next to it is computed from it. (Another pass over a row would read what has been written.)
-  bool reads_only_what_it_writes(Kernel& kernel, int source, int target) const {
+  bool reads_only_what_it_writes(Kernel& kernel, int source, int target, const Affine& shift) const {
     if (program_.target != LoopTarget::Lanes && !kernel.accumulators.empty()) return false;
     std::vector<Run> runs;
     std::vector<Statement*> others;
@@ -145,7 +164,7 @@ class Commits {
     const std::vector<bool> needs = reached_by(kernel, target);
     for (const Expr& expr : kernel.expressions)
       if (expr.kind == ExprKind::Load && expr.buffer == target &&
-          std::none_of(home->begin(), home->end(), [&](const Statement* store) { return to_source(store) && store->address == expr.address; }))
+          std::none_of(home->begin(), home->end(), [&](const Statement* store) { return to_source(store) && store->address + shift == expr.address; }))
         return false;
     const auto reads = [&](const Statement* statement) {
       const auto needed = [&](ExprId expr) { return expr.valid() && needs[expr.index]; };
@@ -157,19 +176,111 @@ class Commits {
     return std::none_of(others.begin(), others.end(), reads);
   }
 
+  /// Elements at data-dependent places of an input (`x[i] += y`) are written there, not into a copy of all of it that is copied back:
+  ///     t = copy x;  t[i] += y;  x <- copy t        =>    check i;  x[i] += y
+  bool scatter_into_inputs() {
+    if (program_.target != LoopTarget::Lanes) return false;
+    const std::size_t count = program_.steps.size();
+    std::vector<bool> dropped(count);
+    std::vector<std::vector<int>> moved(count);  // by commit copy: the scatters that come in its place
+    bool any = false;
+    for (std::size_t c = 0; c < count; ++c) {
+      if (!program_.steps[c].commit) continue;
+      const std::vector<int> scatters = scatters_behind(int(c));
+      if (scatters.empty()) continue;
+      const auto [source, target] = std::pair(by_step_[c].reads[0], by_step_[c].writes[0]);
+      dropped[c] = dropped[std::size_t(by_buffer_[std::size_t(source)][0])] = any = true;
+      for (int s : scatters) rename_stores(kernel_of(program_.steps[std::size_t(s)]).body, source, target);
+      moved[c] = scatters;
+    }
+    if (!any) return false;
+    std::vector<bool> waits(count);
+    for (const auto& scatters : moved)
+      for (int s : scatters) waits[std::size_t(s)] = true;
+    std::vector<ProgramStep> sorted;
+    for (std::size_t s = 0; s < count; ++s) {
+      if (waits[s] && may_fail(program_, program_.steps[s], may_trap_)) sorted.push_back(check_of(program_.steps[s]));
+      if (!waits[s] && !dropped[s]) sorted.push_back(program_.steps[s]);
+      for (int scatter : moved[s]) {
+        sorted.push_back(program_.steps[std::size_t(scatter)]);
+        sorted.back().commit = true;
+      }
+    }
+    program_.steps = std::move(sorted);
+    remove_unused_kernels();
+    return true;
+  }
+
+  /// The scatters into a copy of an input that commit copy `c` copies back. None: anything else reads or writes the copy, or what they read is
+  /// written in between.
+  std::vector<int> scatters_behind(int c) {
+    const StepTouches& copied = by_step_[std::size_t(c)];
+    if (!is_plain_copy(c)) return {};
+    const int source = copied.reads[0], target = copied.writes[0];
+    std::vector<int> steps = by_buffer_[std::size_t(source)];
+    std::sort(steps.begin(), steps.end());
+    if (program_.buffers[std::size_t(source)].kind != BufferKind::Temporary || steps.size() < 3 || steps.back() != c) return {};
+    const StepTouches& made = by_step_[std::size_t(steps[0])];
+    if (!is_plain_copy(steps[0]) || made.reads[0] != target || made.writes[0] != source) return {};
+    steps.erase(steps.begin());
+    steps.pop_back();
+    for (int s : steps) {
+      const StepTouches& scatter = by_step_[std::size_t(s)];
+      if (program_.steps[std::size_t(s)].kind != StepKind::Kernel || scatter.writes != std::vector<int>{source}) return {};
+      if (contains(scatter.reads, source) || contains(scatter.reads, target)) return {};
+      std::vector<Run> runs;
+      std::vector<Statement*> others;
+      collect_stores(kernel_of(program_.steps[std::size_t(s)]).body, runs, others);
+      if (!runs.empty()) return {};
+      for (int read : scatter.reads)
+        for (int other : by_buffer_[std::size_t(read)])
+          if (other > s && other < c && contains(by_step_[std::size_t(other)].writes, read)) return {};
+    }
+    return steps;
+  }
+
+  /// One buffer into another, element by element where it lies.
+  bool is_plain_copy(int s) {
+    const StepTouches& touched = by_step_[std::size_t(s)];
+    if (program_.steps[std::size_t(s)].kind != StepKind::Kernel || touched.reads.size() != 1 || touched.writes.size() != 1) return false;
+    const ProgramBuffer &from = program_.buffers[std::size_t(touched.reads[0])], &to = program_.buffers[std::size_t(touched.writes[0])];
+    const std::optional<Affine> shift = shift_of(kernel_of(program_.steps[std::size_t(s)]));
+    return from.shape == to.shape && shift && *shift == Affine();
+  }
+
   struct Update {
     int source = -1, target = -1;  // buffers
     int producer = -1;             // the step that computes source
+    Affine shift = {};             // from where an element lies in source to where it is written in target
   };
+
+  /// The distance of the copy's store from its load, the same for all elements.
+  static std::optional<Affine> shift_of(Kernel& copy) {
+    std::vector<Run> runs;
+    std::vector<Statement*> others;
+    collect_stores(copy.body, runs, others);
+    std::optional<Affine> shift;
+    for (const Run& run : runs)
+      for (const Statement* store : run) {
+        const Expr& load = copy[store->value];
+        if (load.kind != ExprKind::Load) return std::nullopt;
+        const Affine distance = store->address + load.address * SymDim(-1);
+        if (!distance.is_constant() || (shift && !(*shift == distance))) return std::nullopt;
+        shift = distance;
+      }
+    return shift;
+  }
 
   /// What commit copy `c` writes to an input could be computed there, as far as who else touches both does not matter. No producer: no.
   Update update_of(int c) {
     const ProgramStep& copy = program_.steps[std::size_t(c)];
     if (copy.kind != StepKind::Kernel || by_step_[c].reads.size() != 1 || by_step_[c].writes.size() != 1) return {};
     Update update{by_step_[c].reads[0], by_step_[c].writes[0]};
-    const auto [source, target, none] = update;
+    const int source = update.source, target = update.target;
     if (program_.buffers[source].kind != BufferKind::Temporary || program_.buffers[target].kind != BufferKind::Input) return {};
-    if (!(program_.buffers[source].strides == program_.buffers[target].strides)) return {};
+    const std::optional<Affine> shift = shift_of(kernel_of(copy));
+    if (!shift) return {};
+    update.shift = *shift;
     for (int s : by_buffer_[source]) {
       if (s == c) continue;
       if (s > c || program_.steps[std::size_t(s)].kind != StepKind::Kernel) return {};
@@ -177,7 +288,7 @@ class Commits {
       if (update.producer >= 0) return {};
       update.producer = s;
     }
-    if (update.producer < 0 || !reads_only_what_it_writes(kernel_of(program_.steps[std::size_t(update.producer)]), source, target)) return {};
+    if (update.producer < 0 || !reads_only_what_it_writes(kernel_of(program_.steps[std::size_t(update.producer)]), source, target, update.shift)) return {};
     return update;
   }
 
@@ -285,10 +396,11 @@ class Commits {
   }
 
   bool becomes_in_place(int c) {
-    const auto [source, target, producer] = update_of(c);
+    const auto [source, target, producer, shift] = update_of(c);
     if (producer <= last_failing_) return false;
+    if (contains(by_step_[producer].writes, target)) return false;  // a part in the same loop: one may lie over the other
     for (int s : by_buffer_[target])
-      if (s != c && s > producer && s < c) return false;  // needs the old contents
+      if (s > producer && s < c && !gone_[std::size_t(s)]) return false;  // needs the old contents, or writes over these
     for (int s : by_buffer_[source]) {
       if (s == c) continue;
       Kernel& kernel = kernel_of(program_.steps[std::size_t(s)]);
@@ -297,9 +409,15 @@ class Commits {
       collect_stores(kernel.body, runs, others);
       for (const Run& run : runs)
         for (Statement* store : run)
-          if (store->buffer == source) store->buffer = target;
+          if (store->buffer == source) {
+            store->buffer = target;
+            store->address = store->address + shift;
+          }
       for (Expr& expr : kernel.expressions)
-        if (expr.kind == ExprKind::Load && expr.buffer == source) expr.buffer = target;
+        if (expr.kind == ExprKind::Load && expr.buffer == source) {
+          expr.buffer = target;
+          expr.address = expr.address + shift;
+        }
       by_step_[s] = touches(program_, program_.steps[std::size_t(s)]);
       add_once(by_buffer_[target], s);
     }
@@ -307,13 +425,18 @@ class Commits {
     return true;
   }
 
-  void remove(const std::vector<bool>& gone) {
-    std::vector<Kernel> kernels;
+  void remove() {
     std::vector<ProgramStep> steps;
+    for (std::size_t s = 0; s < program_.steps.size(); ++s)
+      if (!gone_[s]) steps.push_back(std::move(program_.steps[s]));
+    program_.steps = std::move(steps);
+    remove_unused_kernels();
+  }
+
+  void remove_unused_kernels() {
+    std::vector<Kernel> kernels;
     std::vector<int> number(program_.kernels.size(), -1);
-    for (std::size_t s = 0; s < program_.steps.size(); ++s) {
-      if (gone[s]) continue;
-      ProgramStep& step = steps.emplace_back(std::move(program_.steps[s]));
+    for (ProgramStep& step : program_.steps) {
       if (step.kind != StepKind::Kernel) continue;
       int& kept = number[std::size_t(step.kernel)];
       if (kept < 0) {
@@ -323,13 +446,13 @@ class Commits {
       step.kernel = kept;
     }
     program_.kernels = std::move(kernels);
-    program_.steps = std::move(steps);
   }
 
   LoweredProgram& program_;
   const bool may_trap_;
   std::vector<StepTouches> by_step_;
   std::vector<std::vector<int>> by_buffer_;  // steps
+  std::vector<bool> gone_;  // by step: copies that are not needed
   int last_failing_ = -1;
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "codegen/written_parts.h"
 #include "graph_ir/ops.h"
 #include "graph_ir/rules/conditions.h"
 
@@ -52,7 +53,7 @@ std::vector<bool> demanded_values(const Graph& graph, bool conditions) {
   std::vector<bool> demanded(graph.value_count(), false), given(graph.value_count(), false);
   for (const Input& input : graph.inputs) given[input.value.index] = true;
   for (const Output& output : graph.outputs) demanded[output.value.index] = !given[output.value.index];
-  for (const Write& write : graph.writes) demanded[write.value.index] = !given[write.value.index];
+  for (const WrittenPart& part : written_parts(graph)) demanded[part.value.index] = !given[part.value.index];
 
   std::vector<bool> whole = demanded, read = demanded;  // every element is computed; some may be
   for (std::size_t n = graph.nodes.size(); n-- > 0;) {

@@ -14,6 +14,9 @@ namespace fj {
 /// variable of its own); then the operand must lie contiguous in memory and be read at `linear_index`.
 std::optional<loop::Index> operand_index(const Graph& graph, const Node& node, const loop::Index& index);
 
+/// The other way, of a transpose or reshape: index of the result's element that is the operand's element `index`.
+std::optional<loop::Index> result_index(const Graph& graph, const Node& node, const loop::Index& index);
+
 /// Row-major position of `index` in `shape`.
 loop::Affine linear_index(const Dims& shape, const loop::Index& index);
 

@@ -8,6 +8,7 @@
 
 #include "codegen/arrange.h"
 #include "codegen/index_maps.h"
+#include "codegen/written_parts.h"
 #include "runtime/base/budget.h"
 #include "runtime/base/error.h"
 
@@ -445,7 +446,7 @@ class GroupLowering {
     const Node& node = graph_.nodes[group_.node];
     const ValueId result = node.results[0], base = node.operands[0];
     const int buffer = memory_.buffer[result.index];
-    copy_buffer(memory_.buffer[base.index], buffer, program_);
+    if (memory_.buffer[base.index] != buffer) copy_buffer(memory_.buffer[base.index], buffer, program_);
 
     kernel_.name = "kernel" + std::to_string(program_.kernels.size());
     const Index all = identity(group_.order);
@@ -496,6 +497,7 @@ class ProgramLowering {
     for (std::uint32_t v = 0; v < graph_.value_count(); ++v)
       if (schedule_.in_memory[v] && memory_.buffer[v] < 0)
         memory_.buffer[v] = add_buffer(BufferKind::Temporary, -1, ValueId{v}, contiguous_strides(graph_.type(ValueId{v}).shape));
+    scatter_in_one_buffer();
     memory_.contiguous_buffer = memory_.buffer;
     for (std::uint32_t v = 0; v < graph_.value_count(); ++v)
       if (schedule_.copied_input[v])
@@ -523,6 +525,23 @@ class ProgramLowering {
     const Type& type = graph_.type(value);
     program_.buffers.push_back({kind, number, type.dtype, type.shape, std::move(strides)});
     return int(program_.buffers.size() - 1);
+  }
+
+  /// A scatter into what only another scatter made goes on where that one wrote.
+  void scatter_in_one_buffer() {
+    std::vector<int> readers(graph_.value_count());
+    for (const Node& node : graph_.nodes)
+      for (ValueId operand : node.operands) ++readers[operand.index];
+    for (const Output& output : graph_.outputs) ++readers[output.value.index];
+    for (const WrittenPart& part : written_parts(graph_)) ++readers[part.value.index];
+    const auto scatters = [](const Node& node) { return node.op == Op::scatter || node.op == Op::scatter_add; };
+    for (std::size_t n = graph_.nodes.size(); n-- > 0;) {
+      const Node& node = graph_.nodes[n];
+      if (!scatters(node) || !schedule_.in_memory[node.results[0].index]) continue;
+      const ValueId base = node.operands[0];
+      const int before = schedule_.node_of[base.index];
+      if (before >= 0 && readers[base.index] == 1 && scatters(graph_.nodes[std::size_t(before)])) memory_.buffer[base.index] = memory_.buffer[node.results[0].index];
+    }
   }
 
   Strides output_strides(const Output& output) const {
@@ -572,20 +591,22 @@ class ProgramLowering {
 
   /// The last steps. A value that is itself an input to be written is saved before any input changes.
   void commit_writes() {
+    const std::vector<WrittenPart> parts = written_parts(graph_);
+    const auto target_of = [&](const WrittenPart& part) { return memory_.buffer[graph_.inputs[std::size_t(part.input)].value.index]; };
     std::vector<int> sources;
-    for (const Write& write : graph_.writes) {
-      int source = memory_.buffer[write.value.index];
-      if (program_.buffers[source].kind == BufferKind::Input && graph_.writes.size() > 1) {
-        const int saved = add_buffer(BufferKind::Temporary, -1, write.value, contiguous_strides(graph_.type(write.value).shape));
+    for (const WrittenPart& part : parts) {
+      int source = memory_.buffer[part.value.index];
+      if (program_.buffers[source].kind == BufferKind::Input && parts.size() > 1) {
+        const int saved = add_buffer(BufferKind::Temporary, -1, part.value, contiguous_strides(graph_.type(part.value).shape));
         copy_buffer(source, saved, program_);
         source = saved;
       }
       sources.push_back(source);
     }
-    for (std::size_t w = 0; w < graph_.writes.size(); ++w) {
-      const int target = memory_.buffer[graph_.inputs[graph_.writes[w].input].value.index];
-      if (sources[w] == target) continue;
-      copy_buffer(sources[w], target, program_);
+    for (std::size_t p = 0; p < parts.size(); ++p) {
+      const int target = target_of(parts[p]);
+      if (sources[p] == target) continue;
+      copy_into(sources[p], target, parts[p].at, program_);
       program_.steps.back().commit = true;
     }
   }

@@ -209,6 +209,7 @@ bool refuse_break(const Segment& segment, bool followed) {
 /// An eager run needs room for each value of the graph; a compiled one may have none of them.
 constexpr std::int64_t kComparedBytes = std::int64_t{64} << 20;
 constexpr std::size_t kComparedNodes = 32;
+constexpr std::size_t kComparedUpdates = 1024;
 
 /// Whether its results are the library's to the last bit (docs/numerics.md): a call that is run eagerly now and then must not be noticed.
 bool is_exact(const Graph& graph, const Node& node) {
@@ -229,13 +230,29 @@ bool is_exact(const Graph& graph, const Node& node) {
   }
 }
 
+/// The node's first result is what its operand holds once a part of it was written, or shows the operand: eager has no array for it.
+bool shares_memory(const Segment& segment, const Node& node) {
+  switch (node.op) {
+    case Op::reshape: case Op::transpose: case Op::slice: case Op::slice_update: case Op::scatter: case Op::scatter_add: return true;
+    case Op::extern_call: return !(*segment.externs)[node.attrs.get<std::int64_t>("handle")].mutated.empty();
+    default: return false;
+  }
+}
+
+/// A part of an input is written: the array may be large, and the part small.
+bool writes_parts(const Segment& segment) {
+  return !segment.graph->writes.empty() && std::any_of(segment.graph->nodes.begin(), segment.graph->nodes.end(), [&](const Node& node) {
+    return node.op != Op::reshape && node.op != Op::transpose && node.op != Op::slice && shares_memory(segment, node);
+  });
+}
+
 /// Whether CPython may be faster than the segment, and both do the same: it is the whole call, of which backward is no part; a function
 /// that asks whether it is compiled, or follows branches, has no other way to run. Sizes are constants: of two calls one may be tiny, one large.
 bool may_be_slower(const Segment& segment, const Options& options, bool own_backend) {
   if (!options.retire || options.follow || own_backend || options.backend == "reference" || !is_builtin_backend(options.backend)) return false;
   // What runs on a device takes no time of the caller's that could be compared.
   if (!segment.covers_function || segment.device != kHost || segment.derivative || segment.eager_gradient || segment.asked_compiling || !segment.conditions.empty()) return false;
-  if (!segment.program || segment.graph->nodes.size() > kComparedNodes) return false;
+  if (!segment.program || segment.graph->nodes.size() > (writes_parts(segment) ? kComparedUpdates : kComparedNodes)) return false;
   if (segment.externs && segment.externs->once()) return false;  // it waits for others
   std::int64_t bytes = 0;
   auto fits = [&](ValueId value) {
@@ -248,7 +265,7 @@ bool may_be_slower(const Segment& segment, const Options& options, bool own_back
   for (const Input& input : segment.graph->inputs)
     if (!fits(input.value)) return false;
   for (const Node& node : segment.graph->nodes)
-    if (!is_exact(*segment.graph, node) || !std::all_of(node.results.begin(), node.results.end(), fits)) return false;
+    if (!is_exact(*segment.graph, node) || (!shares_memory(segment, node) && !std::all_of(node.results.begin(), node.results.end(), fits))) return false;
   return true;
 }
 

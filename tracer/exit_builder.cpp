@@ -403,7 +403,7 @@ int ExitBuilder::storage_owner(FakeStorage& storage, const std::shared_ptr<FakeS
 }
 
 /// The tensor without a base that `detach()` made.
-int ExitBuilder::detached_tensor(const DetachedTensor& detached, const FakeStorage& storage, DType dtype, int owner) {
+int ExitBuilder::detached_tensor(const DetachedTensor& detached, DType dtype, int owner) {
   auto [known, fresh] = detached_.emplace(&detached, -1);
   if (!fresh) return known->second;
   RecipeStep& view = step(RecipeOp::View, {owner});
@@ -461,7 +461,7 @@ int ExitBuilder::build_array(const V& value) {
   // Of the owner's library again by way of the other one: a tensor of its own, no view.
   const bool returns = array.library == Library::Torch && !crosses && array.torch_version != storage.torch_version;
   if (array.detached && !crosses && !returns) {
-    target = detached_tensor(*array.detached, storage, array.dtype, target);
+    target = detached_tensor(*array.detached, array.dtype, target);
     owner = array.detached->itself == &array;
   }
   bool unrecorded = false;

@@ -28,7 +28,7 @@ class ExitBuilder {
   int make(const V& value);
   int build_array(const V& value);
   bool is_marked(const ArrayValue& array) const;
-  int detached_tensor(const DetachedTensor& detached, const FakeStorage& storage, DType dtype, int owner);
+  int detached_tensor(const DetachedTensor& detached, DType dtype, int owner);
   int build_instance(const V& value, InstanceValue& instance);
   V unbound_method(const V& below, const V& above);
   std::vector<int> dict_items(const DictValue& dict);

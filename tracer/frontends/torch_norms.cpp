@@ -79,8 +79,6 @@ V torch_f_instance_norm(Tracer& tracer, const Arguments& arguments) {
 
 namespace {
 
-/// Of the batch's own statistics: a layer norm of each channel. The running ones are written without telling anybody: eager's
-/// kernel moves no version counter, and nothing flows into them.
 /// torch's kernels are for row-major tensors, for channels last, and for others; axes of one element count for neither of the first two.
 V torch_in_kernels_format(Tracer& tracer, const Array& x, ValueId value) {
   if (is_contiguous(tracer, x->shape, x->strides)) return torch_fresh(tracer, value);
@@ -88,6 +86,8 @@ V torch_in_kernels_format(Tracer& tracer, const Array& x, ValueId value) {
   return torch_in_format_of(tracer, x, value);
 }
 
+/// Of the batch's own statistics: a layer norm of each channel. The running ones are written without telling anybody: eager's
+/// kernel moves no version counter, and nothing flows into them.
 V batch_norm_in_training(Tracer& tracer, const Parameters& p, const Array& x, double momentum) {
   const DType inner = compute_dtype(x->dtype);
   const double epsilon = p.number("eps", 1e-5);
