@@ -1,9 +1,9 @@
 // Which library an array is of, and the half of the boundary that serves it.
-#include "tracer/frontends/arrays/arrays.h"
+#include "arrays/arrays.h"
 
-#include "tracer/frontends/arrays/numpy_arrays.h"
-#include "tracer/frontends/arrays/torch_arrays.h"
-#include "tracer/frontends/arrays/torch_storage.h"
+#include "arrays/numpy_arrays.h"
+#include "arrays/torch_arrays.h"
+#include "arrays/torch_storage.h"
 
 namespace fj {
 

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "frame_hook/cpython/ref.h"
+#include "cpython/ref.h"
 #include "runtime/base/dtype.h"
 #include "runtime/host.h"
 

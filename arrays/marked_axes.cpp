@@ -1,10 +1,10 @@
 // Marks are kept beside the arrays: NumPy's have no room for attributes, and a mark must not be seen by anybody else.
-#include "tracer/dynamic.h"
+#include "arrays/marked_axes.h"
 
 #include <algorithm>
 #include <unordered_map>
 
-#include "frame_hook/cpython/ref.h"
+#include "cpython/ref.h"
 
 namespace fj {
 namespace {

@@ -1,5 +1,5 @@
 // NumPy's side of the boundary, over its C API. The API table is imported at the first use, never when framejit loads.
-#include "tracer/frontends/arrays/numpy_arrays.h"
+#include "arrays/numpy_arrays.h"
 
 #define NPY_NO_DEPRECATED_API NPY_2_0_API_VERSION
 #define NPY_TARGET_VERSION NPY_2_0_API_VERSION
@@ -8,7 +8,7 @@
 
 #include <cstring>
 
-#include "frame_hook/cpython/cpython.h"
+#include "cpython/cpython.h"
 #include "runtime/allocator.h"
 #include "runtime/base/error.h"
 #include "runtime/program.h"

@@ -1,8 +1,8 @@
 /// NumPy's half of arrays.h.
 #pragma once
 
-#include "tracer/frontends/arrays/arrays.h"
-#include "tracer/frontends/arrays/quick_check.h"
+#include "arrays/arrays.h"
+#include "arrays/quick_check.h"
 
 namespace fj {
 

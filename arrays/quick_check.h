@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "tracer/frontends/arrays/arrays.h"
+#include "arrays/arrays.h"
 
 namespace fj {
 

@@ -1,17 +1,17 @@
 // torch's side of the boundary. Nothing is linked: tensors are read through the calibrated layout and made through torch's
 // public Python functions, whose objects are looked up once.
-#include "tracer/frontends/arrays/torch_arrays.h"
+#include "arrays/torch_arrays.h"
 
 #include <algorithm>
 #include <cstring>
 
+#include "arrays/numpy_arrays.h"
+#include "arrays/torch_empty.h"
+#include "arrays/torch_layout.h"
+#include "arrays/torch_modes.h"
+#include "arrays/torch_storage.h"
 #include "runtime/allocator.h"
 #include "runtime/base/error.h"
-#include "tracer/frontends/arrays/numpy_arrays.h"
-#include "tracer/frontends/arrays/torch_empty.h"
-#include "tracer/frontends/arrays/torch_layout.h"
-#include "tracer/frontends/arrays/torch_modes.h"
-#include "tracer/frontends/arrays/torch_storage.h"
 
 namespace fj {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <initializer_list>
 
-#include "tracer/frontends/arrays/arrays.h"
-#include "tracer/frontends/arrays/quick_check.h"
+#include "arrays/arrays.h"
+#include "arrays/quick_check.h"
 
 namespace fj {
 

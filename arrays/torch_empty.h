@@ -3,7 +3,7 @@
 
 #include <span>
 
-#include "frame_hook/cpython/ref.h"
+#include "cpython/ref.h"
 #include "runtime/base/dtype.h"
 
 namespace fj {

@@ -1,6 +1,6 @@
 // torch keeps such a node only while somebody else does, so mostly there is none and one call of torch says so: a function found by its C++ name
 // that returns a counted pointer. Where the node counts and where it lists its hooks is found out on probes, as the layout of tensors is.
-#include "tracer/frontends/arrays/torch_hooks.h"
+#include "arrays/torch_hooks.h"
 
 #include <dlfcn.h>
 #include <malloc.h>
@@ -12,9 +12,9 @@
 #include <optional>
 #include <vector>
 
-#include "frame_hook/cpython/ref.h"
-#include "tracer/frontends/arrays/torch_arrays.h"
-#include "tracer/frontends/arrays/torch_layout.h"
+#include "arrays/torch_arrays.h"
+#include "arrays/torch_layout.h"
+#include "cpython/ref.h"
 
 namespace fj {
 namespace {

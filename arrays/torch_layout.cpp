@@ -1,5 +1,5 @@
 // Calibration: makes small tensors with telling numbers through torch's public functions and searches their memory.
-#include "tracer/frontends/arrays/torch_layout.h"
+#include "arrays/torch_layout.h"
 
 #include <dlfcn.h>
 
@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "frame_hook/cpython/ref.h"
-#include "tracer/frontends/arrays/torch_arrays.h"
-#include "tracer/frontends/arrays/torch_modes.h"
+#include "arrays/torch_arrays.h"
+#include "arrays/torch_modes.h"
+#include "cpython/ref.h"
 
 namespace fj {
 namespace {

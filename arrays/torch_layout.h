@@ -9,9 +9,9 @@
 #include <cstdint>
 #include <optional>
 
-#include "frame_hook/cpython/signals.h"
+#include "arrays/arrays.h"
+#include "cpython/signals.h"
 #include "runtime/base/dtype.h"
-#include "tracer/frontends/arrays/arrays.h"
 
 namespace fj {
 

@@ -1,14 +1,14 @@
 // Modes are thread-local state of torch. Its Python functions tell each of them, which takes ten calls; nearly all of it shows in
 // the thread's dispatch keys too, two words that are zero in a thread without modes. Those are read where torch lets us find them
 // and entering each mode is seen to change them; else every question goes through the functions.
-#include "tracer/frontends/arrays/torch_modes.h"
+#include "arrays/torch_modes.h"
 
 #include <dlfcn.h>
 
 #include <algorithm>
 #include <initializer_list>
 
-#include "tracer/frontends/arrays/torch_arrays.h"
+#include "arrays/torch_arrays.h"
 
 namespace fj {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "frame_hook/cpython/ref.h"
+#include "cpython/ref.h"
 #include "runtime/base/dtype.h"
 
 namespace fj {

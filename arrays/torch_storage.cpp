@@ -1,7 +1,7 @@
 // A storage holds its memory as c10::DataPtr: the address, what to free, and the function that frees it. Calibrated like the rest
 // of torch's layout: the function of torch's own memory is the same for every tensor and lies in torch's library, what it
 // frees is the address itself; memory that torch was lent has another function and another thing to free.
-#include "tracer/frontends/arrays/torch_storage.h"
+#include "arrays/torch_storage.h"
 
 #include <dlfcn.h>
 
@@ -9,10 +9,10 @@
 #include <string_view>
 #include <utility>
 
-#include "frame_hook/cpython/ref.h"
+#include "arrays/arrays.h"
+#include "arrays/torch_arrays.h"
+#include "cpython/ref.h"
 #include "runtime/allocator.h"
-#include "tracer/frontends/arrays/arrays.h"
-#include "tracer/frontends/arrays/torch_arrays.h"
 
 namespace fj {
 namespace {

@@ -9,7 +9,7 @@
 
 #include <cstddef>
 
-#include "tracer/frontends/arrays/torch_layout.h"
+#include "arrays/torch_layout.h"
 
 namespace fj {
 

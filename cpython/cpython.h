@@ -16,7 +16,7 @@ extern "C" {
 
 typedef enum {
 #define FJ_INSTR(name) FJ_##name,
-#include "frame_hook/cpython/bytecode.def"
+#include "cpython/bytecode.def"
 } FjOpcode;
 
 typedef struct {

@@ -1,14 +1,14 @@
 /* Raw bytecode to our instruction set: drops caches and prefixes, turns jump distances into instruction
  * indices. The table at the end has the instructions that mean the same in every version; the version's file is
  * asked first. Start reading at fj_decode. */
-#include "frame_hook/cpython/internal.h"
+#include "cpython/internal.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 static const char* const opcode_names[] = {
 #define FJ_INSTR(name) #name,
-#include "frame_hook/cpython/bytecode.def"
+#include "cpython/bytecode.def"
 };
 
 const char* fj_opcode_name(int opcode) {

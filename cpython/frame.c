@@ -1,6 +1,6 @@
 /* Live frames: slots, position, linking, and running on in CPython. What a version does its own way (clearing a
  * finished frame, recursion counters, monitoring) is in its file. */
-#include "frame_hook/cpython/internal.h"
+#include "cpython/internal.h"
 
 #include <frameobject.h>
 

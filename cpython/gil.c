@@ -1,5 +1,5 @@
 /* Letting go of the GIL and taking it again, and raising what a signal handler has raised. */
-#include "frame_hook/cpython/internal.h"
+#include "cpython/internal.h"
 
 #include <internal/pycore_ceval.h>
 

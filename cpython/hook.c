@@ -5,7 +5,7 @@
  * back what was there. Somebody else's evaluator may be below ours (it was there first) or above it (installed by what we
  * run, as torch.compile does); frames that are not ours go where they would have gone, and never twice to the same one.
  * All of this runs with the GIL held. */
-#include "frame_hook/cpython/internal.h"
+#include "cpython/internal.h"
 
 #include <stdio.h>
 

@@ -6,7 +6,7 @@
 #ifndef Py_BUILD_CORE
 #define Py_BUILD_CORE 1
 #endif
-#include "frame_hook/cpython/cpython.h"
+#include "cpython/cpython.h"
 
 #include <internal/pycore_code.h>
 #include <internal/pycore_frame.h>

@@ -6,7 +6,7 @@
 #include <memory>
 #include <utility>
 
-#include "frame_hook/cpython/signals.h"
+#include "cpython/signals.h"
 
 namespace fj {
 

@@ -1,7 +1,7 @@
 /* Signals that wait: CPython runs their handlers on its main thread only, and for a while takes no thread for that one. */
-#include "frame_hook/cpython/signals.h"
+#include "cpython/signals.h"
 
-#include "frame_hook/cpython/internal.h"
+#include "cpython/internal.h"
 
 #include <internal/pycore_ceval.h>
 

@@ -1,11 +1,11 @@
 /* A CPython without a file of its own, or a free-threaded one: fj_self_check says so and nothing else is ever used. */
-#include "frame_hook/cpython/cpython.h"
-#include "frame_hook/cpython/signals.h"
+#include "cpython/cpython.h"
+#include "cpython/signals.h"
 
 const char* fj_self_check(void) {
   return "framejit compiles nothing on this Python: it supports CPython"
 #define FJ_VERSION(major, minor) " " #major "." #minor
-#include "frame_hook/cpython/versions.def"
+#include "cpython/versions.def"
          " (standard builds); everything runs as without it";
 }
 

@@ -1,6 +1,6 @@
 /* CPython 3.11: calls come as KW_NAMES, PRECALL, CALL; conditional jumps go both ways; the caller clears a frame. */
 #define NEED_OPCODE_TABLES
-#include "frame_hook/cpython/internal.h"
+#include "cpython/internal.h"
 
 #if PY_VERSION_HEX < 0x030B0000 || PY_VERSION_HEX >= 0x030C0000
 #error "this file is for CPython 3.11"

@@ -1,6 +1,6 @@
 /* CPython 3.12: the evaluator pops the frames it runs, but exports nothing to do it with. */
 #define NEED_OPCODE_TABLES
-#include "frame_hook/cpython/internal.h"
+#include "cpython/internal.h"
 
 #if PY_VERSION_HEX < 0x030C0000 || PY_VERSION_HEX >= 0x030D0000
 #error "this file is for CPython 3.12"

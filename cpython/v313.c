@@ -1,6 +1,6 @@
 /* CPython 3.13: callable first in a call's stack, truth tests of their own, superinstructions in the compiled code. */
 #define NEED_OPCODE_METADATA
-#include "frame_hook/cpython/internal.h"
+#include "cpython/internal.h"
 
 #if PY_VERSION_HEX < 0x030D0000 || PY_VERSION_HEX >= 0x030E0000
 #error "this file is for CPython 3.13"

@@ -1,5 +1,5 @@
 /* Invalidation: dict, type and function watchers where there are (3.12+), version tags where there are not. */
-#include "frame_hook/cpython/internal.h"
+#include "cpython/internal.h"
 
 #include <internal/pycore_dict.h>
 

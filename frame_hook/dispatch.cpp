@@ -10,18 +10,18 @@
 #include <thread>
 #include <utility>
 
+#include "arrays/arrays.h"
+#include "cpython/signals.h"
 #include "frame_hook/backends.h"
 #include "frame_hook/bind.h"
 #include "frame_hook/c_stack.h"
-#include "tracer/comparison.h"
-#include "frame_hook/cpython/signals.h"
 #include "frame_hook/executor.h"
 #include "frame_hook/loop_account.h"
 #include "frame_hook/replay.h"
 #include "runtime/base/budget.h"
 #include "runtime/base/error.h"
 #include "runtime/base/phase.h"
-#include "tracer/frontends/arrays/arrays.h"
+#include "segment/eager_race.h"
 
 namespace fj {
 

@@ -1,4 +1,4 @@
-#include "tracer/comparison.h"
+#include "segment/eager_race.h"
 
 #include <algorithm>
 #include <chrono>

@@ -1,12 +1,12 @@
 /// Follows the references as freeing would: an object is freed when as many references have gone as it has; then those it
 /// holds go. Nothing is changed and no code runs.
-#include "tracer/drops.h"
+#include "segment/finalizers.h"
 
 #include <unordered_map>
 #include <vector>
 
-#include "tracer/frontends/arrays/numpy_arrays.h"
-#include "tracer/interpreter.h"
+#include "arrays/numpy_arrays.h"
+#include "cpython/objects.h"
 
 namespace fj {
 namespace {

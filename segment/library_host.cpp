@@ -3,20 +3,20 @@
 // A library call is trusted as far as it can be checked: its results must have the structure, dtype, sizes and strides
 // predicted while tracing, be ordinary arrays that need no gradient, and own memory that nobody else has, since the program
 // will write into it or return it as its own. Where it differs from the prediction, that is corrected (extern_prediction.h).
-#include "tracer/host.h"
+#include "segment/library_host.h"
 
 #include <algorithm>
 #include <map>
 #include <vector>
 
-#include "frame_hook/cpython/signals.h"
+#include "arrays/torch_modes.h"
+#include "cpython/signals.h"
 #include "guards/check_program.h"
 #include "runtime/base/error.h"
 #include "runtime/base/status.h"
 #include "runtime/device.h"
-#include "tracer/collectives.h"
-#include "tracer/extern_prediction.h"
-#include "tracer/frontends/arrays/torch_modes.h"
+#include "segment/library_calls/collective_versions.h"
+#include "segment/library_calls/extern_prediction.h"
 
 namespace fj {
 namespace {

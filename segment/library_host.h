@@ -12,10 +12,10 @@
 #include <utility>
 #include <vector>
 
-#include "frame_hook/cpython/cpython.h"
+#include "arrays/arrays.h"
+#include "cpython/cpython.h"
 #include "runtime/host.h"
-#include "tracer/extern_table.h"
-#include "tracer/frontends/arrays/arrays.h"
+#include "segment/library_calls/extern_table.h"
 
 namespace fj {
 

@@ -2,14 +2,14 @@
 //
 // Effects act on the containers themselves, below any Python code of their classes: the tracer has run (and logged)
 // what such code does. Contents that an effect replaces are kept until the last effect is done, because dropping them
-// can run finalizers, which must find a finished state (those that are seen beforehand keep the piece from running: drops.h).
-#include "tracer/recipe_run.h"
+// can run finalizers, which must find a finished state (those that are seen beforehand keep the piece from running: finalizers.h).
+#include "segment/recipe_run.h"
 
-#include "frame_hook/cpython/cpython.h"
+#include "cpython/cpython.h"
 #include "graph_ir/graph.h"
 #include "runtime/base/error.h"
 #include "runtime/base/layout.h"
-#include "tracer/variables/functional.h"
+#include "segment/held_by_cache.h"
 
 namespace fj {
 namespace {

@@ -7,11 +7,11 @@
 #include <cstdint>
 #include <vector>
 
-#include "frame_hook/cpython/ref.h"
+#include "arrays/arrays.h"
+#include "cpython/ref.h"
 #include "guards/source.h"
 #include "runtime/base/sym_dim.h"
-#include "tracer/frontends/arrays/arrays.h"
-#include "tracer/view_step.h"
+#include "segment/view_step.h"
 
 namespace fj {
 

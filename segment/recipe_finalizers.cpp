@@ -7,9 +7,9 @@
 
 #include <algorithm>
 
-#include "frame_hook/cpython/cpython.h"
-#include "tracer/drops.h"
-#include "tracer/recipe_run.h"
+#include "cpython/cpython.h"
+#include "segment/finalizers.h"
+#include "segment/recipe_run.h"
 
 namespace fj {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "guards/guard_set.h"
 #include "runtime/host.h"
-#include "tracer/segment.h"
+#include "segment/segment.h"
 
 namespace fj {
 

@@ -3,7 +3,7 @@
 // The order is that of a transaction. Before the program: everything that can fail for the user's reasons. The program
 // itself writes inputs last. After it only memory can run out; if it does when inputs have been written, the piece can't
 // be run again and the error is raised as it is.
-#include "tracer/segment.h"
+#include "segment/segment.h"
 
 #include <algorithm>
 #include <array>
@@ -11,13 +11,13 @@
 #include <memory>
 #include <type_traits>
 
+#include "arrays/arrays.h"
+#include "arrays/numpy_arrays.h"
+#include "arrays/torch_arrays.h"
 #include "runtime/base/error.h"
-#include "tracer/drops.h"
-#include "tracer/host.h"
-#include "tracer/frontends/arrays/arrays.h"
-#include "tracer/frontends/arrays/numpy_arrays.h"
-#include "tracer/frontends/arrays/torch_arrays.h"
-#include "tracer/recipe_run.h"
+#include "segment/finalizers.h"
+#include "segment/library_host.h"
+#include "segment/recipe_run.h"
 
 namespace fj {
 namespace {

@@ -9,20 +9,20 @@
 #include <string>
 #include <vector>
 
-#include "tracer/comparison.h"
-#include "frame_hook/cpython/cpython.h"
+#include "cpython/cpython.h"
 #include "graph_ir/graph.h"
 #include "guards/guard_set.h"
 #include "runtime/program.h"
-#include "tracer/derivative.h"
-#include "tracer/extern_table.h"
-#include "tracer/recipe.h"
+#include "segment/autograd/derivative.h"
+#include "segment/eager_race.h"
+#include "segment/library_calls/extern_table.h"
+#include "segment/recipe.h"
 
 namespace fj {
 
 enum class BreakReason : std::uint16_t {
 #define FJ_BREAK(number, name, what, remedy) name = number,
-#include "tracer/breaks.def"
+#include "segment/breaks.def"
 };
 
 struct Exit {

@@ -2,13 +2,13 @@
 //
 // By the call that made each, or else by one call of torch for each step, since as_strided(), which could make any view at once, derives otherwise: it treats the memory of a
 // tensor that shows elements more than once as the variable, and its derivative writes into new memory where that of transpose() is a view.
-#include "tracer/view_step.h"
+#include "segment/view_step.h"
 
 #include <algorithm>
 
+#include "arrays/arrays.h"
+#include "arrays/torch_modes.h"
 #include "runtime/base/error.h"
-#include "tracer/frontends/arrays/arrays.h"
-#include "tracer/frontends/arrays/torch_modes.h"
 
 namespace fj {
 namespace {

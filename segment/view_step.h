@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "frame_hook/cpython/ref.h"
+#include "cpython/ref.h"
 #include "graph_ir/graph.h"
 
 namespace fj {

@@ -1,12 +1,12 @@
 // Arranging loops. `arrange` is the order of decisions; each is a function above it.
-#include "codegen/arrange.h"
+#include "codegen/loops/arrange.h"
 
 #include <algorithm>
 #include <map>
 #include <optional>
 
-#include "codegen/cost.h"
-#include "codegen/jam.h"
+#include "codegen/loops/unroll_and_jam.h"
+#include "codegen/schedule/cost.h"
 #include "runtime/base/error.h"
 
 namespace fj {

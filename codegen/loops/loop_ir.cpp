@@ -1,5 +1,5 @@
 // The loop IR's bookkeeping: arithmetic on addresses, hash-consing of expressions, text for logs.
-#include "codegen/loop_ir.h"
+#include "codegen/loops/loop_ir.h"
 
 #include <algorithm>
 

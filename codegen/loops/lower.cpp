@@ -1,14 +1,14 @@
 // Lowering of groups to loop kernels. `GroupLowering::value` turns a graph value at an index into an expression, looking
 // through everything that has no memory; `GroupLowering::run` then arranges the group's stores and reductions
 // in loops: which dimensions merge, which one runs over vector lanes, which pass over a row computes what.
-#include "codegen/lower.h"
+#include "codegen/loops/lower.h"
 
 #include <algorithm>
 #include <map>
 
-#include "codegen/arrange.h"
-#include "codegen/index_maps.h"
-#include "codegen/written_parts.h"
+#include "codegen/loops/arrange.h"
+#include "codegen/schedule/index_maps.h"
+#include "codegen/schedule/written_parts.h"
 #include "runtime/base/budget.h"
 #include "runtime/base/error.h"
 

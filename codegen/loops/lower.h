@@ -3,8 +3,8 @@
 
 #include <vector>
 
-#include "codegen/loop_ir.h"
-#include "codegen/schedule.h"
+#include "codegen/loops/loop_ir.h"
+#include "codegen/schedule/schedule.h"
 #include "runtime/compiled_program.h"
 
 namespace fj {

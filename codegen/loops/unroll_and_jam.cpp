@@ -1,11 +1,11 @@
 // Jamming clones the expressions that depend on the row, once for each of the rows, with the row's number put in: what is common
 // to them keeps one number, because expressions are hash-consed. The choice weighs what is shared against what is not.
-#include "codegen/jam.h"
+#include "codegen/loops/unroll_and_jam.h"
 
 #include <algorithm>
 #include <map>
 
-#include "codegen/cost.h"
+#include "codegen/schedule/cost.h"
 
 namespace fj {
 

@@ -10,7 +10,7 @@
 
 #include <vector>
 
-#include "codegen/arrange.h"
+#include "codegen/loops/arrange.h"
 
 namespace fj {
 

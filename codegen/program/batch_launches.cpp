@@ -1,11 +1,11 @@
 // List scheduling: steps in order, each to the end of a new list or into a launch that is in it already, behind all it depends on.
-#include "codegen/batch.h"
+#include "codegen/program/batch_launches.h"
 
 #include <algorithm>
 #include <map>
 
-#include "codegen/program_parts.h"
-#include "codegen/steps.h"
+#include "codegen/program/program_parts.h"
+#include "codegen/program/step_effects.h"
 
 namespace fj {
 

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "codegen/lower.h"
+#include "codegen/loops/lower.h"
 
 namespace fj {
 

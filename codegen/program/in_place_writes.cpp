@@ -1,13 +1,13 @@
 // Looks at each commit copy: who computes its source, who else touches source and target. Start at write_in_place.
-#include "codegen/commit.h"
+#include "codegen/program/in_place_writes.h"
 
 #include <algorithm>
 #include <iterator>
 #include <optional>
 #include <utility>
 
-#include "codegen/cost.h"
-#include "codegen/steps.h"
+#include "codegen/program/step_effects.h"
+#include "codegen/schedule/cost.h"
 
 namespace fj {
 

@@ -9,7 +9,7 @@
 ///     %0 = add %x, %y;  write x <- %0        =>    check x[i] + y[i];  x[i] = x[i] + y[i]
 #pragma once
 
-#include "codegen/lower.h"
+#include "codegen/loops/lower.h"
 
 namespace fj {
 

@@ -1,6 +1,6 @@
 // Every place of a kernel that holds a buffer number is renumbered: loads among the expressions, stores among the statements; and
 // every place that holds a variable.
-#include "codegen/isolate.h"
+#include "codegen/program/isolate_kernel.h"
 
 #include <algorithm>
 #include <unordered_map>

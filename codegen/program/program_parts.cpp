@@ -1,5 +1,5 @@
 // From the lowered program to the parts a CompiledProgram is made of.
-#include "codegen/program_parts.h"
+#include "codegen/program/program_parts.h"
 
 #include <algorithm>
 #include <cmath>

@@ -3,7 +3,7 @@
 
 #include <optional>
 
-#include "codegen/lower.h"
+#include "codegen/loops/lower.h"
 #include "runtime/compiled_program.h"
 
 namespace fj {

@@ -1,13 +1,13 @@
 // A chain grows step by step; `Chain::add` says whether the next step belongs to it, `aligned` whether a step touches a buffer row by
 // row. What a chain makes for itself alone becomes local to a block.
-#include "codegen/blocks.h"
+#include "codegen/program/row_blocks.h"
 
 #include <algorithm>
 #include <numeric>
 #include <optional>
 #include <set>
 
-#include "codegen/steps.h"
+#include "codegen/program/step_effects.h"
 #include "runtime/blas.h"
 
 namespace fj {

@@ -4,7 +4,7 @@
 /// the addresses in its loops. Only of constant sizes, and where what is between the steps does not fit the cache.
 #pragma once
 
-#include "codegen/lower.h"
+#include "codegen/loops/lower.h"
 
 namespace fj {
 

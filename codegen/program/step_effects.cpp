@@ -1,6 +1,6 @@
 // Reads are loads among a kernel's expressions, writes stores among its statements. What may fail: checked indices, divisions of
 // integers, library calls, unexpected counts, memory for scratch; and floating-point work where IEEE conditions are to be reported.
-#include "codegen/steps.h"
+#include "codegen/program/step_effects.h"
 
 #include <algorithm>
 

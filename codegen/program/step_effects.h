@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "codegen/lower.h"
+#include "codegen/loops/lower.h"
 
 namespace fj {
 

@@ -1,5 +1,5 @@
 // Costs: pointwise operations by their rows, the others by how they are lowered.
-#include "codegen/cost.h"
+#include "codegen/schedule/cost.h"
 
 #include "graph_ir/ops.h"
 

@@ -1,7 +1,7 @@
 /// What work costs, for every decision that weighs it. One unit: one vector instruction on one register.
 #pragma once
 
-#include "codegen/loop_ir.h"
+#include "codegen/loops/loop_ir.h"
 
 namespace fj {
 

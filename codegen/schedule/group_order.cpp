@@ -1,4 +1,4 @@
-#include "codegen/group_order.h"
+#include "codegen/schedule/group_order.h"
 
 #include <algorithm>
 #include <set>

@@ -1,7 +1,7 @@
 /// The order in which the groups of a schedule run.
 #pragma once
 
-#include "codegen/schedule.h"
+#include "codegen/schedule/schedule.h"
 
 namespace fj {
 

@@ -1,6 +1,6 @@
 // Index maps: see the header. Reshape is the only one with a choice: it matches runs of dimensions of equal size from
 // the left, so that [n, 8, 8] -> [n, 64] and [n, 64] -> [n*64] are polynomials whatever n is.
-#include "codegen/index_maps.h"
+#include "codegen/schedule/index_maps.h"
 
 #include "runtime/base/error.h"
 

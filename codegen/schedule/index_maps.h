@@ -4,7 +4,7 @@
 
 #include <optional>
 
-#include "codegen/loop_ir.h"
+#include "codegen/loops/loop_ir.h"
 #include "graph_ir/graph.h"
 
 namespace fj {

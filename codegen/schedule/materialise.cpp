@@ -1,8 +1,8 @@
-#include "codegen/demand.h"
+#include "codegen/schedule/materialise.h"
 
 #include <algorithm>
 
-#include "codegen/written_parts.h"
+#include "codegen/schedule/written_parts.h"
 #include "graph_ir/ops.h"
 #include "graph_ir/rules/conditions.h"
 

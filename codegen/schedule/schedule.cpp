@@ -1,6 +1,6 @@
 // Scheduling, from the last node to the first. Start reading at Scheduler::run, then `place`, which decides for one
 // value: inline it in its readers, or compute it into memory in a group of its readers, of a sibling, or of its own.
-#include "codegen/schedule.h"
+#include "codegen/schedule/schedule.h"
 
 #include <algorithm>
 #include <functional>
@@ -8,10 +8,10 @@
 #include <set>
 #include <utility>
 
-#include "codegen/cost.h"
-#include "codegen/demand.h"
-#include "codegen/group_order.h"
-#include "codegen/index_maps.h"
+#include "codegen/schedule/cost.h"
+#include "codegen/schedule/group_order.h"
+#include "codegen/schedule/index_maps.h"
+#include "codegen/schedule/materialise.h"
 #include "graph_ir/ops.h"
 #include "runtime/base/budget.h"
 #include "runtime/base/error.h"
@@ -138,7 +138,7 @@ class Scheduler {
     }
   }
 
-  /// A program that writes inputs is to fail before it writes (commit.h): scalars that may fail are computed apart from the loops
+  /// A program that writes inputs is to fail before it writes (in_place_writes.h): scalars that may fail are computed apart from the loops
   /// that read them.
   void find_failing_scalars() {
     failing_scalar_.assign(graph_.value_count(), false);

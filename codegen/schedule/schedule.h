@@ -14,7 +14,7 @@
 
 #include <vector>
 
-#include "codegen/loop_ir.h"
+#include "codegen/loops/loop_ir.h"
 #include "graph_ir/graph.h"
 
 namespace fj {

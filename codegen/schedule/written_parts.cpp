@@ -1,9 +1,9 @@
 // From the written value back to the input through updates of slices, with the views around them turned round.
-#include "codegen/written_parts.h"
+#include "codegen/schedule/written_parts.h"
 
 #include <algorithm>
 
-#include "codegen/index_maps.h"
+#include "codegen/schedule/index_maps.h"
 #include "runtime/base/budget.h"
 
 namespace fj {

@@ -9,7 +9,7 @@ with torch.inference_mode(False):
 
 def node_maker(forward, backward):
     """What makes a node of torch's graph with these two: apply(*sources), without the layer of torch's own that looks for transforms of
-    functions, since under one nothing compiled runs (tracer/autograd_node.cpp)."""
+    functions, since under one nothing compiled runs (segment/autograd/autograd_node.cpp)."""
     kind = type("Compiled", (torch.autograd.Function,), {"forward": staticmethod(forward), "backward": staticmethod(backward)})
     return super(torch.autograd.Function, kind).apply
 

@@ -3,7 +3,7 @@
 // A value's cotangent is complete when every node that reads it has been passed, so one walk from the last node to the first
 // is enough. The result of a composite goes to the composite's rule, which gives cotangents to its operands; the nodes between
 // get none from it, unless something outside reads them too.
-#include "graph_ir/autodiff.h"
+#include "graph_ir/autodiff/autodiff.h"
 
 #include <algorithm>
 #include <unordered_map>

@@ -1,4 +1,4 @@
-#include "graph_ir/autodiff_collected.h"
+#include "graph_ir/autodiff/autodiff_collected.h"
 
 #include <algorithm>
 

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "graph_ir/autodiff.h"
+#include "graph_ir/autodiff/autodiff.h"
 
 namespace fj {
 

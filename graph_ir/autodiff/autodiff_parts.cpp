@@ -4,7 +4,7 @@
 // same set are one part. A result is the only one in its own. Since a value's set holds the sets of all that is computed from it, or these
 // begin with a result, no part needs what comes of it. And every operation of a part is on the way back from each of the part's set: what
 // a backward frees is what eager's would.
-#include "graph_ir/autodiff_parts.h"
+#include "graph_ir/autodiff/autodiff_parts.h"
 
 #include <algorithm>
 #include <functional>

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "graph_ir/autodiff.h"
+#include "graph_ir/autodiff/autodiff.h"
 
 namespace fj {
 

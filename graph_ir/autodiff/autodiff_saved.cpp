@@ -8,7 +8,7 @@
 #include <limits>
 #include <queue>
 
-#include "graph_ir/autodiff.h"
+#include "graph_ir/autodiff/autodiff.h"
 #include "graph_ir/ops.h"
 
 namespace fj {

@@ -1,11 +1,11 @@
 // The evaluator's frame: arrays, scalars, symbols, one node, a whole graph. What operations mean is in
 // evaluate_pointwise.cpp and evaluate_structured.cpp.
-#include "graph_ir/evaluate.h"
+#include "graph_ir/evaluate/evaluate.h"
 
 #include <algorithm>
 #include <cfenv>
 
-#include "graph_ir/elements.h"
+#include "graph_ir/evaluate/elements.h"
 #include "graph_ir/ops.h"
 #include "runtime/base/error.h"
 

@@ -1,8 +1,8 @@
 // One element at a time: the meaning of the pointwise rows of ops.def.
 #include <algorithm>
 
-#include "graph_ir/elements.h"
-#include "graph_ir/evaluate.h"
+#include "graph_ir/evaluate/elements.h"
+#include "graph_ir/evaluate/evaluate.h"
 #include "graph_ir/ops.h"
 #include "runtime/base/error.h"
 

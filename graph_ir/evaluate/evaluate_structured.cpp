@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <optional>
 
-#include "graph_ir/elements.h"
-#include "graph_ir/evaluate.h"
+#include "graph_ir/evaluate/elements.h"
+#include "graph_ir/evaluate/evaluate.h"
 #include "graph_ir/ops.h"
 #include "runtime/base/error.h"
 

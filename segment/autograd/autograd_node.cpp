@@ -1,14 +1,14 @@
 // forward() and backward() are what torch calls, with the node as first argument. The run they are about is a capsule, an attribute of the
-// node; forward finds it beside its arguments, which torch looks at one by one. What is rare is left to framejit/_autograd.py.
-#include "tracer/autograd_node.h"
+// node; forward finds it beside its arguments, which torch looks at one by one. What is rare is left to framejit/_support/autograd.py.
+#include "segment/autograd/autograd_node.h"
 
 #include <exception>
 #include <memory>
 #include <utility>
 #include <vector>
 
+#include "arrays/arrays.h"
 #include "guards/check_program.h"
-#include "tracer/frontends/arrays/arrays.h"
 
 namespace fj {
 namespace {
@@ -108,7 +108,7 @@ PyObject* backward(PyObject* self, PyObject* const* arguments, Py_ssize_t count)
   return level >= 0 ? unusual_backward(Unusual::Dual, arguments, count) : run_backward(arguments, count, true);
 }
 
-/// Of framejit._autograd, which imports torch.
+/// Of framejit._support.autograd, which imports torch.
 struct Torch {
   Ref<> apply;    // makes a node
   Ref<> nothing;  // a tuple of one tensor: what is freed of a node that saves nothing
@@ -122,7 +122,7 @@ struct Torch {
 const Torch* torch_part() {
   static Torch* made = nullptr;
   if (made != nullptr) return made;
-  const Ref<> module = Ref<>::steal(PyImport_ImportModule("framejit._autograd"));
+  const Ref<> module = Ref<>::steal(PyImport_ImportModule("framejit._support.autograd"));
   if (!module) return nullptr;
   const Ref<> forward_function = Ref<>::borrow(c_function<forward>("forward")), backward_function = Ref<>::borrow(c_function<backward>("backward"));
   if (!forward_function || !backward_function) return nullptr;

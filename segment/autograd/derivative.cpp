@@ -1,20 +1,20 @@
 // Splitting, linking, and running backward. `of` and `compiled` are the graph half, `link` and `backward` the Python half.
-#include "tracer/derivative.h"
+#include "segment/autograd/derivative.h"
 
 #include <algorithm>
 #include <numeric>
 #include <set>
 
-#include "frame_hook/cpython/signals.h"
-#include "graph_ir/autodiff_collected.h"
-#include "graph_ir/autodiff_parts.h"
+#include "arrays/arrays.h"
+#include "cpython/signals.h"
+#include "graph_ir/autodiff/autodiff_collected.h"
+#include "graph_ir/autodiff/autodiff_parts.h"
 #include "graph_ir/pipeline.h"
 #include "guards/check_program.h"
 #include "runtime/base/error.h"
-#include "tracer/autograd_node.h"
-#include "tracer/extern_derivative.h"
-#include "tracer/frontends/arrays/arrays.h"
-#include "tracer/host.h"
+#include "segment/autograd/autograd_node.h"
+#include "segment/autograd/extern_derivative.h"
+#include "segment/library_host.h"
 
 namespace fj {
 namespace {

@@ -2,11 +2,11 @@
 ///
 /// Made while tracing from the graph as captured, when an output needs a gradient. It says what the forward program returns
 /// besides its results (the values saved for backward), joins a run's results to torch's autograd graph as one node
-/// (tracer/autograd_node.h), and runs backward, whose program is compiled at the first backward(), once for each set of
+/// (segment/autograd/autograd_node.h), and runs backward, whose program is compiled at the first backward(), once for each set of
 /// results that have cotangents and each of three layouts these come in. Backward with create_graph=True is a program with a
 /// derivative of its own: the values that were saved are results of the forward node too, so that it can be differentiated.
 ///
-/// Each result has a node of its own, and so has what several results are computed from (`graph_ir/autodiff_parts.h`): a result that another one is
+/// Each result has a node of its own, and so has what several results are computed from (`graph_ir/autodiff/autodiff_parts.h`): a result that another one is
 /// computed from is an operand of that one's node, what one saved is freed without the other's, hooks run where and when eager's do.
 /// A value between two nodes that the program does not return is a tensor without contents.
 ///
@@ -23,13 +23,13 @@
 #include <tuple>
 #include <vector>
 
-#include "frame_hook/cpython/ref.h"
-#include "graph_ir/autodiff.h"
+#include "cpython/ref.h"
+#include "graph_ir/autodiff/autodiff.h"
 #include "graph_ir/graph.h"
 #include "runtime/host.h"
 #include "runtime/program.h"
-#include "tracer/extern_table.h"
-#include "tracer/recipe.h"
+#include "segment/library_calls/extern_table.h"
+#include "segment/recipe.h"
 
 namespace fj {
 
@@ -74,7 +74,7 @@ class Derivative : public std::enable_shared_from_this<Derivative> {
   /// After forward has run: gives the outputs that need a gradient their grad_fn, and makes the views, which come behind them. False: a
   /// Python error is set.
   bool link(std::span<const ArrayRef> inputs, std::span<ArrayRef> outputs, std::span<const std::int64_t> symbols) const;
-  /// As RunBackward of tracer/autograd_node.h.
+  /// As RunBackward of segment/autograd/autograd_node.h.
   Ref<> backward(int node, std::vector<Ref<>> saved, std::span<PyObject* const> cotangents, const std::vector<std::int64_t>& symbols);
 
  private:

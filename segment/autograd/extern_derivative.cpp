@@ -1,11 +1,11 @@
-#include "tracer/extern_derivative.h"
+#include "segment/autograd/extern_derivative.h"
 
 #include <algorithm>
 #include <functional>
 #include <set>
 
+#include "cpython/objects.h"
 #include "runtime/base/error.h"
-#include "tracer/interpreter.h"
 
 namespace fj {
 namespace {
@@ -13,7 +13,7 @@ namespace {
 using Integers = std::vector<std::int64_t>;
 
 PyObject* vjp_class() {
-  PyObject* const found = once([] { return imported("framejit._autograd", "Vjp").release(); });
+  PyObject* const found = once([] { return imported("framejit._support.autograd", "Vjp").release(); });
   return found;
 }
 
@@ -58,7 +58,7 @@ Ref<> written_among_arguments(const ExternCall& call) {
   return places;
 }
 
-/// framejit._autograd.Vjp(function, result, written): function(cotangent, derived, *args, **kwargs) of one result of a call.
+/// framejit._support.autograd.Vjp(function, result, written): function(cotangent, derived, *args, **kwargs) of one result of a call.
 ExternCall derivative_of(const ExternCall& call, std::size_t result, std::span<const Type> derived_types, const Integers& derived) {
   ExternCall made;
   made.name = call.name + "_backward";

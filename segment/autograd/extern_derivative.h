@@ -1,4 +1,4 @@
-/// Derivatives of library calls, to any order: torch's own, recorded where they are needed (framejit/_autograd.py).
+/// Derivatives of library calls, to any order: torch's own, recorded where they are needed (framejit/_support/autograd.py).
 ///
 /// The derivative of one result of a call is a library call too: of the result's cotangent and of what the first call was given. It runs that one again
 /// under autograd. As a node it comes into a graph when the graph is differentiated; where the graph is to be differentiated once more, its results
@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "graph_ir/graph.h"
-#include "tracer/extern_prediction.h"
-#include "tracer/extern_table.h"
+#include "segment/library_calls/extern_prediction.h"
+#include "segment/library_calls/extern_table.h"
 
 namespace fj {
 

@@ -1,14 +1,14 @@
 /// Predictions: running a call on meta tensors, describing what came back, and remembering both under the call's signature.
-#include "tracer/extern_prediction.h"
+#include "segment/library_calls/extern_prediction.h"
 
 #include <algorithm>
 #include <unordered_map>
 
+#include "arrays/torch_modes.h"
+#include "cpython/objects.h"
 #include "runtime/base/error.h"
-#include "tracer/extern_schema.h"
-#include "tracer/frontends/arrays/torch_modes.h"
-#include "tracer/interpreter.h"
-#include "tracer/numpy_prediction.h"
+#include "segment/library_calls/extern_schema.h"
+#include "segment/library_calls/numpy_prediction.h"
 
 namespace fj {
 namespace {
@@ -261,7 +261,7 @@ Prediction run_on_meta(const ExternCall& call, std::span<const ExternArray> oper
   return prediction;
 }
 
-/// What a function of framejit._autograd says of the call on meta tensors. Throws the reason as a string.
+/// What a function of framejit._support.autograd says of the call on meta tensors. Throws the reason as a string.
 Ref<> ask(const char* question, const ExternCall& call, std::span<const ExternArray> operands, std::span<const std::int64_t> symbols,
           std::span<const std::int64_t> derived) {
   const InferenceMode left(torch_modes() & torch_mode_bits::kInference, false);
@@ -269,7 +269,7 @@ Ref<> ask(const char* question, const ExternCall& call, std::span<const ExternAr
   Ref<> tensors = Ref<>::steal(PyTuple_New(Py_ssize_t(meta.operands.size()))), wanted = Ref<>::steal(PyTuple_New(Py_ssize_t(derived.size())));
   for (std::size_t i = 0; i < meta.operands.size(); ++i) PyTuple_SET_ITEM(tensors.get(), Py_ssize_t(i), Py_NewRef(meta.operands[i].get()));
   for (std::size_t i = 0; i < derived.size(); ++i) PyTuple_SET_ITEM(wanted.get(), Py_ssize_t(i), PyLong_FromLongLong(derived[i]));
-  Ref<> module = Ref<>::steal(PyImport_ImportModule("framejit._autograd")), answer;
+  Ref<> module = Ref<>::steal(PyImport_ImportModule("framejit._support.autograd")), answer;
   if (module) {
     const WarningsAreErrors guard;
     answer = Ref<>::steal(PyObject_CallMethod(module.get(), question, "OOOOO", call.callable.get(), tensors.get(), wanted.get(), meta.positional.get(),

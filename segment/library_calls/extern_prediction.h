@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "tracer/extern_table.h"
+#include "segment/library_calls/extern_table.h"
 
 namespace fj {
 

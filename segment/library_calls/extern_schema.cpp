@@ -1,5 +1,5 @@
 /// Reads torch's schema registry, once per name. Rows below are what it does not say.
-#include "tracer/extern_schema.h"
+#include "segment/library_calls/extern_schema.h"
 
 #include <Python.h>
 
@@ -9,8 +9,8 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "frame_hook/cpython/ref.h"
-#include "tracer/frontends/arrays/arrays.h"
+#include "arrays/arrays.h"
+#include "cpython/ref.h"
 
 namespace fj {
 namespace {

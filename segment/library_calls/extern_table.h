@@ -1,6 +1,6 @@
 /// The library calls of one program: what an `extern_call` node's handle stands for.
 ///
-/// The tracer fills one table per segment while it adds the nodes; `SegmentHost` (tracer/host.h) runs a call by its handle,
+/// The tracer fills one table per segment while it adds the nodes; `SegmentHost` (segment/library_host.h) runs a call by its handle,
 /// with the library's own function on real arrays, and compares what comes back with what was predicted while tracing.
 /// A table is immutable once its segment is published.
 ///
@@ -19,11 +19,11 @@
 #include <utility>
 #include <vector>
 
-#include "frame_hook/cpython/ref.h"
+#include "arrays/arrays.h"
+#include "cpython/ref.h"
 #include "guards/source.h"
 #include "runtime/base/dtype.h"
 #include "runtime/base/sym_dim.h"
-#include "tracer/frontends/arrays/arrays.h"
 
 namespace fj {
 

@@ -1,8 +1,8 @@
-#include "tracer/numpy_prediction.h"
+#include "segment/library_calls/numpy_prediction.h"
 
 #include <algorithm>
 
-#include "tracer/interpreter.h"
+#include "cpython/objects.h"
 
 namespace fj {
 namespace {
@@ -11,7 +11,7 @@ namespace {
 constexpr std::int64_t kMostElements = 1 << 16;
 
 Ref<> helper(const char* name) {
-  Ref<> module = Ref<>::steal(PyImport_ImportModule("framejit._numpy"));
+  Ref<> module = Ref<>::steal(PyImport_ImportModule("framejit._support.numpy"));
   return module ? Ref<>::steal(PyObject_GetAttrString(module.get(), name)) : Ref<>();
 }
 

@@ -4,7 +4,7 @@
 
 #include <span>
 
-#include "tracer/extern_prediction.h"
+#include "segment/library_calls/extern_prediction.h"
 
 namespace fj {
 

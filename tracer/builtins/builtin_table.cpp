@@ -1,5 +1,5 @@
 // Looking a callable up among the rows.
-#include "tracer/builtin_table.h"
+#include "tracer/builtins/builtin_table.h"
 
 #include <functional>
 #include <string_view>

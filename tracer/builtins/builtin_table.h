@@ -4,7 +4,7 @@
 
 #include <span>
 
-#include "tracer/interpreter.h"
+#include "tracer/interpreter/interpreter.h"
 
 namespace fj {
 
@@ -13,7 +13,7 @@ struct BuiltinRow {
   BuiltinHandler handler;
 };
 std::span<const BuiltinRow> builtin_rows();    // builtins.cpp
-std::span<const BuiltinRow> iteration_rows();  // variables/itertools.cpp
+std::span<const BuiltinRow> iteration_rows();  // values/containers/itertools.cpp
 
 // Handlers of rows of builtins.def that have a file of their own: class_questions.cpp.
 V builtin_isinstance(TracerImpl& tracer, std::vector<V>& positional, Keywords& keywords);

@@ -5,10 +5,10 @@
 #include <cstring>
 #include <utility>
 
-#include "tracer/builtin_table.h"
-#include "tracer/variables/containers.h"
-#include "tracer/variables/proxies.h"
-#include "tracer/variables/text.h"
+#include "tracer/builtins/builtin_table.h"
+#include "tracer/values/containers/containers.h"
+#include "tracer/values/proxies.h"
+#include "tracer/values/text.h"
 
 namespace fj {
 
@@ -578,7 +578,7 @@ V operator_contains(TracerImpl& t, Arguments_& a, Keywords& k) {
 
 constexpr BuiltinRow kRows[] = {
 #define FJ_BUILTIN(module, name, handler) {module, name, handler},
-#include "tracer/builtins.def"
+#include "tracer/builtins/builtins.def"
 };
 
 }  // namespace

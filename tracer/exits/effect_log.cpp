@@ -5,7 +5,7 @@
 /// will see, each as the operation that the program made: replayed in this order on the real objects, they leave the same insertion
 /// orders, layouts of sets and states of iterators that somebody else holds.
 #include "runtime/base/error.h"
-#include "tracer/interpreter.h"
+#include "tracer/interpreter/interpreter.h"
 
 namespace fj {
 

@@ -1,13 +1,13 @@
 // Values, effects, and the whole segment (start at `finish`); what torch's derivatives ask of an exit is in exit_gradients.cpp.
-#include "tracer/exit_builder.h"
+#include "tracer/exits/exit_builder.h"
 
 #include <algorithm>
 
 #include "graph_ir/passes/equal_sizes.h"
 #include "runtime/base/error.h"
-#include "tracer/liveness.h"
-#include "tracer/variables/attributes.h"
-#include "tracer/variables/proxies.h"
+#include "tracer/interpreter/liveness.h"
+#include "tracer/values/classes/attributes.h"
+#include "tracer/values/proxies.h"
 
 namespace fj {
 
@@ -391,9 +391,9 @@ int ExitBuilder::storage_owner(FakeStorage& storage, const std::shared_ptr<FakeS
       // It has a history, which a backward in the trace has used up.
       const int leaf = build(t_.input_array(t_.inputs_requiring_gradient.front()));
       RecipeStep& made = step(RecipeOp::Call, {target, leaf});
-      Ref<> module = Ref<>::steal(PyImport_ImportModule("framejit._autograd"));
+      Ref<> module = Ref<>::steal(PyImport_ImportModule("framejit._support.autograd"));
       made.object = module ? Ref<>::steal(PyObject_GetAttrString(module.get(), "freed")) : Ref<>();
-      FJ_CHECK(made.object, "framejit._autograd.freed");
+      FJ_CHECK(made.object, "framejit._support.autograd.freed");
       target = made.target;
       freed_.insert(&storage);
     }

@@ -1,7 +1,7 @@
 // Views that torch has a gradient of, and the derivative of what an exit returns.
 #include <algorithm>
 
-#include "tracer/exit_builder.h"
+#include "tracer/exits/exit_builder.h"
 
 namespace fj {
 

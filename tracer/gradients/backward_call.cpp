@@ -6,17 +6,17 @@
 /// place. These are writes like any other, so a field that is set to None again before the exit is never made.
 ///
 /// What a backward frees is noted: a second one through it breaks the graph, and torch raises; a tensor that is handed out with
-/// freed history gets a grad_fn that raises the same (framejit/_autograd.py).
+/// freed history gets a grad_fn that raises the same (framejit/_support/autograd.py).
 #include <algorithm>
 
-#include "graph_ir/autodiff_collected.h"
+#include "arrays/torch_hooks.h"
+#include "graph_ir/autodiff/autodiff_collected.h"
 #include "graph_ir/rules/grad_rules.h"
 #include "runtime/base/error.h"
-#include "tracer/frontends/arrays/torch_hooks.h"
 #include "tracer/frontends/builders.h"
-#include "tracer/interpreter.h"
+#include "tracer/interpreter/interpreter.h"
 #include "tracer/restart.h"
-#include "tracer/variables/attributes.h"
+#include "tracer/values/classes/attributes.h"
 
 namespace fj {
 namespace {

@@ -14,10 +14,10 @@
 
 #include "graph_ir/rules/grad_rules.h"
 #include "runtime/base/error.h"
-#include "tracer/extern_derivative.h"
+#include "segment/autograd/extern_derivative.h"
 #include "tracer/frontends/builders.h"
-#include "tracer/frontends/numpy.h"
-#include "tracer/interpreter.h"
+#include "tracer/frontends/numpy/numpy.h"
+#include "tracer/interpreter/interpreter.h"
 
 namespace fj {
 namespace {

@@ -4,11 +4,11 @@
 #include <cstring>
 
 #include "runtime/base/error.h"
-#include "tracer/frontends/numpy_calls.h"
-#include "tracer/interpreter.h"
-#include "tracer/recipe.h"
-#include "tracer/variables/containers.h"
-#include "tracer/variables/functional.h"
+#include "segment/recipe.h"
+#include "tracer/frontends/numpy/calls.h"
+#include "tracer/interpreter/interpreter.h"
+#include "tracer/values/containers/containers.h"
+#include "tracer/values/standard_callables.h"
 
 namespace fj {
 
@@ -93,7 +93,7 @@ bool is_builtin_value(PyObject* object) {
          PyTuple_CheckExact(object);
 }
 
-/// A function of numpy_calls.def as a node of the graph; null: none, or not with these arguments.
+/// A function of calls.def as a node of the graph; null: none, or not with these arguments.
 V call_numpy_library(TracerImpl& tracer, const V& callable, const std::vector<V>& positional, const Keywords& keywords) {
   auto& value = *as<ObjectValue>(callable);
   if (!find_numpy_call(value.object.get())) return nullptr;
@@ -106,11 +106,11 @@ V call_numpy_library(TracerImpl& tracer, const V& callable, const std::vector<V>
   }
 }
 
-/// What framejit/_standard.py has for a function of C that acts on a list of items (or bisects a tuple), where both do the same: the error
+/// What framejit/_support/standard.py has for a function of C that acts on a list of items (or bisects a tuple), where both do the same: the error
 /// about an empty heap has another text, and -1 as an end another meaning. Null: none.
 PyObject* python_code_of(TracerImpl& tracer, PyObject* callable, const std::vector<V>& positional, const Keywords& keywords) {
   PyObject* const known = once([] {
-    Ref<> helpers = Ref<>::steal(PyImport_ImportModule("framejit._standard"));
+    Ref<> helpers = Ref<>::steal(PyImport_ImportModule("framejit._support.standard"));
     PyObject* made = helpers ? PyObject_CallMethod(helpers.get(), "traced_instead", nullptr) : nullptr;
     PyErr_Clear();
     return made;

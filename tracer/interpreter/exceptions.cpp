@@ -8,7 +8,7 @@
 #include <set>
 
 #include "runtime/base/error.h"
-#include "tracer/interpreter.h"
+#include "tracer/interpreter/interpreter.h"
 
 namespace fj {
 

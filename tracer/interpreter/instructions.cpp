@@ -1,16 +1,16 @@
 /// The instructions of bytecode.def on symbolic values: `execute` is the table.
 ///
-/// What has more than a few lines lives in the files of variables/ or in patterns.cpp. What is not handled here breaks the graph with
+/// What has more than a few lines lives in the files of values/ or in unpacking.cpp. What is not handled here breaks the graph with
 /// UnsupportedBytecode and runs concretely.
-#include "tracer/instructions.h"
+#include "tracer/interpreter/instructions.h"
 
 #include <opcode.h>
 
 #include <algorithm>
 #include <cstring>
 
-#include "tracer/variables/containers.h"
-#include "tracer/variables/text.h"
+#include "tracer/values/containers/containers.h"
+#include "tracer/values/text.h"
 
 namespace fj {
 

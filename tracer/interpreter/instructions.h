@@ -3,7 +3,7 @@
 #pragma once
 
 #include "runtime/base/error.h"
-#include "tracer/interpreter.h"
+#include "tracer/interpreter/interpreter.h"
 
 namespace fj {
 
@@ -26,7 +26,7 @@ inline V& peek(Frame& frame, int depth) {
   return frame.stack[frame.stack.size() - std::size_t(depth)];
 }
 
-// ---- taking values apart (patterns.cpp)
+// ---- taking values apart (unpacking.cpp)
 
 /// `a, b = value`: asks for one item more than it wants, and for no other.
 void unpack_sequence(TracerImpl& tracer, Frame& frame, int count);

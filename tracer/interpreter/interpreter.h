@@ -15,13 +15,14 @@
 #include <utility>
 #include <vector>
 
-#include "frame_hook/cpython/cpython.h"
-#include "graph_ir/autodiff.h"
+#include "arrays/marked_axes.h"
+#include "cpython/cpython.h"
+#include "cpython/objects.h"
+#include "graph_ir/autodiff/autodiff.h"
 #include "graph_ir/batch.h"
-#include "graph_ir/evaluate.h"
-#include "tracer/dynamic.h"
+#include "graph_ir/evaluate/evaluate.h"
+#include "segment/library_calls/extern_table.h"
 #include "tracer/frontends/frontend.h"
-#include "tracer/extern_table.h"
 #include "tracer/tracer.h"
 
 namespace fj {
@@ -50,7 +51,7 @@ struct CallPlace {
 
 /// What one run of a trace has found out for the next: TraceAgain, and restarts keep it.
 struct Learnt {
-  std::set<CallPlace> library_calls;  // of a row, that are the library's though the row would do (rounding.cpp)
+  std::set<CallPlace> library_calls;  // of a row, that are the library's though the row would do (whole_parts.cpp)
   std::vector<std::pair<Ref<>, Ref<>>> empty_caches;  // functools.lru_cache's wrappers and arguments for which they hold nothing, a break as long as that is so
 };
 
@@ -167,7 +168,7 @@ class TracerImpl {
   [[noreturn]] void raise_no_attribute(const V& owner, PyObject* name);
   void check_limits();
 
-  // ---- calls (inline_call.cpp, call.cpp)
+  // ---- calls (inline_call.cpp, calls.cpp)
   V call(const V& callable, std::vector<V> positional, Keywords keywords);
   V make_torch_leaf(const V& callable, PyObject* object, const std::vector<V>& positional, const Keywords& keywords);
   V call_object(const V& callable, PyObject* object, std::vector<V> positional, Keywords keywords);
@@ -190,7 +191,7 @@ class TracerImpl {
   /// A call of a generator's method, with the generator as its first argument, and the numbers that it draws.
   ExternCall drawing_call(const std::string& name, PyObject* method, ObjectValue& generator);
   ValueId draw(ExternCall call, DType dtype, const Dims& shape);
-  /// A method of NumPy's generators (random_call.cpp): see is_random_method.
+  /// A method of NumPy's generators (numpy_random.cpp): see is_random_method.
   V call_random(PyObject* callable, std::vector<V> positional, const Keywords& keywords);
   /// A method of random.Random (python_random.cpp): see is_python_random_method. Null: of an object of another class.
   V call_python_random(PyObject* callable, const std::vector<V>& positional, const Keywords& keywords);
@@ -221,14 +222,14 @@ class TracerImpl {
   int context_changed_at = 0;
   int inference_read_at = -1;                             // the first step that read an inference tensor outside of inference mode
 
-  // ---- classes (variables/classes.cpp)
+  // ---- classes (values/classes/classes.cpp)
   V new_instance(PyTypeObject* type, const std::vector<V>& positional, const Keywords& keywords);
   V make_instance(PyTypeObject* type, std::vector<V> positional, Keywords keywords);
   V make_named_tuple(PyTypeObject* type, const std::vector<V>& positional, const Keywords& keywords);
   V object_method(const V& owner, const std::string& name, std::vector<V>& positional, Keywords& keywords);
   V bound_method(const V& function, const V& self);
 
-  // ---- the class statement (variables/class_statement.cpp)
+  // ---- the class statement (values/classes/class_statement.cpp)
   V build_class(const std::vector<V>& positional, const Keywords& keywords);
   V make_class(const std::string& name, const std::vector<V>& bases, const std::vector<std::pair<Ref<>, V>>& members);
   /// property(f) and the like of functions made in the trace; null: something else.
@@ -283,7 +284,7 @@ class TracerImpl {
   }
   bool is_stop(const V& exception, PyObject* other);
 
-  // ---- generators (variables/generators.cpp)
+  // ---- generators (values/generators.cpp)
   std::vector<std::shared_ptr<IteratorValue>> generators;  // made in the trace
   V stopped_with;                    // value of the StopIteration that ended the last `next`
   V make_generator(std::shared_ptr<Frame> frame);
@@ -296,7 +297,7 @@ class TracerImpl {
   V iterator_method(const V& owner, const std::string& name, std::vector<V>& positional);
   V next_or_raise(const V& iterator);
 
-  // ---- values from outside (variables/objects.cpp)
+  // ---- values from outside (values/outside_objects.cpp)
   V wrap(PyObject* object, SourceRef source);
   V wrap_array(PyObject* object, SourceRef source);
   SymbolId size_symbol(const DynamicAxis& mark, std::int64_t size);
@@ -323,7 +324,7 @@ class TracerImpl {
   bool same_object(const V& a, const V& b);
   Ref<> keep(Ref<> object) { kept_.push_back(object); return object; }
 
-  // ---- attributes of classes that traced code assigns (variables/class_variables.cpp)
+  // ---- attributes of classes that traced code assigns (values/classes/class_variables.cpp)
   /// Null: the class has none of this name, or nobody assigns it.
   V class_variable(PyTypeObject* type, PyObject* name);
   void set_class_variable(const V& owner, PyTypeObject* type, PyObject* name, const V& value);
@@ -331,7 +332,7 @@ class TracerImpl {
   void refuse_assigned_class(PyTypeObject* type);
   bool assigned_classes() const { return !class_variables_.empty(); }
 
-  // ---- attributes (variables/attributes.cpp, attribute_writes.cpp)
+  // ---- attributes (values/classes/attributes.cpp, attribute_writes.cpp)
   /// Null if there is no such attribute (guarded).
   V find_attribute(const V& owner, PyObject* name);
   /// By the class's __getattribute__ and __getattr__, if it has them.
@@ -374,14 +375,14 @@ class TracerImpl {
   V cell_contents(CellValue& cell);  // null: empty
   void set_cell(const V& cell, V contents);
 
-  // ---- numbers and comparison (variables/numbers.cpp)
+  // ---- numbers and comparison (values/numbers/operators.cpp)
   std::optional<SymDim> int_expression(const V& value);
   bool decide(const SymDim& a, int comparison, const SymDim& b);
   void guard_relation(const SymDim& a, int comparison, const SymDim& b);
   /// The sum, difference or product (NB_ADD, NB_SUBTRACT, NB_MULTIPLY) of two ints as Python has it; nullopt where that can't be an
   /// int of 64 bits at each call.
   std::optional<SymDim> exact(int op, const SymDim& a, const SymDim& b);
-  /// `difference (comparison) 0` for a size that depends on data: see late_sizes.cpp.
+  /// `difference (comparison) 0` for a size that depends on data: see data_dependent_sizes.cpp.
   bool decide_late(const SymDim& difference, int comparison);
   bool follow_size(const SymDim& difference, int comparison);
   ValueId positions(ValueId mask);
@@ -419,7 +420,7 @@ class TracerImpl {
   V identity_number(const V& value);
   std::optional<V> symbolic_binary(int nb_op, const V& a, const V& b);
 
-  // ---- containers and iteration (variables/containers.cpp, iterators.cpp)
+  // ---- containers and iteration (values/containers/containers.cpp, iterators.cpp)
   std::vector<V> sequence_items(const V& value);
   /// As list() and tuple() take them: they ask for the length first.
   std::vector<V> listed_items(const V& value);
@@ -473,7 +474,7 @@ class TracerImpl {
   /// The same, but that a text that changes between calls need not be known: it is told from the other keys (dict_place).
   Ref<> dict_key(const V& dict, const V& value);
 
-  // ---- arrays (variables/arrays.cpp)
+  // ---- arrays (values/fake_arrays.cpp)
   ValueId read(const ArrayValue& array);
   /// The view it was made of, if no write has come between: torch makes the history of all views anew after one, from their base.
   static const ArrayValue* viewed_now(const ArrayValue& view);
@@ -495,7 +496,7 @@ class TracerImpl {
   V scalar_as(ObjectValue& scalar, PyObject* function);
   void note_torch();
   void note_array(const ArrayValue& array);               // guards of the library's modes
-  // ---- gradients (variables/arrays.cpp). Inputs need one where grad mode is on outside, and what is derived here (transforms.cpp).
+  // ---- gradients (values/fake_arrays.cpp). Inputs need one where grad mode is on outside, and what is derived here (graph_transforms.cpp).
   bool requires_gradient(const ArrayValue& array);
   bool requires_gradient(ValueId value) { return flow.needs(value); }
   /// Breaks the graph if an in-place operation that autograd records can't be one more value of it.
@@ -534,7 +535,7 @@ class TracerImpl {
   /// The floating-point conditions that operations added until now may have to report.
   std::uint32_t collected_conditions();
 
-  // ---- transformations of the graph so far (transforms.cpp)
+  // ---- transformations of the graph so far (graph_transforms.cpp)
   /// What the functions of framejit/_transforms.py mean that have a marker. Null: none of these.
   V transform(const std::string& marker, const std::vector<V>& arguments);
   /// A branch on data, where these are followed: how it goes in this call.
@@ -560,7 +561,7 @@ class TracerImpl {
   };
   std::vector<Followed> followed;
 
-  // ---- backward in the trace (backward.cpp)
+  // ---- backward in the trace (backward_call.cpp)
   void backward(const Tracer::Backward& call);
   std::vector<V> grad(const Tracer::Backward& call);
   V gradient_field(const V& tensor);
@@ -582,7 +583,7 @@ class TracerImpl {
   bool ran_backward = false;
   bool asked_compiling = false;
 
-  // ---- results of values from outside that change between calls (variables/results.cpp)
+  // ---- results of values from outside that change between calls (values/numbers/derived_values.cpp)
   /// Whether another value has been seen there, and nothing here depends on which it is.
   bool changes(const V& value);
   /// What a pure function of C gives, as a value from outside. Null: no operand changes, or one is no plain number or text from outside.
@@ -603,7 +604,7 @@ class TracerImpl {
   Known known_outside(const V& value);
   SourceRef source_of(const SymDim& expression);
 
-  // ---- numbers that the program computes (variables/computed.cpp)
+  // ---- numbers that the program computes (values/numbers/computed_numbers.cpp)
   V number(const ArrayValue& array);
   /// Of a number the program computes, or of a float that changes between calls; nothing: of neither, or not such an operator.
   std::optional<V> computed_binary(int nb_op, const V& a, const V& b);
@@ -622,7 +623,7 @@ class TracerImpl {
   /// int() and float() of a NumberValue; null: not without looking at it.
   V computed_int(const V& number);
   V computed_float(const V& number);
-  // ---- results that are rounded as the library rounds them (rounding.cpp)
+  // ---- results that are rounded as the library rounds them (whole_parts.cpp)
   struct RowCall {
     CallPlace place;
     std::size_t first, last;                              // nodes
@@ -639,7 +640,7 @@ class TracerImpl {
   /// The value, where `holds`; else the program fails and the piece runs in CPython.
   ValueId checked(ValueId value, ValueId holds);
 
-  // ---- side effects (side_effects.cpp)
+  // ---- side effects (effect_log.cpp)
   std::vector<Effect> effects;       // of what came from outside, in program order
   using Mark = Tracer::Mark;
   Mark mark() const { return {writes_.size(), values_made}; }
@@ -780,28 +781,23 @@ bool is_pure(PyObject* callable);
 /// Calls `callable` on constants; throws BreakGraph if it raises. Null if an argument is not a constant.
 V fold_call(TracerImpl& tracer, PyObject* callable, const std::vector<V>& positional, const Keywords& keywords);
 /// The same for functions that only read their arguments and give text or a plain value: containers are given as copies,
-/// objects as proxies (see variables/proxies.h).
+/// objects as proxies (see values/proxies.h).
 V fold_reading_call(TracerImpl& tracer, PyObject* callable, const std::vector<V>& positional, const Keywords& keywords);
 /// Of the module operator; borrowed.
 PyObject* operator_function(const char* name);
-/// Exactly int, float, complex, bool, str, bytes, None, Ellipsis: values whose operators are pure.
-bool is_plain(PyObject* object);
 /// Members of an Enum are made once and compare by identity, or as the int or str they are.
 bool is_enum_member(PyObject* object);
 /// What a message calls a value: "a f32[] tensor", "an object of type Encoder".
 std::string describe(const V& value);
-std::string text_of(PyObject* object);                     // str(), "" on error
 /// Of _thread: what it protects other threads may read and change before it is taken and after it is released, so no piece may hold
 /// either; each is an instruction of its own between two pieces.
 bool is_lock(PyObject* object);
-/// A row of random.def.
+/// A row of numpy_random.def.
 bool is_random_method(PyObject* callable);
 /// A row of python_random.def.
 bool is_python_random_method(PyObject* callable);
 /// The same of C code: what the class has under the name, if the object is a generator of Python's; null: it is none.
 PyObject* python_random_method(PyObject* object, std::string_view name);
-/// Forgets the Python error that is set; its text.
-std::string take_error();
 /// torch.no_grad() and its like, np.errstate's settings, the token of a context variable: they can't be handed back half-run.
 bool is_mode(const InstanceValue& instance);
 /// warnings.catch_warnings

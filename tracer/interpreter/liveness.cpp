@@ -1,6 +1,6 @@
 /// Backward data flow over the decoded instructions: a slot is live where it is read later on some path, exception handlers
 /// included.
-#include "tracer/liveness.h"
+#include "tracer/interpreter/liveness.h"
 
 namespace fj {
 

@@ -1,4 +1,4 @@
-#include "tracer/loops.h"
+#include "tracer/interpreter/loops.h"
 
 #include <algorithm>
 

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "frame_hook/cpython/cpython.h"
+#include "cpython/cpython.h"
 
 namespace fj {
 

@@ -1,5 +1,5 @@
 /// Names: cells, globals and builtins, local variables, and attributes as instructions ask for them.
-#include "tracer/interpreter.h"
+#include "tracer/interpreter/interpreter.h"
 
 namespace fj {
 

@@ -1,9 +1,9 @@
 /// What takes values apart: unpacking and the patterns of `match`.
-#include "tracer/instructions.h"
+#include "tracer/interpreter/instructions.h"
 
 #include <set>
 
-#include "tracer/variables/containers.h"
+#include "tracer/values/containers/containers.h"
 
 namespace fj {
 

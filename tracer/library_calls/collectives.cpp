@@ -8,26 +8,24 @@
 #include <cstring>
 #include <unordered_map>
 
-#include "graph_ir/autodiff.h"
+#include "graph_ir/autodiff/autodiff.h"
 #include "graph_ir/rules/conditions.h"
 #include "runtime/base/error.h"
-#include "tracer/collectives.h"
-#include "tracer/extern_prediction.h"
+#include "segment/library_calls/collective_versions.h"
+#include "segment/library_calls/extern_prediction.h"
 #include "tracer/frontends/builders.h"
-#include "tracer/interpreter.h"
+#include "tracer/interpreter/interpreter.h"
 
 namespace fj {
 
 namespace {
-
-constexpr int kMaximumCorrections = 4;
 
 struct Collective {
   std::string name;
   Ref<> function, code;                 // code: of what does the work, below the library's decorators
   std::vector<std::string> parameters;  // slot i of the frame
   int written = -1;                     // of the parameters
-  int version_moves = 0, corrections = 0;
+  int version_moves = 0;
   bool queues = false;                  // makes what is called inside of it later: no node
 };
 
@@ -57,7 +55,7 @@ std::unordered_map<PyObject*, Collective>& collectives() {
     };
     constexpr Row rows[] = {
 #define FJ_COLLECTIVE(name, written, version_moves) {name, written, version_moves},
-#include "tracer/collectives.def"
+#include "tracer/library_calls/collectives.def"
     };
     auto* known = new std::unordered_map<PyObject*, Collective>;
     const Ref<> module = imported("torch.distributed", "distributed_c10d");
@@ -97,6 +95,8 @@ struct CollectiveBuilder {
   ExternCall call{};
   OnceCall once{};
   std::vector<std::shared_ptr<ArrayValue>> arrays{};
+
+  int version_moves() const { return corrected_versions(collective.code.get()).value_or(collective.version_moves); }
 
   [[noreturn]] void refuse(const std::string& what) const { break_graph(BreakReason::UnsupportedOperation, "`" + collective.name + "` " + what); }
 
@@ -222,7 +222,7 @@ struct CollectiveBuilder {
         if (int(i) != index && arrays[i]->storage == array.storage) refuse("of a tensor that shares memory with another argument");
     }
     once.code = collective.code;
-    once.version_moves = collective.version_moves;
+    once.version_moves = version_moves();
     call.once = once;
     t.note_torch();
 
@@ -250,23 +250,13 @@ struct CollectiveBuilder {
     for (std::size_t i = 0; i < call.mutated.size(); ++i) {
       ArrayValue& array = *arrays[std::size_t(call.mutated[i])];
       t.write(array, values[i]);
-      *array.torch_version += collective.version_moves - 1;
+      *array.torch_version += version_moves() - 1;
     }
     return t.none;
   }
 };
 
 }  // namespace
-
-bool correct_versions(const OnceCall& call, int moves) {
-  for (auto& [function, collective] : collectives())
-    if (collective.code.get() == call.code.get() && collective.corrections < kMaximumCorrections) {
-      collective.version_moves = moves;
-      ++collective.corrections;
-      return true;
-    }
-  return false;
-}
 
 V TracerImpl::call_collective(const V& callable, PyObject* object, const std::vector<V>& positional, const Keywords& keywords) {
   if (!is_of_distributed(object)) return nullptr;

@@ -1,7 +1,7 @@
 /// Collectives of torch.distributed: what a run of one has shown about it.
 #pragma once
 
-#include "tracer/extern_table.h"
+#include "segment/library_calls/extern_table.h"
 
 namespace fj {
 

@@ -9,12 +9,12 @@
 #include <set>
 
 #include "runtime/base/error.h"
-#include "tracer/extern_derivative.h"
-#include "tracer/extern_schema.h"
+#include "segment/autograd/extern_derivative.h"
+#include "segment/library_calls/extern_schema.h"
 #include "tracer/frontends/builders.h"
-#include "tracer/frontends/numpy_calls.h"
-#include "tracer/frontends/torch.h"
-#include "tracer/interpreter.h"
+#include "tracer/frontends/numpy/calls.h"
+#include "tracer/frontends/torch/torch.h"
+#include "tracer/interpreter/interpreter.h"
 
 namespace fj {
 
@@ -510,7 +510,7 @@ void ExternBuilder::refuse_places() {
 /// A piece has no frame at the line of its call, and a call without any frame stands at the caller's. A warning names the line of the
 /// Python function that calls the library, and is counted in that one's globals.
 Ref<> caller_at(const Location& where, PyObject* globals) {
-  Ref<> make = imported("framejit._torch", "calling_from");
+  Ref<> make = imported("framejit._support.torch", "calling_from");
   Ref<> made = make ? Ref<>::steal(PyObject_CallFunction(make.get(), "siO", where.file.c_str(), where.line, globals)) : Ref<>();
   if (!made) PyErr_Clear();
   return made;

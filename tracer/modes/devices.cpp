@@ -4,7 +4,7 @@
 /// the graph ends, and the next piece has that one's program. Tensors of no dimensions in the host's memory are numbers to torch, which takes them
 /// beside tensors of any device: a program on a device is given a copy of each (ProgramParts::host_inputs). What is made of such numbers alone is
 /// the host's, so that it can't be computed in a program on a device.
-#include "tracer/devices.h"
+#include "tracer/modes/devices.h"
 
 #include <algorithm>
 #include <set>

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "tracer/interpreter.h"
+#include "tracer/interpreter/interpreter.h"
 
 namespace fj {
 

@@ -6,11 +6,11 @@
 /// traced, so that whoever asks torch gets the right answer; `AutocastState` puts it back.
 #include <algorithm>
 
+#include "arrays/arrays.h"
+#include "arrays/torch_layout.h"
+#include "arrays/torch_modes.h"
 #include "runtime/base/error.h"
-#include "tracer/frontends/arrays/arrays.h"
-#include "tracer/frontends/arrays/torch_layout.h"
-#include "tracer/frontends/arrays/torch_modes.h"
-#include "tracer/interpreter.h"
+#include "tracer/interpreter/interpreter.h"
 #include "tracer/restart.h"
 
 namespace fj {

@@ -2,14 +2,14 @@
 /// methods of one RandomState.
 ///
 /// The library's own method runs on the user's own generator, in program order, and the generator's state is put back if the
-/// program fails (host.h: RandomStates). Sizes are arguments, so nothing is predicted but the dtype. A call without a size gives one
+/// program fails (library_host.h: RandomStates). Sizes are arguments, so nothing is predicted but the dtype. A call without a size gives one
 /// number, mostly a Python number that the program computes.
 #include <cstring>
 #include <unordered_map>
 
 #include "runtime/base/error.h"
-#include "tracer/frontends/numpy.h"
-#include "tracer/interpreter.h"
+#include "tracer/frontends/numpy/numpy.h"
+#include "tracer/interpreter/interpreter.h"
 
 namespace fj {
 
@@ -36,7 +36,7 @@ const std::unordered_map<PyObject*, RandomMethod>& methods() {
     };
     constexpr Row rows[] = {
 #define FJ_RANDOM(name, generator, legacy, draws) {name, generator, legacy, Draws::draws},
-#include "tracer/random.def"
+#include "tracer/modes/numpy_random.def"
     };
     auto* known = new std::unordered_map<PyObject*, RandomMethod>;
     Ref<> module = Ref<>::steal(PyImport_ImportModule("numpy.random"));

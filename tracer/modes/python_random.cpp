@@ -1,14 +1,14 @@
 /// Python's `random` as nodes of the graph: methods of random.Random that give a number, and the functions of the module, which are methods
 /// of one such object.
 ///
-/// As NumPy's (random_call.cpp): the method runs on the user's own generator, in program order, its state is put back if the program fails,
+/// As NumPy's (numpy_random.cpp): the method runs on the user's own generator, in program order, its state is put back if the program fails,
 /// and what it gives is a Python number that the program computes. Whatever gives something else (a shuffled list, an object of a sequence)
 /// is a break, as is a branch on a number.
 #include <cstring>
 #include <unordered_map>
 
 #include "runtime/base/error.h"
-#include "tracer/interpreter.h"
+#include "tracer/interpreter/interpreter.h"
 
 namespace fj {
 namespace {
@@ -44,7 +44,7 @@ const RandomClass* known_methods() {
   };
   constexpr Row rows[] = {
 #define FJ_PYTHON_RANDOM(name, drawn) {name, Drawn::drawn},
-#include "tracer/python_random.def"
+#include "tracer/modes/python_random.def"
   };
   auto* made = new RandomClass{reinterpret_cast<PyTypeObject*>(Ref<>(type).release()), {}, {}};
   auto own = [&](const char* name) {

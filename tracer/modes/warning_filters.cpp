@@ -10,9 +10,9 @@
 #include <cstring>
 
 #include "runtime/base/status.h"
-#include "tracer/interpreter.h"
+#include "tracer/interpreter/interpreter.h"
 #include "tracer/restart.h"
-#include "tracer/variables/attributes.h"
+#include "tracer/values/classes/attributes.h"
 
 namespace fj {
 
@@ -58,7 +58,7 @@ bool is_line(PyObject* number) {
 /// What filterwarnings takes for a message or a module.
 bool is_valid_pattern(PyObject* text) {
   if (!text || !PyUnicode_CheckExact(text)) return false;
-  Ref<> compile = imported("re", "compile"), tried = imported("framejit._numpy", "tried");  // warnings are errors here
+  Ref<> compile = imported("re", "compile"), tried = imported("framejit._support.numpy", "tried");  // warnings are errors here
   Ref<> compiled = compile && tried ? Ref<>::steal(PyObject_CallFunction(tried.get(), "O(O){}", compile.get(), text)) : Ref<>();
   PyErr_Clear();
   return bool(compiled);

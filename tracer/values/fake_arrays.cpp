@@ -5,11 +5,11 @@
 /// contents by running them backwards, so the graph stays pure and every other view sees the write.
 #include <algorithm>
 
+#include "arrays/marked_axes.h"
+#include "arrays/torch_modes.h"
 #include "runtime/base/error.h"
-#include "tracer/dynamic.h"
-#include "tracer/frontends/arrays/torch_modes.h"
 #include "tracer/frontends/builders.h"
-#include "tracer/interpreter.h"
+#include "tracer/interpreter/interpreter.h"
 #include "tracer/restart.h"
 
 namespace fj {

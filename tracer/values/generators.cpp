@@ -2,7 +2,7 @@
 ///
 /// Start at `resume_generator`: one step of a generator's frame, until it yields, returns or raises.
 #include "runtime/base/error.h"
-#include "tracer/interpreter.h"
+#include "tracer/interpreter/interpreter.h"
 
 namespace fj {
 

@@ -1,12 +1,12 @@
 // The type of proxies: a plain C type whose slots call back into the tracer.
-#include "tracer/variables/proxies.h"
+#include "tracer/values/proxies.h"
 
 #include <exception>
 #include <new>
 
 #include "runtime/base/error.h"
-#include "tracer/interpreter.h"
-#include "tracer/variables/text.h"
+#include "tracer/interpreter/interpreter.h"
+#include "tracer/values/text.h"
 
 namespace fj {
 namespace {

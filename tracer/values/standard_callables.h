@@ -20,8 +20,6 @@ V enum_member(TracerImpl& tracer, PyTypeObject* type, const std::vector<V>& posi
 
 /// attrgetter("a"), itemgetter(1), methodcaller("f"), object() as a sentinel...: made of constants. Null: another class.
 V make_functional(TracerImpl& tracer, PyTypeObject* type, const std::vector<V>& positional, const Keywords& keywords);
-/// What an lru_cache holds for plain positional arguments, without asking it: it counts who asks. Null: nothing, or it is not known.
-Ref<> held_by_cache(PyObject* wrapper, PyObject* arguments);
 /// Calls of such objects, of lru_cache's wrapper. Null: another object.
 V call_functional(TracerImpl& tracer, const V& callable, std::vector<V>& positional, Keywords& keywords);
 /// Functions in Python that are better not inlined: singledispatch's wrapper, the operators of flags. Null: another function.

@@ -1,13 +1,13 @@
 // Text of Values: methods of classes are inlined, the rest is CPython's own on constants, with proxies for what is none.
-#include "tracer/variables/text.h"
+#include "tracer/values/text.h"
 
 #include <algorithm>
 #include <string_view>
 
 #include "guards/source.h"
 #include "runtime/base/error.h"
-#include "tracer/interpreter.h"
-#include "tracer/variables/proxies.h"
+#include "tracer/interpreter/interpreter.h"
+#include "tracer/values/proxies.h"
 
 namespace fj {
 namespace {

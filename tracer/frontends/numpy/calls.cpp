@@ -1,13 +1,13 @@
-/// The table of numpy_calls.def, resolved once, by identity. Bound methods of universal functions, which are made anew at each look, are
+/// The table of calls.def, resolved once, by identity. Bound methods of universal functions, which are made anew at each look, are
 /// known by their parts.
-#include "tracer/frontends/numpy_calls.h"
+#include "tracer/frontends/numpy/calls.h"
 
 #include <cstring>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 
-#include "tracer/frontends/arrays/arrays.h"
+#include "arrays/arrays.h"
 
 namespace fj {
 namespace {
@@ -19,7 +19,7 @@ struct Row {
 };
 constexpr Row kRows[] = {
 #define FJ_NUMPY_CALL(path, effect) {path, effect},
-#include "tracer/frontends/numpy_calls.def"
+#include "tracer/frontends/numpy/calls.def"
 };
 
 Ref<> walk(PyObject* object, std::string_view path) {
@@ -39,7 +39,7 @@ using Table = std::unordered_map<PyObject*, NumpyCall>;
 Table& table() {
   Table* known = once([] {
     auto* made = new Table;
-    Ref<> helpers = Ref<>::steal(PyImport_ImportModule("framejit._numpy"));
+    Ref<> helpers = Ref<>::steal(PyImport_ImportModule("framejit._support.numpy"));
     for (const Row& row : kRows) {
       const bool is_ours = row.path.starts_with("framejit.");
       Ref<> found = walk(is_ours ? helpers.get() : numpy_module(), row.path.substr(row.path.find('.') + 1));
@@ -99,7 +99,7 @@ const NumpyCall* find_numpy_call(PyObject* callable) {
 PyObject* traced_instead(PyObject* callable) {
   if (!numpy_module()) return nullptr;
   PyObject* const known = once([] {
-    Ref<> helpers = Ref<>::steal(PyImport_ImportModule("framejit._numpy"));
+    Ref<> helpers = Ref<>::steal(PyImport_ImportModule("framejit._support.numpy"));
     PyObject* made = helpers ? PyObject_CallMethod(helpers.get(), "traced_instead", nullptr) : nullptr;
     PyErr_Clear();
     return made;

@@ -1,7 +1,7 @@
-/// NumPy's functions that a graph may call: the rows of numpy_calls.def, and universal functions with their methods.
+/// NumPy's functions that a graph may call: the rows of calls.def, and universal functions with their methods.
 #pragma once
 
-#include "frame_hook/cpython/ref.h"
+#include "cpython/ref.h"
 
 namespace fj {
 

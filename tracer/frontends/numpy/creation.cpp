@@ -2,7 +2,7 @@
 #include <cmath>
 #include <limits>
 
-#include "tracer/frontends/numpy.h"
+#include "tracer/frontends/numpy/numpy.h"
 
 namespace fj {
 namespace {

@@ -3,15 +3,15 @@
 /// An operator is its ufunc; in place it is the ufunc with out=, so that casting and broadcasting rules are those of
 /// out=. Where a NumPy scalar meets a scalar NumPy runs its scalar arithmetic, which warns where array loops do not:
 /// integers break there.
-#include "tracer/frontends/numpy.h"
+#include "tracer/frontends/numpy/numpy.h"
 
 #include <opcode.h>
 
 #include <algorithm>
 
-#include "frame_hook/cpython/cpython.h"
+#include "cpython/cpython.h"
 #include "tracer/frontends/indexing.h"
-#include "tracer/frontends/numpy_parts.h"
+#include "tracer/frontends/numpy/parts.h"
 
 namespace fj {
 namespace {

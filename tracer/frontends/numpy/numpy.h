@@ -70,7 +70,7 @@ std::vector<V> numpy_sequence(Tracer& tracer, const V& value);
 
 #define FJ_UFUNC(name, inputs, ...)
 #define FJ_NUMPY(path, handler) V handler(Tracer& tracer, const Arguments& arguments);
-#include "tracer/frontends/numpy.def"
+#include "tracer/frontends/numpy/numpy.def"
 #undef FJ_UFUNC
 #undef FJ_NUMPY
 

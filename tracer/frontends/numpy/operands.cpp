@@ -7,7 +7,7 @@
 
 #include "runtime/base/error.h"
 #include "tracer/frontends/composites.h"
-#include "tracer/frontends/numpy.h"
+#include "tracer/frontends/numpy/numpy.h"
 
 namespace fj {
 namespace {

@@ -1,19 +1,19 @@
 /// Views as another dtype are steps of their own (ViewStep): NumPy reads them in a call of the graph; a write through one breaks it.
-#include "tracer/frontends/numpy_parts.h"
+#include "tracer/frontends/numpy/parts.h"
 
 #include <algorithm>
 
 #include "tracer/frontends/indexing.h"
 #include "tracer/frontends/library.h"
-#include "tracer/frontends/numpy.h"
+#include "tracer/frontends/numpy/numpy.h"
 
 namespace fj {
 namespace {
 
-/// Strides and offset in elements of `dtype`. `reader`: the function of framejit._numpy that gives the view's elements in an array of their own.
+/// Strides and offset in elements of `dtype`. `reader`: the function of framejit._support.numpy that gives the view's elements in an array of their own.
 Array view_as(Tracer& tracer, const Array& x, const char* reader, std::vector<V> more, DType dtype, Dims shape, Strides strides, SymDim offset) {
   if (x->crosses || x->crossed || x->storage->library != Library::Numpy) unsupported("a tensor's memory as another dtype");
-  Ref<> helpers = Ref<>::steal(PyImport_ImportModule("framejit._numpy"));
+  Ref<> helpers = Ref<>::steal(PyImport_ImportModule("framejit._support.numpy"));
   Ref<> function = helpers ? Ref<>::steal(PyObject_GetAttrString(helpers.get(), reader)) : Ref<>();
   if (!function) PyErr_Clear(), unsupported(reader);
   more.insert(more.begin(), x);

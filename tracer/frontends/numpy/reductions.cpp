@@ -4,7 +4,7 @@
 /// computed in float32. Results lie in the input's axis order (numpy_reduction_strides); a rank-0 result is a scalar object.
 #include <algorithm>
 
-#include "tracer/frontends/numpy.h"
+#include "tracer/frontends/numpy/numpy.h"
 
 namespace fj {
 namespace {

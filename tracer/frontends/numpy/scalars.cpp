@@ -4,7 +4,7 @@
 /// scalar and of an array it is a cast, as the types are `asarray(x, dtype)[()]` with unsafe casting.
 #include <cmath>
 
-#include "tracer/frontends/numpy.h"
+#include "tracer/frontends/numpy/numpy.h"
 
 namespace fj {
 namespace {

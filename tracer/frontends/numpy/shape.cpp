@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "tracer/frontends/indexing.h"
-#include "tracer/frontends/numpy.h"
+#include "tracer/frontends/numpy/numpy.h"
 
 namespace fj {
 namespace {

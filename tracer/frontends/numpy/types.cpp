@@ -1,6 +1,6 @@
 /// NumPy's functions that answer about dtypes and axes, which NumPy's own Python code asks before it computes: NumPy itself answers
 /// while tracing, arrays being their dtypes and numbers that are not known weak numbers of their kind.
-#include "tracer/frontends/numpy.h"
+#include "tracer/frontends/numpy/numpy.h"
 
 namespace fj {
 namespace {

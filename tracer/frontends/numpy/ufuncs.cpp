@@ -7,7 +7,7 @@
 #include <cmath>
 #include <unordered_map>
 
-#include "tracer/frontends/numpy.h"
+#include "tracer/frontends/numpy/numpy.h"
 
 namespace fj {
 namespace {
@@ -162,7 +162,7 @@ const std::unordered_map<std::string_view, UfuncRow>& ufunc_table() {
   static const std::unordered_map<std::string_view, UfuncRow> table = {
 #define FJ_UFUNC(name, inputs, ...) {#name, {inputs, __VA_ARGS__}},
 #define FJ_NUMPY(path, handler)
-#include "tracer/frontends/numpy.def"
+#include "tracer/frontends/numpy/numpy.def"
 #undef FJ_UFUNC
 #undef FJ_NUMPY
   };
@@ -172,7 +172,7 @@ const std::unordered_map<std::string_view, UfuncRow>& ufunc_table() {
 #define FJ_UFUNC(name, inputs, ...) \
   V call_##name(Tracer& tracer, const Arguments& arguments) { return call_ufunc(tracer, #name, inputs, __VA_ARGS__, arguments); }
 #define FJ_NUMPY(path, handler)
-#include "tracer/frontends/numpy.def"
+#include "tracer/frontends/numpy/numpy.def"
 #undef FJ_UFUNC
 #undef FJ_NUMPY
 
@@ -277,7 +277,7 @@ std::span<const HandlerRow> numpy_rows() {
   static const HandlerRow rows[] = {
 #define FJ_UFUNC(name, inputs, ...) {"numpy." #name, call_##name},
 #define FJ_NUMPY(path, handler) {path, handler},
-#include "tracer/frontends/numpy.def"
+#include "tracer/frontends/numpy/numpy.def"
 #undef FJ_UFUNC
 #undef FJ_NUMPY
   };

@@ -1,5 +1,5 @@
-/// backward() and what else asks autograd for derivatives: the arguments; the tracer does the rest (tracer/backward.cpp).
-#include "tracer/frontends/torch.h"
+/// backward() and what else asks autograd for derivatives: the arguments; the tracer does the rest (tracer/gradients/backward_call.cpp).
+#include "tracer/frontends/torch/torch.h"
 
 namespace fj {
 namespace {

@@ -1,9 +1,9 @@
 /// Creation of tensors: constants, ranges, and tensors from Python numbers.
 #include <cmath>
 
-#include "tracer/frontends/arrays/torch_modes.h"
+#include "arrays/torch_modes.h"
 #include "tracer/frontends/composites.h"
-#include "tracer/frontends/torch.h"
+#include "tracer/frontends/torch/torch.h"
 
 namespace fj {
 namespace {

@@ -2,11 +2,11 @@
 ///
 /// On the CPU torch runs the method of that name on each tensor in turn, so that is what they mean here; the kernels of a program are then batched
 /// like any others. Their grouping of tensors by dtype is the other half.
-#include "tracer/frontends/torch.h"
+#include "tracer/frontends/torch/torch.h"
 
 #include <opcode.h>
 
-#include "frame_hook/cpython/cpython.h"
+#include "cpython/cpython.h"
 #include "runtime/base/error.h"
 
 namespace fj {

@@ -1,7 +1,7 @@
 /// Losses: pointwise ones, and those of classes given by their indices.
 #include "tracer/frontends/composites.h"
 #include "tracer/frontends/indexing.h"
-#include "tracer/frontends/torch.h"
+#include "tracer/frontends/torch/torch.h"
 
 namespace fj {
 namespace {

@@ -8,7 +8,7 @@
 #include "runtime/base/error.h"
 #include "tracer/frontends/composites.h"
 #include "tracer/frontends/indexing.h"
-#include "tracer/frontends/torch.h"
+#include "tracer/frontends/torch/torch.h"
 
 namespace fj {
 namespace {
@@ -452,8 +452,8 @@ V torch_f_attention(Tracer& tracer, const Arguments& arguments) {
     Array part = torch_tensor(tracer, p.required(name));
     if (part->dtype != query->dtype || (part->dtype != DType::F32 && part->dtype != DType::F64) || part->rank() < 2) unsupported("attention of these tensors");
   }
-  PyObject* const function = once([] { return imported("framejit._torch", "attention").release(); });
-  FJ_CHECK(function, "framejit._torch.attention");
+  PyObject* const function = once([] { return imported("framejit._support.torch", "attention").release(); });
+  FJ_CHECK(function, "framejit._support.torch.attention");
   return tracer.call(tracer.constant(Ref<>::borrow(function)),
                      {p["query"], p["key"], p["value"], p.absent("attn_mask") ? tracer.none() : p["attn_mask"], p["dropout_p"],
                       tracer.boolean(p.flag("is_causal", false)), p.absent("scale") ? tracer.none() : p["scale"]});
@@ -478,8 +478,8 @@ V torch_recurrent(Tracer& tracer, const Arguments& arguments, const char* name) 
     operands.push_back(given[1]);
   operands.push_back(given[0]);
   if (std::none_of(operands.begin(), operands.end(), derived)) unsupported("recurrent layers that nothing is derived from");
-  PyObject* const function = once([] { return imported("framejit._torch", "layers").release(); });
-  FJ_CHECK(function, "framejit._torch.layers");
+  PyObject* const function = once([] { return imported("framejit._support.torch", "layers").release(); });
+  FJ_CHECK(function, "framejit._support.torch.layers");
   std::vector<V> passed{tracer.constant(torch_object(name))};
   passed.insert(passed.end(), given.begin(), given.end());
   return tracer.call(tracer.constant(Ref<>::borrow(function)), std::move(passed));

@@ -1,6 +1,6 @@
 /// group_norm, instance_norm, batch_norm and rms_norm. layer_norm, which NumPy's front end knows too, is in composites.
 #include "tracer/frontends/composites.h"
-#include "tracer/frontends/torch.h"
+#include "tracer/frontends/torch/torch.h"
 
 namespace fj {
 namespace {

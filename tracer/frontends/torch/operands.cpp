@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
+#include "arrays/torch_modes.h"
 #include "runtime/base/error.h"
-#include "tracer/frontends/arrays/torch_modes.h"
-#include "tracer/frontends/torch.h"
+#include "tracer/frontends/torch/torch.h"
 
 namespace fj {
 

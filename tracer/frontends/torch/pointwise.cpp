@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "tracer/frontends/composites.h"
-#include "tracer/frontends/torch.h"
+#include "tracer/frontends/torch/torch.h"
 
 namespace fj {
 namespace {

@@ -2,8 +2,8 @@
 ///
 /// Asked while tracing, and answered as constants: a guard on torch's modes holds as long as the answers do. The tracer counts as
 /// a compiler, as torch's own does: public model code asks `torch.compiler.is_compiling()` to keep away from values.
-#include "tracer/frontends/arrays/torch_modes.h"
-#include "tracer/frontends/torch.h"
+#include "arrays/torch_modes.h"
+#include "tracer/frontends/torch/torch.h"
 
 namespace fj {
 namespace {

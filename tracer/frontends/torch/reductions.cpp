@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "tracer/frontends/composites.h"
-#include "tracer/frontends/torch.h"
+#include "tracer/frontends/torch/torch.h"
 
 namespace fj {
 namespace {

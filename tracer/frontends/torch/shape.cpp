@@ -3,7 +3,7 @@
 
 #include "tracer/frontends/composites.h"
 #include "tracer/frontends/indexing.h"
-#include "tracer/frontends/torch.h"
+#include "tracer/frontends/torch/torch.h"
 
 namespace fj {
 namespace {
@@ -719,15 +719,15 @@ V torch_masked_select(Tracer& tracer, const Arguments& arguments) {
 
 namespace {
 
-/// What a function of framejit._torch found, and the row of it that its mask leaves; `flags` go to the function.
+/// What a function of framejit._support.torch found, and the row of it that its mask leaves; `flags` go to the function.
 V found_in(Tracer& tracer, Parameters& p, const char* function, std::vector<V> flags) {
   Array x = torch_tensor(tracer, p.required("input"));
   if (!p.absent("dim")) unsupported(std::string(function) + "() along a dimension");
   if (tracer.requires_gradient(*x)) unsupported(std::string(function) + "() of a tensor that requires a gradient");
-  Ref<> module = Ref<>::steal(PyImport_ImportModule("framejit._torch"));
+  Ref<> module = Ref<>::steal(PyImport_ImportModule("framejit._support.torch"));
   Ref<> helper = module ? Ref<>::steal(PyObject_GetAttrString(module.get(), function)) : Ref<>();
   PyErr_Clear();
-  if (!helper) unsupported(std::string(function) + "() without framejit._torch");
+  if (!helper) unsupported(std::string(function) + "() without framejit._support.torch");
   const bool inverse = p.flag("return_inverse", false), counts = p.flag("return_counts", false);
   flags.insert(flags.begin(), x);
   flags.push_back(tracer.boolean(inverse));

@@ -2,7 +2,7 @@
 ///
 /// Rows are in torch.def; what they mean is in torch_pointwise, torch_reductions, torch_shape, torch_creation, torch_nn
 /// and mixed. Here is the dispatch of syntax (`x + y`, `x[i]`, `x.T`) to those rows as Tensor's methods do it.
-#include "tracer/frontends/torch.h"
+#include "tracer/frontends/torch/torch.h"
 
 #include <opcode.h>
 
@@ -13,8 +13,8 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "frame_hook/cpython/cpython.h"
-#include "tracer/extern_schema.h"
+#include "cpython/cpython.h"
+#include "segment/library_calls/extern_schema.h"
 #include "tracer/frontends/indexing.h"
 
 namespace fj {
@@ -31,7 +31,7 @@ std::span<const HandlerRow> torch_rows() {
       {"torch.Tensor." #name "_", InPlace<Row<function, op>>}, {"torch." #name "_", InPlace<Row<function, op>>},
 #define FJ_TORCH_EXTERN(path)
 #define FJ_TORCH_FOREACH(name) {"torch._foreach_" #name, torch_foreach_##name}, {"torch._foreach_" #name "_", torch_foreach_write_##name},
-#include "tracer/frontends/torch.def"
+#include "tracer/frontends/torch/torch.def"
 #undef FJ_TORCH
 #undef FJ_TORCH_BOTH
 #undef FJ_TORCH_TUPLE
@@ -377,7 +377,7 @@ const std::unordered_set<PyObject*>& extern_functions() {
 #define FJ_TORCH_UNARY(name, function, op)
 #define FJ_TORCH_EXTERN(path) path,
 #define FJ_TORCH_FOREACH(name)
-#include "tracer/frontends/torch.def"
+#include "tracer/frontends/torch/torch.def"
 #undef FJ_TORCH
 #undef FJ_TORCH_BOTH
 #undef FJ_TORCH_TUPLE

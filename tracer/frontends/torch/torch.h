@@ -130,7 +130,7 @@ V WithTuple(Tracer& tracer, const Arguments& arguments) { return torch_with_tupl
 #define FJ_TORCH_FOREACH(name)                                                                                              \
   inline V torch_foreach_##name(Tracer& tracer, const Arguments& arguments) { return torch_foreach(tracer, #name, arguments); } \
   inline V torch_foreach_write_##name(Tracer& tracer, const Arguments& arguments) { return torch_foreach(tracer, #name "_", arguments); }
-#include "tracer/frontends/torch.def"
+#include "tracer/frontends/torch/torch.def"
 #undef FJ_TORCH
 #undef FJ_TORCH_BOTH
 #undef FJ_TORCH_TUPLE

@@ -2,7 +2,7 @@
 ///
 /// A view is handed back by the same call again (view_step.h). That needs its arguments as plain objects; a view whose arguments
 /// are not known to be constants is made of its steps instead.
-#include "tracer/frontends/torch.h"
+#include "tracer/frontends/torch/torch.h"
 
 #include <algorithm>
 

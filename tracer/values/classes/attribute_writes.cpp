@@ -9,9 +9,9 @@
 #include <cstring>
 
 #include "runtime/base/error.h"
-#include "tracer/frontends/numpy_parts.h"
-#include "tracer/variables/attributes.h"
-#include "tracer/variables/containers.h"
+#include "tracer/frontends/numpy/parts.h"
+#include "tracer/values/classes/attributes.h"
+#include "tracer/values/containers/containers.h"
 
 namespace fj {
 

@@ -8,12 +8,12 @@
 #include <algorithm>
 #include <cstring>
 
+#include "tracer/values/classes/attributes.h"
 #include "runtime/base/error.h"
-#include "tracer/devices.h"
-#include "tracer/frontends/numpy_parts.h"
-#include "tracer/interpreter.h"
-#include "tracer/variables/attributes.h"
-#include "tracer/variables/containers.h"
+#include "tracer/frontends/numpy/parts.h"
+#include "tracer/interpreter/interpreter.h"
+#include "tracer/modes/devices.h"
+#include "tracer/values/containers/containers.h"
 
 namespace fj {
 

@@ -1,7 +1,7 @@
 /// What reading and writing attributes share (attributes.cpp).
 #pragma once
 
-#include "tracer/interpreter.h"
+#include "tracer/interpreter/interpreter.h"
 
 namespace fj {
 

@@ -4,7 +4,7 @@
 /// of now is taken and what it depends on is guarded. Start at `is_subclass`.
 #include <cstring>
 
-#include "tracer/builtin_table.h"
+#include "tracer/builtins/builtin_table.h"
 
 namespace fj {
 

@@ -4,8 +4,8 @@
 /// functions that stand for the functions of the trace (`made_functions_`): whoever finds one gets the Value it stands for.
 /// It never leaves the trace: where it, or an instance of it, would be live at an exit, the trace ends before the statement.
 #include "runtime/base/error.h"
-#include "tracer/interpreter.h"
-#include "tracer/variables/containers.h"
+#include "tracer/interpreter/interpreter.h"
+#include "tracer/values/containers/containers.h"
 
 namespace fj {
 

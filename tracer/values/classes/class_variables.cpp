@@ -7,9 +7,9 @@
 #include <algorithm>
 #include <set>
 
-#include "tracer/interpreter.h"
+#include "tracer/interpreter/interpreter.h"
 #include "tracer/restart.h"
-#include "tracer/variables/attributes.h"
+#include "tracer/values/classes/attributes.h"
 
 namespace fj {
 

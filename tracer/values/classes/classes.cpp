@@ -7,14 +7,14 @@
 #include <cstring>
 
 #include "runtime/base/error.h"
-#include "tracer/frontends/numpy_calls.h"
-#include "tracer/interpreter.h"
-#include "tracer/recipe.h"
-#include "tracer/variables/attributes.h"
-#include "tracer/variables/containers.h"
-#include "tracer/variables/functional.h"
-#include "tracer/variables/proxies.h"
-#include "tracer/variables/text.h"
+#include "segment/recipe.h"
+#include "tracer/frontends/numpy/calls.h"
+#include "tracer/interpreter/interpreter.h"
+#include "tracer/values/classes/attributes.h"
+#include "tracer/values/containers/containers.h"
+#include "tracer/values/proxies.h"
+#include "tracer/values/standard_callables.h"
+#include "tracer/values/text.h"
 
 namespace fj {
 

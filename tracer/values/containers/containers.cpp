@@ -4,7 +4,7 @@
 /// object at the exit. An object of a class derived from a builtin container is the object and, in `builtin_part`, a
 /// container Value: what the class does not define itself, C code does on that part. Lists, dicts and sets have files of
 /// their own beside this one.
-#include "tracer/variables/containers.h"
+#include "tracer/values/containers/containers.h"
 
 #include <opcode.h>
 
@@ -13,10 +13,10 @@
 #include <cstring>
 
 #include "runtime/base/error.h"
-#include "tracer/drops.h"
-#include "tracer/frontends/numpy_parts.h"
-#include "tracer/interpreter.h"
-#include "tracer/variables/proxies.h"
+#include "segment/finalizers.h"
+#include "tracer/frontends/numpy/parts.h"
+#include "tracer/interpreter/interpreter.h"
+#include "tracer/values/proxies.h"
 
 namespace fj {
 

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "tracer/interpreter.h"
+#include "tracer/interpreter/interpreter.h"
 
 namespace fj {
 

@@ -8,10 +8,10 @@
 #include <cstring>
 
 #include "runtime/base/error.h"
-#include "tracer/drops.h"
-#include "tracer/interpreter.h"
-#include "tracer/variables/containers.h"
-#include "tracer/variables/proxies.h"
+#include "segment/finalizers.h"
+#include "tracer/interpreter/interpreter.h"
+#include "tracer/values/containers/containers.h"
+#include "tracer/values/proxies.h"
 
 namespace fj {
 

@@ -1,6 +1,6 @@
 /// Iterators made in the trace: a `next` function over Values, and what is left of them for an exit.
 #include "runtime/base/error.h"
-#include "tracer/interpreter.h"
+#include "tracer/interpreter/interpreter.h"
 
 namespace fj {
 

@@ -8,8 +8,8 @@
 #include <deque>
 
 #include "runtime/base/error.h"
-#include "tracer/builtin_table.h"
-#include "tracer/variables/containers.h"
+#include "tracer/builtins/builtin_table.h"
+#include "tracer/values/containers/containers.h"
 
 namespace fj {
 
@@ -616,7 +616,7 @@ V make_reversed(TracerImpl& t, Items& a, Keywords& k) {
 
 constexpr BuiltinRow kRows[] = {
 #define FJ_ITERATION(module, name, handler) {module, name, handler},
-#include "tracer/itertools.def"
+#include "tracer/builtins/itertools.def"
 };
 
 }  // namespace

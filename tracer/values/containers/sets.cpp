@@ -4,9 +4,9 @@
 #include <array>
 
 #include "runtime/base/error.h"
-#include "tracer/interpreter.h"
-#include "tracer/variables/containers.h"
-#include "tracer/variables/proxies.h"
+#include "tracer/interpreter/interpreter.h"
+#include "tracer/values/containers/containers.h"
+#include "tracer/values/proxies.h"
 
 namespace fj {
 

@@ -4,15 +4,15 @@
 /// Where CPython raises (a division by zero, a power that overflows) the program fails, and CPython runs the piece and raises.
 /// Of ints and booleans only what becomes a float is computed. A float from outside that changes between calls takes part, so that a learning rate
 /// under a schedule is no constant of the trace; and so does an int that is a symbol, where the result is a float. What is computed from
-/// such alone is a value from outside too, if its value is asked for (`settled`, results.cpp).
+/// such alone is a value from outside too, if its value is asked for (`settled`, derived_values.cpp).
 #include <opcode.h>
 
 #include <cmath>
 
-#include "frame_hook/cpython/cpython.h"
+#include "cpython/cpython.h"
 #include "runtime/base/error.h"
 #include "tracer/frontends/builders.h"
-#include "tracer/interpreter.h"
+#include "tracer/interpreter/interpreter.h"
 
 namespace fj {
 namespace {

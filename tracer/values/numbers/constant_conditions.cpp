@@ -1,10 +1,10 @@
-#include "tracer/constant_conditions.h"
+#include "tracer/values/numbers/constant_conditions.h"
 
 #include <cmath>
 #include <map>
 #include <variant>
 
-#include "graph_ir/evaluate.h"
+#include "graph_ir/evaluate/evaluate.h"
 #include "graph_ir/ops.h"
 
 namespace fj {

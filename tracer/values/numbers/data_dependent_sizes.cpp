@@ -9,7 +9,7 @@
 #include "graph_ir/print.h"
 #include "runtime/base/error.h"
 #include "tracer/frontends/builders.h"
-#include "tracer/interpreter.h"
+#include "tracer/interpreter/interpreter.h"
 
 namespace fj {
 

@@ -11,8 +11,8 @@
 #include <unordered_map>
 
 #include "runtime/base/error.h"
-#include "tracer/interpreter.h"
-#include "tracer/variables/containers.h"
+#include "tracer/interpreter/interpreter.h"
+#include "tracer/values/containers/containers.h"
 
 namespace fj {
 namespace {

@@ -9,10 +9,10 @@
 #include <string_view>
 
 #include "runtime/base/error.h"
-#include "tracer/devices.h"
-#include "tracer/interpreter.h"
-#include "tracer/variables/containers.h"
-#include "tracer/variables/proxies.h"
+#include "tracer/interpreter/interpreter.h"
+#include "tracer/modes/devices.h"
+#include "tracer/values/containers/containers.h"
+#include "tracer/values/proxies.h"
 
 namespace fj {
 

@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "graph_ir/types.h"
-#include "tracer/frontends/frontend.h"
 #include "tracer/frontends/builders.h"
-#include "tracer/interpreter.h"
+#include "tracer/frontends/frontend.h"
+#include "tracer/interpreter/interpreter.h"
 #include "tracer/restart.h"
 
 namespace fj {
