@@ -8,6 +8,7 @@
 #include "codegen/compiler_counts.h"
 #include "cpython/cpython.h"
 #include "frame_hook/backends.h"
+#include "frame_hook/compile_segment.h"
 #include "frame_hook/compiled_function.h"
 #include "frame_hook/interpreted.h"
 #include "frame_hook/python_graph.h"

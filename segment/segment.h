@@ -14,16 +14,12 @@
 #include "guards/guard_set.h"
 #include "runtime/program.h"
 #include "segment/autograd/derivative.h"
+#include "segment/break_reason.h"
 #include "segment/eager_race.h"
 #include "segment/library_calls/extern_table.h"
 #include "segment/recipe.h"
 
 namespace fj {
-
-enum class BreakReason : std::uint16_t {
-#define FJ_BREAK(number, name, what, remedy) name = number,
-#include "segment/breaks.def"
-};
 
 struct Exit {
   enum class Kind : std::uint8_t {

@@ -13,17 +13,11 @@
 #include <vector>
 
 #include "cpython/cpython.h"
+#include "segment/break_reason.h"
 #include "segment/segment.h"
 #include "tracer/value.h"
 
 namespace fj {
-
-/// Thrown anywhere in the tracer or a front end: this can't be captured.
-struct BreakGraph {
-  BreakReason reason;
-  std::string detail;
-};
-[[noreturn]] void break_graph(BreakReason reason, std::string detail = "");
 
 /// What failed guards of earlier segments at this place have taught: leaves to generalise from the start.
 struct Generalisations {

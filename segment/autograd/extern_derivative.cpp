@@ -6,6 +6,7 @@
 
 #include "cpython/objects.h"
 #include "runtime/base/error.h"
+#include "segment/break_reason.h"
 
 namespace fj {
 namespace {

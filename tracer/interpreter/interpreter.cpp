@@ -8,8 +8,6 @@
 
 namespace fj {
 
-void break_graph(BreakReason reason, std::string detail) { throw BreakGraph{reason, std::move(detail)}; }
-
 const FjCode* DecodeCache::get(PyCodeObject* code) {
   auto& entry = codes_[code];
   if (!entry) {
