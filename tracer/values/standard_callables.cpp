@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "runtime/base/error.h"
+#include "segment/held_by_cache.h"
 #include "tracer/interpreter/interpreter.h"
 #include "tracer/values/containers/containers.h"
 
