@@ -90,7 +90,7 @@ def stepper(model, x, y, system, whole=False):
 
 def saved_bytes(loss, known):
     """What the nodes between a loss and its leaves have saved, in storages that are not those of `known` tensors."""
-    from framejit._autograd import saved_storages
+    from framejit._support.autograd import saved_storages
 
     apart = {tensor.untyped_storage()._cdata for tensor in known}
     return sum(size for storage, size in saved_storages(loss).items() if storage not in apart)

@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "codegen/compile.h"
-#include "graph_ir/evaluate.h"
+#include "graph_ir/evaluate/evaluate.h"
 #include "graph_ir/print.h"
 #include "runtime/base/error.h"
 

@@ -7,7 +7,7 @@
 
 #include "codegen/compile.h"
 #include "codegen/cuda/compile_cuda.h"
-#include "frame_hook/cpython/signals.h"
+#include "cpython/signals.h"
 #include "frame_hook/python_graph.h"
 #include "guards/source.h"
 #include "runtime/base/error.h"

@@ -7,11 +7,11 @@
 #include <stdexcept>
 #include <string>
 
-#include "frame_hook/cpython/ref.h"
+#include "cpython/ref.h"
 #include "graph_ir/graph.h"
 #include "runtime/base/options.h"
 #include "runtime/program.h"
-#include "tracer/segment.h"
+#include "segment/segment.h"
 
 namespace fj {
 

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "frame_hook/cpython/ref.h"
+#include "cpython/ref.h"
 
 namespace fj {
 

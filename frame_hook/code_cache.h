@@ -13,10 +13,10 @@
 #include <string>
 #include <vector>
 
-#include "frame_hook/cpython/cpython.h"
-#include "frame_hook/cpython/ref.h"
+#include "cpython/cpython.h"
+#include "cpython/ref.h"
 #include "runtime/base/options.h"
-#include "tracer/loops.h"
+#include "tracer/interpreter/loops.h"
 #include "tracer/tracer.h"
 
 namespace fj {

@@ -6,7 +6,7 @@
 
 #include <memory>
 
-#include "frame_hook/cpython/ref.h"
+#include "cpython/ref.h"
 #include "frame_hook/dispatch.h"
 
 namespace fj {

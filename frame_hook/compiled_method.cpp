@@ -6,7 +6,7 @@
 
 #include <vector>
 
-#include "frame_hook/cpython/ref.h"
+#include "cpython/ref.h"
 
 namespace fj {
 

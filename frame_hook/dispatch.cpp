@@ -13,15 +13,13 @@
 #include "frame_hook/backends.h"
 #include "frame_hook/bind.h"
 #include "frame_hook/c_stack.h"
-#include "tracer/comparison.h"
-#include "frame_hook/cpython/signals.h"
+#include "frame_hook/compared_call.h"
+#include "frame_hook/compile_segment.h"
 #include "frame_hook/executor.h"
 #include "frame_hook/loop_account.h"
 #include "frame_hook/replay.h"
-#include "runtime/base/budget.h"
 #include "runtime/base/error.h"
-#include "runtime/base/phase.h"
-#include "tracer/frontends/arrays/arrays.h"
+#include "segment/eager_race.h"
 
 namespace fj {
 
@@ -66,15 +64,6 @@ class Scratch {
   std::unique_ptr<Contents> contents_;
 };
 
-/// A failure of ours: counted and logged, or raised if the user wants to see it. True: an error is set.
-bool report_internal(FunctionState& state, const Options& options, const std::string& what) {
-  PyErr_Clear();
-  state.events->fallback(state.name, what, true);
-  if (!options.strict) return false;
-  PyErr_SetString(error_type(ErrorKind::Error), (state.name + ": " + what).c_str());
-  return true;
-}
-
 /// The options of this call: those given to `compile`, changed by what an open `with framejit.options(...)` block says.
 Options effective_options(const FunctionState& state) {
   Options result = state.options;
@@ -109,311 +98,6 @@ const std::shared_ptr<CodeCache>& cache_for(FunctionState& state, PyCodeObject* 
   }
   const bool own = options == state.options;
   return *state.caches.insert(own ? state.caches.begin() : state.caches.end(), cache);
-}
-
-/// Notes for the next trace the leaves that can be generalised, if everything that failed is one.
-void generalise(Generalisations& target, const std::vector<GuardSet::Failure>& failures) {
-  // A question that has been answered otherwise leaves what it is about as general as it is.
-  auto is_answer = [](const Guard& guard) {
-    return guard.source->kind == SourceKind::Result && (guard.kind == GuardKind::Equals || guard.kind == GuardKind::TypeIs);
-  };
-  auto is_plain_value = [](const Guard& guard) {
-    PyObject* object = guard.object.get();
-    if (guard.kind == GuardKind::Equals) return object && (PyLong_CheckExact(object) || PyFloat_Check(object) || PyUnicode_CheckExact(object));
-    return guard.kind == GuardKind::Identity && object && numpy_scalar_dtype(object);  // one object of many that may be equal
-  };
-  for (const auto& failure : failures) {
-    if (failure.guard == nullptr || failure.guard->source == nullptr) return;
-    const bool sizes = failure.guard->kind == GuardKind::Array && !failure.axes.empty();
-    if (!sizes && !is_plain_value(*failure.guard) && !is_answer(*failure.guard) && failure.guard->kind != GuardKind::Length) return;
-  }
-  for (const auto& failure : failures) {
-    const std::string source = failure.guard->source->text();
-    if (failure.guard->kind == GuardKind::Length) target.lengths.push_back(source);
-    if (is_plain_value(*failure.guard)) target.sources.push_back(source);
-    for (int axis : failure.axes) target.dimensions.emplace_back(source, axis);
-  }
-}
-
-constexpr std::size_t kFoundKept = 4;  // values of one leaf that the table of misses shows
-
-void note_miss(CodeCache::Place& place, const GuardSet::Failure& failure) {
-  const std::string leaf = failure.guard && failure.guard->source ? failure.guard->source->text()
-                           : failure.guard                        ? failure.guard->text()
-                                                                  : failure.expected;
-  auto known = std::find_if(place.misses.begin(), place.misses.end(), [&](const auto& miss) { return miss.leaf == leaf; });
-  if (known == place.misses.end()) {
-    place.misses.push_back({leaf, failure.guard ? failure.guard->location : "", {}, 0});
-    known = place.misses.end() - 1;
-  }
-  known->count++;
-  if (known->found.size() < kFoundKept) known->found.push_back(failure.found);
-}
-
-/// Said once, when a place gives up: what kept changing.
-std::string misses_text(const CodeCache::Place& place, std::int64_t limit) {
-  std::string text = "recompile_limit (" + std::to_string(limit) + ") reached: other arguments run eagerly";
-  for (const auto& miss : place.misses) {
-    text += "\n  " + miss.leaf + " missed " + std::to_string(miss.count) + (miss.count == 1 ? " time: " : " times: ");
-    for (std::size_t i = 0; i < miss.found.size(); i++) text += (i ? ", " : "") + miss.found[i];
-    if (std::size_t(miss.count) > miss.found.size()) text += ", ...";
-    if (!miss.location.empty()) text += "  (" + miss.location + ")";
-  }
-  return text;
-}
-
-/// About what a segment takes; the machine code is known exactly.
-std::size_t bytes_of(const Segment& segment, std::size_t code_bytes) {
-  std::size_t bytes = sizeof(Segment) + code_bytes;
-  bytes += segment.guards->all().size() * (sizeof(Guard) + 160) + segment.guards->sources().all().size() * (sizeof(Source) + 32);
-  bytes += segment.recipe.steps.size() * sizeof(RecipeStep) + segment.recipe.slots.size() * sizeof(int);
-  if (segment.graph) bytes += segment.graph->nodes.size() * (sizeof(Node) + 256) + segment.graph->value_count() * (sizeof(Type) + 64);
-  return bytes;
-}
-
-struct Compiled {
-  std::shared_ptr<const Segment> segment;  // null: run in CPython from here, or
-  bool raised = false;                     // an error is set that the user must see
-};
-
-void record_segment(FunctionState& state, const std::shared_ptr<const Segment>& recorded, double seconds) {
-  const Segment& segment = *recorded;
-  totals().segments++;
-  if (segment.graph) {
-    GraphEvent event;
-    event.function = state.name;
-    event.graph = segment.graph;
-    event.nodes = int(segment.graph->nodes.size());
-    event.kernels = segment.program ? segment.program->kernel_count() : 0;
-    event.segment = recorded;
-    event.seconds = seconds;
-    event.timings = text(take_phases());
-    state.events->graph(std::move(event), segment.program.get());
-  }
-  if (segment.exit.kind == Exit::Kind::Break) state.events->graph_break(segment);
-}
-
-/// fullgraph, follow: a break is an error that explains itself.
-bool refuse_break(const Segment& segment, bool followed) {
-  BreakEvent event;
-  event.reason = segment.exit.reason;
-  event.file = segment.exit.file;
-  event.function = segment.exit.function;
-  event.detail = segment.exit.detail;
-  event.line = segment.exit.line;
-  event.nodes = segment.nodes;
-  PyErr_SetString(error_type(ErrorKind::GraphBreak), (followed ? event.refusal() : event.text()).c_str());
-  return true;
-}
-
-/// An eager run needs room for each value of the graph; a compiled one may have none of them.
-constexpr std::int64_t kComparedBytes = std::int64_t{64} << 20;
-constexpr std::size_t kComparedNodes = 32;
-
-/// Whether its results are the library's to the last bit (docs/numerics.md): a call that is run eagerly now and then must not be noticed.
-bool is_exact(const Graph& graph, const Node& node) {
-  const bool floats = std::any_of(node.results.begin(), node.results.end(), [&](ValueId result) {
-    return is_float(graph.type(result).dtype) || is_complex(graph.type(result).dtype);
-  });
-  if (!floats) return true;
-  // torch's powers of halves are rounded once, and its roots not always to the nearest.
-  if (is_half(graph.type(node.results[0]).dtype)) return false;
-  switch (node.op) {
-    case Op::constant: case Op::iota: case Op::neg: case Op::abs: case Op::floor: case Op::ceil: case Op::round: case Op::trunc:
-    case Op::add: case Op::sub: case Op::mul: case Op::div: case Op::copysign: case Op::where: case Op::cast:
-      return !is_complex(graph.type(node.results[0]).dtype);
-    case Op::broadcast: case Op::reshape: case Op::transpose: case Op::slice: case Op::pad: case Op::concat: case Op::slice_update: case Op::gather:
-    case Op::take_along: case Op::scatter: case Op::extern_call:
-      return true;
-    default: return false;
-  }
-}
-
-/// Whether CPython may be faster than the segment, and both do the same: it is the whole call, of which backward is no part; a function
-/// that asks whether it is compiled, or follows branches, has no other way to run. Sizes are constants: of two calls one may be tiny, one large.
-bool may_be_slower(const Segment& segment, const Options& options, bool own_backend) {
-  if (!options.retire || options.follow || own_backend || options.backend == "reference" || !is_builtin_backend(options.backend)) return false;
-  // What runs on a device takes no time of the caller's that could be compared.
-  if (!segment.covers_function || segment.device != kHost || segment.derivative || segment.eager_gradient || segment.asked_compiling || !segment.conditions.empty()) return false;
-  if (!segment.program || segment.graph->nodes.size() > kComparedNodes) return false;
-  if (segment.externs && segment.externs->once()) return false;  // it waits for others
-  std::int64_t bytes = 0;
-  auto fits = [&](ValueId value) {
-    const Type& type = segment.graph->type(value);
-    std::int64_t elements = 1;
-    for (const SymDim& size : type.shape)
-      if (!size.is_constant() || __builtin_mul_overflow(elements, size.value(), &elements)) return false;
-    return elements <= kComparedBytes && (bytes += elements * std::int64_t(size_in_bytes(type.dtype))) <= kComparedBytes;
-  };
-  for (const Input& input : segment.graph->inputs)
-    if (!fits(input.value)) return false;
-  for (const Node& node : segment.graph->nodes)
-    if (!is_exact(*segment.graph, node) || !std::all_of(node.results.begin(), node.results.end(), fits)) return false;
-  return true;
-}
-
-/// One call of a segment that has a Comparison.
-class ComparedCall {
- public:
-  ComparedCall(const FunctionState& state, std::shared_ptr<const Segment> segment)
-      : segment_(std::move(segment)), events_(state.events), name_(state.name), turn_(segment_->comparison->next()) {
-    if (turn_ != Comparison::Turn::Untimed) began_ = comparison_clock();
-  }
-  bool eagerly() const { return turn_ == Comparison::Turn::Eager; }
-
-  /// CPython does the compiled call's work again.
-  void fell_back() {
-    if (!segment_->comparison || segment_->comparison->retired()) return;
-    if (segment_->comparison->fell_back() == Comparison::Verdict::Retire) events_->retire(name_, segment_->comparison->text());
-  }
-
-  /// The call is done as it should be. Others may have decided meanwhile.
-  void finished() {
-    if (turn_ == Comparison::Turn::Untimed || !segment_->comparison || segment_->comparison->retired()) return;
-    switch (segment_->comparison->took(turn_, comparison_clock() - began_)) {
-      case Comparison::Verdict::Open: break;
-      case Comparison::Verdict::Keep: segment_->comparison.reset(); break;
-      case Comparison::Verdict::Retire: events_->retire(name_, segment_->comparison->text()); break;
-    }
-  }
-
- private:
-  std::shared_ptr<const Segment> segment_;
-  std::shared_ptr<Events> events_;  // the call may drop the function's state
-  std::string name_;
-  Comparison::Turn turn_;
-  std::uint64_t began_ = 0;
-};
-
-/// A piece of so few operations is not cut any further.
-constexpr int kFewestNodes = 8;
-
-/// One try to make the piece that `request` asks for. `nodes`: how many operations it has, once that is known. Throws OverBudget.
-Compiled compile_request(FunctionState& state, CodeCache& cache, const TraceRequest& request, PyObject* callable, int& nodes) {
-  const Options& options = cache.options();
-  const int instruction = request.start_instruction;
-  const FrameValues& values = request.values;
-  CodeCache::Place& place = cache.place(instruction);
-  const auto start = std::chrono::steady_clock::now();
-  TraceResult traced = trace(request);
-  if (!traced.internal_error.empty()) {
-    place.exhausted = true;
-    return {nullptr, report_internal(state, options, traced.internal_error)};
-  }
-  Segment& segment = *traced.segment;
-  if (segment.graph) nodes = int(segment.graph->nodes.size());
-  if (options.follow && (segment.exit.reason == BreakReason::Raise || segment.exit.reason == BreakReason::ErrorWhileTracing)) return {};
-  const bool whole = segment.exit.kind == Exit::Kind::Return || needs_no_graph(segment);
-  if ((options.fullgraph || options.follow) && !whole) return {nullptr, refuse_break(segment, options.follow)};
-  if (options.follow && segment.eager_gradient) {
-    segment.exit.reason = BreakReason::Gradient;
-    segment.exit.detail = "a tensor that requires a gradient reaches the result, whose derivative has no rule; detach() it";
-    return {nullptr, refuse_break(segment, true)};
-  }
-  std::size_t code_bytes = 0;
-  if (segment.graph && !segment.program && !segment.eager_gradient)
-    segment.program = compile_graph(segment, values, options, callable, code_bytes);
-  segment.bytes = bytes_of(segment, code_bytes);
-  if (may_be_slower(segment, options, callable != nullptr)) segment.comparison = std::make_unique<Comparison>();
-  if (segment.derivative) segment.derivative->compile_with([options, device = segment.device](const Graph& graph) { return compile_backward(graph, device, options); });
-  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-  std::shared_ptr<const Segment> published = std::move(traced.segment);
-  record_segment(state, published, seconds.count());
-  cache.publish(instruction, published);
-  return {std::move(published), false};
-}
-
-/// Traces and compiles the piece that starts at `instruction`. Kept out of `drive`: its frame must stay small, recursion
-/// goes through it.
-[[gnu::noinline]] Compiled compile_segment(FunctionState& state, CodeCache& cache, PyThreadState* thread,
-                                           const FrameValues& values, int instruction, const std::vector<bool>& decisions = {}) {
-  CodeCache::Place& place = cache.place(instruction);
-  const Options& options = cache.options();
-  if (place.exhausted || cache.compiling) return {};
-  const HeldSignals held;
-  // The call runs as eager, and so that nobody sees what tracing tries out. A mode that the function itself enters
-  // ends a piece.
-  if (instruction == 0 && !options.follow && torch_observed()) {
-    const char* why = torch_modes_refusal();
-    state.events->left(state.name, why ? why : "torch's operations are recorded");
-    return {};
-  }
-  // What follows branches has no other way to run: it is bounded by its bytes only.
-  if (std::int64_t(place.segments.size()) >= options.recompile_limit && !options.follow) {
-    place.exhausted = true;
-    if (auto failure = place.segments.empty() ? std::nullopt : place.segments.front()->guards->first_failure(values))
-      note_miss(place, *failure);
-    state.events->fallback(state.name, misses_text(place, options.recompile_limit));
-    place.misses.clear();
-    return {};
-  }
-  bool explained = false;
-  for (const auto& segment : place.segments) {
-    auto failures = segment->guards->failures(values);
-    if (failures.empty()) continue;
-    if (!explained) {
-      state.events->recompile(state.name, failures.front());
-      note_miss(place, failures.front());
-    }
-    explained = true;
-    if (!options.dynamic.has_value() || *options.dynamic) generalise(place.generalise, failures);
-  }
-
-  cache.compiling = true;
-  EagerScope eager;
-  struct Done {
-    CodeCache& cache;
-    ~Done() { cache.compiling = false; }
-  } done{cache};
-  try {
-    take_phases();
-    TraceRequest request;
-    request.thread = thread;
-    request.function = values.function;
-    request.code = &cache.decoded();
-    request.start_instruction = instruction;
-    request.values = values;
-    request.generalise = place.generalise;
-    request.generalise.all_dynamic = options.dynamic.value_or(false);
-    request.generalise.never_dynamic = !options.dynamic.value_or(true);
-    request.many = place.segments.size() >= 3;
-    request.follow = options.follow;
-    request.decisions = decisions;
-    PyObject* const callable = options.backend == state.options.backend ? state.backend.get() : nullptr;
-    request.generalise.float_inputs = callable == nullptr && is_builtin_backend(options.backend);
-    request.refusal = [&](int device) { return device_refusal(device, options, callable != nullptr); };
-    request.instruction_limit = int(options.instruction_limit);
-    for (int nodes = int(options.node_limit);;) {
-      request.cut = cache.bearable_nodes < options.node_limit;
-      request.node_limit = request.cut ? cache.bearable_nodes : int(options.node_limit);
-      try {
-        const Budget budget(options.work_limit);
-        return compile_request(state, cache, request, callable, nodes);
-      } catch (const OverBudget&) {
-        cache.bearable_nodes = std::max(std::min(nodes, request.node_limit) / 4, kFewestNodes);
-        if (request.node_limit <= kFewestNodes)
-          throw NoProgram{"compiling it takes more than " + std::to_string(options.work_limit) + " steps (the option work_limit)"};
-      }
-    }
-  } catch (const BackendFailure& failure) {
-    // The next call asks the back end again: it must not run otherwise without a word.
-    fj_restore_exception(Ref<>(failure.error).release());
-    return {nullptr, true};
-  } catch (const NoProgram& refused) {
-    place.exhausted = true;
-    state.events->fallback(state.name, refused.what());
-    if (!options.fullgraph && !options.follow) return {};
-    PyErr_Format(error_type(ErrorKind::GraphBreak), "framejit: `%s` has no program: %s", state.name.c_str(), refused.what());
-    return {nullptr, true};
-  } catch (const std::bad_alloc&) {
-    PyErr_Clear();
-    place.exhausted = true;
-    state.events->fallback(state.name, "memory ran out while it was compiled");
-    return {};
-  } catch (const std::exception& error) {
-    place.exhausted = true;
-    return {nullptr, report_internal(state, options, error.what())};
-  }
 }
 
 /// Nothing happens but a hand-over: no need to run it.
@@ -790,8 +474,12 @@ PyObject* run_entered_frame(FunctionState& state, PyThreadState* thread, FjFrame
   return fj_pass_frame(thread, frame, 0);
 }
 
-bool needs_no_graph(const Segment& segment) {
-  return segment.exit.kind == Exit::Kind::Handover && segment.exit.reason == BreakReason{};
+bool report_internal(FunctionState& state, const Options& options, const std::string& what) {
+  PyErr_Clear();
+  state.events->fallback(state.name, what, true);
+  if (!options.strict) return false;
+  PyErr_SetString(error_type(ErrorKind::Error), (state.name + ": " + what).c_str());
+  return true;
 }
 
 bool runs_eagerly() { return eager_depth > 0; }

@@ -4,27 +4,9 @@
 
 #include <Python.h>
 
-#include <memory>
-
-#include "frame_hook/code_cache.h"
-#include "frame_hook/events.h"
-#include "frame_hook/reach.h"
+#include "frame_hook/function_state.h"
 
 namespace fj {
-
-/// What a compiled function is, without its Python object.
-struct FunctionState {
-  Options options;                       // given to `compile`; where a `with framejit.options` block is open, it wins
-  Ref<> backend;                         // the user's callable, or null
-  /// One cache per set of options in use: the first is that of `options`.
-  std::vector<std::shared_ptr<CodeCache>> caches;
-  std::shared_ptr<Events> events = std::make_shared<Events>();
-  std::string name;                      // qualified, for logs
-  /// What its breaks have called; those functions share it with the compiled function that owns it.
-  std::shared_ptr<ReachedFunctions> reached = std::make_shared<ReachedFunctions>(*this);
-  Ref<PyCodeObject> code;                // of a reached function: held, so that its address stays its own
-  std::uint64_t programs_run = 0;        // pieces with array work that ran
-};
 
 /// Calls `function` (a plain Python function) compiled.
 PyObject* call_compiled(FunctionState& state, PyFunctionObject* function, PyObject* const* args, std::size_t nargsf,
@@ -32,21 +14,5 @@ PyObject* call_compiled(FunctionState& state, PyFunctionObject* function, PyObje
 
 /// Runs a frame that CPython has just made and not begun, recursion being counted for it.
 PyObject* run_entered_frame(FunctionState& state, PyThreadState* thread, FjFrame* frame);
-
-/// Whether the function was traced to its end and computes no array: CPython runs it, which is no break.
-bool needs_no_graph(const Segment& segment);
-
-/// True while an EagerScope exists on this thread.
-bool runs_eagerly();
-/// Why what runs now is not compiled, as far as it is known.
-std::string why_eager();
-
-/// Everything on this thread runs eagerly while one exists: framejit.disable, and framejit itself.
-class EagerScope {
- public:
-  EagerScope();
-  ~EagerScope();
-  EagerScope(const EagerScope&) = delete;
-};
 
 }  // namespace fj

@@ -19,7 +19,7 @@ constexpr std::size_t kept = 256;  // events of one kind and function
 
 constexpr BreakRow break_rows[] = {
 #define FJ_BREAK(number, name, what, remedy) {number, #name, what, remedy},
-#include "tracer/breaks.def"
+#include "segment/breaks.def"
 };
 
 std::string last_component(const std::string& path) {

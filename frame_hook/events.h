@@ -14,7 +14,7 @@
 
 #include "guards/guard_set.h"
 #include "runtime/base/log.h"
-#include "tracer/segment.h"
+#include "segment/segment.h"
 
 namespace fj {
 

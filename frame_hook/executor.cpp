@@ -7,7 +7,7 @@
 
 #include <vector>
 
-#include "frame_hook/cpython/ref.h"
+#include "cpython/ref.h"
 #include "frame_hook/operations.h"
 
 namespace fj {

@@ -6,7 +6,7 @@
 
 #include <Python.h>
 
-#include "frame_hook/cpython/cpython.h"
+#include "cpython/cpython.h"
 
 namespace fj {
 

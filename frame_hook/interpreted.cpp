@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "frame_hook/cpython/cpython.h"
-#include "frame_hook/cpython/ref.h"
+#include "cpython/cpython.h"
+#include "cpython/ref.h"
 #include "frame_hook/executor.h"
 
 namespace fj {

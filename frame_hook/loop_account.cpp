@@ -4,10 +4,10 @@
 
 #include <algorithm>
 
-#include "codegen/cost.h"
+#include "arrays/arrays.h"
+#include "codegen/schedule/cost.h"
 #include "graph_ir/ops.h"
 #include "guards/check_program.h"
-#include "tracer/frontends/arrays/arrays.h"
 
 namespace fj {
 

@@ -4,10 +4,12 @@
 
 #include <algorithm>
 
+#include "arrays/marked_axes.h"
 #include "codegen/compiler_counts.h"
+#include "cpython/cpython.h"
 #include "frame_hook/backends.h"
+#include "frame_hook/compile_segment.h"
 #include "frame_hook/compiled_function.h"
-#include "frame_hook/cpython/cpython.h"
 #include "frame_hook/interpreted.h"
 #include "frame_hook/python_graph.h"
 #include "graph_ir/ops.h"
@@ -15,7 +17,6 @@
 #include "runtime/base/options.h"
 #include "runtime/code_pages.h"
 #include "runtime/disk_cache.h"
-#include "tracer/dynamic.h"
 
 namespace py = pybind11;
 

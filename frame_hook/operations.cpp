@@ -3,8 +3,8 @@
 
 #include <array>
 
-#include "frame_hook/cpython/cpython.h"
-#include "frame_hook/cpython/ref.h"
+#include "cpython/cpython.h"
+#include "cpython/ref.h"
 
 namespace fj {
 

@@ -4,7 +4,7 @@
 #include <pybind11/stl.h>
 
 #include "graph_ir/print.h"
-#include "tracer/host.h"
+#include "segment/library_host.h"
 
 namespace fj {
 

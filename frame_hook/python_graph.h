@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "graph_ir/graph.h"
-#include "tracer/extern_table.h"
+#include "segment/library_calls/extern_table.h"
 
 namespace fj {
 

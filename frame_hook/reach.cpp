@@ -6,9 +6,9 @@
 #include <string_view>
 #include <utility>
 
+#include "arrays/arrays.h"
 #include "frame_hook/dispatch.h"
 #include "runtime/base/log.h"
-#include "tracer/frontends/arrays/arrays.h"
 
 namespace fj {
 

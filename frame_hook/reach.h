@@ -12,7 +12,7 @@
 #include <memory>
 #include <unordered_map>
 
-#include "frame_hook/cpython/cpython.h"
+#include "cpython/cpython.h"
 
 namespace fj {
 

@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "tracer/frontends/arrays/arrays.h"
+#include "arrays/arrays.h"
 
 namespace fj {
 

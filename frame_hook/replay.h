@@ -9,9 +9,9 @@
 #include <optional>
 #include <vector>
 
-#include "frame_hook/cpython/cpython.h"
+#include "cpython/cpython.h"
 #include "frame_hook/dispatch.h"
-#include "tracer/extern_table.h"
+#include "segment/library_calls/extern_table.h"
 
 namespace fj {
 

@@ -63,9 +63,9 @@ def _load_helpers():
     if threading.current_thread() is not threading.main_thread():
         return
     if "numpy" in sys.modules:
-        import framejit._numpy
+        import framejit._support.numpy
     if "torch" in sys.modules:
-        import framejit._torch
+        import framejit._support.torch
 
 
 def _describe(thing):

@@ -1,7 +1,7 @@
 """Derivatives and batches of functions as written: grad, value_and_grad, vjp, jvp, jacobian, hessian, vmap.
 
 Each makes a function that calls the given one between marked functions, and compiles it. While tracing, the marks tell the tracer
-to derive or batch the graph it has (tracer/transforms.cpp); so all of this file is traced away, and transformations nest. What runs in
+to derive or batch the graph it has (tracer/gradients/graph_transforms.cpp); so all of this file is traced away, and transformations nest. What runs in
 CPython are errors: a call that can't be compiled runs as written, up to the exception it raises.
 """
 import collections

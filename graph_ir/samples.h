@@ -16,8 +16,8 @@
 #include <string>
 #include <vector>
 
-#include "graph_ir/elements.h"
-#include "graph_ir/evaluate.h"
+#include "graph_ir/evaluate/elements.h"
+#include "graph_ir/evaluate/evaluate.h"
 #include "graph_ir/graph.h"
 #include "graph_ir/ops.h"
 

@@ -9,7 +9,7 @@
 #include <functional>
 #include <tuple>
 
-#include "frame_hook/cpython/cpython.h"
+#include "cpython/cpython.h"
 #include "guards/memo.h"
 #include "runtime/base/error.h"
 

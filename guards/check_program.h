@@ -13,9 +13,9 @@
 #include <span>
 #include <vector>
 
+#include "arrays/arrays.h"
+#include "arrays/quick_check.h"
 #include "guards/guard_set.h"
-#include "tracer/frontends/arrays/arrays.h"
-#include "tracer/frontends/arrays/quick_check.h"
 
 namespace fj::guard_program {
 

@@ -1,7 +1,7 @@
 // Collecting guards, and the fast path over their check program.
 #include "guards/guard_set.h"
 
-#include "frame_hook/cpython/cpython.h"
+#include "cpython/cpython.h"
 #include "guards/check_program.h"
 #include "runtime/base/error.h"
 

@@ -3,7 +3,7 @@
 
 #include <cstring>
 
-#include "frame_hook/cpython/cpython.h"
+#include "cpython/cpython.h"
 #include "guards/check_program.h"
 
 namespace fj::guard_program {

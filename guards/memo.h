@@ -18,7 +18,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "frame_hook/cpython/ref.h"
+#include "cpython/ref.h"
 #include "guards/guard_set.h"
 
 namespace fj::guard_program {

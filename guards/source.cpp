@@ -11,7 +11,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "frame_hook/cpython/cpython.h"
+#include "cpython/cpython.h"
 #include "guards/check_program.h"
 
 namespace fj {

@@ -14,7 +14,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "frame_hook/cpython/ref.h"
+#include "cpython/ref.h"
 
 namespace fj {
 

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "tracer/segment.h"
+#include "segment/segment.h"
 
 namespace fj {
 

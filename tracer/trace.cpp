@@ -8,9 +8,9 @@
 #include "graph_ir/pipeline.h"
 #include "runtime/base/error.h"
 #include "runtime/base/phase.h"
-#include "tracer/drops.h"
-#include "tracer/interpreter.h"
-#include "tracer/loops.h"
+#include "segment/finalizers.h"
+#include "tracer/interpreter/interpreter.h"
+#include "tracer/interpreter/loops.h"
 #include "tracer/restart.h"
 
 namespace fj {

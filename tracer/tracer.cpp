@@ -2,9 +2,9 @@
 #include "tracer/tracer.h"
 
 #include "runtime/base/error.h"
-#include "tracer/constant_conditions.h"
 #include "tracer/frontends/builders.h"
-#include "tracer/interpreter.h"
+#include "tracer/interpreter/interpreter.h"
+#include "tracer/values/numbers/constant_conditions.h"
 
 namespace fj {
 

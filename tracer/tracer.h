@@ -12,18 +12,12 @@
 #include <string>
 #include <vector>
 
-#include "frame_hook/cpython/cpython.h"
-#include "tracer/segment.h"
+#include "cpython/cpython.h"
+#include "segment/break_reason.h"
+#include "segment/segment.h"
 #include "tracer/value.h"
 
 namespace fj {
-
-/// Thrown anywhere in the tracer or a front end: this can't be captured.
-struct BreakGraph {
-  BreakReason reason;
-  std::string detail;
-};
-[[noreturn]] void break_graph(BreakReason reason, std::string detail = "");
 
 /// What failed guards of earlier segments at this place have taught: leaves to generalise from the start.
 struct Generalisations {
@@ -41,7 +35,7 @@ struct TraceRequest {
   const FjCode* code = nullptr;
   int start_instruction = 0;
   FrameValues values;
-  std::vector<bool> fragile;                   // by slot: what lets go of its object runs Python code (drops.h)
+  std::vector<bool> fragile;                   // by slot: what lets go of its object runs Python code (finalizers.h)
   Generalisations generalise;
   bool many = false;                           // several pieces start here already, for other values
   int instruction_limit = 200000;
@@ -151,7 +145,7 @@ class Tracer {
 
   /// The value, where `holds`; else the program fails and the piece runs in CPython.
   ValueId checked(ValueId value, ValueId holds);
-  /// The whole part of a number is asked for (rounding.cpp).
+  /// The whole part of a number is asked for (whole_parts.cpp).
   void round_as_library(const V& number);
   void round_as_library(ValueId number);
   /// A Python number that the program computes: the one element of the array.

@@ -16,10 +16,10 @@
 #include <utility>
 #include <vector>
 
+#include "arrays/arrays.h"
 #include "graph_ir/graph.h"
 #include "guards/source.h"
-#include "tracer/frontends/arrays/arrays.h"
-#include "tracer/view_step.h"
+#include "segment/view_step.h"
 
 namespace fj {
 
@@ -94,7 +94,7 @@ class NumberValue final : public Value {
   NumberValue(ValueId contents, DType dtype) : Value(ValueKind::Number), contents(contents), dtype(dtype) {}
   const ValueId contents;       // of dtype, 0-d
   const DType dtype;            // F64: a float, I64: an int, Bool: a bool
-  /// Where it is computed from values from outside alone: the same number as a result of those (see results.cpp).
+  /// Where it is computed from values from outside alone: the same number as a result of those (see derived_values.cpp).
   V known;
 };
 
@@ -115,7 +115,7 @@ struct FakeStorage {
   std::weak_ptr<Value> owner;   // the array object that made it: base of returned views
   std::vector<std::weak_ptr<class ArrayValue>> views;  // torch: of what was made in the trace
   std::shared_ptr<int> torch_version;  // the owner's
-  int batch_depth = 0;          // functions being batched where it was made (transforms.cpp)
+  int batch_depth = 0;          // functions being batched where it was made (graph_transforms.cpp)
   bool written_without_gradient = false;  // an array that requires a gradient, under no_grad()
   bool inference = false;       // of a tensor made in torch's inference mode
   bool made_as_view = false;    // torch: a library call gave a view of what nobody else has

@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "codegen/lower.h"
+#include "codegen/loops/lower.h"
 
 namespace fj::cuda {
 

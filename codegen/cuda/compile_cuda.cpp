@@ -10,12 +10,12 @@
 
 #include <llvm/Support/BLAKE3.h>
 
-#include "codegen/batch.h"
-#include "codegen/commit.h"
 #include "codegen/cuda/emit.h"
-#include "codegen/isolate.h"
-#include "codegen/program_parts.h"
-#include "codegen/schedule.h"
+#include "codegen/program/batch_launches.h"
+#include "codegen/program/in_place_writes.h"
+#include "codegen/program/isolate_kernel.h"
+#include "codegen/program/program_parts.h"
+#include "codegen/schedule/schedule.h"
 #include "runtime/base/error.h"
 #include "runtime/base/log.h"
 #include "runtime/compiled_program.h"

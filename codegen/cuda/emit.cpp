@@ -97,7 +97,7 @@ void Emitter::body(const std::vector<Statement>& statements) {
       case StatementKind::Update: update(statement); break;
       case StatementKind::Store: store(statement); break;
       case StatementKind::Add: case StatementKind::Put: put(statement); break;
-      case StatementKind::Check: break;  // a device reports no IEEE conditions, and commit.cpp makes no other checks for it
+      case StatementKind::Check: break;  // a device reports no IEEE conditions, and in_place_writes.cpp makes no other checks for it
     }
   }
 }

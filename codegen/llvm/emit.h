@@ -4,7 +4,7 @@
 #include <llvm/IR/Module.h>
 
 #include "codegen/llvm/machine.h"
-#include "codegen/lower.h"
+#include "codegen/loops/lower.h"
 
 namespace fj {
 

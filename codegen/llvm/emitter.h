@@ -14,7 +14,7 @@
 
 #include "codegen/llvm/kernel_shape.h"
 #include "codegen/llvm/operations.h"
-#include "codegen/lower.h"
+#include "codegen/loops/lower.h"
 #include "runtime/base/error.h"
 
 namespace fj {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "codegen/compile.h"
-#include "codegen/lower.h"
+#include "codegen/loops/lower.h"
 #include "runtime/kernel_code.h"
 
 namespace fj {

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "codegen/cost.h"
+#include "codegen/schedule/cost.h"
 
 namespace fj {
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "codegen/llvm/machine.h"
-#include "codegen/loop_ir.h"
+#include "codegen/loops/loop_ir.h"
 
 namespace fj {
 

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "graph_ir/evaluate.h"
+#include "graph_ir/evaluate/evaluate.h"
 #include "graph_ir/ops.h"
 #include "graph_ir/passes/rewrite.h"
 #include "runtime/base/error.h"

@@ -1,7 +1,7 @@
 // Floating-point and complex arithmetic raises, but for what only looks at signs, order and kind.
 #include "graph_ir/rules/conditions.h"
 
-#include "graph_ir/evaluate.h"
+#include "graph_ir/evaluate/evaluate.h"
 #include "graph_ir/ops.h"
 
 namespace fj {

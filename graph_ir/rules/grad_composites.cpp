@@ -6,7 +6,7 @@
 #include <cmath>
 #include <optional>
 
-#include "graph_ir/autodiff.h"
+#include "graph_ir/autodiff/autodiff.h"
 #include "graph_ir/rules/grad_rules.h"
 
 namespace fj {

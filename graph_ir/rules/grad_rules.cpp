@@ -8,7 +8,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "graph_ir/autodiff.h"
+#include "graph_ir/autodiff/autodiff.h"
 #include "graph_ir/ops.h"
 #include "runtime/base/error.h"
 

@@ -6,8 +6,8 @@
 #include <array>
 #include <chrono>
 
+#include "arrays/arrays.h"
 #include "runtime/base/status.h"
-#include "tracer/frontends/arrays/arrays.h"
 
 namespace py = pybind11;
 using namespace fj;

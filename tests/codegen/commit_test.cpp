@@ -106,6 +106,82 @@ graph @f(%x: f32[300, 40], %p: f32[40], %q: f32[300]) {
 })", {sample(DType::F32, {300, 40}, 1), sample(DType::F32, {40}, 2), sample(DType::F32, {300}, 3)}, {.ulps = 64, .scale = 64});
 }
 
+// Small parts of large inputs.
+
+TEST(Commit, parts_are_written_where_they_lie) {
+  // One kernel for each part, straight into the input.
+  same_as_reference(R"(
+graph @f(%a: f32[4000], %x: f32[5]) {
+  %0 = add %x, %x : f32[5]
+  %1 = slice_update %a, %0 {starts = [7], steps = [1]} : f32[4000]
+  %2 = mul %x, %x : f32[5]
+  %3 = slice_update %1, %2 {starts = [9], steps = [3]} : f32[4000]
+  write %a <- %3
+  return
+})", {sample(DType::F32, {4000}, 1), sample(DType::F32, {5}, 2)}, {.kernels = 2});
+  // Rows, columns and blocks of what is reshaped and transposed on the way.
+  same_as_reference(R"(
+graph @f(%a: f32[60, 70], %r: f32[70], %b: f32[3, 4]) {
+  %0 = reshape %r : f32[1, 70]
+  %1 = slice_update %a, %0 {starts = [7, 0], steps = [1, 1]} : f32[60, 70]
+  %2 = transpose %1 {permutation = [1, 0]} : f32[70, 60]
+  %3 = slice_update %2, %b {starts = [5, 6], steps = [2, 1]} : f32[70, 60]
+  %4 = reshape %3 {shape = [7, 10, 60]} : f32[7, 10, 60]
+  %5 = reshape %b {shape = [2, 1, 6]} : f32[2, 1, 6]
+  %6 = slice_update %4, %5 {starts = [1, 1, 2], steps = [1, 1, 1]} : f32[7, 10, 60]
+  %7 = reshape %6 {shape = [70, 60]} : f32[70, 60]
+  %8 = transpose %7 {permutation = [1, 0]} : f32[60, 70]
+  write %a <- %8
+  return
+})", {sample(DType::F32, {60, 70}, 1), sample(DType::F32, {70}, 2), sample(DType::F32, {3, 4}, 3)});
+}
+
+TEST(Commit, later_parts_lie_over_earlier_ones) {
+  same_as_reference(R"(
+graph @f(%a: f32[400], %x: f32[9], %y: f32[9]) {
+  %0 = slice_update %a, %x {starts = [7], steps = [1]} : f32[400]
+  %1 = slice %0 {starts = [5], sizes = [9], steps = [1]} : f32[9]
+  %2 = add %1, %y : f32[9]
+  %3 = slice_update %0, %2 {starts = [10], steps = [-1]} : f32[400]
+  %4 = mul %x, %y : f32[9]
+  %5 = mul %4, %4 : f32[9]
+  %6 = slice_update %3, %4 {starts = [100], steps = [1]} : f32[400]
+  %7 = slice_update %6, %5 {starts = [104], steps = [1]} : f32[400]
+  %8 = slice %a {starts = [104], sizes = [9], steps = [1]} : f32[9]
+  write %a <- %7
+  return %8
+})", {sample(DType::F32, {400}, 1), sample(DType::F32, {9}, 2), sample(DType::F32, {9}, 3)});
+}
+
+TEST(Commit, parts_of_two_inputs_are_exchanged) {
+  same_as_reference(R"(
+graph @f(%a: f32[400], %b: f32[5]) {
+  %0 = slice %a {starts = [3], sizes = [5], steps = [1]} : f32[5]
+  %1 = slice_update %a, %b {starts = [3], steps = [1]} : f32[400]
+  write %a <- %1
+  write %b <- %0
+  return
+})", {sample(DType::F32, {400}, 1), sample(DType::F32, {5}, 2)});
+}
+
+TEST(Commit, a_part_is_not_written_before_what_can_fail) {
+  const std::string graph = R"(
+graph @f(%i: i64[300], %a: f32[4000], %t: f32[300]) {
+  %0 = gather %t, %i {axis = 0} : f32[300]
+  %1 = slice_update %a, %0 {starts = [7], steps = [1]} : f32[4000]
+  %2 = gather %0, %i {axis = 0} : f32[300]
+  %3 = slice_update %1, %2 {starts = [1007], steps = [1]} : f32[4000]
+  write %a <- %3
+  return
+})";
+  const auto inputs = [](std::int64_t at) { return std::vector<DenseArray>{position(at), sample(DType::F32, {4000}, 1), sample(DType::F32, {300}, 2)}; };
+  same_as_reference(graph, inputs(7));
+  const Outcome outcome = run_llvm(parse(graph), inputs(300), {}, {});
+  EXPECT_EQ(outcome.status, std::uint32_t(kIndexOutOfRange));
+  ASSERT_EQ(outcome.results.size(), 1u);
+  EXPECT_TRUE(close(outcome.results[0], inputs(300)[1], 0));
+}
+
 // Where IEEE conditions are reported, all floating-point work can fail.
 
 namespace {

@@ -1,7 +1,7 @@
 // What becomes one kernel, and that it computes what the graph says.
 #include <limits>
 
-#include "codegen/schedule.h"
+#include "codegen/schedule/schedule.h"
 #include "graph_ir/parse.h"
 #include "runtime/thread_pool.h"
 #include "tests/codegen/harness.h"

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "codegen/lower.h"
+#include "codegen/loops/lower.h"
 #include "graph_ir/parse.h"
 
 namespace fj::test {

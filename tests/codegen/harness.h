@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "codegen/compile.h"
-#include "graph_ir/evaluate.h"
+#include "graph_ir/evaluate/evaluate.h"
 
 namespace fj::test {
 

@@ -7,10 +7,10 @@
 #include <fstream>
 #include <unistd.h>
 
-#include "codegen/commit.h"
-#include "codegen/isolate.h"
-#include "codegen/program_parts.h"
-#include "codegen/schedule.h"
+#include "codegen/program/in_place_writes.h"
+#include "codegen/program/isolate_kernel.h"
+#include "codegen/program/program_parts.h"
+#include "codegen/schedule/schedule.h"
 #include "graph_ir/parse.h"
 #include "graph_ir/print.h"
 #include "runtime/base/error.h"

@@ -208,7 +208,7 @@ REFUSED = [
 def test_what_a_transformation_refuses_is_named(function, reason):
     if torch is None and "torch" in function.__code__.co_names:
         pytest.skip("torch is not installed in this environment")
-    numbers = dict(re.findall(r"FJ_BREAK\( *(\d+), (\w+),", (pathlib.Path(__file__).parents[2] / "tracer/breaks.def").read_text()))
+    numbers = dict(re.findall(r"FJ_BREAK\( *(\d+), (\w+),", (pathlib.Path(__file__).parents[2] / "segment/breaks.def").read_text()))
     number = next(number for number, name in numbers.items() if name == reason)
     with pytest.raises(framejit.GraphBreakError) as caught:
         function(X)

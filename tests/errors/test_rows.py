@@ -6,7 +6,7 @@ ROOT = pathlib.Path(__file__).parent.parent.parent
 
 
 def rows():
-    text = (ROOT / "tracer" / "breaks.def").read_text()
+    text = (ROOT / "segment" / "breaks.def").read_text()
     return re.findall(r"FJ_BREAK\(\s*(\d+),\s*(\w+)", text)
 
 

@@ -39,7 +39,7 @@ def test_programs_depend_on_the_seed_alone():
 
 @both_libraries
 def test_a_planted_wrong_rewrite_is_found(lib, monkeypatch):
-    from framejit import _replay
+    from framejit._support import replay as _replay
 
     plain = _replay.operations["sub"]
     monkeypatch.setitem(_replay.operations, "sub", tuple((lambda step, a, b, f=f: f(step, b, a)) for f in plain))
@@ -81,7 +81,7 @@ def test_the_comparison_sees(ours, eager, monkeypatch):
 
 
 def test_a_failing_program_is_made_small(monkeypatch):
-    from framejit import _replay
+    from framejit._support import replay as _replay
 
     plain = _replay.operations["sub"]
     monkeypatch.setitem(_replay.operations, "sub", tuple((lambda step, a, b, f=f: f(step, b, a)) for f in plain))

@@ -5,7 +5,7 @@
 
 #include <chrono>
 
-#include "frame_hook/cpython/cpython.h"
+#include "cpython/cpython.h"
 #include "guards/check_program.h"
 #include "guards/guard_set.h"
 

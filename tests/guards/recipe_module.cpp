@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "tracer/segment.h"
+#include "segment/segment.h"
 
 namespace py = pybind11;
 using namespace fj;

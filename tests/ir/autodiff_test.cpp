@@ -5,10 +5,10 @@
 #include <cmath>
 #include <random>
 
-#include "graph_ir/autodiff.h"
-#include "graph_ir/autodiff_parts.h"
-#include "graph_ir/elements.h"
-#include "graph_ir/evaluate.h"
+#include "graph_ir/autodiff/autodiff.h"
+#include "graph_ir/autodiff/autodiff_parts.h"
+#include "graph_ir/evaluate/elements.h"
+#include "graph_ir/evaluate/evaluate.h"
 #include "graph_ir/parse.h"
 #include "graph_ir/pipeline.h"
 #include "graph_ir/rules/grad_rules.h"

@@ -1,7 +1,7 @@
 // Half types and conversions, against values worked out by hand.
 #include <gtest/gtest.h>
 
-#include "graph_ir/elements.h"
+#include "graph_ir/evaluate/elements.h"
 
 namespace fj {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <cmath>
 
-#include "graph_ir/elements.h"
-#include "graph_ir/evaluate.h"
+#include "graph_ir/evaluate/elements.h"
+#include "graph_ir/evaluate/evaluate.h"
 #include "graph_ir/parse.h"
 
 namespace fj {

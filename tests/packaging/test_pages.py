@@ -31,7 +31,7 @@ def imported(path):
 
 def break_rows():
     """(number, name, what happened, what to do) of each row of breaks.def."""
-    return ROW.findall((TESTS.parent / "tracer" / "breaks.def").read_text())
+    return ROW.findall((TESTS.parent / "segment" / "breaks.def").read_text())
 
 
 def graph_breaks_page():
@@ -41,7 +41,7 @@ def graph_breaks_page():
         for name in (reason,) if isinstance(reason, str) else reason or ():
             smallest.setdefault(name, textwrap.dedent(inspect.getsource(function)).strip())
     text = ["# Graph breaks", "",
-            "Why a graph ends before its function does. Generated from `tracer/breaks.def` and `tests/errors/test_breaks.py`, which runs",
+            "Why a graph ends before its function does. Generated from `segment/breaks.def` and `tests/errors/test_breaks.py`, which runs",
             f"each program against eager; {HOW}", "",
             "A break changes no result: what comes before and after it is still compiled, the instruction itself runs in Python.", ""]
     for number, name, happened, remedy in break_rows():
@@ -82,7 +82,7 @@ def test_the_page_of_graph_breaks_is_up_to_date():
 
 
 def test_every_row_and_program_is_on_the_page():
-    text = (TESTS.parent / "tracer" / "breaks.def").read_text()
+    text = (TESTS.parent / "segment" / "breaks.def").read_text()
     assert len(break_rows()) == text.count("FJ_BREAK(")
     for program in re.findall(r"```python\n(.*?)```", graph_breaks_page(), re.S):
         ast.parse(program)

@@ -4,7 +4,7 @@ import pytest
 
 import framejit
 from framejit import _core
-from framejit._replay import operations
+from framejit._support.replay import operations
 from harness import both_libraries, needs_torch, same_as_eager, torch
 
 

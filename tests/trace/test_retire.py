@@ -8,7 +8,7 @@ import framejit
 from framejit import _core
 from harness import needs_torch, torch
 
-UNTIMED, TIMED = 16, 8   # as in tracer/comparison.h
+UNTIMED, TIMED = 16, 8   # as in segment/eager_race.h
 compiled_only = functools.partial(framejit.compile, retire=True, tier="optimised")
 
 

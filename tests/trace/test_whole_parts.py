@@ -1,4 +1,4 @@
-"""Where the whole part of a computed number is asked for, the number is the library's own (tracer/rounding.cpp)."""
+"""Where the whole part of a computed number is asked for, the number is the library's own (tracer/values/numbers/whole_parts.cpp)."""
 import math
 
 import numpy as np

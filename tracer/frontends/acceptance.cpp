@@ -4,11 +4,11 @@
 #include <algorithm>
 #include <unordered_map>
 
-#include "tracer/extern_prediction.h"
+#include "segment/library_calls/extern_prediction.h"
+#include "segment/library_calls/numpy_prediction.h"
 #include "tracer/frontends/builders.h"
-#include "tracer/frontends/torch.h"
-#include "tracer/interpreter.h"
-#include "tracer/numpy_prediction.h"
+#include "tracer/frontends/torch/torch.h"
+#include "tracer/interpreter/interpreter.h"
 
 namespace fj {
 namespace {

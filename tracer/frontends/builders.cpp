@@ -7,9 +7,9 @@
 #include <algorithm>
 #include <numeric>
 
-#include "graph_ir/evaluate.h"
+#include "graph_ir/evaluate/evaluate.h"
 #include "runtime/base/error.h"
-#include "tracer/constant_conditions.h"
+#include "tracer/values/numbers/constant_conditions.h"
 
 namespace fj {
 

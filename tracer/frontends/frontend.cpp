@@ -12,12 +12,12 @@
 #include <string>
 #include <unordered_map>
 
-#include "frame_hook/cpython/cpython.h"
+#include "cpython/cpython.h"
 #include "graph_ir/ops.h"
 #include "runtime/base/error.h"
 #include "tracer/frontends/acceptance.h"
 #include "tracer/frontends/builders.h"
-#include "tracer/frontends/numpy_calls.h"
+#include "tracer/frontends/numpy/calls.h"
 
 namespace fj {
 namespace {

@@ -38,7 +38,7 @@ bool goes_on_without_row(PyObject* callable);
 /// gradients.def lists the handlers of which that is so; else the graph breaks there. `callable`: what was called, if it is an object.
 V run_handler(Tracer& tracer, Handler handler, const Arguments& arguments, PyObject* callable = nullptr);
 
-/// One call that a row answers, not for another row. It throws UnsupportedOperation if this one is to be the library's (rounding.cpp).
+/// One call that a row answers, not for another row. It throws UnsupportedOperation if this one is to be the library's (whole_parts.cpp).
 class LibraryChoice {
  public:
   explicit LibraryChoice(Tracer& tracer);

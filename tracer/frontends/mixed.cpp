@@ -1,7 +1,7 @@
 /// Crossing between the libraries: an array of one as a view of the same memory in the other.
 ///
 /// Nothing is copied and no node is made: the view has the same storage, so writes through either are seen by both.
-#include "tracer/frontends/torch.h"
+#include "tracer/frontends/torch/torch.h"
 
 namespace fj {
 

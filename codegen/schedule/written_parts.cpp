@@ -1,0 +1,96 @@
+// From the written value back to the input through updates of slices, with the views around them turned round.
+#include "codegen/schedule/written_parts.h"
+
+#include <algorithm>
+
+#include "codegen/schedule/index_maps.h"
+#include "runtime/base/budget.h"
+
+namespace fj {
+
+using loop::Affine;
+using loop::Index;
+using loop::VarId;
+
+namespace {
+
+class Walk {
+ public:
+  Walk(const Graph& graph, const std::vector<int>& node_of) : graph_(graph), node_of_(node_of) {
+    for (const Symbol& symbol : graph.symbols) hints_.push_back(symbol.hint);
+  }
+
+  /// Empty: the write is not in parts.
+  std::vector<WrittenPart> parts(const Write& write) const {
+    const ValueId target = graph_.inputs[std::size_t(write.input)].value;
+    std::vector<WrittenPart> found;
+    std::vector<const Node*> views;  // from the written value towards the input
+    double elements = 0;
+    ValueId value = write.value;
+    while (value != target) {
+      const int n = node_of_[value.index];
+      if (n < 0) return {};
+      const Node& node = graph_.nodes[std::size_t(n)];
+      switch (node.op) {
+        case Op::reshape: case Op::transpose: views.push_back(&node); break;
+        case Op::slice_update: {
+          const auto at = place(node, views);
+          if (!at) return {};
+          found.push_back({write.input, node.operands[1], *at});
+          elements += size(node.operands[1]);
+          break;
+        }
+        default: return {};
+      }
+      value = node.operands[0];
+    }
+    if (2 * elements >= size(target)) return {};
+    std::reverse(found.begin(), found.end());
+    return found;
+  }
+
+ private:
+  double size(ValueId value) const { return double(product(graph_.type(value).shape).evaluate(hints_)); }
+
+  /// Where the elements of an update of a slice lie in what the views make of it.
+  std::optional<Index> place(const Node& update, const std::vector<const Node*>& views) const {
+    const auto& starts = update.attrs.get<Dims>("starts");
+    const auto& steps = update.attrs.get<std::vector<std::int64_t>>("steps");
+    Index index;
+    for (std::size_t d = 0; d < starts.size(); ++d) index.push_back(Affine(VarId{std::uint32_t(d)}) * SymDim(steps[d]) + Affine(starts[d]));
+    Budget::spend(1 + views.size());
+    for (auto view = views.rbegin(); view != views.rend(); ++view) {
+      const auto further = result_index(graph_, **view, index);
+      if (!further) return std::nullopt;
+      index = *further;
+    }
+    return index;
+  }
+
+  const Graph& graph_;
+  const std::vector<int>& node_of_;
+  std::vector<std::int64_t> hints_;
+};
+
+}  // namespace
+
+std::vector<WrittenPart> written_parts(const Graph& graph) {
+  std::vector<WrittenPart> all;
+  if (graph.writes.empty()) return all;
+  std::vector<int> node_of(graph.value_count(), -1);
+  for (std::size_t n = 0; n < graph.nodes.size(); ++n)
+    for (ValueId result : graph.nodes[n].results) node_of[result.index] = int(n);
+  const Walk walk(graph, node_of);
+  for (const Write& write : graph.writes) {
+    std::vector<WrittenPart> parts = walk.parts(write);
+    if (parts.empty()) {
+      Index identity;
+      for (std::uint32_t d = 0; d < graph.type(write.value).shape.size(); ++d) identity.push_back(Affine(VarId{d}));
+      parts.push_back({write.input, write.value, std::move(identity)});
+    }
+    all.insert(all.end(), std::make_move_iterator(parts.begin()), std::make_move_iterator(parts.end()));
+  }
+  return all;
+}
+
+}  // namespace fj

@@ -1,0 +1,156 @@
+/* Everything framejit knows about a CPython version, behind one C interface. One file per version
+ * implements it (v311.c, v312.c, v313.c); nothing outside this folder includes an internal header
+ * or asks for a version. */
+#ifndef FRAMEJIT_CPYTHON_H
+#define FRAMEJIT_CPYTHON_H
+
+#include <Python.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- decoding ------------------------------------------------------------------------------- */
+
+typedef enum {
+#define FJ_INSTR(name) FJ_##name,
+#include "cpython/bytecode.def"
+} FjOpcode;
+
+typedef struct {
+  uint8_t opcode;   /* FjOpcode */
+  bool resumable;   /* false for the second half of a split superinstruction: no segment may start here */
+  int32_t arg, arg2;
+  int32_t offset;   /* code unit to resume at: the first EXTENDED_ARG or KW_NAMES of the instruction */
+  int32_t executing; /* code unit of the opcode itself: for tracebacks */
+  int32_t line;      /* of the source text; 0 where it has none */
+} FjInstr;
+
+typedef struct {
+  PyObject* code;       /* borrowed: PyCodeObject the decode belongs to */
+  FjInstr* instrs;
+  int32_t count;
+  int32_t* index_of;    /* code unit -> instruction index (or of the next instruction), length code_units + 1 */
+  int32_t code_units;
+  bool is_generator;    /* generator, coroutine or async generator: left to CPython */
+} FjCode;
+
+/* New decode or NULL with MemoryError. Unknown raw opcodes decode to FJ_UNSUPPORTED. */
+FjCode* fj_decode(PyCodeObject* code);
+void fj_free_code(FjCode* code);
+const char* fj_opcode_name(int opcode);
+
+typedef struct { int32_t start, end, target, depth; bool lasti; } FjHandler;
+/* The exception handler that covers code unit `unit`; false if none. Units as in FjInstr.executing. */
+bool fj_find_handler(PyCodeObject* code, int32_t unit, FjHandler* handler);
+
+/* True on 3.13+: the two slots under a call's arguments are (callable, self or NULL);
+ * false: (method, self) or (NULL, callable). LOAD_GLOBAL's NULL is placed likewise. */
+bool fj_call_layout_callable_first(void);
+/* True on 3.12+: `~` of a bool gives a DeprecationWarning. */
+bool fj_bool_invert_warns(void);
+
+/* ---- live frames ---------------------------------------------------------------------------- */
+
+typedef struct _PyInterpreterFrame FjFrame;
+
+PyCodeObject* fj_frame_code(FjFrame* frame);         /* borrowed */
+PyFunctionObject* fj_frame_function(FjFrame* frame); /* borrowed */
+PyObject* fj_frame_globals(FjFrame* frame);          /* borrowed */
+PyObject* fj_frame_builtins(FjFrame* frame);         /* borrowed */
+int fj_frame_slot_count(FjFrame* frame);             /* co_nlocalsplus */
+int fj_frame_stack_depth(FjFrame* frame);
+/* Slots 0..slot_count+depth: locals, cells, free variables, then the value stack. Borrowed; may be NULL. */
+PyObject* fj_frame_get(FjFrame* frame, int slot);
+/* The same, as an array: valid until the frame runs on or ends. */
+PyObject* const* fj_frame_slots(FjFrame* frame);
+/* Steals `value`, releases the old one. */
+void fj_frame_set(FjFrame* frame, int slot, PyObject* value);
+/* Stack only: the entry is neither read nor released. Steals. */
+void fj_frame_push(FjFrame* frame, PyObject* value);
+PyObject* fj_frame_pop(FjFrame* frame);              /* new reference, may be NULL */
+int fj_frame_next_unit(FjFrame* frame);
+void fj_frame_set_next(FjFrame* frame, int unit);
+void fj_frame_set_executing(FjFrame* frame, int unit);
+void fj_frame_link(PyThreadState* thread, FjFrame* frame);
+void fj_frame_unlink(PyThreadState* thread, FjFrame* frame);
+/* The frame runs on in CPython from where it stands. It must not be linked. */
+PyObject* fj_eval_default(PyThreadState* thread, FjFrame* frame, int throwflag);
+/* As it was handed to the hook: to the evaluator that would have run it without framejit. */
+PyObject* fj_pass_frame(PyThreadState* thread, FjFrame* frame, int throwflag);
+/* The function returns `value` (stolen), or raises the error that is set if NULL: clears the frame as CPython would. */
+PyObject* fj_frame_finish(PyThreadState* thread, FjFrame* frame, PyObject* value);
+/* True if the frame is entered midway, by a generator, with an exception, or is observed (trace, profile, monitoring). */
+bool fj_frame_must_pass(PyThreadState* thread, FjFrame* frame, int throwflag);
+bool fj_tracing_active(PyThreadState* thread);
+/* True if events of this code object are observed: it has to run in CPython. */
+bool fj_code_observed(PyThreadState* thread, PyCodeObject* code);
+/* Depth accounting: false if the limit is reached (then nothing was counted). */
+bool fj_enter_recursion(PyThreadState* thread);
+void fj_leave_recursion(PyThreadState* thread);
+/* Adds a traceback entry for the linked frame to the error that is set. */
+void fj_add_traceback(PyThreadState* thread, FjFrame* frame);
+/* Sets/gets the handled exception (what PUSH_EXC_INFO and POP_EXCEPT do); steals, may be NULL. */
+PyObject* fj_swap_handled_exception(PyThreadState* thread, PyObject* exception);
+/* The error that is set, as one normalised exception with its traceback (new reference), and back. */
+PyObject* fj_take_exception(void);
+void fj_restore_exception(PyObject* exception);      /* steals; NULL: none */
+int fj_handle_pending(PyThreadState* thread);        /* signals etc.; -1 with error set */
+
+/* ---- the GIL -------------------------------------------------------------------------------- */
+
+/* As PyEval_SaveThread and PyEval_RestoreThread. When the interpreter has ended the latter doesn't return. */
+PyThreadState* fj_release_gil(void);
+void fj_take_gil(PyThreadState* thread);
+/* Whether Python's signal handlers run on this thread. Needs no GIL. */
+bool fj_handles_signals(void);
+/* CPython raises `exception` at the next place where it looks for signals, but not at the RESUME of `code`, which no
+ * `try` covers. On the thread of the signal handlers. False: it can't. */
+bool fj_raise_soon(PyCodeObject* code, PyObject* exception);
+
+/* ---- the hook ------------------------------------------------------------------------------- */
+
+typedef PyObject* (*FjEvalHook)(PyThreadState* thread, FjFrame* frame, int throwflag);
+/* NULL if this interpreter's layout is what we were built for; else a sentence why framejit runs eagerly. */
+const char* fj_self_check(void);
+FjEvalHook fj_installed_hook(PyThreadState* thread); /* what evaluates frames now; NULL: CPython */
+/* Calls `function` so that its own frame, and only that, is run by `evaluator`. */
+PyObject* fj_call_with_evaluator(PyThreadState* thread, PyObject* function, PyObject* const* args, size_t nargsf,
+                                 PyObject* kwnames, FjEvalHook evaluator);
+/* Every frame that this thread enters until fj_end_reach is run by `evaluator`; NULL: as without framejit. Scopes nest. */
+typedef struct { FjEvalHook reaching, replaced; bool armed; } FjReach;
+FjReach fj_begin_reach(PyThreadState* thread, FjEvalHook evaluator);
+void fj_end_reach(PyThreadState* thread, FjReach outer);
+/* As fj_pass_frame, and what the frame calls is not seen either: it runs at full speed. */
+PyObject* fj_pass_frame_unhooked(PyThreadState* thread, FjFrame* frame, int throwflag);
+
+/* ---- invalidation --------------------------------------------------------------------------- */
+
+/* A number that changes when the dict does, or 0 where the version has none (use watchers or compare). */
+uint64_t fj_dict_version(PyObject* dict);
+/* Where that number is while the dict lives, or NULL where the version has none. */
+const uint64_t* fj_dict_version_word(PyObject* dict);
+bool fj_has_watchers(void);
+/* callback(object): a watched dict, type or function is about to change. Must not raise or run Python code. */
+bool fj_init_watchers(void (*dict_changed)(PyObject*), void (*type_changed)(PyObject*), void (*function_changed)(PyObject*));
+bool fj_watch_dict(PyObject* dict);
+bool fj_watch_type(PyObject* type);
+/* The instance's dict (borrowed, materialised) or NULL. */
+PyObject* fj_instance_dict(PyObject* object);
+/* Where the object keeps the pointer to its dict, for objects that have one now; else NULL. */
+PyObject* const* fj_instance_dict_word(PyObject* object);
+/* As the interpreter's LOAD_METHOD: 1 and an unbound method to be called with `object` first, 0 and the attribute itself,
+ * or 0 and NULL with the error set. New reference. */
+int fj_get_method(PyObject* object, PyObject* name, PyObject** method);
+/* Borrowed lookup through the MRO, no descriptors, no error. */
+PyObject* fj_type_lookup(PyTypeObject* type, PyObject* name);
+
+/* Tells tracemalloc, where it is on, of memory that did not come from CPython. */
+void fj_trace_memory(unsigned domain, const void* block, size_t bytes);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

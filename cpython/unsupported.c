@@ -1,0 +1,78 @@
+/* A CPython without a file of its own, or a free-threaded one: fj_self_check says so and nothing else is ever used. */
+#include "cpython/cpython.h"
+#include "cpython/signals.h"
+
+const char* fj_self_check(void) {
+  return "framejit compiles nothing on this Python: it supports CPython"
+#define FJ_VERSION(major, minor) " " #major "." #minor
+#include "cpython/versions.def"
+         " (standard builds); everything runs as without it";
+}
+
+FjCode* fj_decode(PyCodeObject* code) { (void)code; return NULL; }
+void fj_free_code(FjCode* code) { (void)code; }
+const char* fj_opcode_name(int opcode) { (void)opcode; return "?"; }
+bool fj_find_handler(PyCodeObject* code, int32_t unit, FjHandler* handler) { (void)code; (void)unit; (void)handler; return false; }
+bool fj_call_layout_callable_first(void) { return false; }
+bool fj_bool_invert_warns(void) { return false; }
+PyCodeObject* fj_frame_code(FjFrame* frame) { (void)frame; return NULL; }
+PyFunctionObject* fj_frame_function(FjFrame* frame) { (void)frame; return NULL; }
+PyObject* fj_frame_globals(FjFrame* frame) { (void)frame; return NULL; }
+PyObject* fj_frame_builtins(FjFrame* frame) { (void)frame; return NULL; }
+int fj_frame_slot_count(FjFrame* frame) { (void)frame; return 0; }
+int fj_frame_stack_depth(FjFrame* frame) { (void)frame; return 0; }
+PyObject* fj_frame_get(FjFrame* frame, int slot) { (void)frame; (void)slot; return NULL; }
+void fj_frame_set(FjFrame* frame, int slot, PyObject* value) { (void)frame; (void)slot; (void)value; }
+void fj_frame_push(FjFrame* frame, PyObject* value) { (void)frame; (void)value; }
+PyObject* fj_frame_pop(FjFrame* frame) { (void)frame; return NULL; }
+PyObject* const* fj_frame_slots(FjFrame* frame) { (void)frame; return NULL; }
+int fj_frame_next_unit(FjFrame* frame) { (void)frame; return 0; }
+void fj_frame_set_next(FjFrame* frame, int unit) { (void)frame; (void)unit; }
+void fj_frame_set_executing(FjFrame* frame, int unit) { (void)frame; (void)unit; }
+void fj_frame_link(PyThreadState* thread, FjFrame* frame) { (void)thread; (void)frame; }
+void fj_frame_unlink(PyThreadState* thread, FjFrame* frame) { (void)thread; (void)frame; }
+PyObject* fj_eval_default(PyThreadState* thread, FjFrame* frame, int throwflag) { (void)thread; (void)frame; (void)throwflag; return NULL; }
+PyThreadState* fj_release_gil(void) { return PyEval_SaveThread(); }
+void fj_take_gil(PyThreadState* thread) { PyEval_RestoreThread(thread); }
+bool fj_handles_signals(void) { return false; }
+bool fj_hold_signals(void) { return false; }
+void fj_let_signals(void) {}
+bool fj_holds_signals(void) { return false; }
+bool fj_raise_soon(PyCodeObject* code, PyObject* exception) { (void)code; (void)exception; return false; }
+PyObject* fj_frame_finish(PyThreadState* thread, FjFrame* frame, PyObject* value) { (void)thread; (void)frame; return value; }
+bool fj_frame_must_pass(PyThreadState* thread, FjFrame* frame, int throwflag) { (void)thread; (void)frame; (void)throwflag; return true; }
+bool fj_tracing_active(PyThreadState* thread) { (void)thread; return true; }
+bool fj_code_observed(PyThreadState* thread, PyCodeObject* code) { (void)thread; (void)code; return true; }
+PyObject* fj_pass_frame(PyThreadState* thread, FjFrame* frame, int throwflag) { (void)thread; (void)frame; (void)throwflag; return NULL; }
+bool fj_enter_recursion(PyThreadState* thread) { (void)thread; return false; }
+void fj_leave_recursion(PyThreadState* thread) { (void)thread; }
+void fj_add_traceback(PyThreadState* thread, FjFrame* frame) { (void)thread; (void)frame; }
+PyObject* fj_swap_handled_exception(PyThreadState* thread, PyObject* exception) { (void)thread; return exception; }
+PyObject* fj_take_exception(void) { return NULL; }
+void fj_restore_exception(PyObject* exception) { Py_XDECREF(exception); }
+int fj_handle_pending(PyThreadState* thread) { (void)thread; return 0; }
+FjEvalHook fj_installed_hook(PyThreadState* thread) { (void)thread; return NULL; }
+PyObject* fj_call_with_evaluator(PyThreadState* thread, PyObject* function, PyObject* const* args, size_t nargsf,
+                                 PyObject* kwnames, FjEvalHook evaluator) {
+  (void)thread; (void)evaluator;
+  return PyObject_Vectorcall(function, args, nargsf, kwnames);
+}
+FjReach fj_begin_reach(PyThreadState* thread, FjEvalHook evaluator) {
+  (void)thread; (void)evaluator;
+  return (FjReach){NULL, NULL, false};
+}
+void fj_end_reach(PyThreadState* thread, FjReach outer) { (void)thread; (void)outer; }
+PyObject* fj_pass_frame_unhooked(PyThreadState* thread, FjFrame* frame, int throwflag) { (void)thread; (void)frame; (void)throwflag; return NULL; }
+uint64_t fj_dict_version(PyObject* dict) { (void)dict; return 0; }
+const uint64_t* fj_dict_version_word(PyObject* dict) { (void)dict; return NULL; }
+bool fj_has_watchers(void) { return false; }
+bool fj_init_watchers(void (*dict_changed)(PyObject*), void (*type_changed)(PyObject*), void (*function_changed)(PyObject*)) {
+  (void)dict_changed; (void)type_changed; (void)function_changed;
+  return false;
+}
+bool fj_watch_dict(PyObject* dict) { (void)dict; return false; }
+bool fj_watch_type(PyObject* type) { (void)type; return false; }
+PyObject* fj_instance_dict(PyObject* object) { (void)object; return NULL; }
+PyObject* const* fj_instance_dict_word(PyObject* object) { (void)object; return NULL; }
+PyObject* fj_type_lookup(PyTypeObject* type, PyObject* name) { (void)type; (void)name; return NULL; }
+int fj_get_method(PyObject* object, PyObject* name, PyObject** method) { *method = PyObject_GetAttr(object, name); return 0; }

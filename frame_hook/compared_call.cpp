@@ -1,0 +1,93 @@
+#include "frame_hook/compared_call.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "frame_hook/backends.h"
+
+namespace fj {
+namespace {
+
+/// An eager run needs room for each value of the graph; a compiled one may have none of them.
+constexpr std::int64_t kComparedBytes = std::int64_t{64} << 20;
+constexpr std::size_t kComparedNodes = 32;
+constexpr std::size_t kComparedUpdates = 1024;
+
+/// Whether its results are the library's to the last bit (docs/numerics.md): a call that is run eagerly now and then must not be noticed.
+bool is_exact(const Graph& graph, const Node& node) {
+  const bool floats = std::any_of(node.results.begin(), node.results.end(), [&](ValueId result) {
+    return is_float(graph.type(result).dtype) || is_complex(graph.type(result).dtype);
+  });
+  if (!floats) return true;
+  // torch's powers of halves are rounded once, and its roots not always to the nearest.
+  if (is_half(graph.type(node.results[0]).dtype)) return false;
+  switch (node.op) {
+    case Op::constant: case Op::iota: case Op::neg: case Op::abs: case Op::floor: case Op::ceil: case Op::round: case Op::trunc:
+    case Op::add: case Op::sub: case Op::mul: case Op::div: case Op::copysign: case Op::where: case Op::cast:
+      return !is_complex(graph.type(node.results[0]).dtype);
+    case Op::broadcast: case Op::reshape: case Op::transpose: case Op::slice: case Op::pad: case Op::concat: case Op::slice_update: case Op::gather:
+    case Op::take_along: case Op::scatter: case Op::extern_call:
+      return true;
+    default: return false;
+  }
+}
+
+/// The node's first result is what its operand holds once a part of it was written, or shows the operand: eager has no array for it.
+bool shares_memory(const Segment& segment, const Node& node) {
+  switch (node.op) {
+    case Op::reshape: case Op::transpose: case Op::slice: case Op::slice_update: case Op::scatter: case Op::scatter_add: return true;
+    case Op::extern_call: return !(*segment.externs)[node.attrs.get<std::int64_t>("handle")].mutated.empty();
+    default: return false;
+  }
+}
+
+/// A part of an input is written: the array may be large, and the part small.
+bool writes_parts(const Segment& segment) {
+  return !segment.graph->writes.empty() && std::any_of(segment.graph->nodes.begin(), segment.graph->nodes.end(), [&](const Node& node) {
+    return node.op != Op::reshape && node.op != Op::transpose && node.op != Op::slice && shares_memory(segment, node);
+  });
+}
+
+}  // namespace
+
+bool may_be_slower(const Segment& segment, const Options& options, bool own_backend) {
+  if (!options.retire || options.follow || own_backend || options.backend == "reference" || !is_builtin_backend(options.backend)) return false;
+  // What runs on a device takes no time of the caller's that could be compared.
+  if (!segment.covers_function || segment.device != kHost || segment.derivative || segment.eager_gradient || segment.asked_compiling || !segment.conditions.empty()) return false;
+  if (!segment.program || segment.graph->nodes.size() > (writes_parts(segment) ? kComparedUpdates : kComparedNodes)) return false;
+  if (segment.externs && segment.externs->once()) return false;  // it waits for others
+  std::int64_t bytes = 0;
+  auto fits = [&](ValueId value) {
+    const Type& type = segment.graph->type(value);
+    std::int64_t elements = 1;
+    for (const SymDim& size : type.shape)
+      if (!size.is_constant() || __builtin_mul_overflow(elements, size.value(), &elements)) return false;
+    return elements <= kComparedBytes && (bytes += elements * std::int64_t(size_in_bytes(type.dtype))) <= kComparedBytes;
+  };
+  for (const Input& input : segment.graph->inputs)
+    if (!fits(input.value)) return false;
+  for (const Node& node : segment.graph->nodes)
+    if (!is_exact(*segment.graph, node) || (!shares_memory(segment, node) && !std::all_of(node.results.begin(), node.results.end(), fits))) return false;
+  return true;
+}
+
+ComparedCall::ComparedCall(const FunctionState& state, std::shared_ptr<const Segment> segment)
+    : segment_(std::move(segment)), events_(state.events), name_(state.name), turn_(segment_->comparison->next()) {
+  if (turn_ != Comparison::Turn::Untimed) began_ = comparison_clock();
+}
+
+void ComparedCall::fell_back() {
+  if (!segment_->comparison || segment_->comparison->retired()) return;
+  if (segment_->comparison->fell_back() == Comparison::Verdict::Retire) events_->retire(name_, segment_->comparison->text());
+}
+
+void ComparedCall::finished() {
+  if (turn_ == Comparison::Turn::Untimed || !segment_->comparison || segment_->comparison->retired()) return;
+  switch (segment_->comparison->took(turn_, comparison_clock() - began_)) {
+    case Comparison::Verdict::Open: break;
+    case Comparison::Verdict::Keep: segment_->comparison.reset(); break;
+    case Comparison::Verdict::Retire: events_->retire(name_, segment_->comparison->text()); break;
+  }
+}
+
+}  // namespace fj

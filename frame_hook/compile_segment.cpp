@@ -1,0 +1,246 @@
+// Start at compile_segment: what is noted of the misses before, the request for the tracer, the budget.
+#include "frame_hook/compile_segment.h"
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <optional>
+#include <utility>
+
+#include "arrays/arrays.h"
+#include "cpython/signals.h"
+#include "frame_hook/backends.h"
+#include "frame_hook/compared_call.h"
+#include "runtime/base/budget.h"
+#include "runtime/base/error.h"
+#include "runtime/base/phase.h"
+
+namespace fj {
+namespace {
+
+/// Notes for the next trace the leaves that can be generalised, if everything that failed is one.
+void generalise(Generalisations& target, const std::vector<GuardSet::Failure>& failures) {
+  // A question that has been answered otherwise leaves what it is about as general as it is.
+  auto is_answer = [](const Guard& guard) {
+    return guard.source->kind == SourceKind::Result && (guard.kind == GuardKind::Equals || guard.kind == GuardKind::TypeIs);
+  };
+  auto is_plain_value = [](const Guard& guard) {
+    PyObject* object = guard.object.get();
+    if (guard.kind == GuardKind::Equals) return object && (PyLong_CheckExact(object) || PyFloat_Check(object) || PyUnicode_CheckExact(object));
+    return guard.kind == GuardKind::Identity && object && numpy_scalar_dtype(object);  // one object of many that may be equal
+  };
+  for (const auto& failure : failures) {
+    if (failure.guard == nullptr || failure.guard->source == nullptr) return;
+    const bool sizes = failure.guard->kind == GuardKind::Array && !failure.axes.empty();
+    if (!sizes && !is_plain_value(*failure.guard) && !is_answer(*failure.guard) && failure.guard->kind != GuardKind::Length) return;
+  }
+  for (const auto& failure : failures) {
+    const std::string source = failure.guard->source->text();
+    if (failure.guard->kind == GuardKind::Length) target.lengths.push_back(source);
+    if (is_plain_value(*failure.guard)) target.sources.push_back(source);
+    for (int axis : failure.axes) target.dimensions.emplace_back(source, axis);
+  }
+}
+
+constexpr std::size_t kFoundKept = 4;  // values of one leaf that the table of misses shows
+
+void note_miss(CodeCache::Place& place, const GuardSet::Failure& failure) {
+  const std::string leaf = failure.guard && failure.guard->source ? failure.guard->source->text()
+                           : failure.guard                        ? failure.guard->text()
+                                                                  : failure.expected;
+  auto known = std::find_if(place.misses.begin(), place.misses.end(), [&](const auto& miss) { return miss.leaf == leaf; });
+  if (known == place.misses.end()) {
+    place.misses.push_back({leaf, failure.guard ? failure.guard->location : "", {}, 0});
+    known = place.misses.end() - 1;
+  }
+  known->count++;
+  if (known->found.size() < kFoundKept) known->found.push_back(failure.found);
+}
+
+/// Said once, when a place gives up: what kept changing.
+std::string misses_text(const CodeCache::Place& place, std::int64_t limit) {
+  std::string text = "recompile_limit (" + std::to_string(limit) + ") reached: other arguments run eagerly";
+  for (const auto& miss : place.misses) {
+    text += "\n  " + miss.leaf + " missed " + std::to_string(miss.count) + (miss.count == 1 ? " time: " : " times: ");
+    for (std::size_t i = 0; i < miss.found.size(); i++) text += (i ? ", " : "") + miss.found[i];
+    if (std::size_t(miss.count) > miss.found.size()) text += ", ...";
+    if (!miss.location.empty()) text += "  (" + miss.location + ")";
+  }
+  return text;
+}
+
+/// About what a segment takes; the machine code is known exactly.
+std::size_t bytes_of(const Segment& segment, std::size_t code_bytes) {
+  std::size_t bytes = sizeof(Segment) + code_bytes;
+  bytes += segment.guards->all().size() * (sizeof(Guard) + 160) + segment.guards->sources().all().size() * (sizeof(Source) + 32);
+  bytes += segment.recipe.steps.size() * sizeof(RecipeStep) + segment.recipe.slots.size() * sizeof(int);
+  if (segment.graph) bytes += segment.graph->nodes.size() * (sizeof(Node) + 256) + segment.graph->value_count() * (sizeof(Type) + 64);
+  return bytes;
+}
+
+void record_segment(FunctionState& state, const std::shared_ptr<const Segment>& recorded, double seconds) {
+  const Segment& segment = *recorded;
+  totals().segments++;
+  if (segment.graph) {
+    GraphEvent event;
+    event.function = state.name;
+    event.graph = segment.graph;
+    event.nodes = int(segment.graph->nodes.size());
+    event.kernels = segment.program ? segment.program->kernel_count() : 0;
+    event.segment = recorded;
+    event.seconds = seconds;
+    event.timings = text(take_phases());
+    state.events->graph(std::move(event), segment.program.get());
+  }
+  if (segment.exit.kind == Exit::Kind::Break) state.events->graph_break(segment);
+}
+
+/// fullgraph, follow: a break is an error that explains itself.
+bool refuse_break(const Segment& segment, bool followed) {
+  BreakEvent event;
+  event.reason = segment.exit.reason;
+  event.file = segment.exit.file;
+  event.function = segment.exit.function;
+  event.detail = segment.exit.detail;
+  event.line = segment.exit.line;
+  event.nodes = segment.nodes;
+  PyErr_SetString(error_type(ErrorKind::GraphBreak), (followed ? event.refusal() : event.text()).c_str());
+  return true;
+}
+
+/// A piece of so few operations is not cut any further.
+constexpr int kFewestNodes = 8;
+
+/// One try to make the piece that `request` asks for. `nodes`: how many operations it has, once that is known. Throws OverBudget.
+Compiled compile_request(FunctionState& state, CodeCache& cache, const TraceRequest& request, PyObject* callable, int& nodes) {
+  const Options& options = cache.options();
+  const int instruction = request.start_instruction;
+  const FrameValues& values = request.values;
+  CodeCache::Place& place = cache.place(instruction);
+  const auto start = std::chrono::steady_clock::now();
+  TraceResult traced = trace(request);
+  if (!traced.internal_error.empty()) {
+    place.exhausted = true;
+    return {nullptr, report_internal(state, options, traced.internal_error)};
+  }
+  Segment& segment = *traced.segment;
+  if (segment.graph) nodes = int(segment.graph->nodes.size());
+  if (options.follow && (segment.exit.reason == BreakReason::Raise || segment.exit.reason == BreakReason::ErrorWhileTracing)) return {};
+  const bool whole = segment.exit.kind == Exit::Kind::Return || needs_no_graph(segment);
+  if ((options.fullgraph || options.follow) && !whole) return {nullptr, refuse_break(segment, options.follow)};
+  if (options.follow && segment.eager_gradient) {
+    segment.exit.reason = BreakReason::Gradient;
+    segment.exit.detail = "a tensor that requires a gradient reaches the result, whose derivative has no rule; detach() it";
+    return {nullptr, refuse_break(segment, true)};
+  }
+  std::size_t code_bytes = 0;
+  if (segment.graph && !segment.program && !segment.eager_gradient)
+    segment.program = compile_graph(segment, values, options, callable, code_bytes);
+  segment.bytes = bytes_of(segment, code_bytes);
+  if (may_be_slower(segment, options, callable != nullptr)) segment.comparison = std::make_unique<Comparison>();
+  if (segment.derivative) segment.derivative->compile_with([options, device = segment.device](const Graph& graph) { return compile_backward(graph, device, options); });
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  std::shared_ptr<const Segment> published = std::move(traced.segment);
+  record_segment(state, published, seconds.count());
+  cache.publish(instruction, published);
+  return {std::move(published), false};
+}
+
+}  // namespace
+
+bool needs_no_graph(const Segment& segment) {
+  return segment.exit.kind == Exit::Kind::Handover && segment.exit.reason == BreakReason{};
+}
+
+Compiled compile_segment(FunctionState& state, CodeCache& cache, PyThreadState* thread, const FrameValues& values, int instruction,
+                         const std::vector<bool>& decisions) {
+  CodeCache::Place& place = cache.place(instruction);
+  const Options& options = cache.options();
+  if (place.exhausted || cache.compiling) return {};
+  const HeldSignals held;
+  // The call runs as eager, and so that nobody sees what tracing tries out. A mode that the function itself enters
+  // ends a piece.
+  if (instruction == 0 && !options.follow && torch_observed()) {
+    const char* why = torch_modes_refusal();
+    state.events->left(state.name, why ? why : "torch's operations are recorded");
+    return {};
+  }
+  // What follows branches has no other way to run: it is bounded by its bytes only.
+  if (std::int64_t(place.segments.size()) >= options.recompile_limit && !options.follow) {
+    place.exhausted = true;
+    if (auto failure = place.segments.empty() ? std::nullopt : place.segments.front()->guards->first_failure(values))
+      note_miss(place, *failure);
+    state.events->fallback(state.name, misses_text(place, options.recompile_limit));
+    place.misses.clear();
+    return {};
+  }
+  bool explained = false;
+  for (const auto& segment : place.segments) {
+    auto failures = segment->guards->failures(values);
+    if (failures.empty()) continue;
+    if (!explained) {
+      state.events->recompile(state.name, failures.front());
+      note_miss(place, failures.front());
+    }
+    explained = true;
+    if (!options.dynamic.has_value() || *options.dynamic) generalise(place.generalise, failures);
+  }
+
+  cache.compiling = true;
+  EagerScope eager;
+  struct Done {
+    CodeCache& cache;
+    ~Done() { cache.compiling = false; }
+  } done{cache};
+  try {
+    take_phases();
+    TraceRequest request;
+    request.thread = thread;
+    request.function = values.function;
+    request.code = &cache.decoded();
+    request.start_instruction = instruction;
+    request.values = values;
+    request.generalise = place.generalise;
+    request.generalise.all_dynamic = options.dynamic.value_or(false);
+    request.generalise.never_dynamic = !options.dynamic.value_or(true);
+    request.many = place.segments.size() >= 3;
+    request.follow = options.follow;
+    request.decisions = decisions;
+    PyObject* const callable = options.backend == state.options.backend ? state.backend.get() : nullptr;
+    request.generalise.float_inputs = callable == nullptr && is_builtin_backend(options.backend);
+    request.refusal = [&](int device) { return device_refusal(device, options, callable != nullptr); };
+    request.instruction_limit = int(options.instruction_limit);
+    for (int nodes = int(options.node_limit);;) {
+      request.cut = cache.bearable_nodes < options.node_limit;
+      request.node_limit = request.cut ? cache.bearable_nodes : int(options.node_limit);
+      try {
+        const Budget budget(options.work_limit);
+        return compile_request(state, cache, request, callable, nodes);
+      } catch (const OverBudget&) {
+        cache.bearable_nodes = std::max(std::min(nodes, request.node_limit) / 4, kFewestNodes);
+        if (request.node_limit <= kFewestNodes)
+          throw NoProgram{"compiling it takes more than " + std::to_string(options.work_limit) + " steps (the option work_limit)"};
+      }
+    }
+  } catch (const BackendFailure& failure) {
+    // The next call asks the back end again: it must not run otherwise without a word.
+    fj_restore_exception(Ref<>(failure.error).release());
+    return {nullptr, true};
+  } catch (const NoProgram& refused) {
+    place.exhausted = true;
+    state.events->fallback(state.name, refused.what());
+    if (!options.fullgraph && !options.follow) return {};
+    PyErr_Format(error_type(ErrorKind::GraphBreak), "framejit: `%s` has no program: %s", state.name.c_str(), refused.what());
+    return {nullptr, true};
+  } catch (const std::bad_alloc&) {
+    PyErr_Clear();
+    place.exhausted = true;
+    state.events->fallback(state.name, "memory ran out while it was compiled");
+    return {};
+  } catch (const std::exception& error) {
+    place.exhausted = true;
+    return {nullptr, report_internal(state, options, error.what())};
+  }
+}
+
+}  // namespace fj

@@ -1,0 +1,23 @@
+/// Making a piece: traced, compiled, published in the code cache.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "frame_hook/function_state.h"
+
+namespace fj {
+
+struct Compiled {
+  std::shared_ptr<const Segment> segment;  // null: run in CPython from here, or
+  bool raised = false;                     // an error is set that the user must see
+};
+
+/// Traces and compiles the piece that starts at `instruction`. Its frame is large: recursion must not go through it.
+Compiled compile_segment(FunctionState& state, CodeCache& cache, PyThreadState* thread, const FrameValues& values, int instruction,
+                         const std::vector<bool>& decisions);
+
+/// Whether the function was traced to its end and computes no array: CPython runs it, which is no break.
+bool needs_no_graph(const Segment& segment);
+
+}  // namespace fj

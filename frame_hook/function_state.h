@@ -1,0 +1,45 @@
+/// What a compiled function is, without its Python object, and what all that runs it asks.
+#pragma once
+
+#include <Python.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "frame_hook/code_cache.h"
+#include "frame_hook/events.h"
+#include "frame_hook/reach.h"
+
+namespace fj {
+
+struct FunctionState {
+  Options options;                       // given to `compile`; where a `with framejit.options` block is open, it wins
+  Ref<> backend;                         // the user's callable, or null
+  /// One cache per set of options in use: the first is that of `options`.
+  std::vector<std::shared_ptr<CodeCache>> caches;
+  std::shared_ptr<Events> events = std::make_shared<Events>();
+  std::string name;                      // qualified, for logs
+  /// What its breaks have called; those functions share it with the compiled function that owns it.
+  std::shared_ptr<ReachedFunctions> reached = std::make_shared<ReachedFunctions>(*this);
+  Ref<PyCodeObject> code;                // of a reached function: held, so that its address stays its own
+  std::uint64_t programs_run = 0;        // pieces with array work that ran
+};
+
+/// A failure of ours: counted and logged, or raised if the user wants to see it. True: an error is set.
+bool report_internal(FunctionState& state, const Options& options, const std::string& what);
+
+/// True while an EagerScope exists on this thread.
+bool runs_eagerly();
+/// Why what runs now is not compiled, as far as it is known.
+std::string why_eager();
+
+/// Everything on this thread runs eagerly while one exists: framejit.disable, and framejit itself.
+class EagerScope {
+ public:
+  EagerScope();
+  ~EagerScope();
+  EagerScope(const EagerScope&) = delete;
+};
+
+}  // namespace fj

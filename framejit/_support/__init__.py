@@ -1,0 +1,1 @@
+"""What the C++ side calls."""

@@ -1,0 +1,261 @@
+// The reverse sweep, and the graph of its second half.
+//
+// A value's cotangent is complete when every node that reads it has been passed, so one walk from the last node to the first
+// is enough. The result of a composite goes to the composite's rule, which gives cotangents to its operands; the nodes between
+// get none from it, unless something outside reads them too.
+#include "graph_ir/autodiff/autodiff.h"
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "graph_ir/ops.h"
+#include "graph_ir/rules/grad_rules.h"
+#include "runtime/base/error.h"
+
+namespace fj {
+
+void GradientFlow::want(ValueId input) {
+  needs_.resize(std::max(needs_.size(), graph_.value_count()), false);
+  needs_[input.index] = true;
+}
+
+bool GradientFlow::needs(ValueId value) {
+  needs_.resize(std::max(needs_.size(), graph_.value_count()), false);
+  const auto any = [&](const std::vector<ValueId>& operands) {
+    return std::any_of(operands.begin(), operands.end(), [&](ValueId operand) { return needs_[operand.index]; });
+  };
+  // A composite's gradient does not go by its nodes, which may begin at saved values.
+  for (; composites_ < graph_.composites.size(); ++composites_) {
+    const Composite& composite = graph_.composites[composites_];
+    if (composite.rule == CompositeRule::Stop)
+      stopped_.insert(composite.result);
+    else
+      composite_of_[composite.result] = composites_;
+  }
+  for (; nodes_ < graph_.nodes.size(); ++nodes_) {
+    const Node& node = graph_.nodes[nodes_];
+    const bool by_node = carries_gradient(node.op) && any(node.operands);
+    for (ValueId result : node.results) {
+      const auto composite = composite_of_.find(result);
+      const bool flows = composite == composite_of_.end() ? by_node : any(graph_.composites[composite->second].operands);
+      const DType dtype = graph_.type(result).dtype;
+      if (flows && (is_float(dtype) || is_complex(dtype)) && !stopped_.count(result)) needs_[result.index] = true;
+    }
+  }
+  return needs_[value.index];
+}
+
+std::vector<bool> gradient_flow(const Graph& graph, std::span<const ValueId> wanted) {
+  GradientFlow flow(graph);
+  for (ValueId value : wanted) flow.want(value);
+  std::vector<bool> needs;
+  for (std::uint32_t i = 0; i < graph.value_count(); ++i) needs.push_back(flow.needs({i}));
+  return needs;
+}
+
+namespace {
+
+/// By value: it is another one with its last two axes exchanged.
+std::vector<bool> turned_values(const Graph& graph) {
+  std::vector<bool> turned(graph.value_count(), false);
+  for (const Node& node : graph.nodes) {
+    if (node.op != Op::transpose) continue;
+    auto permutation = node.attrs.get<std::vector<std::int64_t>>("permutation");
+    if (permutation.size() < 2) continue;
+    std::swap(permutation.back(), permutation[permutation.size() - 2]);
+    turned[node.results[0].index] = std::is_sorted(permutation.begin(), permutation.end());
+  }
+  return turned;
+}
+
+}  // namespace
+
+std::vector<ValueId> add_gradients(Graph& graph, std::span<const ValueId> wanted, std::span<const ValueId> of,
+                                   std::span<const ValueId> cotangents, std::vector<BackwardStep>* steps, bool apart) {
+  const std::vector<bool> needs = gradient_flow(graph, wanted);
+  const std::size_t forward_values = graph.value_count();
+  std::vector<bool> fixed(forward_values, false);  // cotangents, and what is made of constants: nothing is saved for them
+  for (ValueId value : cotangents) fixed[value.index] = true;
+  for (const Node& node : graph.nodes)
+    if (row(node.op).effect != Effect::Extern && std::all_of(node.operands.begin(), node.operands.end(), [&](ValueId value) { return fixed[value.index]; }))
+      for (ValueId result : node.results) fixed[result.index] = true;
+  const std::vector<bool> turned = turned_values(graph);
+  std::unordered_map<std::uint32_t, ValueId> cotangent;
+  auto accumulate = [&](ValueId value, ValueId added, const Location& location) {
+    auto [place, fresh] = cotangent.try_emplace(value.index, added);
+    if (!fresh) place->second = graph.add(Op::add, {place->second, added}, {}, location);
+  };
+  for (std::size_t i = 0; i < of.size(); ++i)
+    if (needs[of[i].index]) accumulate(of[i], cotangents[i], {});
+  std::set<ValueId> ends;
+  if (apart) ends.insert(wanted.begin(), wanted.end());
+  std::unordered_map<std::uint32_t, std::size_t> composites;
+  for (std::size_t i = 0; i < graph.composites.size(); ++i) composites[graph.composites[i].result.index] = i;
+
+  for (std::size_t i = graph.nodes.size(); i-- > 0;) {
+    const Node node = graph.nodes[i];
+    for (ValueId result : node.results) {
+      auto found = cotangent.find(result.index);
+      if (found == cotangent.end() || !needs[result.index] || ends.count(result)) continue;
+      GradientRule rule = gradient_rule(node.op);
+      std::vector<ValueId> operands = node.operands, kept;
+      Attrs attrs = node.attrs;
+      if (auto composite = composites.find(result.index); composite != composites.end()) {
+        const Composite known = graph.composites[composite->second];
+        rule = gradient_rule(known.rule);
+        operands = known.operands;
+        kept = known.kept;
+        attrs = known.attrs;
+      }
+      std::vector<bool> asked;
+      for (ValueId operand : operands) asked.push_back(needs[operand.index]);
+      const std::size_t before = graph.nodes.size();
+      if (std::find(asked.begin(), asked.end(), true) == asked.end()) continue;  // a wanted value's own node
+      if (rule == nullptr || is_complex(graph.type(result).dtype)) throw NoDerivative(node.op, node.location);
+      Derivation derivation(graph, node.op, operands, result, kept, attrs, found->second, asked, node.location);
+      for (ValueId operand : operands) derivation.turned.push_back(turned[operand.index]);
+      rule(derivation);
+      BackwardStep step{result, {}, {}, false, {}};
+      for (std::size_t n = before; n < graph.nodes.size(); ++n)
+        for (ValueId read : graph.nodes[n].operands)
+          if (read.index < forward_values && !fixed[read.index]) step.read.push_back(read);
+      step.reads = !step.read.empty();
+      for (std::size_t operand = 0; operand < operands.size(); ++operand) {
+        if (!asked[operand]) continue;
+        if (derivation.given[operand].valid()) accumulate(operands[operand], derivation.given[operand], node.location);
+        step.into.push_back(operands[operand]);
+        step.given.push_back(derivation.given[operand]);
+      }
+      if (steps) steps->push_back(std::move(step));
+    }
+  }
+  std::vector<ValueId> gradients;
+  for (ValueId value : wanted) {
+    auto found = cotangent.find(value.index);
+    gradients.push_back(found == cotangent.end() ? ValueId{} : found->second);
+  }
+  return gradients;
+}
+
+Joint differentiate(const Graph& graph, std::span<const ValueId> wanted, std::span<const ValueId> of, bool apart) {
+  Joint joint{graph, graph.value_count(), graph.nodes.size(), {}, {}, {}};
+  joint.graph.outputs.clear();
+  joint.graph.writes.clear();
+  for (ValueId value : of)
+    joint.cotangents.push_back(joint.graph.add_input("cotangent" + std::to_string(joint.cotangents.size()), graph.type(value)));
+  joint.gradients = add_gradients(joint.graph, wanted, of, joint.cotangents, &joint.steps, apart);
+  return joint;
+}
+
+namespace {
+
+/// The nodes of the joint graph that its gradients need.
+std::vector<bool> live_values(const Joint& joint) {
+  std::vector<bool> live(joint.graph.value_count(), false);
+  for (ValueId gradient : joint.gradients)
+    if (gradient.valid()) live[gradient.index] = true;
+  for (std::size_t i = joint.graph.nodes.size(); i-- > joint.forward_nodes;) {
+    const Node& node = joint.graph.nodes[i];
+    if (std::any_of(node.results.begin(), node.results.end(), [&](ValueId result) { return live[result.index]; }))
+      for (ValueId operand : node.operands) live[operand.index] = true;
+  }
+  return live;
+}
+
+}  // namespace
+
+std::vector<ValueId> values_read_backward(const Joint& joint) {
+  const std::vector<bool> live = live_values(joint);
+  std::vector<ValueId> values;
+  for (std::uint32_t i = 0; i < joint.forward_values; ++i)
+    if (live[i]) values.push_back({i});
+  return values;
+}
+
+Graph backward_graph(const Joint& joint, std::span<const ValueId> saved) {
+  const Graph& from = joint.graph;
+  std::vector<bool> live = live_values(joint);
+  std::vector<ValueId> mapped(from.value_count());
+  Graph graph;
+  graph.name = from.name + "_backward";
+  graph.symbols = from.symbols;
+  for (ValueId value : saved)
+    mapped[value.index] = graph.add_input("saved" + std::to_string(graph.inputs.size()), from.type(value));
+  for (ValueId value : joint.cotangents)
+    mapped[value.index] = graph.add_input("cotangent" + std::to_string(graph.inputs.size()), from.type(value));
+  // Forward nodes that are repeated, from what backward reads down to what was saved.
+  for (std::size_t i = joint.forward_nodes; i-- > 0;) {
+    const Node& node = from.nodes[i];
+    if (std::any_of(node.results.begin(), node.results.end(), [&](ValueId result) { return live[result.index] && !mapped[result.index].valid(); }))
+      for (ValueId operand : node.operands) live[operand.index] = true;
+  }
+  for (std::size_t i = 0; i < from.nodes.size(); ++i) {
+    const Node& node = from.nodes[i];
+    if (std::none_of(node.results.begin(), node.results.end(), [&](ValueId result) { return live[result.index] && !mapped[result.index].valid(); }))
+      continue;
+    std::vector<ValueId> operands;
+    for (ValueId operand : node.operands) {
+      FJ_CHECK(mapped[operand.index].valid(), std::string(name(node.op)) + ": backward can't be computed from what was saved");
+      operands.push_back(mapped[operand.index]);
+    }
+    if (node.op == Op::extern_call) {
+      FJ_CHECK(i >= joint.forward_nodes, "an extern call is repeated backward");
+      std::vector<Type> types;
+      for (ValueId result : node.results) types.push_back(from.type(result));
+      const std::vector<ValueId> results = graph.add_extern(std::move(operands), node.attrs, types, node.location);
+      for (std::size_t result = 0; result < results.size(); ++result) mapped[node.results[result].index] = results[result];
+      continue;
+    }
+    mapped[node.results[0].index] = graph.add(node.op, std::move(operands), node.attrs, node.location);
+  }
+  for (const Composite& composite : from.composites) {
+    Composite copy = composite;
+    bool whole = mapped[composite.result.index].valid() && std::none_of(graph.inputs.begin(), graph.inputs.end(), [&](const Input& input) {
+      return input.value == mapped[composite.result.index];
+    });
+    auto follow = [&](ValueId& value) {
+      value = mapped[value.index];
+      whole = whole && value.valid();
+    };
+    follow(copy.result);
+    for (ValueId& value : copy.operands) follow(value);
+    for (ValueId& value : copy.kept) follow(value);
+    if (whole) graph.composites.push_back(std::move(copy));
+  }
+  for (ValueId gradient : joint.gradients)
+    if (gradient.valid()) graph.outputs.push_back({mapped[gradient.index], std::nullopt});
+  return graph;
+}
+
+std::vector<ValueId> add_graph(Graph& graph, const Graph& from, std::span<const ValueId> inputs,
+                               const std::function<std::int64_t(std::int64_t)>& call) {
+  FJ_CHECK(inputs.size() == from.inputs.size() && from.symbols.empty(), "a graph is added with its inputs");
+  std::vector<ValueId> mapped(from.value_count());
+  for (std::size_t i = 0; i < inputs.size(); ++i) mapped[from.inputs[i].value.index] = inputs[i];
+  auto all = [&](const std::vector<ValueId>& values) {
+    std::vector<ValueId> found;
+    for (ValueId value : values) found.push_back(mapped[value.index]);
+    return found;
+  };
+  auto renumbered = [&](Attrs attrs) {
+    if (const Attr* handle = attrs.find("handle")) attrs.set("handle", call(std::get<std::int64_t>(*handle)));
+    return attrs;
+  };
+  for (const Node& node : from.nodes) {
+    if (node.op != Op::extern_call) {
+      mapped[node.results[0].index] = graph.add(node.op, all(node.operands), node.attrs, node.location);
+      continue;
+    }
+    std::vector<Type> types;
+    for (ValueId result : node.results) types.push_back(from.type(result));
+    const std::vector<ValueId> results = graph.add_extern(all(node.operands), renumbered(node.attrs), types, node.location);
+    for (std::size_t i = 0; i < results.size(); ++i) mapped[node.results[i].index] = results[i];
+  }
+  for (const Composite& composite : from.composites)
+    graph.composites.push_back({composite.rule, all(composite.operands), mapped[composite.result.index], all(composite.kept), renumbered(composite.attrs)});
+  std::vector<ValueId> outputs;
+  for (const Output& output : from.outputs) outputs.push_back(mapped[output.value.index]);
+  return outputs;
+}
+
+}  // namespace fj

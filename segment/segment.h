@@ -1,0 +1,127 @@
+/// A segment: the compiled piece of a code object from one instruction in one abstract state to where it ends.
+///
+/// What the tracer returns and the frame hook runs: guards over the frame's values, a program, and a recipe that turns the
+/// program's results into Python objects: new locals and stack, side effects in order, the value returned.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cpython/cpython.h"
+#include "graph_ir/graph.h"
+#include "guards/guard_set.h"
+#include "runtime/program.h"
+#include "segment/autograd/derivative.h"
+#include "segment/break_reason.h"
+#include "segment/eager_race.h"
+#include "segment/library_calls/extern_table.h"
+#include "segment/recipe.h"
+
+namespace fj {
+
+struct Exit {
+  enum class Kind : std::uint8_t {
+    Return,    // the function returns recipe.result
+    Break,     // the frame stands at `instruction`, which the executor runs concretely
+    Loop,      // as Break, at the FOR_ITER or jump target of a loop that is not unrolled; not logged
+    Handover,  // nothing ahead is worth compiling: the frame goes to CPython at `instruction`
+  };
+  Kind kind = Kind::Return;
+  int instruction = 0;                 // index into FjCode::instrs
+  BreakReason reason{};
+  std::string detail;                  // "`if loss > best:` tests a f32[] tensor"
+  std::string file, function;          // where the user's code breaks (the inlined callee, if any)
+  int line = 0;
+};
+
+enum class SegmentStatus : std::uint8_t {
+  Done,       // `result` (Return), or the frame's new values
+  Eager,      // nothing happened: run this piece in CPython (a failed program, IEEE conditions to report, ...)
+  Retrace,    // nothing happened: what was predicted of a library call was wrong, and is right in a new trace
+  OtherPath,  // nothing happened: a branch on data goes another way; update.decisions says how far it is known
+  Raised,     // a Python error is set: memory ran out after inputs were written, so the piece can't be run again
+};
+
+/// New contents of the frame after a segment, or the returned value.
+struct FrameUpdate {
+  std::vector<Ref<>> slots;            // all locals then the stack; null: unbound / NULL entry
+  Ref<> result;
+  std::string reason;                  // Eager, Retrace: why, in the user's words
+  std::vector<bool> decisions;         // OtherPath: outcomes of the first conditions, the last one another than the segment's
+  std::vector<PastCall> past;          // Eager: calls that have been made and must not be made again
+  Ref<> interrupt;                     // Eager: what a signal handler raised meanwhile, for CPython to raise
+  bool outdated = false;               // Eager: traced again, the piece would run
+  std::size_t settled = 0;             // given: so many conditions of the segment are what it expects, however they come out
+
+  /// For another run, in the same memory.
+  void clear() {
+    slots.clear();
+    result = {};
+    reason.clear();
+    decisions.clear();
+    past.clear();
+    interrupt = {};
+    outdated = false;
+    settled = 0;
+  }
+};
+
+/// A branch on data that the segment has followed: an output of the graph, and what it must be.
+struct Condition {
+  int output;
+  bool expected;
+};
+
+class Segment {
+ public:
+  std::unique_ptr<GuardSet> guards;
+  std::shared_ptr<Graph> graph;                    // null if no array work
+  std::shared_ptr<const Program> program;
+  std::vector<SourceRef> inputs;                   // of the graph, in order
+  int device = kHost;                              // where the program works, and its results are
+  std::vector<bool> host_inputs;                   // by input: a number in the host's memory, whatever the device
+  std::shared_ptr<const ExternTable> externs;      // null if the graph has no extern_call
+  Recipe recipe;
+  Exit exit;
+  int start_instruction = 0;
+  bool covers_function = false;                    // starts at instruction 0 and returns: needs no frame
+  std::vector<Library> output_library;
+  std::vector<bool> inference_outputs;             // made in torch's inference mode; may be shorter than the outputs
+  std::uint32_t collects = 0;                      // KernelStatus bits that fail the program, for NumPy to report
+  std::shared_ptr<Derivative> derivative;          // if a result needs a gradient
+  bool eager_gradient = false;                     // a result needs a gradient that only torch can give: not run compiled
+  bool ran_backward = false;                       // it has run a backward of torch's, as far as nobody listens to that
+  std::vector<std::pair<int, int>> input_versions, output_versions;  // what is written in place, by how many `_version`s
+  std::vector<Condition> conditions;               // in order; a segment is good for calls that decide them so
+  bool runs_directly = false;                      // all that is to do is to run the program, whose one result is the value returned
+  int nodes = 0;
+  std::size_t bytes = 0;                           // what it costs to keep, about; its machine code exactly
+  bool asked_compiling = false;                    // the user's code has asked whether it is compiled: eagerly it may do something else
+  mutable std::uint64_t last_used = 0;             // a clock of hits
+  mutable std::unique_ptr<Comparison> comparison;  // with the same call in CPython; null: it is faster, or not to be compared
+
+  /// Whether its first conditions are expected as `decisions` says.
+  bool follows(const std::vector<bool>& decisions) const;
+
+  /// After everything above `derivative` is there.
+  void settle();
+  /// Whether a run changes Python objects that others may have. Others must not run between the guards that read them
+  /// and that.
+  bool writes_objects() const { return writes_objects_; }
+
+  /// Runs program and recipe. `bindings` are those of guards->holds on the same values.
+  SegmentStatus run(const FrameValues& values, const GuardBindings& bindings, FrameUpdate& update) const;
+  /// Precondition: runs_directly. The same in the fewest instructions where the program is one small kernel: a new reference to the
+  /// result. Null: nothing has happened, and `run` does it or says why not.
+  PyObject* run_directly(const FrameValues& values, const GuardBindings& bindings) const;
+
+ private:
+  // A program that keeps failing, or of data with NaN, is looked at by `run` alone.
+  static constexpr int kDirectFailures = 4;
+  mutable int direct_failures_ = 0;
+  bool writes_objects_ = false;
+};
+
+}  // namespace fj

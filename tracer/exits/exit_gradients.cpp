@@ -1,0 +1,90 @@
+// Views that torch has a gradient of, and the derivative of what an exit returns.
+#include <algorithm>
+
+#include "tracer/exits/exit_builder.h"
+
+namespace fj {
+
+/// A view of a view that is a result too is made of that one, which is then made first.
+void ExitBuilder::order_views() {
+  auto place = [&](int target) { return std::find_if(steps_.begin(), steps_.end(), [&](const RecipeStep& step) { return step.target == target; }); };
+  std::map<const ArrayValue*, std::size_t> built;
+  std::stable_sort(gradient_views_.begin(), gradient_views_.end(), [](const BuiltView& a, const BuiltView& b) {
+    return std::pair(a.array->made_after, a.array->view.size()) < std::pair(b.array->made_after, b.array->view.size());
+  });
+  for (const BuiltView& view : gradient_views_) {
+    const ArrayValue* viewed = TracerImpl::viewed_now(*view.array);
+    while (viewed && !built.count(viewed)) viewed = TracerImpl::viewed_now(*viewed);
+    built.emplace(view.array, built.size());
+    if (!viewed) continue;
+    const int first = gradient_views_[built.at(viewed)].target;
+    RecipeStep& made = *place(view.target);
+    made.args = {first};
+    made.view.erase(made.view.begin(), made.view.begin() + std::ptrdiff_t(viewed->view.size()));
+  }
+  for (const BuiltView& view : gradient_views_)
+    for (auto here = place(view.target), before = place(here->args[0]); before > here && before != steps_.end(); before = place(here->args[0]))
+      std::rotate(here, before, before + 1);  // `here` is now what was behind it
+}
+
+/// Those that the derivative makes: of what the program returns or is given.
+std::vector<GradientView> ExitBuilder::views_to_link() const {
+  std::vector<GradientView> views;
+  std::map<int, int> numbers;  // by register
+  for (const BuiltView& built : gradient_views_) {
+    FakeStorage& storage = *built.array->storage;
+    const bool input = storage.input_array != nullptr;
+    if (input ? storage.input < 0 : freed_.count(&storage) > 0) continue;
+    const RecipeStep& step = *std::find_if(segment_->recipe.steps.begin(), segment_->recipe.steps.end(),
+                                           [&](const RecipeStep& step) { return step.target == built.target; });
+    GradientView view{step, input, input ? storage.input : owner_outputs_.at(&storage), built.array->made_after};
+    if (auto known = numbers.find(step.args[0]); known != numbers.end()) view.viewed = known->second;
+    if (built.array->contents.valid() && built.array->contents_version == storage.version) view.value = built.array->contents;
+    numbers.emplace(built.target, int(views.size()));
+    views.push_back(std::move(view));
+  }
+  return views;
+}
+
+/// The derivative of the graph, which is as captured still; the program returns what it saves behind its results.
+void ExitBuilder::derive() {
+  if (t_.inputs_requiring_gradient.empty()) return;
+  // Their gradients would have to be the host's.
+  const bool of_host = t_.on_device() && std::any_of(t_.inputs_requiring_gradient.begin(), t_.inputs_requiring_gradient.end(),
+                                                     [&](int input) { return t_.host_inputs[std::size_t(input)]; });
+  const std::vector<GradientView> views = views_to_link();
+  try {
+    segment_->derivative = Derivative::of(*t_.graph, t_.inputs_requiring_gradient, t_.copies, t_.also_saved, views, t_.overwritten());
+  } catch (const NoDerivative&) {
+    segment_->eager_gradient = true;
+  }
+  if (!segment_->derivative) return;
+  // torch refuses a backward then, but perhaps nobody asks for one.
+  if (auto written = t_.written_with_history.find(segment_->derivative->first_overwrite()); written != t_.written_with_history.end())
+    throw CannotRebuildValue{written->second, "a tensor that a derivative reads is written", BreakReason::Gradient};
+  // autograd saves tensors: a float that varies is none, nor is an array of NumPy's.
+  const bool saves_float = std::any_of(t_.number_inputs_.begin(), t_.number_inputs_.end(),
+                                       [&](const auto& known) { return segment_->derivative->saves(known.second); });
+  const bool saves_numpy = std::any_of(t_.input_storages.begin(), t_.input_storages.end(), [&](const auto& storage) {
+    return storage->library == Library::Numpy && storage->contents.valid() && segment_->derivative->saves(storage->contents);
+  });
+  if (of_host || saves_float || saves_numpy || segment_->derivative->reads_written() || !segment_->derivative->is_exact()) {
+    segment_->derivative = nullptr;
+    segment_->eager_gradient = true;
+    return;
+  }
+  segment_->derivative->call_with(t_.externs);
+  segment_->derivative->work_on(segment_->device);
+  segment_->graph = std::make_shared<Graph>(segment_->derivative->forward());
+  segment_->output_library.resize(segment_->graph->outputs.size(), Library::Torch);
+  for (RecipeStep& step : segment_->recipe.steps)
+    for (std::size_t i = 0; i < views.size(); ++i)
+      if (step.target == views[i].made.target && step.op == RecipeOp::View) {
+        step = RecipeStep{};
+        step.op = RecipeOp::Output;
+        step.target = views[i].made.target;
+        step.index = std::int64_t(segment_->graph->outputs.size() + i);
+      }
+}
+
+}  // namespace fj

@@ -1,0 +1,625 @@
+/// Calls: which of the ways to treat a callable applies, and inlining Python functions with their arguments bound as
+/// CPython binds them. Start at `TracerImpl::call`.
+#include <algorithm>
+#include <cstring>
+
+#include "runtime/base/error.h"
+#include "segment/recipe.h"
+#include "tracer/frontends/numpy/calls.h"
+#include "tracer/interpreter/interpreter.h"
+#include "tracer/values/containers/containers.h"
+#include "tracer/values/standard_callables.h"
+
+namespace fj {
+
+namespace {
+
+/// framejit.graph_break and framejit.is_compiling are Python functions with a mark.
+std::string marker(PyObject* callable) {
+  PyObject* dict = PyFunction_Check(callable) ? reinterpret_cast<PyFunctionObject*>(callable)->func_dict : nullptr;
+  PyObject* mark = dict ? PyDict_GetItemString(dict, "__framejit_marker__") : nullptr;
+  return mark ? text_of(mark) : "";
+}
+
+PyObject* attribute_of(const char* module, const char* name) {
+  PyObject* found = PyDict_GetItemString(PyImport_GetModuleDict(), module);
+  if (!found) return nullptr;
+  Ref<> result = Ref<>::steal(PyObject_GetAttrString(found, name));
+  if (!result) PyErr_Clear();
+  return result.get();  // the module keeps it alive
+}
+
+bool is_disabled(PyObject* callable) {
+  PyObject* dict = PyFunction_Check(callable) ? reinterpret_cast<PyFunctionObject*>(callable)->func_dict : nullptr;
+  return dict && PyDict_GetItemString(dict, "__framejit_disabled__") == Py_True;
+}
+
+/// Functions that torch.compile is told to leave alone (torch._dynamo.disable, and torch's own way of saying so) mean what they wrap.
+PyObject* left_alone_by_dynamo(PyObject* callable) {
+  if (!PyFunction_Check(callable) || !torch_module()) return nullptr;
+  auto* function = reinterpret_cast<PyFunctionObject*>(callable);
+  if (!function->func_closure || !function->func_dict) return nullptr;
+  static PyObject* const wrapped_name = PyUnicode_InternFromString("__wrapped__");
+  const std::string file = text_of(reinterpret_cast<PyCodeObject*>(function->func_code)->co_filename);
+  const std::string name = text_of(reinterpret_cast<PyCodeObject*>(function->func_code)->co_qualname);
+  const std::string_view end = file;
+  const bool known = (name == "_disable_dynamo.<locals>.inner" && end.ends_with("/torch/_compile.py")) ||
+                     (name == "DisableContext.__call__.<locals>._fn" && end.ends_with("/torch/_dynamo/eval_frame.py"));
+  PyObject* wrapped = known ? PyDict_GetItemWithError(function->func_dict, wrapped_name) : nullptr;
+  return wrapped && PyFunction_Check(wrapped) ? wrapped : nullptr;
+}
+
+PyObject* module_call() {
+  static PyObject* const name = PyUnicode_InternFromString("__call__");
+  PyObject* module = torch_module() ? attribute_of("torch.nn", "Module") : nullptr;
+  PyObject* found = module ? fj_type_lookup(reinterpret_cast<PyTypeObject*>(module), name) : nullptr;
+  return found && PyFunction_Check(found) ? found : nullptr;
+}
+
+/// A partial's keywords overridden by those of the call, in the order of the dict CPython makes.
+Keywords merged_keywords(const DictValue& partial, const Keywords& given) {
+  Keywords known;
+  for (auto& [name, item] : partial.items) known.emplace_back(text_of(name.get()), item);
+  for (auto& [name, item] : given) {
+    auto same = std::find_if(known.begin(), known.end(), [&](auto& old) { return old.first == name; });
+    if (same != known.end())
+      same->second = item;
+    else
+      known.emplace_back(name, item);
+  }
+  return known;
+}
+
+bool holds_array(TracerImpl& tracer, const V& value) {
+  if (value->kind == ValueKind::Array) return true;
+  if (value->kind == ValueKind::Tuple || value->kind == ValueKind::List)
+    for (const V& item : tracer.sequence_items(value))
+      if (holds_array(tracer, item)) return true;
+  return false;
+}
+
+/// A function or class of NumPy or torch.
+bool is_of_library(PyObject* callable) {
+  Ref<> module = Ref<>::steal(PyObject_GetAttrString(callable, "__module__"));
+  if (!module) PyErr_Clear();
+  const std::string text = module && PyUnicode_Check(module.get()) ? text_of(module.get()) : "";
+  const std::string root = text.substr(0, text.find('.'));
+  return root == "numpy" || root == "torch";
+}
+
+/// A value of a builtin type whose methods of C are known here.
+bool is_builtin_value(PyObject* object) {
+  return is_plain(object) || PyFrozenSet_CheckExact(object) || PyList_CheckExact(object) || PyDict_CheckExact(object) || PySet_CheckExact(object) ||
+         PyTuple_CheckExact(object);
+}
+
+/// A function of calls.def as a node of the graph; null: none, or not with these arguments.
+V call_numpy_library(TracerImpl& tracer, const V& callable, const std::vector<V>& positional, const Keywords& keywords) {
+  auto& value = *as<ObjectValue>(callable);
+  if (!find_numpy_call(value.object.get())) return nullptr;
+  if (!tracer.guard_value(value) && value.source) tracer.add_guard(GuardKind::Identity, value.source, value.object.get());
+  try {
+    return tracer.tracer.extern_call(callable, positional, keywords);
+  } catch (const BreakGraph& refused) {
+    if (refused.reason != BreakReason::UnsupportedOperation) throw;
+    return nullptr;
+  }
+}
+
+/// What framejit/_support/standard.py has for a function of C that acts on a list of items (or bisects a tuple), where both do the same: the error
+/// about an empty heap has another text, and -1 as an end another meaning. Null: none.
+PyObject* python_code_of(TracerImpl& tracer, PyObject* callable, const std::vector<V>& positional, const Keywords& keywords) {
+  PyObject* const known = once([] {
+    Ref<> helpers = Ref<>::steal(PyImport_ImportModule("framejit._support.standard"));
+    PyObject* made = helpers ? PyObject_CallMethod(helpers.get(), "traced_instead", nullptr) : nullptr;
+    PyErr_Clear();
+    return made;
+  });
+  PyObject* found = known && PyCFunction_Check(callable) ? PyDict_GetItemWithError(known, callable) : nullptr;
+  PyErr_Clear();
+  if (!found || positional.empty() || positional.size() > 2) return nullptr;
+  const std::string_view name = reinterpret_cast<PyCFunctionObject*>(callable)->m_ml->ml_name;
+  const bool bisects = name.starts_with("bisect");
+  if (std::any_of(keywords.begin(), keywords.end(), [](const auto& keyword) { return keyword.first != "key"; })) return nullptr;
+  auto* list = as<ListValue>(positional[0]);
+  if (list ? bool(list->type) : !bisects || positional[0]->kind != ValueKind::Tuple) return nullptr;
+  if (list && tracer.sequence_items(positional[0]).empty() && (name.find("heappop") != name.npos || name.find("heapreplace") != name.npos)) return nullptr;
+  return found;
+}
+
+std::string callable_name(const V& callable) {
+  if (auto* object = as<ObjectValue>(callable)) {
+    Ref<> name = Ref<>::steal(PyObject_GetAttrString(object->object.get(), "__qualname__"));
+    if (!name) PyErr_Clear();
+    if (name && PyUnicode_Check(name.get())) return text_of(name.get()) + "()";
+  }
+  return describe(callable);
+}
+
+}  // namespace
+
+V TracerImpl::make_partial(PyTypeObject* type, const std::vector<V>& positional, Keywords keywords) {
+  V callable = call(wrap_constant(attribute_of("builtins", "callable")), {positional[0]}, {});
+  if (!truth(callable)) break_graph(BreakReason::ErrorWhileTracing, "partial() of " + describe(positional[0]));
+  auto partial = std::make_shared<PartialValue>();
+  partial->type = Ref<PyTypeObject>::borrow(type);
+  partial->function = positional[0];
+  partial->positional.assign(positional.begin() + 1, positional.end());
+  if (auto* inner = as<PartialValue>(positional[0])) {
+    // A partial of a partial is one partial.
+    partial->function = inner->function;
+    partial->positional.insert(partial->positional.begin(), inner->positional.begin(), inner->positional.end());
+    keywords = merged_keywords(*inner->keywords, keywords);
+  }
+  for (auto& [name, value] : keywords) partial->keywords->items.emplace_back(Ref<>::steal(PyUnicode_InternFromString(name.c_str())), value);
+  return partial;
+}
+
+V TracerImpl::call(const V& callable, std::vector<V> positional, Keywords keywords) {
+  switch (callable->kind) {
+    case ValueKind::Object:
+      return call_object(callable, as<ObjectValue>(callable)->object.get(), std::move(positional), std::move(keywords));
+    case ValueKind::BoundMethod: {
+      auto& method = *as<BoundMethodValue>(callable);
+      positional.insert(positional.begin(), method.self);
+      return call(method.function, std::move(positional), std::move(keywords));
+    }
+    case ValueKind::Function:
+      return inline_made_function(*as<FunctionValue>(callable), std::move(positional), std::move(keywords));
+    case ValueKind::Partial: {
+      auto& partial = *as<PartialValue>(callable);
+      positional.insert(positional.begin(), partial.positional.begin(), partial.positional.end());
+      return call(partial.function, std::move(positional), merged_keywords(*partial.keywords, keywords));
+    }
+    case ValueKind::Builtin:
+      return call_builtin_method(*as<BuiltinValue>(callable), std::move(positional), std::move(keywords));
+    case ValueKind::Instance:
+      if (V method = python_method(callable, "__call__")) return call(method, std::move(positional), std::move(keywords));
+      [[fallthrough]];
+    default:
+      break_graph(BreakReason::UnknownCall, describe(callable));
+  }
+}
+
+/// torch.zeros(2, requires_grad=True) and its like: the tensor, which becomes a leaf. Null: no such call.
+V TracerImpl::make_torch_leaf(const V& callable, PyObject* object, const std::vector<V>& positional, const Keywords& keywords) {
+  const auto option = std::find_if(keywords.begin(), keywords.end(), [](const auto& keyword) { return keyword.first == "requires_grad"; });
+  if (option == keywords.end() || !PyCFunction_Check(object) || extern_use(object) == ExternUse::No) return nullptr;
+  // Those that have the option; others raise.
+  static const std::set<std::string_view> factories{"arange", "empty", "empty_like", "eye", "full", "full_like", "linspace", "logspace", "ones", "ones_like", "rand",
+                                                    "rand_like", "randint", "randn", "randn_like", "randperm", "tensor", "zeros", "zeros_like"};
+  if (!factories.count(reinterpret_cast<PyCFunctionObject*>(object)->m_ml->ml_name)) return nullptr;
+  PyObject* wanted = constant_object(option->second);
+  if (!wanted || !PyBool_Check(wanted)) break_graph(BreakReason::ErrorWhileTracing, "requires_grad=" + describe(option->second));
+  Keywords rest = keywords;
+  rest.erase(rest.begin() + (option - keywords.begin()));
+  V made = call_object(callable, object, positional, std::move(rest));
+  if (wanted == Py_True && !make_leaf(made)) break_graph(BreakReason::Gradient, callable_name(callable) + " makes a leaf");
+  return made;
+}
+
+V TracerImpl::call_object(const V& callable, PyObject* object, std::vector<V> positional, Keywords keywords) {
+  auto& value = *as<ObjectValue>(callable);
+  if (V made = make_torch_leaf(callable, object, positional, keywords)) return made;
+  // Rows of the libraries and of builtins.def, by identity.
+  if (Handler handler = find_handler(object)) {
+    if (!guard_value(value) && value.source) add_guard(GuardKind::Identity, value.source, object);
+    const Mark before = mark();
+    try {
+      return run_handler(tracer, handler, {positional, keywords}, object);
+    } catch (const BreakGraph& refused) {
+      if (written_since(before)) throw;
+      if ((refused.reason != BreakReason::UnsupportedOperation && refused.reason != BreakReason::Gradient) || !goes_on_without_row(object))
+        throw;
+      try {
+        return call_without_row(callable, object, positional, keywords);
+      } catch (const BreakGraph& again) {
+        if (again.reason != BreakReason::UnsupportedOperation && again.reason != BreakReason::UnknownCall) throw;
+        break_location.reset();
+      }
+      throw;
+    }
+  }
+  return call_without_row(callable, object, std::move(positional), std::move(keywords));
+}
+
+/// What a method of C is bound to: such a method is a new object at each look, so it is known by its parts.
+V TracerImpl::bound_to(ObjectValue& method) {
+  auto* function = reinterpret_cast<PyCFunctionObject*>(method.object.get());
+  if (!method.source) return wrap_constant(function->m_self);
+  guard_type(method);
+  V owner = wrap(function->m_self, sources->make(SourceKind::MethodSelf, method.source));
+  type_of(owner);
+  Ref<> key = keep(Ref<>::steal(PyUnicode_InternFromString("__name__"))), name = keep(Ref<>::steal(PyUnicode_FromString(function->m_ml->ml_name)));
+  constant_object(wrap(name.get(), sources->make(SourceKind::SlotMember, method.source, 0, key.get())));
+  return owner;
+}
+
+/// Of math: what they give is decided by the whole part.
+constexpr const char* kRounding[] = {"floor", "ceil", "trunc"};
+
+V TracerImpl::call_without_row(const V& callable, PyObject* object, std::vector<V> positional, Keywords keywords) {
+  auto& value = *as<ObjectValue>(callable);
+  if (V done = call_mode_function(object, positional, keywords)) {
+    guard_value(value);
+    return done;
+  }
+  if (is_random_method(object)) {
+    if (value.source && value.source->kind != SourceKind::Constant) add_guard(GuardKind::Identity, value.source, object);
+    return call_random(object, std::move(positional), keywords);
+  }
+  if (is_python_random_method(object)) {
+    if (value.source && value.source->kind != SourceKind::Constant) add_guard(GuardKind::Identity, value.source, object);
+    if (V drawn = call_python_random(object, positional, keywords)) return drawn;
+  }
+  PyObject* bound = PyCFunction_Check(object) ? PyCFunction_GET_SELF(object) : nullptr;
+  if (PyObject* method = bound ? python_random_method(bound, reinterpret_cast<PyCFunctionObject*>(object)->m_ml->ml_name) : nullptr) {
+    positional.insert(positional.begin(), bound_to(value));
+    return call_python_random(method, positional, keywords);
+  }
+  if (BuiltinHandler handler = find_builtin(object)) {
+    guard_value(value);
+    return handler(*this, positional, keywords);
+  }
+  if (const std::string mark = marker(object); !mark.empty()) {
+    guard_value(value);
+    if (mark == "is_compiling") return asked_compiling = true, true_value;
+    if (mark == "graph_break") break_graph(BreakReason::UserRequest, source_text());
+    if (V made = transform(mark, positional)) return made;
+  }
+  if (PyType_Check(object)) {
+    guard_value(value);
+    return call_type(callable, reinterpret_cast<PyTypeObject*>(object), std::move(positional), std::move(keywords));
+  }
+  if (const ExternUse use = extern_use(object); use != ExternUse::No) {
+    bool any_array = use == ExternUse::Always;
+    for (const V& argument : positional) any_array = any_array || holds_array(*this, argument);
+    for (auto& [name, argument] : keywords) any_array = any_array || holds_array(*this, argument);
+    if (any_array) {
+      if (!guard_value(value) && value.source) add_guard(GuardKind::Identity, value.source, object);
+      return tracer.extern_call(callable, positional, keywords);
+    }
+  }
+  if (V done = call_library_object(*this, callable, positional, keywords)) return done;
+  if (PyFunction_Check(object)) {
+    if (V done = call_numpy_library(*this, callable, positional, keywords)) return done;
+    if (V done = call_collective(callable, object, positional, keywords)) return done;
+    if (is_disabled(object)) break_graph(BreakReason::Disabled, callable_name(callable));
+    if (PyObject* wrapped = left_alone_by_dynamo(object)) {
+      guard_value(value);
+      return call(wrap_constant(wrapped), std::move(positional), std::move(keywords));
+    }
+    return inline_python_function(callable, reinterpret_cast<PyFunctionObject*>(object), std::move(positional), std::move(keywords));
+  }
+  if (PyCFunction_Check(object) && !std::strcmp(reinterpret_cast<PyCFunctionObject*>(object)->m_ml->ml_name, "__new__") && !positional.empty()) {
+    // object.__new__(cls), super().__new__(cls, ...)
+    PyObject* type = constant_object(positional[0]);
+    if (type && PyType_Check(type)) {
+      guard_value(value);
+      positional.erase(positional.begin());
+      auto* made = reinterpret_cast<PyTypeObject*>(type);
+      const bool plain = PyCFunction_GET_SELF(object) == reinterpret_cast<PyObject*>(&PyBaseObject_Type);
+      // Python refuses another class's __new__, and arguments nobody takes.
+      const bool excess = plain && (!positional.empty() || !keywords.empty()) && (made->tp_new != PyBaseObject_Type.tp_new ? true : made->tp_init == PyBaseObject_Type.tp_init);
+      if (excess || PyCFunction_GET_SELF(object) != reinterpret_cast<PyObject*>(builtin_base(made))) break_graph(BreakReason::UnknownCall, std::string("__new__ of ") + made->tp_name);
+      return new_instance(made, plain ? std::vector<V>() : positional, plain ? Keywords() : keywords);
+    }
+  }
+  if (PyMethod_Check(object)) {
+    guard_type(value);
+    PyObject *function = PyMethod_GET_FUNCTION(object), *self = PyMethod_GET_SELF(object);
+    V function_value = value.source ? wrap(function, sources->make(SourceKind::MethodFunction, value.source)) : wrap_constant(function);
+    positional.insert(positional.begin(), value.source ? wrap(self, sources->make(SourceKind::MethodSelf, value.source)) : wrap_constant(self));
+    return call(function_value, std::move(positional), std::move(keywords));
+  }
+  if (PyObject* self = PyCFunction_Check(object) ? PyCFunction_GET_SELF(object) : nullptr; self && is_builtin_value(self)) {
+    // `frozenset(names).__contains__`, `items.append`
+    BuiltinValue method;
+    method.name = reinterpret_cast<PyCFunctionObject*>(object)->m_ml->ml_name;
+    method.owner = bound_to(value);
+    return call_builtin_method(method, std::move(positional), std::move(keywords));
+  }
+  if (Py_TYPE(object) == &PyMethodDescr_Type || Py_TYPE(object) == &PyWrapperDescr_Type) {
+    // str.upper, list.append: the method of the first argument.
+    guard_value(value);
+    PyTypeObject* owner = PyDescr_TYPE(object);
+    if (!positional.empty() && positional[0]->kind == ValueKind::Instance && owner != &PyBaseObject_Type && !builtin_part(positional[0]) &&
+        !PyType_IsSubtype(owner, reinterpret_cast<PyTypeObject*>(PyExc_BaseException)))
+      break_graph(BreakReason::UnknownCall, callable_name(callable));
+    if (!positional.empty() && PyType_IsSubtype(type_of(positional[0]), owner)) {
+      BuiltinValue method;
+      method.owner = positional[0];
+      method.name = text_of(reinterpret_cast<PyDescrObject*>(object)->d_name);
+      method.descriptor = Ref<>::borrow(object);
+      positional.erase(positional.begin());
+      return call_builtin_method(method, std::move(positional), std::move(keywords));
+    }
+  }
+  if (object == attribute_of("sys", "exc_info") && positional.empty() && keywords.empty()) {
+    guard_value(value);
+    return exception_info();
+  }
+  if (object == attribute_of("sys", "exception") && positional.empty() && keywords.empty()) {
+    guard_value(value);
+    return as<TupleValue>(exception_info())->items[1];
+  }
+  if (is_pure(object)) {
+    guard_value(value);
+    bool of_parts = false;
+    for (V& argument : positional) {
+      V part = number_part(argument);
+      of_parts = of_parts || part != argument;
+      argument = part;
+      // math.fsum(values): only read.
+      if (argument->kind == ValueKind::List || argument->kind == ValueKind::Iterator) argument = tracer.tuple(sequence_items(argument));
+    }
+    auto fold = [&] { return fold_call(*this, object, positional, keywords); };
+    if (V result = of_parts ? on_part_of(callable, fold) : fold()) return result;
+  }
+  if (V done = call_functional(*this, callable, positional, keywords)) return done;
+  static PyObject* const call_name = PyUnicode_InternFromString("__call__");
+  PyObject* method = fj_type_lookup(Py_TYPE(object), call_name);
+  const std::string_view type = Py_TYPE(object)->tp_name;
+  // What a field of C of the callable holds.
+  auto part = [&](const char* name) {
+    Ref<> found = Ref<>::steal(PyObject_GetAttrString(object, name));
+    guard_type(value);
+    Ref<> text = keep(Ref<>::steal(PyUnicode_InternFromString(name)));
+    return wrap(keep(found).get(), sources->make(SourceKind::SlotMember, value.source ? value.source : sources->constant(object), 0, text.get()));
+  };
+  if (type == "framejit.CompiledMethod") {
+    positional.insert(positional.begin(), part("__self__"));
+    return call(part("__func__"), std::move(positional), std::move(keywords));
+  }
+  if (type == "framejit.CompiledFunction") {
+    const bool constant = !value.source || value.source->kind == SourceKind::Constant;
+    V wrapped = constant ? wrap_constant(keep(Ref<>::steal(PyObject_GetAttrString(object, "__wrapped__"))).get()) : part("__wrapped__");
+    return call(wrapped, std::move(positional), std::move(keywords));
+  }
+  if (type == "functools.partial") {
+    std::vector<V> arguments = sequence_items(part("args"));
+    arguments.insert(arguments.end(), positional.begin(), positional.end());
+    V given = part("keywords");
+    auto* dict = as<DictValue>(given);
+    if (!dict) break_graph(BreakReason::UnknownCall, callable_name(callable));
+    open(*dict);
+    return call(part("func"), std::move(arguments), merged_keywords(*dict, keywords));
+  }
+  if (method && is_python_method(method)) {
+    class_attribute(type_of(callable), call_name);
+    if (method == module_call()) return call_module(callable, std::move(positional), std::move(keywords));
+    positional.insert(positional.begin(), callable);
+    return call(wrap_constant(method), std::move(positional), std::move(keywords));
+  }
+  if (V done = call_numpy_implementation(callable, object, positional, keywords)) return done;
+  if (V done = call_numpy_library(*this, callable, positional, keywords)) return done;
+  if (PyObject* code = python_code_of(*this, object, positional, keywords)) {
+    guard_value(value);
+    try {
+      return call(wrap_constant(code), std::move(positional), std::move(keywords));
+    } catch (const BreakGraph& inside) {
+      break_location.reset();
+      break_graph(BreakReason::UnknownCall, callable_name(callable) + ": " + inside.detail);
+    }
+  }
+  if (object == attribute_of("builtins", "print")) break_graph(BreakReason::Print, source_text());
+  if (PyObject* self = PyCFunction_Check(object) ? PyCFunction_GET_SELF(object) : nullptr; self && is_lock(self))
+    break_graph(BreakReason::Lock, source_text());
+  if (is_of_library(object))
+    for (const V& argument : positional)
+      if (holds_array(*this, argument)) break_graph(BreakReason::UnsupportedOperation, callable_name(callable));
+  const bool rounds = std::any_of(std::begin(kRounding), std::end(kRounding), [&](const char* name) { return object == attribute_of("math", name); });
+  for (const V& argument : positional)
+    if (rounds || argument->kind == ValueKind::Number) round_as_library(argument);
+  for (const V& argument : positional)
+    if (argument->kind == ValueKind::Number) break_graph(BreakReason::ScalarFromArray, callable_name(callable) + " of " + describe(argument));
+  break_graph(BreakReason::UnknownCall, callable_name(callable));
+}
+
+namespace {
+
+/// Has no __array_function__ that NumPy's dispatch would ask, other than an array's own.
+bool dispatches_to_numpy(TracerImpl& tracer, const V& value) {
+  switch (value->kind) {
+    case ValueKind::Array: return as<ArrayValue>(value)->library == Library::Numpy;
+    case ValueKind::SymInt: case ValueKind::Number: case ValueKind::Slice: case ValueKind::Function: return true;
+    case ValueKind::Tuple: case ValueKind::List: {
+      const std::vector<V> items = tracer.sequence_items(value);
+      return std::all_of(items.begin(), items.end(), [&](const V& item) { return dispatches_to_numpy(tracer, item); });
+    }
+    case ValueKind::Object: {
+      PyObject* object = as<ObjectValue>(value)->object.get();
+      return is_plain(object) || PyType_Check(object) || PyFunction_Check(object) || dtype_from_object(object).has_value() || numpy_scalar_dtype(object).has_value();
+    }
+    default: return false;
+  }
+}
+
+}  // namespace
+
+/// A function of NumPy that is Python code below its dispatch by __array_function__: inlined as any function. Null: it is none.
+V TracerImpl::call_numpy_implementation(const V& callable, PyObject* object, const std::vector<V>& positional, const Keywords& keywords) {
+  if (std::strcmp(Py_TYPE(object)->tp_name, "numpy._ArrayFunctionDispatcher")) return nullptr;
+  PyObject* instead = traced_instead(object);
+  bool own = true;
+  for (const V& argument : positional) own = own && dispatches_to_numpy(*this, argument);
+  for (auto& [name, argument] : keywords) own = own && dispatches_to_numpy(*this, argument);
+  Ref<> implementation = !own ? Ref<>() : instead ? Ref<>::borrow(instead) : Ref<>::steal(PyObject_GetAttrString(object, "_implementation"));
+  PyErr_Clear();
+  if (!implementation || !PyFunction_Check(implementation.get())) return nullptr;
+  guard_value(*as<ObjectValue>(callable));
+  const Mark before = mark();
+  try {
+    return call(wrap_constant(keep(implementation).get()), positional, keywords);
+  } catch (const BreakGraph& inside) {
+    // Somewhere in NumPy's code, which is not the user's to change.
+    break_location.reset();
+    if (!written_since(before))
+      if (V done = call_numpy_library(*this, callable, positional, keywords)) return done;
+    const std::string name = callable_name(callable);
+    break_graph(BreakReason::UnsupportedOperation, inside.detail == name ? name : name + ": " + inside.detail);
+  }
+}
+
+/// torch.nn.Module.__call__: where no hook is registered, forward; with forward hooks, torch's own code, inlined.
+/// The tests of the hooks are guarded like any other.
+V TracerImpl::call_module(const V& module, std::vector<V> positional, Keywords keywords) {
+  auto name = [](const char* text) { return PyUnicode_InternFromString(text); };
+  struct Hooks {
+    PyObject* name;
+    bool forward;  // these run as torch's own code calls them
+  };
+  static const Hooks own[] = {{name("_compiled_call_impl"), false}, {name("_backward_hooks"), false}, {name("_backward_pre_hooks"), false},
+                              {name("_forward_hooks"), true},       {name("_forward_pre_hooks"), true}};
+  static const Hooks global[] = {{name("_global_backward_pre_hooks"), false}, {name("_global_backward_hooks"), false},
+                                 {name("_global_forward_hooks"), true},       {name("_global_forward_pre_hooks"), true}};
+  static PyObject* const forward = name("forward");
+  static PyObject* const call_impl = name("_call_impl");
+  bool any = false;
+  for (const Hooks& hooks : own) {
+    V found = find_attribute(module, hooks.name);
+    if (!found || !truth(found)) continue;
+    if (!hooks.forward) break_graph(BreakReason::UnsupportedObject, "a module with backward hooks");
+    any = true;
+  }
+  PyObject* implementation = module_call();
+  PyObject* globals = PyFunction_GET_GLOBALS(implementation);
+  for (const Hooks& hooks : global) {
+    PyObject* found = PyDict_GetItemWithError(globals, hooks.name);
+    if (found && !truth(wrap(found, sources->make(SourceKind::DictItem, globals_source(globals), 0, hooks.name)))) continue;
+    if (!found || !hooks.forward) break_graph(BreakReason::UnsupportedObject, "a backward hook for all modules");
+    any = true;
+  }
+  if (any) {
+    V method = find_attribute(module, call_impl);
+    if (!method) break_graph(BreakReason::UnsupportedObject, "a module with hooks");
+    return call(method, std::move(positional), std::move(keywords));
+  }
+  V method = find_attribute(module, forward);
+  if (!method) break_graph(BreakReason::ErrorWhileTracing, "a module without forward");
+  return call(method, std::move(positional), std::move(keywords));
+}
+
+namespace {
+
+std::vector<std::pair<std::string, V>> keyword_defaults(TracerImpl& tracer, const V& mapping) {
+  std::vector<std::pair<std::string, V>> result;
+  if (!mapping) return result;
+  if (auto* dict = as<DictValue>(mapping)) {
+    tracer.open(*dict);
+    for (auto& [key, value] : dict->items) result.emplace_back(text_of(key.get()), value);
+  } else {
+    // 3.13 passes names and values in a tuple.
+    std::vector<V> items = tracer.sequence_items(mapping);
+    for (std::size_t i = 0; i + 1 < items.size(); i += 2)
+      result.emplace_back(text_of(tracer.constant_object(items[i])), items[i + 1]);
+  }
+  return result;
+}
+
+}  // namespace
+
+V TracerImpl::inline_made_function(FunctionValue& function, std::vector<V> positional, Keywords keywords) {
+  return inline_function(function.code.get(), function.globals.get(),
+                         function.defaults ? sequence_items(function.defaults) : std::vector<V>(),
+                         keyword_defaults(*this, function.kwdefaults), function.closure,
+                         text_of(function.qualname.get()).c_str(), std::move(positional), std::move(keywords));
+}
+
+/// That it has the code it has, and the same globals: of defaults and cells those that are looked at are guarded like any value.
+void TracerImpl::guard_code(SourceRef source, PyFunctionObject* function) {
+  add_guard(GuardKind::FunctionCode, source, function->func_code);
+  if (source->kind == SourceKind::Constant) return;  // `__globals__` can't be assigned
+  SourceRef globals = sources->make(SourceKind::FunctionGlobals, source);
+  if (function->func_globals != request.function->func_globals) return add_guard(GuardKind::Identity, globals, function->func_globals);
+  Guard same;
+  same.kind = GuardKind::SameObject;
+  same.source = globals;
+  same.others = {sources->make(SourceKind::FunctionGlobals, sources->function())};
+  add_guard(std::move(same));
+}
+
+V TracerImpl::inline_python_function(const V& callable, PyFunctionObject* function, std::vector<V> positional, Keywords keywords) {
+  auto& value = *as<ObjectValue>(callable);
+  SourceRef source = value.source ? value.source : sources->constant(reinterpret_cast<PyObject*>(function));
+  guard_code(source, function);
+  std::vector<V> defaults, closure;
+  if (PyObject* tuple = function->func_defaults)
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); ++i)
+      defaults.push_back(wrap(PyTuple_GET_ITEM(tuple, i), sources->make(SourceKind::FunctionDefault, source, i - PyTuple_GET_SIZE(tuple))));
+  std::vector<std::pair<std::string, V>> keyword_only;
+  if (PyObject* dict = function->func_kwdefaults) {
+    PyObject *key, *item;
+    Py_ssize_t position = 0;
+    while (PyDict_Next(dict, &position, &key, &item))
+      keyword_only.emplace_back(text_of(key), wrap(item, sources->make(SourceKind::FunctionKwDefault, source, 0, key)));
+  }
+  if (PyObject* tuple = function->func_closure)
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); ++i)
+      closure.push_back(wrap(PyTuple_GET_ITEM(tuple, i), sources->make(SourceKind::ClosureCell, source, i)));
+  return inline_function(reinterpret_cast<PyCodeObject*>(function->func_code), function->func_globals, defaults, keyword_only,
+                         std::move(closure), text_of(function->func_qualname).c_str(), std::move(positional), std::move(keywords));
+}
+
+V TracerImpl::inline_function(PyCodeObject* code, PyObject* globals, const std::vector<V>& defaults,
+                              const std::vector<std::pair<std::string, V>>& kwdefaults, std::vector<V> closure, const char* name,
+                              std::vector<V> positional, Keywords keywords) {
+  auto refuse = [&](const std::string& what) { break_graph(BreakReason::ErrorWhileTracing, std::string(name) + "() " + what); };
+  if (code->co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR)) break_graph(BreakReason::Generator, name);
+  const int positional_count = code->co_argcount, keyword_only = code->co_kwonlyargcount, named = positional_count + keyword_only;
+  auto frame = std::make_shared<Frame>();
+  frame->code = decodes.get(code);
+  frame->co = code;
+  frame->globals = Ref<>::borrow(globals);
+  PyObject* builtins = PyDict_GetItemString(globals, "__builtins__");
+  if (builtins && PyModule_Check(builtins)) builtins = PyModule_GetDict(builtins);
+  frame->builtins = Ref<>::borrow(builtins ? builtins : request.function->func_builtins);
+  frame->closure = std::move(closure);
+  frame->slots.resize(code->co_nlocalsplus);
+
+  for (int i = 0; i < positional_count && i < int(positional.size()); ++i) frame->slots[i] = positional[i];
+  if (code->co_flags & CO_VARARGS) {
+    std::vector<V> rest;
+    for (std::size_t i = positional_count; i < positional.size(); ++i) rest.push_back(positional[i]);
+    frame->slots[named] = tracer.tuple(std::move(rest));
+  } else if (int(positional.size()) > positional_count) {
+    refuse("takes fewer arguments");
+  }
+  std::shared_ptr<DictValue> rest;
+  if (code->co_flags & CO_VARKEYWORDS) {
+    rest = std::make_shared<DictValue>();
+    frame->slots[named + ((code->co_flags & CO_VARARGS) ? 1 : 0)] = rest;
+  }
+  for (auto& [key, value] : keywords) {
+    int slot = -1;
+    for (int i = code->co_posonlyargcount; i < named; ++i)
+      if (text_of(PyTuple_GET_ITEM(code->co_localsplusnames, i)) == key) slot = i;
+    if (slot >= 0) {
+      if (frame->slots[slot]) refuse("got multiple values for argument '" + key + "'");
+      frame->slots[slot] = value;
+    } else if (rest) {
+      rest->items.emplace_back(Ref<>::steal(PyUnicode_FromString(key.c_str())), value);
+    } else {
+      refuse("got an unexpected keyword argument '" + key + "'");
+    }
+  }
+  for (int i = 0; i < positional_count; ++i) {
+    if (frame->slots[i]) continue;
+    const int index = i - (positional_count - int(defaults.size()));
+    if (index < 0) refuse("misses an argument");
+    frame->slots[i] = defaults[index];
+  }
+  for (int i = positional_count; i < named; ++i) {
+    if (frame->slots[i]) continue;
+    const std::string key = text_of(PyTuple_GET_ITEM(code->co_localsplusnames, i));
+    for (auto& [known, value] : kwdefaults)
+      if (known == key) frame->slots[i] = value;
+    if (!frame->slots[i]) refuse("misses keyword argument '" + key + "'");
+  }
+  if (!(code->co_flags & CO_GENERATOR)) return run_frame(*frame);
+
+  // Its frame runs on at each `next`. One that has started can't be handed back to Python.
+  return make_generator(std::move(frame));
+}
+
+}  // namespace fj

@@ -1,0 +1,282 @@
+/// Exceptions raised and caught within one trace.
+///
+/// A raise whose handler is in a frame being traced goes there, as a C++ exception; one that would leave the outermost frame
+/// is a break at the raise, which Python then performs with a true traceback. An exception that was raised can't be handed
+/// back to Python (its traceback is missing), nor can a frame that is handling one: see ExitBuilder.
+#include <algorithm>
+#include <cstring>
+#include <set>
+
+#include "runtime/base/error.h"
+#include "tracer/interpreter/interpreter.h"
+
+namespace fj {
+
+namespace {
+
+bool is_exception(const V& value) {
+  auto* instance = as<InstanceValue>(value);
+  return instance && PyType_IsSubtype(instance->type.get(), reinterpret_cast<PyTypeObject*>(PyExc_BaseException));
+}
+
+}  // namespace
+
+namespace {
+
+void set_exception_field(InstanceValue& exception, const char* name, const V& value) {
+  for (auto& [key, old] : exception.attributes)
+    if (PyUnicode_CompareWithASCIIString(key.get(), name) == 0) {
+      old = value;
+      return;
+    }
+  exception.attributes.emplace_back(Ref<>::steal(PyUnicode_InternFromString(name)), value);
+}
+
+/// Takes `exception` out of the chain of contexts that starts at `from`, of which it will be the head.
+void cut_context(const V& from, const V& exception) {
+  std::set<Value*> seen;
+  for (auto* at = as<InstanceValue>(from); at && seen.insert(at).second;) {
+    auto context = std::find_if(at->attributes.begin(), at->attributes.end(),
+                                [](auto& field) { return PyUnicode_CompareWithASCIIString(field.first.get(), "__context__") == 0; });
+    if (context == at->attributes.end()) return;
+    if (context->second == exception) {
+      at->attributes.erase(context);
+      return;
+    }
+    at = as<InstanceValue>(context->second);
+  }
+}
+
+}  // namespace
+
+bool TracerImpl::can_catch() const {
+  if (catching > 0) return true;
+  FjHandler handler;
+  for (const Frame* frame : frames)
+    if (fj_find_handler(frame->co, frame->code->instrs[frame->executing].executing, &handler)) return true;
+  return false;
+}
+
+void TracerImpl::raise(const V& exception, BreakReason reason, const std::string& detail) {
+  auto& instance = *as<InstanceValue>(exception);
+  // One that is raised again breaks, if it comes to that, for the reason and at the place of its first raise.
+  auto known = std::find_if(raises_.begin(), raises_.end(), [&](const RaisedInTrace& old) { return old.exception == exception; });
+  if (!can_catch()) {
+    if (known == raises_.end()) break_graph(reason, detail);
+    break_location = known->where;
+    break_function = known->function;
+    step = known->step;
+    break_graph(known->reason, known->detail);
+  }
+  instance.raised = true;
+  if (!handling.empty() && handling.back() != exception) {
+    cut_context(handling.back(), exception);
+    set_context(instance, handling.back());
+  }
+  if (known == raises_.end()) {
+    raises_.push_back({exception, reason, detail, location(), text_of(frames.back()->co->co_qualname), step});
+    throw RaisedInTrace(raises_.back());
+  }
+  throw RaisedInTrace(*known);
+}
+
+void TracerImpl::set_cause(InstanceValue& exception, const V& cause) {
+  set_exception_field(exception, "__cause__", cause);
+  set_exception_field(exception, "__suppress_context__", true_value);
+}
+
+void TracerImpl::set_context(InstanceValue& exception, const V& context) { set_exception_field(exception, "__context__", context); }
+
+std::optional<V> TracerImpl::exception_attribute(InstanceValue& exception, const std::string& name) {
+  auto* base = reinterpret_cast<PyTypeObject*>(PyExc_BaseException);
+  if (!PyType_IsSubtype(exception.type.get(), base)) return std::nullopt;
+  if (name == "args") return tracer.tuple(exception.args);
+  if (name == "__cause__" || name == "__context__") return none;  // not set: those that are set are attributes
+  if (name == "__suppress_context__") return false_value;
+  if (name == "value" && PyType_IsSubtype(exception.type.get(), reinterpret_cast<PyTypeObject*>(PyExc_StopIteration)))
+    return exception.args.empty() ? none : exception.args[0];
+  // Fields of C that are set from the arguments in ways of their own: OSError.errno, UnicodeError.start, ...
+  Ref<> text = Ref<>::steal(PyUnicode_FromString(name.c_str()));
+  PyObject* found = text ? fj_type_lookup(exception.type.get(), text.get()) : nullptr;
+  if (!found) PyErr_Clear();
+  if (found && (Py_TYPE(found) == &PyMemberDescr_Type || Py_TYPE(found) == &PyGetSetDescr_Type) &&
+      !(PyDescr_TYPE(found)->tp_flags & Py_TPFLAGS_HEAPTYPE))
+    break_graph(BreakReason::UnsupportedObject, "attribute '" + name + "' of an exception");
+  return std::nullopt;
+}
+
+bool TracerImpl::set_exception_attribute(const V& owner, const std::string& name, const V& value) {
+  if (!is_exception(owner)) return false;
+  auto& exception = *as<InstanceValue>(owner);
+  // An exception raised in the trace has no traceback that could be looked at.
+  if (name == "__traceback__") return exception.raised;
+  if (name != "__cause__" && name != "__context__" && name != "__suppress_context__") return false;
+  note_write(owner.get());
+  if (name == "__cause__") set_cause(exception, value);
+  else set_exception_field(exception, name.c_str(), value);
+  return true;
+}
+
+V TracerImpl::exception_info() {
+  if (handling.empty()) {
+    // Whoever called the function may be handling one: asked again at every call.
+    Ref<> function = keep(imported("sys", "exception"));
+    static PyObject* const nothing = PyTuple_New(0);
+    Ref<> outside = function ? Ref<>::steal(PyObject_CallNoArgs(function.get())) : Ref<>();
+    if (outside.get() != Py_None) break_graph(BreakReason::UnsupportedObject, "sys.exc_info() of an exception that is handled outside");
+    is_none(wrap(Py_None, sources->make(SourceKind::Answer, sources->constant(function.get()), 0, nothing)));
+    return tracer.tuple({none, none, none});
+  }
+  V exception = handling.back();
+  auto traceback = std::make_shared<InstanceValue>();
+  traceback->type = Ref<PyTypeObject>::borrow(&PyTraceBack_Type);
+  traceback->raised = true;
+  return tracer.tuple({wrap_constant(reinterpret_cast<PyObject*>(as<InstanceValue>(exception)->type.get())), exception, traceback});
+}
+
+bool TracerImpl::is_stop(const V& exception, PyObject* other) {
+  auto& instance = *as<InstanceValue>(exception);
+  if (other && PyType_IsSubtype(instance.type.get(), reinterpret_cast<PyTypeObject*>(other))) return true;
+  if (!PyType_IsSubtype(instance.type.get(), reinterpret_cast<PyTypeObject*>(PyExc_StopIteration))) return false;
+  stopped_with = instance.args.empty() ? none : instance.args[0];
+  return true;
+}
+
+void TracerImpl::raise_python_error() {
+  Ref<> error = Ref<>::steal(fj_take_exception());
+  FJ_CHECK(error, "no error is set");
+  const std::string detail = std::string(Py_TYPE(error.get())->tp_name) + ": " + text_of(error.get());
+  // Only what its arguments say all of; an OSError or UnicodeError has more.
+  constexpr const char* kSimple[] = {"ValueError", "TypeError", "KeyError", "IndexError", "ZeroDivisionError", "OverflowError", "AttributeError",
+                                     "ArithmeticError", "LookupError", "RuntimeError", "NotImplementedError"};
+  const bool simple = std::any_of(std::begin(kSimple), std::end(kSimple), [&](const char* name) {
+    return Py_TYPE(error.get()) == reinterpret_cast<PyTypeObject*>(PyDict_GetItemString(PyEval_GetBuiltins(), name));
+  });
+  Ref<> arguments = simple ? Ref<>::steal(PyObject_GetAttrString(error.get(), "args")) : Ref<>();
+  PyErr_Clear();
+  if (!arguments) break_graph(BreakReason::ErrorWhileTracing, detail);
+  std::vector<V> values;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(arguments.get()); ++i) {
+    PyObject* item = PyTuple_GET_ITEM(arguments.get(), i);
+    if (!is_plain(item)) break_graph(BreakReason::ErrorWhileTracing, detail);
+    values.push_back(wrap_constant(keep(Ref<>::borrow(item)).get()));
+  }
+  raise(reinterpret_cast<PyObject*>(Py_TYPE(error.get())), std::move(values), BreakReason::ErrorWhileTracing, detail);
+}
+
+void TracerImpl::raise(PyObject* type, std::vector<V> arguments, BreakReason reason, const std::string& detail) {
+  auto exception = std::make_shared<InstanceValue>();
+  exception->type = Ref<PyTypeObject>::borrow(reinterpret_cast<PyTypeObject*>(type));
+  exception->args = std::move(arguments);
+  raise(exception, reason, detail);
+}
+
+void TracerImpl::raise_instruction(Frame& frame, int arguments) {
+  V cause;
+  if (arguments == 2) {
+    cause = frame.stack.back();
+    frame.stack.pop_back();
+  }
+  if (arguments == 0) {
+    if (handling.empty()) break_graph(BreakReason::Raise, source_text());
+    raise(handling.back(), BreakReason::Raise, source_text());
+  }
+  V exception = frame.stack.back();
+  auto* object = as<ObjectValue>(exception);
+  if (object && PyExceptionClass_Check(object->object.get())) exception = call(exception, {}, {});
+  if (!is_exception(exception)) break_graph(BreakReason::Raise, source_text());
+  if (cause) {
+    auto* made = as<ObjectValue>(cause);
+    if (made && PyExceptionClass_Check(made->object.get())) cause = call(cause, {}, {});
+    if (!is_none(cause) && !is_exception(cause)) break_graph(BreakReason::Raise, source_text());
+    set_cause(*as<InstanceValue>(exception), cause);
+  }
+  raise(exception, BreakReason::Raise, source_text());
+}
+
+bool TracerImpl::handle(Frame& frame, const FjInstr& instr, const RaisedInTrace& raised) {
+  FjHandler handler;
+  if (!fj_find_handler(frame.co, instr.executing, &handler)) return false;
+  FJ_CHECK(int(frame.stack.size()) >= handler.depth, "a handler deeper than the stack");
+  frame.stack.resize(std::size_t(handler.depth));
+  if (handler.lasti) frame.stack.push_back(tracer.integer(std::int64_t(instr.executing)));
+  frame.stack.push_back(raised.exception);
+  frame.pc = frame.code->index_of[handler.target];
+  return true;
+}
+
+bool TracerImpl::handler_instruction(Frame& frame, const FjInstr& instr) {
+  switch (instr.opcode) {
+    case FJ_PUSH_EXC_INFO: {
+      V exception = frame.stack.back();
+      if (!is_exception(exception)) return false;
+      frame.stack.back() = handling.empty() ? none : handling.back();
+      frame.stack.push_back(exception);
+      handling.push_back(exception);
+      return true;
+    }
+    case FJ_POP_EXCEPT:
+      if (handling.empty()) return false;
+      handling.pop_back();
+      frame.stack.pop_back();
+      return true;
+    case FJ_CHECK_EXC_MATCH: {
+      V filter = frame.stack.back();
+      const V& exception = frame.stack[frame.stack.size() - 2];
+      if (!is_exception(exception)) return false;
+      frame.stack.pop_back();
+      bool matches = false;
+      for (const V& one : filter->kind == ValueKind::Tuple ? sequence_items(filter) : std::vector<V>{filter}) {
+        PyObject* type = constant_object(one);
+        if (!type || !PyExceptionClass_Check(type)) break_graph(BreakReason::UnsupportedObject, "except " + describe(one));
+        matches = matches || PyType_IsSubtype(as<InstanceValue>(exception)->type.get(), reinterpret_cast<PyTypeObject*>(type));
+      }
+      frame.stack.push_back(tracer.boolean(matches));
+      return true;
+    }
+    case FJ_RERAISE: {
+      V exception = frame.stack.back();
+      if (!is_exception(exception)) return false;
+      frame.stack.pop_back();
+      raise(exception, BreakReason::Raise, source_text());
+    }
+    default: return false;
+  }
+}
+
+namespace {
+
+/// Classes of C that do nothing with their arguments but keep them. OSError makes one of its subclasses, ExceptionGroup and
+/// UnicodeError look at what they are given.
+bool keeps_its_arguments(PyTypeObject* type) {
+  while (type->tp_flags & Py_TPFLAGS_HEAPTYPE && type->tp_base) type = type->tp_base;
+  auto* plain = reinterpret_cast<PyTypeObject*>(PyExc_BaseException);
+  if (type->tp_new != plain->tp_new) return false;
+  if (type->tp_init == plain->tp_init) return true;
+  for (PyObject* known : {PyExc_StopIteration, PyExc_NameError, PyExc_UnboundLocalError, PyExc_AttributeError, PyExc_SystemExit})
+    if (type == reinterpret_cast<PyTypeObject*>(known)) return true;
+  return false;
+}
+
+}  // namespace
+
+V TracerImpl::make_exception(PyTypeObject* type, std::vector<V> positional, Keywords keywords) {
+  static PyObject* const new_name = PyUnicode_InternFromString("__new__");
+  static PyObject* const init_name = PyUnicode_InternFromString("__init__");
+  PyObject *maker = class_attribute(type, new_name), *init = class_attribute(type, init_name);
+  const bool python_init = init && is_python_method(init);
+  if (Py_TYPE(type) != &PyType_Type || !maker || PyFunction_Check(maker) || Py_TYPE(maker) == &PyStaticMethod_Type ||
+      (!keywords.empty() && !python_init) || !keeps_its_arguments(type))
+    break_graph(BreakReason::Raise, source_text());
+  guard_bases(type);
+  auto exception = std::make_shared<InstanceValue>();
+  exception->type = Ref<PyTypeObject>::borrow(type);
+  exception->args = positional;
+  if (python_init) {
+    positional.insert(positional.begin(), exception);
+    call(wrap_constant(init), std::move(positional), std::move(keywords));
+  }
+  return exception;
+}
+
+}  // namespace fj

@@ -1,0 +1,40 @@
+/// Shared by the files that carry out instructions: the symbolic stack, and the parts of instructions that have a file of
+/// their own.
+#pragma once
+
+#include "runtime/base/error.h"
+#include "tracer/interpreter/interpreter.h"
+
+namespace fj {
+
+inline V pop(Frame& frame) {
+  FJ_CHECK(!frame.stack.empty(), "symbolic stack underflow");
+  V value = std::move(frame.stack.back());
+  frame.stack.pop_back();
+  return value;
+}
+
+inline std::vector<V> pop_many(Frame& frame, int count) {
+  FJ_CHECK(int(frame.stack.size()) >= count, "symbolic stack underflow");
+  std::vector<V> values(frame.stack.end() - count, frame.stack.end());
+  frame.stack.resize(frame.stack.size() - std::size_t(count));
+  return values;
+}
+
+inline V& peek(Frame& frame, int depth) {
+  FJ_CHECK(int(frame.stack.size()) >= depth, "symbolic stack underflow");
+  return frame.stack[frame.stack.size() - std::size_t(depth)];
+}
+
+// ---- taking values apart (unpacking.cpp)
+
+/// `a, b = value`: asks for one item more than it wants, and for no other.
+void unpack_sequence(TracerImpl& tracer, Frame& frame, int count);
+/// `a, *b, c = value`
+void unpack_ex(TracerImpl& tracer, Frame& frame, int before, int after);
+/// Values of the keys of a mapping pattern, or None.
+V match_keys(TracerImpl& tracer, const V& subject, const V& keys);
+/// Attributes of a class pattern, positional ones first, or None.
+V match_class(TracerImpl& tracer, const V& subject, const V& type, int positional, const V& names);
+
+}  // namespace fj

@@ -1,0 +1,194 @@
+/// The instruction loop: one symbolic frame at a time. Start at `run_frame`; the instructions are in instructions.cpp.
+#include "tracer/interpreter/interpreter.h"
+#include "arrays/torch_modes.h"
+
+#include "graph_ir/rules/conditions.h"
+#include "runtime/base/error.h"
+#include "runtime/base/log.h"
+
+namespace fj {
+
+const FjCode* DecodeCache::get(PyCodeObject* code) {
+  auto& entry = codes_[code];
+  if (!entry) {
+    entry.reset(fj_decode(code));
+    if (!entry) {
+      PyErr_Clear();
+      break_graph(BreakReason::UnsupportedBytecode, "a function that can't be decoded");
+    }
+  }
+  return entry.get();
+}
+
+TracerImpl::TracerImpl(const TraceRequest& request, DecodeCache& decodes, Learnt& learnt, int stop_before)
+    : request(request), decodes(decodes), learnt(learnt), stop_before_(stop_before) {
+  tracer.attach(this);
+  guards = std::make_unique<GuardSet>(sources);
+  current_step = 0;
+  none = std::make_shared<ObjectValue>(Ref<>::borrow(Py_None));
+  true_value = std::make_shared<ObjectValue>(Ref<>::borrow(Py_True));
+  false_value = std::make_shared<ObjectValue>(Ref<>::borrow(Py_False));
+  graph->name = text_of(reinterpret_cast<PyCodeObject*>(request.code->code)->co_name);
+  logs_instructions = log_enabled(Artifact::bytecode, text_of(reinterpret_cast<PyCodeObject*>(request.code->code)->co_qualname));
+  modes.grad = torch_module() && torch_grad_enabled();
+  modes.inference = torch_module() && (torch_modes() & torch_mode_bits::kInference);
+  modes_outside_ = modes;
+}
+
+TracerImpl::~TracerImpl() = default;
+
+V TracerImpl::run() {
+  outer.code = request.code;
+  outer.co = reinterpret_cast<PyCodeObject*>(request.code->code);
+  outer.globals = Ref<>::borrow(request.function->func_globals);
+  outer.builtins = Ref<>::borrow(request.function->func_builtins);
+  outer.outermost = true;
+  outer.pc = outer.executing = request.start_instruction;
+  const std::size_t local_count = outer.co->co_nlocalsplus;
+  outer.slots.resize(local_count);
+  outer.initial.assign(local_count, true);
+  for (PyObject* object : request.values.slots) held_.push_back(object != nullptr);
+  if (PyObject* closure = request.function->func_closure)
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(closure); ++i)
+      outer.closure.push_back(wrap(PyTuple_GET_ITEM(closure, i), sources->make(SourceKind::ClosureCell, sources->function(), i)));
+  for (std::size_t i = local_count; i < request.values.slots.size(); ++i) {
+    PyObject* object = request.values.slots[i];
+    SourceRef source = sources->slot(int(i), "stack[" + std::to_string(i - local_count) + "]");
+    if (!object) add_guard(GuardKind::Unbound, source);
+    outer.stack.push_back(object ? wrap(object, source) : std::make_shared<NullValue>());
+  }
+  initial_stack_ = outer.stack;
+  try {
+    return run_frame(outer);
+  } catch (const RaisedInTrace& raised) {
+    break_location = raised.where;
+    break_function = raised.function;
+    step = raised.step;
+    throw BreakGraph{raised.reason, raised.detail};
+  }
+}
+
+std::uint32_t TracerImpl::collected_conditions() {
+  // A library call reports what it is told to.
+  for (; collected_nodes_ < graph->nodes.size(); ++collected_nodes_) {
+    const Node& node = graph->nodes[collected_nodes_];
+    collected_ |= modes.float_conditions & (node.op == Op::extern_call ? kFloatConditions : conditions_of(*graph, node));
+  }
+  return collected_;
+}
+
+void TracerImpl::let_go(int slot) {
+  if (slot >= int(held_.size()) || !held_[std::size_t(slot)]) return;
+  held_[std::size_t(slot)] = false;
+  if (request.fragile[std::size_t(slot)]) break_graph(BreakReason::UnsupportedObject, "lets go of an object whose end runs Python code");
+}
+
+void TracerImpl::check_limits() {
+  if (++instruction_count > request.instruction_limit) break_graph(BreakReason::GraphTooLong, "too many instructions");
+  if (int(graph->nodes.size()) > request.node_limit)
+    break_graph(request.cut ? BreakReason::TooMuchWork : BreakReason::GraphTooLong, "more than " + std::to_string(request.node_limit) + " operations");
+}
+
+namespace {
+
+constexpr std::size_t kInlineDepth = 80;
+
+/// Keeps `frames` right when a break unwinds.
+class Entered {
+ public:
+  Entered(std::vector<Frame*>& frames, Frame& frame) : frames_(frames) { frames.push_back(&frame); }
+  ~Entered() { frames_.pop_back(); }
+
+ private:
+  std::vector<Frame*>& frames_;
+};
+
+}  // namespace
+
+V TracerImpl::run_frame(Frame& frame) {
+  if (frames.size() >= kInlineDepth) break_graph(BreakReason::RecursionLimit, text_of(frame.co->co_qualname));
+  if (frame.code->is_generator && !frame.generator) break_graph(BreakReason::Generator, text_of(frame.co->co_qualname));
+  Entered entered(frames, frame);
+  std::optional<V> result;
+  try {
+    if (frame.thrown) {
+      V exception = std::exchange(frame.thrown, nullptr);
+      as<InstanceValue>(exception)->raised = true;
+      const RaisedInTrace raised{exception, BreakReason::Raise, source_text(), location(), text_of(frame.co->co_qualname), step};
+      if (!handle(frame, frame.code->instrs[frame.executing], raised)) {
+        frame.finished = true;
+        throw raised;
+      }
+    }
+    while (!result) {
+      FJ_CHECK(frame.pc < frame.code->count, "ran off the end of the code");
+      const FjInstr& instr = frame.code->instrs[frame.pc];
+      frame.executing = frame.pc;
+      if (frame.outermost && instr.resumable) {
+        if (++step == stop_before_) {
+          step_pc.push_back(frame.pc);
+          throw StopReached{};
+        }
+        step_pc.push_back(frame.pc);
+        current_step = step;
+      }
+      check_limits();
+      if (logs_instructions) log_instruction(frame, instr);
+      ++frame.pc;
+      try {
+        nodes_before_instruction_ = graph->nodes.size();
+        execute(frame, instr, result);
+      } catch (const RaisedInTrace& raised) {
+        frame.finished = true;
+        if (!handle(frame, instr, raised)) throw;
+        frame.finished = false;
+      }
+      if (frame.outermost && !result)
+        while (!initial_stack_.empty() && (initial_stack_.size() > frame.stack.size() || frame.stack[initial_stack_.size() - 1] != initial_stack_.back())) {
+          initial_stack_.pop_back();
+          let_go(int(frame.slots.size() + initial_stack_.size()));
+        }
+    }
+  } catch (const BreakGraph&) {
+    if (!break_location) {
+      break_location = location();
+      break_function = text_of(frame.co->co_qualname);
+    }
+    throw;
+  }
+  return *result;
+}
+
+/// `FRAMEJIT_LOGS=bytecode`: the instruction about to run and the symbolic stack.
+void TracerImpl::log_instruction(const Frame& frame, const FjInstr& instr) const {
+  const Location where = location();
+  std::string text = std::string((frames.size() - 1) * 2, ' ') + text_of(frame.co->co_name) + ":" + std::to_string(where.line) + "  " +
+                     fj_opcode_name(instr.opcode) + " " + std::to_string(instr.arg) + "  [";
+  for (std::size_t i = 0; i < frame.stack.size(); ++i) text += (i ? ", " : "") + describe(frame.stack[i]);
+  log(Artifact::bytecode, text + "]");
+}
+
+Location TracerImpl::location() const {
+  if (frames.empty()) return {};
+  const Frame& frame = *frames.back();
+  Location result;
+  result.file = text_of(frame.co->co_filename);
+  result.line = frame.code->instrs[frame.executing].line;
+  return result;
+}
+
+std::string TracerImpl::source_text() const {
+  Location where = location();
+  Ref<> linecache = Ref<>::steal(PyImport_ImportModule("linecache"));
+  Ref<> line = linecache ? Ref<>::steal(PyObject_CallMethod(linecache.get(), "getline", "si", where.file.c_str(), where.line))
+                         : Ref<>();
+  if (!line) {
+    PyErr_Clear();
+    return "";
+  }
+  std::string text = text_of(line.get());
+  const auto first = text.find_first_not_of(" \t"), last = text.find_last_not_of(" \t\r\n");
+  return first == std::string::npos ? "" : text.substr(first, last - first + 1);
+}
+
+}  // namespace fj

@@ -1,0 +1,662 @@
+/// Extern nodes: an array library's own function run inside the program.
+///
+/// What comes back is predicted (extern_prediction.h), and checked at each run. With sizes that are symbols the prediction is
+/// made for the sizes of now and for others near them, and the results' sizes are fitted to those (`Fit`): again a prediction
+/// that each run checks. Start reading at ExternBuilder::run.
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <set>
+
+#include "runtime/base/error.h"
+#include "segment/autograd/extern_derivative.h"
+#include "segment/library_calls/extern_schema.h"
+#include "tracer/frontends/builders.h"
+#include "tracer/frontends/numpy/calls.h"
+#include "tracer/frontends/torch/torch.h"
+#include "tracer/interpreter/interpreter.h"
+
+namespace fj {
+
+namespace {
+
+/// Gives up on one call: another way to run it exists.
+[[noreturn]] void give_up(const std::string& what) { break_graph(BreakReason::UnsupportedOperation, what); }
+
+std::int64_t floor_divide(std::int64_t a, std::int64_t b) { return floor_quotient(a, b, false).value_or(0); }
+
+class ExternBuilder {
+ public:
+  ExternBuilder(TracerImpl& tracer, const V& callable) : t_(tracer) {
+    call_.callable = as<ObjectValue>(callable)->object;
+    Ref<> name = Ref<>::steal(PyObject_GetAttrString(call_.callable.get(), "__name__"));
+    if (!name) PyErr_Clear();
+    numpy_ = find_numpy_call(call_.callable.get());
+    if (numpy_) {
+      ufunc_ = call_.callable;
+      call_.library = Library::Numpy;
+      call_.callable = numpy_->function;
+    } else {
+      call_.name = torch_operator_name(call_.callable.get());
+    }
+    if (call_.name.empty()) call_.name = name ? text_of(name.get()) : std::string(Py_TYPE(call_.callable.get())->tp_name);
+    const Location where = t_.location();
+    call_.place = where.file + ":" + std::to_string(where.line) + ":";
+    if (numpy_) return;
+    call_.grad = t_.modes.grad;
+    call_.inference = t_.modes.inference && !t_.modes_outside().inference;
+    t_.autocast.note(call_);
+  }
+
+  V run(const std::vector<V>& positional, const Keywords& keywords);
+
+ private:
+  ExternArgument argument(const V& value);
+  void prepare_numpy();
+  Strides layout_given(const ArrayValue& array) const;
+  void write_numpy(const ExternArgument& argument);
+  V view_of_new(ValueId value, const ExternResult& result);
+  std::vector<ExternArray> operand_arrays(std::span<const std::int64_t> symbols) const;
+  const Prediction& predicted(std::span<const std::int64_t> symbols) {
+    return predict(call_, operand_arrays(symbols), symbols);
+  }
+  void refuse_places();
+  /// The argument for a parameter; null: its default.
+  const ExternArgument* given(const ExternParameter& parameter) const;
+  void find_mutated(const Prediction& prediction);
+  /// Sizes and strides of every result as expressions over the graph's symbols.
+  std::vector<ExternResult> results_of(const Prediction& now);
+  V build(const ExternStructure& structure, const std::vector<V>& arrays) const;
+  void add_derivative(std::size_t result, ValueId value);
+
+  TracerImpl& t_;
+  ExternCall call_;
+  std::vector<ValueId> operands_;
+  std::vector<std::shared_ptr<ArrayValue>> operand_values_;
+  std::vector<std::optional<Dims>> operand_strides_;
+  std::vector<std::int64_t> derived_;  // operands that torch would derive by, where it records
+  bool requires_grad_ = false;
+  bool symbolic_ = false;
+  bool late_ = false;
+  const NumpyCall* numpy_ = nullptr;
+  Ref<> ufunc_;  // the function of NumPy as the program has it
+};
+
+bool is_dense(const ArrayValue& array, TracerImpl& t);
+
+/// How an operand lies in the memory it is given in. What has gaps or overlaps, or runs backwards, NumPy's functions are given as a copy
+/// with the axes in the same order, which is how they lay their results out.
+Strides ExternBuilder::layout_given(const ArrayValue& array) const {
+  if (!numpy_ || is_dense(array, t_)) return array.strides;
+  if (std::any_of(array.strides.begin(), array.strides.end(), [&](const SymDim& stride) { return t_.decide(stride, Py_EQ, 0); }))
+    give_up("`" + call_.name + "` of an array that shows elements more than once");
+  return numpy_sorted_strides(t_.tracer, {array.shape, array.strides});
+}
+
+ExternArgument ExternBuilder::argument(const V& value) {
+  ExternArgument result;
+  switch (value->kind) {
+    case ValueKind::Array: {
+      auto array = std::static_pointer_cast<ArrayValue>(value);
+      if (array->library != call_.library) give_up("`" + call_.name + "` of another library's array");
+      if (array->storage->device != t_.made_on) give_up("`" + call_.name + "` of a number of " + device_text(array->storage->device) + " beside tensors of " + device_text(t_.made_on));
+      // Universal functions take an array of rank 0 for the scalar it is given as.
+      if (array->numpy_scalar && std::strcmp(Py_TYPE(call_.callable.get())->tp_name, "numpy.ufunc")) give_up("`" + call_.name + "` of a NumPy scalar");
+      result.kind = ExternArgument::Kind::Operand;
+      // One array given twice is one operand: the function may look at that.
+      const auto known = std::find(operand_values_.begin(), operand_values_.end(), array);
+      result.index = int(known - operand_values_.begin());
+      if (known != operand_values_.end()) return result;
+      requires_grad_ = requires_grad_ || t_.requires_gradient(*array);
+      for (const Dims* dims : {&array->shape, &array->strides})
+        for (const SymDim& size : *dims) {
+          symbolic_ = symbolic_ || !size.is_constant();
+          if (!t_.graph->is_late(size)) continue;
+          late_ = true;
+          // The row that a mask leaves: what becomes of it was fitted to sizes near the one guessed, and is checked.
+          if (!numpy_ || array->rank() != 1) break_graph(BreakReason::DataDependentShape, "`" + call_.name + "` of an array whose size depends on data");
+        }
+      operands_.push_back(t_.read(*array));
+      operand_values_.push_back(array);
+      operand_strides_.push_back(layout_given(*array));
+      return result;
+    }
+    case ValueKind::SymInt:
+      result.kind = ExternArgument::Kind::Size;
+      result.expression = as<SymIntValue>(value)->expression;
+      if (t_.graph->is_late(result.expression)) break_graph(BreakReason::DataDependentShape, "`" + call_.name + "` of a size that depends on data");
+      symbolic_ = true;
+      return result;
+    case ValueKind::Tuple: case ValueKind::List:
+      if (auto* tuple = as<TupleValue>(value); tuple && tuple->view_of) give_up("`" + call_.name + "` of " + describe(value));
+      result.kind = value->kind == ValueKind::Tuple ? ExternArgument::Kind::Tuple : ExternArgument::Kind::List;
+      for (const V& item : t_.sequence_items(value)) result.items.push_back(argument(item));
+      return result;
+    case ValueKind::Slice: {
+      auto& slice = *as<SliceValue>(value);
+      result.kind = ExternArgument::Kind::Slice;
+      for (const V& part : {slice.start, slice.stop, slice.step}) result.items.push_back(argument(part));
+      return result;
+    }
+    default: {
+      if (numpy_ && value->kind == ValueKind::Object && t_.float_input(value).valid()) give_up("`" + call_.name + "` of a float that changes between calls");
+      PyObject* object = t_.constant_object(value);
+      if (!object) give_up("`" + call_.name + "` of " + describe(value));
+      result.object = Ref<>::borrow(object);
+      return result;
+    }
+  }
+}
+
+std::vector<ExternArray> ExternBuilder::operand_arrays(std::span<const std::int64_t> symbols) const {
+  std::vector<ExternArray> arrays;
+  for (const auto& value : operand_values_) {
+    ExternArray array;
+    array.dtype = value->dtype;
+    for (const SymDim& size : value->shape) array.shape.push_back(size.evaluate(symbols));
+    for (const SymDim& stride : *operand_strides_[arrays.size()]) array.strides.push_back(stride.evaluate(symbols));
+    arrays.push_back(std::move(array));
+  }
+  return arrays;
+}
+
+bool is_dense(const ArrayValue& array, TracerImpl& t) { return is_dense(t.tracer, array.shape, array.strides); }
+
+const ExternArgument* ExternBuilder::given(const ExternParameter& parameter) const {
+  if (parameter.position < call_.positional.size()) return &call_.positional[parameter.position];
+  for (auto& [name, argument] : call_.keywords)
+    if (text_of(name.get()) == parameter.name) return &argument;
+  return nullptr;
+}
+
+void ExternBuilder::find_mutated(const Prediction& prediction) {
+  std::set<int> written;
+  for (std::size_t i = 0; i < prediction.version_moves.size(); ++i)
+    if (prediction.version_moves[i] > 0) written.insert(int(i));
+  for (const ExternParameter& parameter : extern_effects(call_.name).writes)
+    if (const ExternArgument* argument = given(parameter); argument && argument->kind == ExternArgument::Kind::Operand) written.insert(argument->index);
+  for (int index : written) {
+    const auto& array = operand_values_[std::size_t(index)];
+    if (!is_dense(*array, t_)) give_up("`" + call_.name + "` writes into a tensor with gaps or overlaps");
+    for (std::size_t i = 0; i < operand_values_.size(); ++i)
+      if (int(i) != index && operand_values_[i]->storage == array->storage)
+        give_up("`" + call_.name + "` writes into a tensor that shares memory with another argument");
+    call_.mutated.push_back(index);
+  }
+}
+
+/// What the function writes into: its first argument, or what it is given as `out`.
+void ExternBuilder::prepare_numpy() {
+  if (requires_grad_) break_graph(BreakReason::NoDerivativeRule, "`" + call_.name + "`");
+  if (t_.batch_depth > 0) break_graph(BreakReason::OneExample, "`" + call_.name + "` is called once for all examples");
+  if (!t_.request.generalise.float_inputs) give_up("`" + call_.name + "` for a back end that runs nodes without the frame they are from");
+  ArrayValue any;
+  t_.note_array(any);
+  if (!t_.uses_torch) t_.externs->operand_library = Library::Numpy;
+  if (numpy_->writes) write_numpy(call_.positional.at(0));
+  Ref<> inputs = Ref<>::steal(PyObject_GetAttrString(ufunc_.get(), "nin"));
+  PyErr_Clear();
+  for (std::size_t i = inputs ? PyLong_AsSize_t(inputs.get()) : call_.positional.size(); i < call_.positional.size(); ++i) write_numpy(call_.positional[i]);
+  for (auto& [name, argument] : call_.keywords)
+    if (PyUnicode_CompareWithASCIIString(name.get(), "out") == 0) write_numpy(argument);
+}
+
+/// An array that owns memory, with the axes in the order in which they lie in it, and the result as a view of that.
+V ExternBuilder::view_of_new(ValueId value, const ExternResult& result) {
+  Axes order = all_axes(int(result.shape.size())), back(order.size());
+  std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
+    const SymDim &first = result.strides[std::size_t(a)], &second = result.strides[std::size_t(b)];
+    const std::int64_t one = t_.hint(first), other = t_.hint(second);
+    return one != other ? one > other : first != second && first.divide_exactly(second);  // further out by an axis that has one element now
+  });
+  for (std::size_t i = 0; i < order.size(); ++i) back[std::size_t(order[i])] = std::int64_t(i);
+  if (std::is_sorted(order.begin(), order.end())) return view_alias(t_.tracer, t_.tracer.new_array(call_.library, value, result.strides));
+  const ValueId turned = transpose(t_.tracer, value, order);
+  return view_transpose(t_.tracer, t_.tracer.new_array(call_.library, turned, row_major(shape_of(t_.tracer, turned))), back);
+}
+
+void ExternBuilder::write_numpy(const ExternArgument& argument) {
+  if (argument.kind == ExternArgument::Kind::Tuple) {
+    for (const ExternArgument& item : argument.items) write_numpy(item);
+    return;
+  }
+  if (argument.kind == ExternArgument::Kind::Constant && argument.object.get() == Py_None) return;
+  if (argument.kind != ExternArgument::Kind::Operand) give_up("`" + call_.name + "` writes into no array");
+  const ArrayValue& array = *operand_values_[std::size_t(argument.index)];
+  if (array.numpy_scalar || !array.writeable || !is_dense(array, t_)) give_up("`" + call_.name + "` writes into an array that is read-only, or has gaps or overlaps");
+  for (std::size_t i = 0; i < operand_values_.size(); ++i)
+    if (int(i) != argument.index && operand_values_[i]->storage == array.storage) give_up("`" + call_.name + "` writes into an array that shares memory with another argument");
+  // As an input and as what is written it would be two arrays.
+  call_.mutated.push_back(argument.index);
+}
+
+// ---- results with symbols
+
+/// How the results' sizes vary with the symbols: fitted to predictions at other values of them.
+class Fit {
+ public:
+  using Predict = std::function<const Prediction&(std::span<const std::int64_t>)>;
+  /// `counts`: how many elements the operands have.
+  Fit(TracerImpl& t, std::vector<SymbolId> symbols, std::vector<SymDim> counts, Predict predict)
+      : t_(t), predict_(std::move(predict)), counts_(std::move(counts)) {
+    for (const Symbol& symbol : t_.graph->symbols) hints_.push_back(symbol.hint);
+    for (SymbolId symbol : symbols) {
+      if (taken_.count(symbol.index)) continue;
+      Group group{{symbol}, {}};
+      if (!sample(group)) {
+        // Tied to others by the operation: those of the same size move together.
+        for (SymbolId other : symbols)
+          if (other != symbol && hints_[other.index] == hints_[symbol.index] && !taken_.count(other.index)) group.symbols.push_back(other);
+        if (group.symbols.size() == 1 || !sample(group)) give_up("an operation of tensors whose sizes vary");
+      }
+      for (SymbolId member : group.symbols) taken_.insert(member.index);
+      groups_.push_back(std::move(group));
+    }
+  }
+
+  /// `pick`: the number of a prediction that is wanted.
+  SymDim expression(const std::function<std::int64_t(const Prediction&)>& pick) {
+    const std::int64_t now = pick(predict_(hints_));
+    for (const SymDim& count : counts_)
+      if (is_always(count, pick)) return count;
+    SymDim result = now;
+    for (const Group& group : groups_) {
+      std::vector<std::int64_t> values;
+      for (const auto& symbols : group.samples) values.push_back(pick(predict_(symbols)));
+      result = result + variation(group, now, values);
+    }
+    // Not a sum of what each symbol does alone: a product, say.
+    if (groups_.size() > 1) {
+      std::vector<std::int64_t> all = hints_;
+      for (std::size_t g = 0; g < groups_.size(); ++g)
+        for (SymbolId member : groups_[g].symbols) all[member.index] += std::int64_t(g + 1);
+      derive(all);
+      const Prediction& other = predict_(all);
+      std::vector<std::int64_t> with_new = all;
+      for (std::size_t s = with_new.size(); s < t_.graph->symbols.size(); ++s) with_new.push_back(0);
+      derive(with_new);
+      if (!other.refusal.empty() || pick(other) != result.evaluate(with_new)) give_up("an operation of tensors whose sizes vary");
+    }
+    return result;
+  }
+
+ private:
+  static constexpr std::int64_t kSteps[] = {1, 2, 3, 4, 5, 6, 7, 8, 32};
+  struct Group {
+    std::vector<SymbolId> symbols;                    // move together
+    std::vector<std::vector<std::int64_t>> samples;   // values of all symbols, one per step
+  };
+
+  void derive(std::vector<std::int64_t>& values) const {
+    for (std::size_t i = 0; i < values.size(); ++i)
+      if (const auto& definition = t_.graph->symbols[i].definition) {
+        values[i] = floor_quotient(definition->dividend.evaluate(values), definition->divisor.evaluate(values), definition->remainder).value_or(0);
+      }
+  }
+
+  bool sample(Group& group) {
+    group.samples.clear();
+    for (std::int64_t step : kSteps) {
+      std::vector<std::int64_t> values = hints_;
+      for (SymbolId member : group.symbols) values[member.index] += step;
+      derive(values);
+      const Prediction &here = predict_(values), &now = predict_(hints_);
+      if (!here.refusal.empty() || here.arrays.size() != now.arrays.size()) return false;
+      for (std::size_t i = 0; i < here.arrays.size(); ++i)
+        if (here.arrays[i].shape.size() != now.arrays[i].shape.size() || here.arrays[i].view_of != now.arrays[i].view_of) return false;
+      group.samples.push_back(std::move(values));
+    }
+    return true;
+  }
+
+  bool is_always(const SymDim& size, const std::function<std::int64_t(const Prediction&)>& pick) {
+    if (pick(predict_(hints_)) != size.evaluate(hints_)) return false;
+    for (const Group& group : groups_)
+      for (const auto& symbols : group.samples)
+        if (pick(predict_(symbols)) != size.evaluate(symbols)) return false;
+    return true;
+  }
+
+  /// What moving the group adds to `now`.
+  SymDim variation(const Group& group, std::int64_t now, const std::vector<std::int64_t>& values) {
+    const SymbolId symbol = group.symbols[0];
+    const std::int64_t base = hints_[symbol.index];
+    const std::int64_t slope = values[0] - now;
+    bool affine = true;
+    for (std::size_t i = 0; i < values.size(); ++i) affine = affine && values[i] == now + slope * kSteps[i];
+    if (affine) return SymDim(slope) * (SymDim(symbol) - SymDim(base));
+    // (symbol + shift) // divisor: strided convolutions and pooling.
+    for (std::int64_t divisor = 2; divisor <= 64; ++divisor)
+      for (std::int64_t shift = 0; shift < divisor; ++shift) {
+        const std::int64_t first = floor_divide(base + shift, divisor);
+        bool fits = true;
+        for (std::size_t i = 0; fits && i < values.size(); ++i)
+          fits = values[i] - now == floor_divide(base + kSteps[i] + shift, divisor) - first;
+        if (fits) return quotient(SymDim(symbol) + SymDim(shift), divisor, first) - SymDim(first);
+      }
+    give_up("an operation of tensors whose sizes vary");
+  }
+
+  SymDim quotient(const SymDim& dividend, std::int64_t divisor, std::int64_t hint) {
+    for (std::uint32_t i = 0; i < t_.graph->symbols.size(); ++i)
+      if (const auto& known = t_.graph->symbols[i].definition; known && !known->remainder && known->dividend == dividend && known->divisor == SymDim(divisor))
+        return SymbolId{i};
+    Symbol symbol;
+    symbol.name = "s" + std::to_string(t_.graph->symbols.size());
+    symbol.min = INT64_MIN;
+    symbol.hint = hint;
+    symbol.definition = Symbol::Quotient{dividend, SymDim(divisor), false};
+    const SymbolId id = t_.graph->new_symbol(symbol);
+    t_.guards->define(id, *symbol.definition);
+    return id;
+  }
+
+  TracerImpl& t_;
+  Predict predict_;
+  std::vector<SymDim> counts_;
+  std::vector<std::int64_t> hints_;
+  std::vector<Group> groups_;
+  std::set<std::uint32_t> taken_;
+};
+
+std::vector<ExternResult> ExternBuilder::results_of(const Prediction& now) {
+  std::vector<ExternResult> results;
+  const std::vector<ExternArray> arrays = now.arrays;  // the reference does not last
+  if (!symbolic_) {
+    for (const ExternArray& array : arrays) {
+      ExternResult result{array.dtype, {array.shape.begin(), array.shape.end()}, {array.strides.begin(), array.strides.end()},
+                          array.view_of, array.offset, array.made_as_view, array.version};
+      results.push_back(std::move(result));
+    }
+    return results;
+  }
+  if (is_unpredictable(call_)) break_graph(BreakReason::DataDependentShape, "`" + call_.name + "` gives sizes framejit can't predict");
+  // The symbols that sizes and ints are made of; strides that are symbols of their own stay as they are.
+  std::set<SymbolId> moving;
+  std::function<void(const SymDim&)> collect = [&](const SymDim& dim) {
+    for (SymbolId symbol : dim.symbols()) {
+      const auto& definition = t_.graph->symbols[symbol.index].definition;
+      if (!definition) {
+        moving.insert(symbol);
+        continue;
+      }
+      collect(definition->dividend);
+      collect(definition->divisor);
+    }
+  };
+  std::function<void(const ExternArgument&)> collect_argument = [&](const ExternArgument& argument) {
+    if (argument.kind == ExternArgument::Kind::Size) collect(argument.expression);
+    for (const ExternArgument& item : argument.items) collect_argument(item);
+  };
+  for (const auto& value : operand_values_)
+    for (const SymDim& size : value->shape) collect(size);
+  for (const ExternArgument& argument : call_.positional) collect_argument(argument);
+  for (auto& [name, argument] : call_.keywords) collect_argument(argument);
+  std::vector<SymDim> counts;
+  for (const auto& value : operand_values_)
+    if (value->shape.size() > 1) counts.push_back(product(value->shape));
+  Fit fit(t_, {moving.begin(), moving.end()}, std::move(counts), [this](std::span<const std::int64_t> symbols) -> const Prediction& { return predicted(symbols); });
+  for (std::size_t r = 0; r < arrays.size(); ++r) {
+    const ExternArray& array = arrays[r];
+    ExternResult result;
+    result.dtype = array.dtype;
+    result.view_of = array.view_of;
+    result.made_as_view = array.made_as_view;
+    result.version = array.version;
+    for (std::size_t d = 0; d < array.shape.size(); ++d)
+      result.shape.push_back(fit.expression([&](const Prediction& p) { return p.arrays[r].shape[d]; }));
+    // Dense in some order of the axes, as it is now; a view's strides are those of what it shows.
+    std::vector<std::size_t> order(array.shape.size());
+    for (std::size_t d = 0; d < order.size(); ++d) order[d] = d;
+    std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+      if (array.strides[a] != array.strides[b]) return array.strides[a] < array.strides[b];
+      const bool one = array.shape[a] <= 1, other = array.shape[b] <= 1;
+      return one != other ? one : a > b;
+    });
+    SymDim expected = 1;
+    std::int64_t expected_now = 1;
+    bool dense = array.view_of < 0;
+    const bool empty = std::find(array.shape.begin(), array.shape.end(), 0) != array.shape.end();
+    result.strides.resize(order.size());
+    for (std::size_t d : order) {
+      dense = dense && (empty || array.strides[d] == expected_now);
+      result.strides[d] = expected;
+      expected = expected * result.shape[d];
+      expected_now *= array.shape[d];
+    }
+    if (!dense)
+      for (std::size_t d = 0; d < order.size(); ++d)
+        result.strides[d] = fit.expression([&](const Prediction& p) { return p.arrays[r].strides[d]; });
+    if (array.view_of >= 0) result.offset = fit.expression([&](const Prediction& p) { return p.arrays[r].offset; });
+    results.push_back(std::move(result));
+  }
+  return results;
+}
+
+// ---- the call
+
+V ExternBuilder::build(const ExternStructure& structure, const std::vector<V>& arrays) const {
+  switch (structure.kind) {
+    case ExternStructure::Kind::Array: return arrays[std::size_t(structure.index)];
+    case ExternStructure::Kind::Number: {
+      V array = arrays[std::size_t(structure.index)];
+      PyTypeObject* type = reinterpret_cast<PyTypeObject*>(structure.type.get());
+      const bool python = type == &PyFloat_Type || type == &PyLong_Type || type == &PyBool_Type;
+      if (python) return std::make_shared<NumberValue>(t_.read(*as<ArrayValue>(array)), as<ArrayValue>(array)->dtype);
+      as<ArrayValue>(array)->numpy_scalar = true;
+      return array;
+    }
+    case ExternStructure::Kind::Operand: return operand_values_[std::size_t(structure.index)];
+    case ExternStructure::Kind::None: return t_.none;
+    default: {
+      std::vector<V> items;
+      for (const ExternStructure& item : structure.items) items.push_back(build(item, arrays));
+      if (structure.kind == ExternStructure::Kind::List) return t_.tracer.list(std::move(items));
+      V tuple = t_.tracer.tuple(std::move(items));
+      as<TupleValue>(tuple)->type = structure.type;
+      return tuple;
+    }
+  }
+}
+
+// ---- the derivative
+
+void ExternBuilder::add_derivative(std::size_t result, ValueId value) {
+  ExternResultDerivative of{result, value, operands_, operands_, operand_strides_, derived_, {}};
+  if (call_.mutated.empty()) {
+    std::vector<std::int64_t> hints;
+    for (const Symbol& symbol : t_.graph->symbols) hints.push_back(symbol.hint);
+    const ExternSaved& saved = saved_by(call_, operand_arrays(hints), hints, derived_);
+    for (std::size_t i = 0; i < saved.operands.size(); ++i) {
+      if (saved.operands[i] == ExternSaved::Copied) t_.copies.maps.insert(of.read[i] = same_again(t_.tracer, operands_[i]));
+      if (saved.operands[i] == ExternSaved::Unread) of.read[i] = full(t_.tracer, operand_values_[i]->dtype, Scalar(0.0), operand_values_[i]->shape);
+    }
+    if (result < saved.results.size() && saved.results[result]) t_.also_saved[value].push_back(value);
+    else if (saved.any) t_.also_saved[value];  // of what the call made itself: it is freed all the same
+    if (saved.paths.size() >= (result + 1) * derived_.size()) of.paths = std::span(saved.paths).subspan(result * derived_.size(), derived_.size());
+  }
+  add_extern_derivative(*t_.graph, *t_.externs, call_, of);
+}
+
+/// Functions that draw random numbers for dropout only, and have none.
+bool draws_nothing(const ExternCall& call) {
+  auto is_zero = [](const ExternArgument& argument) {
+    return argument.kind == ExternArgument::Kind::Constant && argument.object && PyFloat_Check(argument.object.get()) &&
+           PyFloat_AS_DOUBLE(argument.object.get()) == 0;
+  };
+  if (call.name == "scaled_dot_product_attention") {
+    for (auto& [name, argument] : call.keywords)
+      if (PyUnicode_CompareWithASCIIString(name.get(), "dropout_p") == 0) return is_zero(argument);
+    return call.positional.size() <= 4 || is_zero(call.positional[4]);
+  }
+  if (call.name != "lstm" && call.name != "gru" && call.name != "rnn_tanh" && call.name != "rnn_relu") return false;
+  // (input, hx, weights, bias, layers, dropout, ...) or (data, sizes, hx, weights, bias, layers, dropout, ...): its only float.
+  auto is_float_argument = [](const ExternArgument& argument) { return argument.object && PyFloat_Check(argument.object.get()); };
+  const auto dropout = std::find_if(call.positional.begin(), call.positional.end(), is_float_argument);
+  return dropout != call.positional.end() && is_zero(*dropout);
+}
+
+/// A function that reads memory by its place: of the operand that the program hands over there is only what the tensor shows, and it begins elsewhere.
+void ExternBuilder::refuse_places() {
+  // Where `storage_offset` stands among the arguments.
+  const std::size_t offset = call_.name == "as_strided_scatter" ? 4 : 3;
+  const bool placed = call_.positional.size() > offset || std::any_of(call_.keywords.begin(), call_.keywords.end(), [](const auto& keyword) {
+    return text_of(keyword.first.get()) == "storage_offset";
+  });
+  if (placed || !std::all_of(operand_values_.begin(), operand_values_.end(), [&](const auto& array) { return is_dense(*array, t_); }))
+    give_up("`" + call_.name + "` reads memory that the tensor may not show");
+}
+
+/// A piece has no frame at the line of its call, and a call without any frame stands at the caller's. A warning names the line of the
+/// Python function that calls the library, and is counted in that one's globals.
+Ref<> caller_at(const Location& where, PyObject* globals) {
+  Ref<> make = imported("framejit._support.torch", "calling_from");
+  Ref<> made = make ? Ref<>::steal(PyObject_CallFunction(make.get(), "siO", where.file.c_str(), where.line, globals)) : Ref<>();
+  if (!made) PyErr_Clear();
+  return made;
+}
+
+V ExternBuilder::run(const std::vector<V>& positional, const Keywords& keywords) {
+  // Its warnings would go by the filters outside; NumPy's calls give none.
+  if (t_.filters_warnings() && !numpy_) break_graph(BreakReason::Warning, "`" + call_.name + "`, a library call");
+  for (const V& value : positional) call_.positional.push_back(argument(value));
+  for (auto& [name, value] : keywords)
+    call_.keywords.emplace_back(Ref<>::steal(PyUnicode_InternFromString(name.c_str())), argument(value));
+  static const ExternEffects nothing{};
+  if (numpy_) prepare_numpy();
+  const ExternEffects& effects = numpy_ ? nothing : extern_effects(call_.name);
+  call_.random = effects.random && !draws_nothing(call_);
+  if (call_.random && t_.batch_depth > 0) break_graph(BreakReason::OneExample, "`" + call_.name + "` draws once for all examples");
+  if (operands_.empty() && !numpy_) {
+    if (!effects.factory) give_up("`" + call_.name + "` without a tensor");
+    for (auto& [name, value] : keywords)
+      if (name == "device") t_.tracer.make_on(device_argument(t_.tracer, value, kHost));
+    t_.note_torch();
+  } else {
+    for (auto& [name, value] : keywords)
+      if (name == "device") require_device(t_.tracer, value, t_.made_on);
+  }
+  t_.place_graph(t_.made_on);
+  call_.device = t_.made_on;
+  if (effects.by_place) refuse_places();
+  const bool derived = requires_grad_ && t_.modes.records();
+  if (derived && effects.underivable)
+    break_graph(BreakReason::Gradient, "`" + call_.name + "`, which torch refuses to derive");
+  for (const ExternParameter& flag : effects.sparse)
+    if (const ExternArgument* argument = given(flag); derived && argument && argument->object && PyObject_IsTrue(argument->object.get()) == 1)
+      break_graph(BreakReason::Gradient, "`" + call_.name + "`, whose gradient is a sparse tensor");
+  if (derived && call_.random)
+    break_graph(BreakReason::Gradient, "`" + call_.name + "` draws random numbers in torch, which has its derivative");
+  call_.grad = call_.grad && !derived;  // its derivative is recorded when it is asked for
+
+  std::vector<std::int64_t> hints;
+  for (const Symbol& symbol : t_.graph->symbols) hints.push_back(symbol.hint);
+  const Prediction& now = predicted(hints);
+  if (!now.refusal.empty()) give_up("`" + call_.name + "`: " + now.refusal);
+  const ExternStructure structure = now.structure;
+  const std::vector<int> moves = now.version_moves;
+  if (!numpy_) find_mutated(now);
+  call_.structure = structure;
+  const std::size_t symbols = t_.graph->symbols.size();
+  call_.results = results_of(now);
+  // Guards can't derive a size from one that is known later.
+  if (late_ && t_.graph->symbols.size() > symbols) break_graph(BreakReason::DataDependentShape, "`" + call_.name + "` of an array whose size depends on data");
+  const std::size_t returned = call_.results.size();
+  if (derived && !call_.mutated.empty() && effects.writes.empty())
+    break_graph(BreakReason::Gradient, "`" + call_.name + "` writes into a tensor");
+  for (std::size_t i = 0; i < returned; ++i)
+    if (call_.results[i].view_of >= 0 && derived)
+      break_graph(BreakReason::Gradient, "`" + call_.name + "` returns a view of a tensor that requires a gradient");
+  for (std::size_t i = 0; i < returned; ++i)
+    if (call_.results[i].view_of >= 0 && (operands_.size() != 1 || !call_.mutated.empty()))
+      give_up("`" + call_.name + "` returns a view of one of several tensors");
+  for (int index : call_.mutated) {
+    const ArrayValue& array = *operand_values_[std::size_t(index)];
+    call_.results.push_back({array.dtype, array.shape, array.strides, -1, 0});
+  }
+  // Nothing but what it was given, as dropout in eval mode.
+  const bool passes_on = call_.results.empty() && returned == 0 && structure.kind == ExternStructure::Kind::Operand;
+  if (passes_on && call_.mutated.empty()) return operand_values_[std::size_t(structure.index)];
+  if (call_.results.empty()) give_up("`" + call_.name + "` returns no tensor");
+
+  std::vector<Type> types;
+  std::vector<std::optional<Dims>> strides;
+  for (const ExternResult& result : call_.results) {
+    types.push_back({result.dtype, result.shape});
+    strides.push_back(result.view_of < 0 ? result.strides : contiguous_strides(result.shape));
+  }
+  Attrs attrs;
+  attrs.set("callee", call_.name);
+  if (!numpy_) call_.caller = caller_at(t_.location(), t_.frames.back()->globals.get());
+  attrs.set("handle", t_.externs->add(call_));
+  attrs.set("operand_strides", operand_strides_);
+  attrs.set("result_strides", strides);
+  bool real = true;  // without a composite the results have no derivative here
+  for (std::size_t i = 0; derived && i < operands_.size(); ++i) {
+    if (!t_.requires_gradient(operands_[i])) continue;
+    derived_.push_back(std::int64_t(i));
+    real = real && is_float(operand_values_[i]->dtype);
+  }
+  std::vector<ValueId> values = t_.graph->add_extern(operands_, attrs, types, t_.location());
+  // No gradient flows into what is computed where nothing is recorded, and into running statistics. Nobody has read them yet.
+  for (std::size_t i = derived ? returned : 0; requires_grad_ && i < values.size(); ++i)
+    t_.graph->composites.push_back({CompositeRule::Stop, {}, values[i], {}, {}});
+  if (derived) {
+    // Their old contents, gone by then, say nothing of the derivative.
+    for (std::size_t i = 0; i < call_.mutated.size(); ++i) {
+      operands_[std::size_t(call_.mutated[i])] = values[returned + i];
+      t_.copies.twice.insert(values[returned + i]);  // the derivative makes the call again, which writes: into a copy that nobody else sees
+    }
+    for (std::size_t i = 0; i < returned; ++i)
+      if (real && is_float(types[i].dtype)) add_derivative(i, values[i]);
+  }
+
+  std::vector<V> arrays;
+  for (std::size_t i = 0; i < returned; ++i) {
+    const ExternResult& result = call_.results[i];
+    if (result.view_of < 0) {
+      if (result.view_of == ExternArray::kOfNewMemory) {
+        arrays.push_back(view_of_new(values[i], result));
+        continue;
+      }
+      auto made = t_.tracer.new_array(call_.library, values[i], result.strides);
+      made->storage->library_version = result.version;
+      // A gradient is told of the view: what is written into it, autograd sees at the view and at what it is of.
+      const bool linked = result.made_as_view && t_.requires_gradient(*made);
+      made->storage->made_as_view = result.made_as_view && !linked;
+      arrays.push_back(linked ? view_alias(t_.tracer, made) : std::move(made));
+      continue;
+    }
+    const auto& base = operand_values_[std::size_t(result.view_of)];
+    ViewStep step{Op::extern_call, attrs, base->shape, result.shape, types, int(i)};
+    auto view = t_.tracer.new_view(base, std::move(step), result.shape, result.strides, base->offset + result.offset);
+    view->dtype = result.dtype;
+    if (view->dtype != base->dtype) give_up("`" + call_.name + "` returns a view as another dtype");
+    view->contents = values[i];
+    view->contents_version = view->storage->version;
+    if (effects.detaches) {
+      view->detached = std::make_shared<DetachedTensor>(DetachedTensor{view.get(), view->shape, view->strides, view->offset});
+      view->stops_gradient = true;
+    }
+    arrays.push_back(view);
+  }
+  for (std::size_t i = 0; i < call_.mutated.size(); ++i) {
+    ArrayValue& array = *operand_values_[std::size_t(call_.mutated[i])];
+    t_.write(array, values[returned + i]);
+    if (numpy_) continue;
+    *array.torch_version += (moves.empty() ? 1 : moves[std::size_t(call_.mutated[i])]) - 1;
+  }
+  return build(structure, arrays);
+}
+
+}  // namespace
+
+V Tracer::extern_call(const V& callable, const std::vector<V>& positional, const std::vector<std::pair<std::string, V>>& keywords) {
+  for (auto& [name, value] : keywords)
+    if (name == "requires_grad" && constant_object(value) != Py_False) break_graph(BreakReason::Gradient, "a library call that makes a leaf");
+  FJ_CHECK(as<ObjectValue>(callable), "extern call of something made in the trace");
+  const DeviceScope scope(*this, positional, keywords);
+  return ExternBuilder(*impl_, callable).run(positional, keywords);
+}
+
+}  // namespace fj

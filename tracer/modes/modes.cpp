@@ -1,0 +1,345 @@
+/// What a `with` (or a pair of calls) changes for the thread: torch's grad, inference and autocast modes, and context variables,
+/// of which one holds np.errstate.
+///
+/// A mode is entered and left while tracing and known of every node; nothing of it is left at an exit (`refuse_open_modes`): a
+/// piece that would end inside of one ends before it was entered, and Python enters it. Autocast is the thread's own while it is
+/// traced, so that whoever asks torch gets the right answer; `AutocastState` puts it back.
+#include <algorithm>
+
+#include "arrays/arrays.h"
+#include "arrays/torch_layout.h"
+#include "arrays/torch_modes.h"
+#include "runtime/base/error.h"
+#include "tracer/interpreter/interpreter.h"
+#include "tracer/restart.h"
+
+namespace fj {
+
+namespace {
+
+PyObject* member(PyObject* owner, const char* name) {
+  Ref<> found = owner ? Ref<>::steal(PyObject_GetAttrString(owner, name)) : Ref<>();
+  if (!found) PyErr_Clear();
+  return found.get();  // the module keeps it alive
+}
+
+PyObject* torch_member(const char* name) { return member(torch_module(), name); }
+PyObject* core_member(const char* name) { return member(torch_member("_C"), name); }
+
+PyTypeObject* grad_mode_type(const char* name) { return reinterpret_cast<PyTypeObject*>(torch_member(name)); }
+
+bool is_grad_mode(PyTypeObject* type) {
+  return torch_module() && (type == grad_mode_type("no_grad") || type == grad_mode_type("enable_grad") || type == grad_mode_type("set_grad_enabled"));
+}
+
+bool is_inference_mode(PyTypeObject* type) {
+  return torch_module() && reinterpret_cast<PyObject*>(type) == core_member("_InferenceMode");
+}
+
+/// torch.autograd.profiler.record_function: it tells a profiler, and nobody else, what runs.
+bool is_profiler_label(PyTypeObject* type) {
+  return torch_module() && reinterpret_cast<PyObject*>(type) == member(member(torch_member("autograd"), "profiler"), "record_function");
+}
+
+Ref<> name_of(const char* text) { return Ref<>::steal(PyUnicode_InternFromString(text)); }
+
+V* attribute_of(InstanceValue& instance, const char* name) {
+  for (auto& [key, value] : instance.attributes)
+    if (PyUnicode_CompareWithASCIIString(key.get(), name) == 0) return &value;
+  return nullptr;
+}
+
+bool is_extobj_maker(PyObject* callable) {
+  static PyObject* maker = nullptr;  // held for ever
+  // Only who has imported NumPy has it.
+  if (!maker && numpy_module()) maker = imported("numpy._core.umath", "_make_extobj").release();
+  return maker && callable == maker;
+}
+
+}  // namespace
+
+bool is_mode(const InstanceValue& instance) {
+  PyTypeObject* type = instance.type.get();
+  return type == &PyContextToken_Type || type == &PyCapsule_Type || is_grad_mode(type) || is_inference_mode(type) ||
+         is_profiler_label(type) || is_warning_context(type);
+}
+
+bool TracerImpl::mode_is_known(const InstanceValue& instance) {
+  PyTypeObject* type = instance.type.get();
+  return is_inference_mode(type) || is_profiler_label(type) || is_warning_context(type);
+}
+
+/// What np.errstate(divide="ignore", ...) makes for its context variable. The program is run with what is trapped outside, so a
+/// condition that is looked at inside must be trapped there too; how it is reported is then Python's, which runs the piece again.
+V TracerImpl::make_errstate(const Keywords& keywords) {
+  constexpr std::pair<const char*, std::uint32_t> kConditions[] = {
+      {"divide", kFloatDivide}, {"over", kFloatOverflow}, {"under", kFloatUnderflow}, {"invalid", kFloatInvalid}};
+  std::uint32_t ignored = 0, wanted = 0;
+  for (auto& [name, value] : keywords) {
+    if (is_none(value)) continue;
+    PyObject* how = constant_object(value);
+    if (!how || !PyUnicode_CheckExact(how)) break_graph(BreakReason::UnknownCall, "np.errstate(" + name + "=...)");
+    for (auto& [known, bit] : kConditions) {
+      if (name != known && name != "all") continue;
+      // `all` is for those that are not named.
+      if (name == "all" && std::any_of(keywords.begin(), keywords.end(), [&](auto& other) { return other.first == known && !is_none(other.second); }))
+        continue;
+      (text_of(how) == "ignore" ? ignored : wanted) |= bit;
+    }
+    if (name == "call") break_graph(BreakReason::UnknownCall, "np.errstate(call=...)");
+  }
+  if (!uses_numpy) {
+    uses_numpy = true;
+    add_guard(GuardKind::NumpyErrState, nullptr, nullptr, numpy_trapped_conditions());
+  }
+  if (wanted & ~numpy_trapped_conditions()) break_graph(BreakReason::UnknownCall, "np.errstate() that reports what is ignored outside");
+  auto settings = std::make_shared<InstanceValue>();
+  settings->type = Ref<PyTypeObject>::borrow(&PyCapsule_Type);
+  settings->attributes.emplace_back(name_of("ignored"), tracer.integer(std::int64_t(ignored)));
+  settings->attributes.emplace_back(name_of("wanted"), tracer.integer(std::int64_t(wanted)));
+  return settings;
+}
+
+V TracerImpl::call_mode_function(PyObject* callable, const std::vector<V>& positional, const Keywords& keywords) {
+  if (V done = call_warnings_function(callable, positional, keywords)) return done;
+  if (!PyCFunction_Check(callable)) return nullptr;
+  if (is_extobj_maker(callable) && positional.empty()) return make_errstate(keywords);
+  if (!torch_module()) return nullptr;
+  constexpr const char* kAutocast[] = {"set_autocast_enabled", "set_autocast_dtype", "set_autocast_cache_enabled", "autocast_increment_nesting",
+                                       "autocast_decrement_nesting", "clear_autocast_cache"};
+  const std::string name = reinterpret_cast<PyCFunctionObject*>(callable)->m_ml->ml_name;
+  for (const char* known : kAutocast)
+    if (name == known && callable == torch_member(known) && keywords.empty()) return autocast.call(*this, callable, name, positional);
+  return nullptr;
+}
+
+V TracerImpl::make_mode(const V& callable, PyTypeObject* type, std::vector<V>& positional, Keywords& keywords) {
+  if (is_warning_context(type)) return make_warning_context(type, positional, keywords);
+  if (is_profiler_label(type)) {
+    PyObject* asked = member(torch_member("autograd"), "_profiler_enabled");
+    if (!asked) return nullptr;
+    static PyObject* const nothing = PyTuple_New(0);
+    Ref<> answer = Ref<>::steal(PyObject_CallNoArgs(asked));
+    if (!answer || truth(wrap(keep(answer).get(), sources->make(SourceKind::Answer, sources->constant(asked), 0, nothing))))
+      break_graph(BreakReason::UnsupportedObject, "a profiler records what runs");
+    auto label = std::make_shared<InstanceValue>();
+    label->type = Ref<PyTypeObject>::borrow(type);
+    return label;
+  }
+  const bool inference = is_inference_mode(type);
+  if (!inference && !is_grad_mode(type)) return nullptr;
+  const bool sets = type == grad_mode_type("set_grad_enabled");
+  if (positional.size() != (sets || inference ? 1 : 0) || !keywords.empty()) break_graph(BreakReason::UnknownCall, describe(callable));
+  note_torch();
+  auto mode = std::make_shared<InstanceValue>();
+  mode->type = Ref<PyTypeObject>::borrow(type);
+  if (inference) mode->attributes.emplace_back(name_of("enabled"), tracer.boolean(truth(positional[0])));
+  if (sets) {
+    // Sets the mode when it is made.
+    mode_changed_at = step;
+    mode->attributes.emplace_back(name_of("prev"), tracer.boolean(modes.grad));
+    modes.grad = truth(positional[0]);
+  }
+  return mode;
+}
+
+/// no_grad and its like: entered and left while tracing. Null: another method.
+V TracerImpl::call_mode_method(const V& owner, const std::string& name) {
+  auto* instance = as<InstanceValue>(owner);
+  if (!instance || (name != "__enter__" && name != "__exit__")) return nullptr;
+  auto& attributes = instance->attributes;
+  if (is_warning_context(instance->type.get())) {
+    if (name == "__enter__") enter_warning_context(*instance);
+    else leave_warning_context(*instance);
+    return none;
+  }
+  if (is_profiler_label(instance->type.get())) return name == "__enter__" ? owner : none;
+  if (is_inference_mode(instance->type.get())) {
+    mode_changed_at = step;
+    if (name == "__enter__") {
+      const bool enabled = truth(*attribute_of(*instance, "enabled"));
+      if (!enabled && modes_outside().inference) break_graph(BreakReason::UnsupportedObject, "the inference mode that is on outside is left");
+      attributes.emplace_back(name_of("grad"), tracer.boolean(modes.grad));
+      attributes.emplace_back(name_of("inference"), tracer.boolean(modes.inference));
+      modes.inference = enabled;
+      modes.grad = !enabled;
+      return owner;
+    }
+    if (attributes.size() == 3) {
+      modes.grad = truth(*attribute_of(*instance, "grad"));
+      modes.inference = truth(*attribute_of(*instance, "inference"));
+      attributes.resize(1);
+      return none;
+    }
+  }
+  if (is_grad_mode(instance->type.get())) {
+    mode_changed_at = step;
+    if (name == "__enter__" && instance->type.get() == grad_mode_type("set_grad_enabled")) return none;  // it is on already
+    if (name == "__enter__") {
+      attributes.emplace_back(name_of("prev"), tracer.boolean(modes.grad));
+      modes.grad = instance->type.get() == grad_mode_type("enable_grad");
+      return none;
+    }
+    if (!attributes.empty()) {
+      modes.grad = truth(attributes.back().second);
+      attributes.pop_back();
+      return none;
+    }
+  }
+  return nullptr;
+}
+
+// ---- context variables
+
+V TracerImpl::call_context_variable(const V& owner, const std::string& name, const std::vector<V>& positional) {
+  auto* known = as<ObjectValue>(owner);
+  if (!known || Py_TYPE(known->object.get()) != &PyContextVar_Type) return nullptr;
+  PyObject* variable = known->object.get();
+  if (owner->source && owner->source->kind != SourceKind::Constant) add_guard(GuardKind::Identity, owner->source, variable);
+  auto current = std::find_if(context_values.begin(), context_values.end(), [&](auto& entry) { return entry.first.get() == variable; });
+  const bool errors = variable == errstate_variable();
+  if (name == "get" && positional.size() <= 1 && !errors) {
+    if (current != context_values.end() && current->second) return current->second;
+    Ref<> getter = keep(Ref<>::steal(PyObject_GetAttrString(variable, "get")));
+    static PyObject* const nothing = PyTuple_New(0);
+    Ref<> found = Ref<>::steal(PyObject_CallObject(getter.get(), nothing));
+    if (!found) break_graph(BreakReason::UnsupportedObject, take_error());
+    return wrap(keep(found).get(), sources->make(SourceKind::Answer, sources->constant(getter.get()), 0, nothing));
+  }
+  auto apply = [&](const V& value) {
+    context_changed_at = step;
+    if (current != context_values.end())
+      current->second = value;
+    else
+      context_values.emplace_back(Ref<>::borrow(variable), value);
+  };
+  if (name == "set" && positional.size() == 1) {
+    auto token = std::make_shared<InstanceValue>();
+    token->type = Ref<PyTypeObject>::borrow(&PyContextToken_Type);
+    token->attributes.emplace_back(name_of("var"), owner);
+    if (current != context_values.end() && current->second) token->attributes.emplace_back(name_of("old"), current->second);
+    if (errors) {
+      auto* settings = as<InstanceValue>(positional[0]);
+      if (!settings || settings->type.get() != &PyCapsule_Type) break_graph(BreakReason::UnknownCall, "np.errstate()");
+      collected_conditions();
+      token->attributes.emplace_back(name_of("conditions"), tracer.integer(std::int64_t(modes.float_conditions)));
+      token->attributes.emplace_back(name_of("otherwise"), tracer.integer(std::int64_t(modes.otherwise_reported)));
+      modes.float_conditions &= ~std::uint32_t(*tracer.constant_int(*attribute_of(*settings, "ignored")));
+      const auto wanted = std::uint32_t(*tracer.constant_int(*attribute_of(*settings, "wanted")));
+      modes.float_conditions |= wanted;
+      modes.otherwise_reported |= wanted;
+    }
+    apply(positional[0]);
+    return token;
+  }
+  if (name == "reset" && positional.size() == 1) {
+    auto* token = as<InstanceValue>(positional[0]);
+    if (!token || token->type.get() != &PyContextToken_Type || !attribute_of(*token, "var") || *attribute_of(*token, "var") != owner)
+      break_graph(BreakReason::UnknownCall, "method reset of " + describe(owner));
+    if (V* before = attribute_of(*token, "conditions")) {
+      collected_conditions();
+      modes.float_conditions = std::uint32_t(*tracer.constant_int(*before));
+      modes.otherwise_reported = std::uint32_t(*tracer.constant_int(*attribute_of(*token, "otherwise")));
+    }
+    V* old = attribute_of(*token, "old");
+    apply(old ? *old : nullptr);
+    token->attributes.clear();  // a token is good once
+    return none;
+  }
+  return nullptr;
+}
+
+void TracerImpl::refuse_open_modes() {
+  if (modes.grad != modes_outside().grad) throw CannotRebuildValue{mode_changed_at, "a grad mode that is not what it was outside"};
+  if (modes.inference != modes_outside().inference)
+    throw CannotRebuildValue{mode_changed_at, "an inference mode that is not what it was outside"};
+  // torch refuses to save such a tensor for a backward.
+  if (inference_read_at >= 0 && !inputs_requiring_gradient.empty())
+    throw CannotRebuildValue{inference_read_at, "an inference tensor where gradients are computed"};
+  if (filters_warnings()) throw CannotRebuildValue{warnings_changed_at, "warning filters that are not what they were outside"};
+  if (autocast.changed()) throw CannotRebuildValue{autocast.changed_at, "an autocast that is not what it was outside"};
+  for (auto& [variable, value] : context_values)
+    if (value) throw CannotRebuildValue{context_changed_at, "a context variable that is not what it was outside"};
+}
+
+bool TracerImpl::modes_changed() const {
+  if (modes.grad != modes_outside().grad || modes.inference != modes_outside().inference || modes.float_conditions != modes_outside().float_conditions) return true;
+  return filters_warnings() || autocast.changed() || std::any_of(context_values.begin(), context_values.end(), [](auto& set) { return set.second != nullptr; });
+}
+
+// ---- autocast
+
+namespace {
+
+Ref<> ask(const char* function, const char* device = nullptr) {
+  PyObject* callable = torch_member(function);
+  Ref<> answer = callable ? Ref<>::steal(device ? PyObject_CallFunction(callable, "s", device) : PyObject_CallNoArgs(callable)) : Ref<>();
+  PyErr_Clear();
+  return answer;
+}
+
+}  // namespace
+
+AutocastState::~AutocastState() {
+  if (!begun_) return;
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  set("set_autocast_enabled", enabled_.get());
+  set("set_autocast_dtype", dtype_.get());
+  Ref<>::steal(PyObject_CallOneArg(torch_member("set_autocast_cache_enabled"), cache_.get()));
+  for (; nesting_ > 0; --nesting_) Ref<>::steal(PyObject_CallNoArgs(torch_member("autocast_decrement_nesting")));
+  PyErr_Clear();
+  PyErr_Restore(type, value, traceback);
+}
+
+void AutocastState::set(const char* function, PyObject* value) {
+  Ref<>::steal(PyObject_CallFunction(torch_member(function), "sO", "cpu", value));
+}
+
+bool AutocastState::changed() const {
+  return begun_ && (nesting_ != 0 || ask("is_autocast_enabled", "cpu").get() != enabled_.get() || ask("get_autocast_dtype", "cpu").get() != dtype_.get() ||
+                    ask("is_autocast_cache_enabled").get() != cache_.get());
+}
+
+V AutocastState::call(TracerImpl& t, PyObject* function, const std::string& name, const std::vector<V>& positional) {
+  t.note_torch();  // guards the modes as they are outside
+  torch_layout();  // found out without modes only
+  if (!begun_) {
+    enabled_ = ask("is_autocast_enabled", "cpu");
+    dtype_ = ask("get_autocast_dtype", "cpu");
+    cache_ = ask("is_autocast_cache_enabled");
+    if (!enabled_ || !dtype_ || !cache_) break_graph(BreakReason::UnknownCall, "torch." + name + "()");
+    // torch's modes, which are guarded, have the first; the others are asked again at each call.
+    for (const char* question : {"get_autocast_dtype", "is_autocast_cache_enabled"}) {
+      const V function = t.wrap_constant(torch_member(question));
+      std::vector<V> about;
+      if (question[0] == 'g') about.push_back(t.tracer.string("cpu"));
+      t.constant_object(t.call(function, about, {}));
+    }
+    begun_ = true;
+  }
+  // Of a cache that was in use before, nothing is dropped while tracing; outside of autocast it has nothing.
+  if (name == "clear_autocast_cache") return t.none;
+  if (name == "autocast_decrement_nesting" && nesting_ == 0) break_graph(BreakReason::UnknownCall, "torch." + name + "() of a mode entered outside");
+  Ref<> arguments = Ref<>::steal(PyTuple_New(Py_ssize_t(positional.size())));
+  for (std::size_t i = 0; i < positional.size(); ++i) {
+    PyObject* value = t.constant_object(positional[i]);
+    const bool device = i == 0 && positional.size() == 2;
+    if (!value || (device && (!PyUnicode_CheckExact(value) || text_of(value) != "cpu")))
+      break_graph(BreakReason::UnknownCall, "torch." + name + "() for another device than the CPU");
+    PyTuple_SET_ITEM(arguments.get(), Py_ssize_t(i), Py_NewRef(value));
+  }
+  changed_at = t.step;
+  Ref<> answer = Ref<>::steal(PyObject_CallObject(function, arguments.get()));
+  if (!answer) t.raise_python_error();
+  nesting_ += name == "autocast_increment_nesting" ? 1 : name == "autocast_decrement_nesting" ? -1 : 0;
+  return t.wrap_constant(t.keep(answer).get());
+}
+
+void AutocastState::note(ExternCall& call) const {
+  if (!changed()) return;
+  call.autocast = ask("is_autocast_enabled", "cpu").get() == Py_True;
+  call.autocast_dtype = ask("get_autocast_dtype", "cpu");
+}
+
+}  // namespace fj

@@ -1,0 +1,211 @@
+/// Iterators made in the trace: a `next` function over Values, and what is left of them for an exit.
+#include "runtime/base/error.h"
+#include "tracer/interpreter/interpreter.h"
+
+namespace fj {
+
+std::shared_ptr<IteratorValue> TracerImpl::iterate_sequence(const V& sequence) {
+  auto iterator = std::make_shared<IteratorValue>();
+  auto position = std::make_shared<std::size_t>(0);
+  // The list is looked at anew at each step: it may be mutated while it is iterated over.
+  iterator->next = [this, sequence, position]() -> V {
+    const auto& items = sequence->kind == ValueKind::List ? as<ListValue>(sequence)->items : as<TupleValue>(sequence)->items;
+    if (*position < items.size()) return items[(*position)++];
+    *position = SIZE_MAX;  // exhausted for good, whatever is appended
+    return nullptr;
+  };
+  iterator->remaining = [this, sequence, position]() -> V {
+    if (*position == 0) return sequence;
+    if (sequence->kind == ValueKind::List) return nullptr;  // a list iterator's position can't be set by iter()
+    auto& items = as<TupleValue>(sequence)->items;
+    return tracer.tuple({items.begin() + std::ptrdiff_t(std::min(*position, items.size())), items.end()});
+  };
+  return iterator;
+}
+
+namespace {
+
+std::shared_ptr<IteratorValue> iterate_range(TracerImpl& tracer, const std::shared_ptr<RangeValue>& range) {
+  auto iterator = std::make_shared<IteratorValue>();
+  auto position = std::make_shared<SymDim>(range->start);
+  iterator->next = [&tracer, range, position]() -> V {
+    if (!range->start.is_constant() || !range->stop.is_constant())
+      break_graph(BreakReason::LoopTooLong, "a loop whose length is not known while tracing");
+    const bool more = range->step > 0 ? position->value() < range->stop.value() : position->value() > range->stop.value();
+    if (!more) return nullptr;
+    V item = tracer.integer(*position);
+    *position = *position + SymDim(range->step);
+    return item;
+  };
+  iterator->remaining = [range, position]() -> V {
+    auto rest = std::make_shared<RangeValue>();
+    rest->start = *position;
+    rest->stop = range->stop;
+    rest->step = range->step;
+    return rest;
+  };
+  return iterator;
+}
+
+/// Over the keys, items or values of a dict, which may change meanwhile: values are those of the moment, another number of
+/// keys is an error. `view`: null: the keys.
+std::shared_ptr<IteratorValue> iterate_dict(TracerImpl& tracer, const V& owner, const std::shared_ptr<TupleValue>& view) {
+  auto& dict = *as<DictValue>(owner);
+  tracer.open(dict);
+  std::vector<Ref<>> keys;
+  for (auto& [key, value] : dict.items) keys.push_back(key);
+  auto iterator = std::make_shared<IteratorValue>();
+  auto position = std::make_shared<std::size_t>(0);
+  iterator->next = [&tracer, owner, view, keys, position, deletions = dict.deletions]() -> V {
+    auto& dict = *as<DictValue>(owner);
+    if (*position > keys.size()) return nullptr;
+    if (dict.items.size() != keys.size()) {
+      const bool ordered = dict.type.get() == reinterpret_cast<PyObject*>(&PyODict_Type);
+      *position = keys.size() + 1;
+      tracer.raise(PyExc_RuntimeError, {tracer.tracer.string(ordered ? "OrderedDict mutated during iteration" : "dictionary changed size during iteration")},
+                   BreakReason::ErrorWhileTracing, "a dict that changes while it is iterated over");
+    }
+    const std::size_t at = (*position)++;
+    if (dict.deletions != deletions) break_graph(BreakReason::UnsupportedObject, "a dict whose keys change while it is iterated over");
+    if (at >= keys.size()) return nullptr;
+    if (dict.items[at].first.get() != keys[at].get()) break_graph(BreakReason::UnsupportedObject, "a dict whose keys change while it is iterated over");
+    if (!view) return tracer.wrap_constant(keys[at].get());
+    tracer.refresh_view(*view);
+    return view->items[at];
+  };
+  // Iterators are made again before effects are replayed, which change a dict from outside: then nothing may have changed it at all.
+  const TracerImpl::Mark made = owner->source ? TracerImpl::Mark{} : tracer.mark();
+  iterator->remaining = [&tracer, iterator = iterator.get(), owner, view, made]() -> V {
+    if (iterator->started || tracer.written_since(owner.get(), made)) return nullptr;
+    return view ? V(view) : owner;
+  };
+  return iterator;
+}
+
+/// Python decides what becomes of an iterator whose container changes.
+void break_if_written(TracerImpl& tracer, IteratorValue& iterator, const V& container, const char* what) {
+  auto seen = std::make_shared<TracerImpl::Mark>(tracer.mark());
+  iterator.next = [&tracer, container, what, seen, next = std::move(iterator.next)]() -> V {
+    if (tracer.written_since(container.get(), *seen)) break_graph(BreakReason::UnsupportedObject, what);
+    *seen = tracer.mark();
+    return next();
+  };
+  // Made at an exit it would have been made after the change.
+  iterator.remaining = [&tracer, container, seen, remaining = std::move(iterator.remaining)]() -> V {
+    return remaining && !tracer.written_since(container.get(), *seen) ? remaining() : nullptr;
+  };
+}
+
+}  // namespace
+
+V TracerImpl::make_iterator(const V& value) {
+  switch (value->kind) {
+    case ValueKind::Iterator: return value;
+    case ValueKind::Tuple:
+      if (auto tuple = std::static_pointer_cast<TupleValue>(value); tuple->view_of) return iterate_dict(*this, tuple->view_of, tuple);
+      if (V method = python_method(value, "__iter__")) return call(method, {}, {});
+      return iterate_sequence(value);
+    case ValueKind::List: {
+      auto iterator = iterate_sequence(value);
+      if (as<ListValue>(value)->type) break_if_written(*this, *iterator, value, "a deque that changes while it is iterated over");
+      return iterator;
+    }
+    case ValueKind::Range: return iterate_range(*this, std::static_pointer_cast<RangeValue>(value));
+    case ValueKind::Array: {
+      std::shared_ptr<IteratorValue> iterator;
+      if (const auto array = std::static_pointer_cast<ArrayValue>(value); array->library == Library::Numpy && !array->shape.empty()) {
+        // A row is taken when its turn comes: an element is a copy of what is there then.
+        const std::int64_t count = rows_to_unroll(tracer, value);
+        iterator = std::make_shared<IteratorValue>();
+        iterator->next = [this, value, count, position = std::int64_t(0)]() mutable -> V {
+          return position < count ? array_get_item(tracer, value, tracer.integer(position++)) : nullptr;
+        };
+      } else {
+        iterator = iterate_sequence(tracer.tuple(array_iterate(tracer, value)));
+      }
+      iterator->remaining = [iterator = iterator.get(), value] { return iterator->started ? nullptr : value; };
+      return iterator;
+    }
+    case ValueKind::Dict: return iterate_dict(*this, value, nullptr);
+    case ValueKind::Set: {
+      auto& set = *as<SetValue>(value);
+      if (!set.ordered && PySet_GET_SIZE(set.real.get()) > 1) break_graph(BreakReason::UnsupportedObject, "the order of a set");
+      auto iterator = iterate_sequence(tracer.tuple(set_items(set)));
+      iterator->remaining = nullptr;
+      break_if_written(*this, *iterator, value, "a set that changes while it is iterated over");
+      return iterator;
+    }
+    default: break;
+  }
+  if (auto* object = as<ObjectValue>(value)) {
+    PyObject* real = object->object.get();
+    if (PyUnicode_CheckExact(real)) {
+      constant_object(value);
+      std::vector<V> characters;
+      for (Py_ssize_t i = 0; i < PyUnicode_GET_LENGTH(real); ++i) {
+        Ref<> character = Ref<>::steal(PyUnicode_Substring(real, i, i + 1));
+        characters.push_back(wrap_constant(keep(character).get()));
+      }
+      auto iterator = iterate_sequence(tracer.tuple(characters));
+      iterator->remaining = nullptr;
+      return iterator;
+    }
+    if (PyBytes_CheckExact(real)) {
+      constant_object(value);
+      std::vector<V> numbers;
+      for (Py_ssize_t i = 0; i < PyBytes_GET_SIZE(real); ++i) numbers.push_back(tracer.integer(std::int64_t(static_cast<unsigned char>(PyBytes_AS_STRING(real)[i]))));
+      auto iterator = iterate_sequence(tracer.tuple(numbers));
+      iterator->remaining = nullptr;
+      return iterator;
+    }
+    if (PyIter_Check(real) && Py_TYPE(real)->tp_iter == PyObject_SelfIter) {
+      guard_type(*object);
+      return value;  // an iterator from outside: met at FOR_ITER
+    }
+  }
+  if (value->kind == ValueKind::Object || value->kind == ValueKind::Instance) {
+    if (V method = python_method(value, "__iter__")) return call(method, {}, {});
+    if (V part = builtin_part(value)) return make_iterator(part);
+    if (V mapping = proxied_mapping(value)) return make_iterator(mapping);
+    if (V item = python_method(value, "__getitem__")) {
+      // The sequence protocol: indices from 0 until IndexError.
+      auto iterator = std::make_shared<IteratorValue>();
+      auto position = std::make_shared<std::int64_t>(0);
+      iterator->next = [this, item, position]() -> V {
+        if (*position < 0) return nullptr;
+        V found = catch_stop_iteration([&] { return call(item, {tracer.integer((*position)++)}, {}); }, PyExc_IndexError);
+        if (!found) *position = -1;
+        return found;
+      };
+      return iterator;
+    }
+  }
+  break_graph(BreakReason::UnsupportedObject, "iterates over " + describe(value));
+}
+
+V TracerImpl::next(const V& value) {
+  if (auto* iterator = as<IteratorValue>(value)) {
+    iterator->started = true;
+    note_write(value.get());
+    stopped_with = none;
+    V item = iterator->frame ? iterator->next() : catch_stop_iteration([&] { return iterator->next(); });
+    if (!item && iterator->returned) stopped_with = iterator->returned;
+    return item;
+  }
+  if (value->kind == ValueKind::Instance || value->kind == ValueKind::Object) {
+    static PyObject* const next_name = PyUnicode_InternFromString("__next__");
+    PyTypeObject* type = type_of(value);
+    PyObject* method = class_attribute(type, next_name);
+    if (method && is_python_method(method)) {
+      stopped_with = none;
+      return catch_stop_iteration([&] { return call(wrap_constant(method), {value}, {}); });
+    }
+  }
+  if (value->kind == ValueKind::Instance || value->kind == ValueKind::Object) {
+    // An iterator that runs already: its position can't be guarded, so Python advances it.
+    break_graph(BreakReason::LoopTooLong, "an iterator from outside");
+  }
+  break_graph(BreakReason::UnsupportedObject, "iterates over " + describe(value));
+}
+
+}  // namespace fj

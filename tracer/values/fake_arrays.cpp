@@ -1,0 +1,506 @@
+/// Fake arrays: wrapping real ones, and their memory.
+///
+/// A FakeStorage is the memory of the array that owns it; its `contents` is a graph value in the owner's shape. An array
+/// that is a view has the steps from the owner to itself. Reading runs the steps forwards; writing computes the owner's new
+/// contents by running them backwards, so the graph stays pure and every other view sees the write.
+#include <algorithm>
+
+#include "arrays/marked_axes.h"
+#include "arrays/torch_modes.h"
+#include "runtime/base/error.h"
+#include "tracer/frontends/builders.h"
+#include "tracer/interpreter/interpreter.h"
+#include "tracer/restart.h"
+
+namespace fj {
+
+namespace {
+
+/// First and last byte an array's elements lie in; last < first for an empty one.
+std::pair<std::int64_t, std::int64_t> extent(const ArrayInfo& info) {
+  std::int64_t low = 0, high = 0;
+  for (std::size_t i = 0; i < info.shape.size(); ++i) {
+    if (info.shape[i] == 0) return {0, -1};
+    const std::int64_t span = (info.shape[i] - 1) * info.strides[i];
+    (span < 0 ? low : high) += span;
+  }
+  const auto size = std::int64_t(size_in_bytes(info.dtype));
+  const auto base = reinterpret_cast<std::intptr_t>(info.data);
+  return {base + low * size, base + high * size + size - 1};
+}
+
+bool overlap(const FakeStorage& a, const FakeStorage& b) {
+  return a.first_byte <= b.last_byte && b.first_byte <= a.last_byte;
+}
+
+}  // namespace
+
+/// The size of an axis that changes. Bounds the user has given are guarded once, here.
+SymbolId TracerImpl::size_symbol(const DynamicAxis& mark, std::int64_t size) {
+  if (!mark.name.empty())
+    if (auto known = named_sizes_.find(mark.name); known != named_sizes_.end() && graph->symbols[known->second.index].hint == size) return known->second;
+  const SymbolId symbol = graph->new_symbol({"s" + std::to_string(graph->symbols.size()), 0, INT64_MAX, size, {}});
+  if (mark.min > 0) decide(symbol, Py_GE, mark.min);
+  if (mark.max < INT64_MAX) decide(symbol, Py_LE, mark.max);
+  graph->symbols[symbol.index].min = mark.min;
+  graph->symbols[symbol.index].max = mark.max;
+  if (!mark.name.empty()) named_sizes_.emplace(mark.name, symbol);
+  return symbol;
+}
+
+V TracerImpl::wrap_array(PyObject* object, SourceRef source) {
+  const ArrayInfo info = describe(object);
+  if (!info.unsupported.empty() || !refusal(info.device).empty()) return nullptr;
+  auto array = std::make_shared<ArrayValue>();
+  array->source = source;
+  array->library = info.library;
+  array->dtype = info.dtype;
+  array->requires_grad = info.requires_grad;
+  array->writeable = info.writeable;
+  array->parameter = info.parameter;
+
+  const int rank = int(info.shape.size());
+  const std::string text = source->text();
+  const bool constant_source = source->kind == SourceKind::Constant;
+  std::vector<bool> dynamic(rank, request.generalise.all_dynamic && !constant_source && !info.parameter);
+  if (!constant_source)
+    for (const auto& [name, axis] : request.generalise.dimensions)
+      if (name == text && axis >= 0 && axis < rank) dynamic[axis] = true;
+  std::vector<DynamicAxis> marks(std::size_t(rank), DynamicAxis{});
+  for (const DynamicAxis& mark : marked_axes(object)) {
+    if (mark.axis >= rank) continue;
+    dynamic[mark.axis] = true;
+    // An array that was resized since is marked wrongly.
+    if (info.shape[mark.axis] >= mark.min && info.shape[mark.axis] <= mark.max) marks[std::size_t(mark.axis)] = mark;
+  }
+  if (request.generalise.never_dynamic || constant_source) dynamic.assign(rank, false);
+  for (int i = 0; i < rank; ++i) {
+    if (!dynamic[i] || info.shape[i] > kLargestSize) {
+      array->shape.push_back(info.shape[i]);
+      continue;
+    }
+    const SymbolId symbol = size_symbol(marks[std::size_t(i)], info.shape[i]);
+    symbol_sources_.emplace(symbol, sources->make(SourceKind::Size, source, i));
+    array->shape.push_back(symbol);
+  }
+  // Strides that follow from the sizes: those of a dense array in some order of its axes; without elements those of a row-major one. Of NumPy's without
+  // elements any do.
+  const bool empty = std::find(info.shape.begin(), info.shape.end(), 0) != info.shape.end(), anything = empty && info.library == Library::Numpy;
+  std::vector<int> order(rank);
+  for (int i = 0; i < rank; ++i) order[i] = rank - 1 - i;  // among equal strides the later axis is the inner one, as in a row-major array
+  if (!empty)
+    std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
+      if (info.strides[a] != info.strides[b]) return info.strides[a] < info.strides[b];
+      return info.shape[a] <= 1 && info.shape[b] > 1;
+    });
+  array->strides.resize(rank);
+  SymDim expected = 1;
+  std::int64_t expected_now = 1;
+  bool dense = true;
+  std::vector<bool> follows(rank);
+  for (int axis : order) {
+    follows[axis] = anything || info.strides[axis] == expected_now;
+    dense = dense && (follows[axis] || (info.shape[axis] == 1 && !empty));
+    array->strides[axis] = expected;
+    expected = expected * array->shape[axis];
+    expected_now *= std::max<std::int64_t>(info.shape[axis], 1);
+  }
+  const bool any_dynamic = std::find(dynamic.begin(), dynamic.end(), true) != dynamic.end();
+  for (int i = 0; i < rank; ++i) {
+    if (any_dynamic && dense && follows[i]) continue;
+    // A stride that may move with the sizes is a symbol of its own.
+    if (any_dynamic && info.strides[i] != 0 && info.strides[i] != 1)
+      array->strides[i] = graph->new_symbol({"s" + std::to_string(graph->symbols.size()), INT64_MIN, INT64_MAX, info.strides[i], {}});
+    else
+      array->strides[i] = info.strides[i];
+  }
+
+  auto storage = std::make_shared<FakeStorage>();
+  storage->dtype = info.dtype;
+  storage->shape = array->shape;
+  storage->strides = array->strides;
+  storage->library = info.library;
+  storage->device = info.device;
+  storage->allocated_by_numpy = info.library == Library::Numpy;
+  storage->input_array = array.get();
+  std::tie(storage->first_byte, storage->last_byte) = extent(info);
+  storage->inference = info.inference;
+  storage->owner = array;
+  storage->torch_version = array->torch_version;
+  array->storage = storage;
+  array->is_view = false;
+
+  Guard guard;
+  guard.kind = GuardKind::Array;
+  guard.source = source;
+  guard.array.emplace();
+  guard.array->type = Py_TYPE(object);
+  guard.array->dtype = info.dtype;
+  guard.array->shape = array->shape;
+  guard.array->strides = array->strides;
+  guard.array->requires_grad = info.requires_grad;
+  guard.array->key_set = info.key_set;
+  guard.array->device = info.device;
+  const Location where = location();
+  guard.location = where.file + ":" + std::to_string(where.line);
+  guards->add(std::move(guard));
+
+  for (const auto& other : written_inputs)
+    if (overlap(*other, *storage)) break_graph(BreakReason::MutationOfInput, "two arrays share memory and one is written");
+  input_storages.push_back(storage);
+  note_array(*array);
+  if (info.device != kHost && torch_modes() & torch_mode_bits::kAutocast)
+    break_graph(BreakReason::UnsupportedObject, "autocast is on, of which framejit knows that of the CPU");
+  // Kernels add to one place in any order.
+  if (info.device != kHost && torch_modes() & torch_mode_bits::kDeterministic)
+    break_graph(BreakReason::UnsupportedObject, "a device has to be deterministic");
+  return array;
+}
+
+namespace {
+
+/// The name of a method or operator of torch.Tensor that somebody outside torch has replaced, or empty. What the front end
+/// knows of a method holds for torch's own.
+std::string replaced_tensor_method(PyTypeObject* tensor) {
+  PyObject *name, *value;
+  for (Py_ssize_t position = 0; PyDict_Next(tensor->tp_dict, &position, &name, &value);) {
+    if (!PyFunction_Check(value) || !PyUnicode_Check(name)) continue;
+    PyObject* module = reinterpret_cast<PyFunctionObject*>(value)->func_module;
+    const char* text = module != nullptr && PyUnicode_Check(module) ? PyUnicode_AsUTF8(module) : nullptr;
+    if (text != nullptr && std::string_view(text).substr(0, 5) == "torch") continue;
+    // A method of a new name replaces nothing.
+    if (fj_type_lookup(tensor->tp_base, name) != nullptr) return PyUnicode_AsUTF8(name);
+  }
+  return "";
+}
+
+}  // namespace
+
+void TracerImpl::note_torch() {
+  if (uses_torch) return;
+  uses_torch = true;
+  Ref<> tensor = Ref<>::steal(PyObject_GetAttrString(torch_module(), "Tensor"));
+  FJ_CHECK(tensor && PyType_Check(tensor.get()), "torch.Tensor is not a class");
+  // Guards first: they say how long a refusal holds.
+  add_guard(GuardKind::TypeVersion, sources->constant(tensor.get()), tensor.get());
+  add_guard(GuardKind::GradMode, nullptr, nullptr, torch_grad_enabled());
+  add_guard(GuardKind::TorchModes, nullptr, nullptr, std::int64_t(torch_modes()));
+  if (const char* refusal = torch_modes_refusal()) break_graph(BreakReason::UnsupportedObject, refusal);
+  const std::string replaced = replaced_tensor_method(reinterpret_cast<PyTypeObject*>(tensor.get()));
+  if (!replaced.empty()) break_graph(BreakReason::UnsupportedObject, "torch.Tensor." + replaced + " was replaced");
+}
+
+void TracerImpl::note_array(const ArrayValue& array) {
+  if (array.library == Library::Torch) note_torch();
+  if (array.library == Library::Numpy && !uses_numpy) {
+    uses_numpy = true;
+    add_guard(GuardKind::NumpyErrState, nullptr, nullptr, numpy_trapped_conditions());
+  }
+}
+
+void TracerImpl::ensure_input(FakeStorage& storage) {
+  if (storage.contents.valid()) return;
+  auto* array = static_cast<ArrayValue*>(storage.input_array);
+  FJ_CHECK(array && array->source, "a storage without contents");
+  storage.input = int(graph->inputs.size());
+  storage.contents = graph->add_input(array->source->text(), {storage.dtype, storage.shape}, storage.strides);
+  graph_inputs.push_back(array->source);
+  host_inputs.push_back(storage.device == kHost);
+  in_memory_.insert(storage.contents);
+  if (array->requires_grad && modes_outside().records()) {
+    flow.want(storage.contents);
+    inputs_requiring_gradient.push_back(storage.input);
+  }
+}
+
+void TracerImpl::note_memory(ValueId contents) {
+  if (!in_memory_.insert(contents).second) {
+    copies.twice.insert(contents);
+    return;
+  }
+  // Mostly the last node's result.
+  for (auto node = graph->nodes.rbegin(); node != graph->nodes.rend(); ++node) {
+    if (std::find(node->results.begin(), node->results.end(), contents) == node->results.end()) continue;
+    if (stands_for_operand(node->op)) copies.maps.insert(contents);
+    return;
+  }
+}
+
+bool TracerImpl::requires_gradient(const ArrayValue& array) {
+  if (array.library != Library::Torch || array.stops_gradient) return false;
+  auto* base = static_cast<ArrayValue*>(array.storage->input_array);
+  if (base && base->requires_grad && modes_outside().records()) return true;
+  return array.storage->contents.valid() && flow.needs(array.storage->contents);
+}
+
+ValueId TracerImpl::apart(ValueId value) { return in_memory_.count(value) ? same_again(tracer, value) : value; }
+
+ValueId TracerImpl::stopped(ValueId value) {
+  const ValueId result = same_again(tracer, value);  // what was read before is not stopped with it
+  graph->composites.push_back({CompositeRule::Stop, {}, result, {}, {}});
+  return result;
+}
+
+namespace {
+
+/// What the view shows of `value`.
+ValueId show(Graph& graph, const ViewStep& view, ValueId value, const Location& where) {
+  if (view.op != Op::extern_call) return graph.add(view.op, {value}, view.attrs, where);
+  return graph.add_extern({value}, view.attrs, view.types, where)[std::size_t(view.result)];
+}
+
+}  // namespace
+
+ValueId TracerImpl::read(const ArrayValue& array) {
+  FakeStorage& storage = *array.storage;
+  place_graph(array);
+  ensure_input(storage);
+  auto* base = static_cast<ArrayValue*>(storage.input_array);
+  if (modes.records() && base && base->requires_grad && !array.stops_gradient) {
+    if (!modes_outside().records()) break_graph(BreakReason::Gradient, "enable_grad() inside of no_grad()");
+    if (storage.written_without_gradient) break_graph(BreakReason::Gradient, "it is read after it was written under no_grad()");
+  }
+  // To torch it is a leaf that requires a gradient of its own.
+  if (modes.records() && array.stops_gradient && !array.detached && array.library == Library::Torch)
+    throw CannotRebuildValue{array.refused_since, "a view made where nothing is recorded, of a tensor that requires a gradient"};
+  if (!batches.empty()) check_example(storage.contents);
+  if (storage.inference && !modes.inference && inference_read_at < 0) inference_read_at = step;
+  if (array.contents.valid() && array.contents_version == storage.version) return array.contents;
+  auto is_known = [&](const ArrayValue& known) { return known.contents.valid() && known.contents_version == storage.version; };
+  // A view of a view is computed from that one, as its gradient passes there.
+  std::vector<const ArrayValue*> views{&array};
+  while (const ArrayValue* viewed = viewed_now(*views.back())) {
+    views.push_back(viewed);
+    if (is_known(*viewed)) break;
+  }
+  const ArrayValue* before = nullptr;
+  for (; !views.empty(); views.pop_back()) {
+    const ArrayValue& view = *views.back();
+    if (!is_known(view)) {
+      ValueId value = before ? before->contents : storage.contents;
+      for (std::size_t i = before ? before->view.size() : 0; i < view.view.size(); ++i) value = show(*graph, view.view[i], value, location());
+      if (view.stops_gradient && requires_gradient(value)) value = stopped(value);
+      else if (view.is_view && requires_gradient(value)) in_memory_.insert(value);  // of a copy there may be a gradient of its own
+      view.contents = value;
+      view.contents_version = storage.version;
+    }
+    before = &view;
+  }
+  return array.contents;
+}
+
+const ArrayValue* TracerImpl::viewed_now(const ArrayValue& view) {
+  return view.viewed && !view.stops_gradient && view.made_at == view.storage->version ? view.viewed.get() : nullptr;
+}
+
+namespace {
+
+/// The contents before `step` once what it shows has become `after`.
+ValueId undo(Graph& graph, const ViewStep& step, ValueId before, ValueId after, const Location& where) {
+  Attrs attrs;
+  switch (step.op) {
+    case Op::slice:
+      attrs.set("starts", step.attrs.get<Dims>("starts"));
+      attrs.set("steps", step.attrs.get<std::vector<std::int64_t>>("steps"));
+      return graph.add(Op::slice_update, {before, after}, attrs, where);
+    case Op::transpose: {
+      const auto& permutation = step.attrs.get<std::vector<std::int64_t>>("permutation");
+      std::vector<std::int64_t> inverse(permutation.size());
+      for (std::size_t i = 0; i < permutation.size(); ++i) inverse[permutation[i]] = std::int64_t(i);
+      attrs.set("permutation", inverse);
+      return graph.add(Op::transpose, {after}, attrs, where);
+    }
+    case Op::reshape:
+      attrs.set("shape", step.shape_before);
+      return graph.add(Op::reshape, {after}, attrs, where);
+    default:
+      break_graph(BreakReason::MutationOfInput, "a write through a view that shows elements more than once");
+  }
+}
+
+/// The value is the tensor's contents, or a part of them.
+bool shows(const Graph& graph, ValueId value, ValueId contents) {
+  while (value != contents) {
+    const auto node = std::find_if(graph.nodes.begin(), graph.nodes.end(), [&](const Node& made) { return !made.results.empty() && made.results[0] == value; });
+    if (node == graph.nodes.end() || node->operands.size() != 1) return false;
+    value = node->operands[0];
+  }
+  return true;
+}
+
+/// Of the operation that is written into a part of the tensor, torch's derivative reads nothing of the tensor but what was there, of which it
+/// keeps a copy: sums, and products with something else.
+bool saves_nothing_written(const Graph& graph, const Node& node, ValueId contents) {
+  switch (node.op) {
+    case Op::add: case Op::sub: case Op::neg: return true;
+    case Op::mul: return shows(graph, node.operands[0], contents) != shows(graph, node.operands[1], contents);
+    case Op::div: return shows(graph, node.operands[0], contents) && !shows(graph, node.operands[1], contents);  // that of sigmoid is another
+    default: return false;
+  }
+}
+
+}  // namespace
+
+/// Autograd notes the operation as the last one of the tensor's history: so does the graph, whose values are never written. Not where others see
+/// the tensor too, whose history then changes with it.
+void TracerImpl::refuse_history(const ArrayValue& array, bool needed) {
+  FakeStorage& storage = *array.storage;
+  std::erase_if(storage.views, [](const std::weak_ptr<ArrayValue>& view) { return view.expired(); });
+  const auto seen = [&](const std::weak_ptr<ArrayValue>& view) {
+    const auto other = view.lock();
+    if (!other || other.get() == &array) return false;
+    for (const ArrayValue* step = array.viewed.get(); step; step = step->viewed.get())
+      if (step == other.get()) return other.use_count() > 2;  // a step on the way that nobody else has: here, and in what was made of it
+    return true;
+  };
+  const bool alone = !storage.input_array && !array.stops_gradient && !array.detached && std::none_of(storage.views.begin(), storage.views.end(), seen);
+  if (alone && array.refused_since < 0) return;
+  if (needed) break_graph(BreakReason::Gradient, "an in-place operation on a tensor that requires a gradient");
+  // torch may refuse a write into a view of a tensor without gradient too: by how it was made, which a view that we make does not show.
+  if (array.refused_since >= 0) throw CannotRebuildValue{array.refused_since, "a view that torch does not allow everything in"};
+  break_graph(BreakReason::Gradient, "a value that requires a gradient is written into a tensor");
+}
+
+/// Whether an element may be at two indices: an axis does not step over all that those of smaller strides reach.
+bool TracerImpl::shows_again(const FakeStorage& storage) {
+  std::vector<std::pair<SymDim, SymDim>> axes;  // stride, size
+  for (std::size_t i = 0; i < storage.strides.size(); ++i) {
+    const SymDim& stride = storage.strides[i];
+    axes.emplace_back(decide(stride, Py_LT, 0) ? SymDim(0) - stride : stride, storage.shape[i]);
+  }
+  std::stable_sort(axes.begin(), axes.end(), [&](const auto& a, const auto& b) {
+    return std::pair(hint(a.first), hint(a.second)) < std::pair(hint(b.first), hint(b.second));
+  });
+  SymDim reached = 0;
+  for (const auto& [stride, size] : axes) {
+    if (decide(stride, Py_LE, reached) && !decide(size, Py_LE, 1)) return true;
+    reached = reached + (size - 1) * stride;
+  }
+  return false;
+}
+
+void TracerImpl::write(ArrayValue& array, ValueId value) {
+  FakeStorage& storage = *array.storage;
+  place_graph(storage.device);  // a program on a device has a copy of what is the host's
+  if (!array.writeable || array.numpy_scalar) break_graph(BreakReason::ErrorWhileTracing, "the array is read-only");
+  auto* base = static_cast<ArrayValue*>(storage.input_array);
+  if (storage.inference && !modes.inference) break_graph(BreakReason::ErrorWhileTracing, "a write into an inference tensor outside of inference mode");
+  ensure_input(storage);
+  bool needed = false, with_history = false;
+  if (array.library == Library::Torch) {
+    needed = (base && base->requires_grad && (modes.records() || modes_outside().records())) || requires_gradient(storage.contents);
+    if (needed && std::any_of(made_leaves.begin(), made_leaves.end(), [&](const MadeLeaf& leaf) { return as<ArrayValue>(leaf.tensor)->storage.get() == &storage; }))
+      break_graph(BreakReason::Gradient, "a write into a leaf");
+    if (modes.records()) {
+      with_history = needed || requires_gradient(value);
+      if (with_history) refuse_history(array, needed);
+    } else {
+      // Its history stays, but says nothing of what is in it now.
+      if (needed && !base) break_graph(BreakReason::Gradient, "a write under no_grad() into a tensor that requires a gradient");
+      if (needed) storage.written_without_gradient = true;
+      if (requires_gradient(value)) value = stopped(value);
+    }
+  }
+  const Type& type = graph->type(value);
+  if (storage.batch_depth < batch_depth)
+    break_graph(BreakReason::OneExample, "`" + source_text() + "` writes into an array from outside the function that is batched");
+  FJ_CHECK(type.dtype == array.dtype && type.shape == array.shape, "a write of " + text(type) + " into another type");
+  const Location where = location();
+  const auto made_here = [&](ValueId value) -> const Node* {
+    for (std::size_t i = graph->nodes.size(); i-- > nodes_before_instruction_;)
+      if (!graph->nodes[i].results.empty() && graph->nodes[i].results[0] == value) return &graph->nodes[i];
+    return nullptr;
+  };
+  // What this operation gave is in the tensor alone: its result was never one that somebody has.
+  const bool given_here = array.library == Library::Torch && made_here(value);
+  if (given_here && with_history && !array.view.empty()) {
+    const Node* made = made_here(value);
+    while (made && stands_for_operand(made->op)) made = made_here(made->operands[0]);
+    // What torch saves of it is in the tensor too, but not in a value of the graph.
+    if (made && !made->operands.empty() && !saves_nothing_written(*graph, *made, storage.contents)) break_graph(BreakReason::Gradient, "an in-place operation on a view of a tensor that requires a gradient");
+  }
+  std::vector<ValueId> contents{storage.contents};
+  for (const ViewStep& view : array.view) contents.push_back(show(*graph, view, contents.back(), where));
+  for (std::size_t i = array.view.size(); i-- > 0;) value = undo(*graph, array.view[i], contents[i], value, where);
+  if (storage.input_array) {
+    if (shows_again(storage)) break_graph(BreakReason::MutationOfInput, "a write into an array that shows elements more than once");
+    auto known = [&](const auto& other) { return other.get() == &storage; };
+    if (std::none_of(written_inputs.begin(), written_inputs.end(), known)) {
+      for (const auto& other : input_storages)
+        if (other.get() != &storage && overlap(*other, storage))
+          break_graph(BreakReason::MutationOfInput, "two arrays share memory and one is written");
+      written_inputs.push_back(array.storage);
+    }
+  }
+  if (with_history) {
+    // What was there stays in the tensor's history though nothing of it is left: its gradient is zeros.
+    if (needed && !history({value})[storage.contents.index])
+      value = graph->add(Op::where, {full(tracer, DType::Bool, scalar_of(DType::Bool, std::int64_t{1}), storage.shape), value, storage.contents}, {}, where);
+    written_with_history.emplace(int(nodes_before_instruction_), step);
+  }
+  // What torch saves of its result is the tensor. Anything else is copied into it.
+  if (given_here && array.view.empty())
+    in_memory_.erase(value);
+  else if (with_history)
+    value = apart(value);
+  if (array.library == Library::Torch) overwritten_.emplace(storage.contents, nodes_before_instruction_);
+  note_write(storage.owner.lock().get());
+  storage.contents = value;
+  note_memory(value);
+  ++storage.version;
+  if (array.library == Library::Torch) ++*array.torch_version;
+}
+
+void TracerImpl::write_itself(ArrayValue& array) {
+  note_write(array.storage->owner.lock().get());
+  ++array.storage->version;
+  ++*array.torch_version;
+}
+
+namespace {
+
+/// A tensor made in the trace whose memory no other array and no library has: what becomes of it nobody else sees.
+bool is_alone(TracerImpl& t, const ArrayValue& array) {
+  const FakeStorage& storage = *array.storage;
+  const bool of_torch = array.library == Library::Torch && storage.library == Library::Torch && !storage.inference && !t.modes.inference;
+  const bool seen = array.storage.use_count() != 1 || !array.view.empty() || array.is_view || array.crosses || array.detached;
+  return of_torch && !seen && !storage.input_array && !storage.made_as_view && !t.requires_gradient(array);
+}
+
+}  // namespace
+
+bool TracerImpl::make_leaf(const V& tensor) {
+  auto* array = as<ArrayValue>(tensor);
+  if (!array || tensor->source || !is_float(array->dtype) || !is_alone(*this, *array) || array->stops_gradient) return false;
+  FakeStorage& storage = *array->storage;
+  if (modes_outside().inference || request.follow || !batches.empty() || storage.version != 0) return false;
+  storage.contents = same_again(tracer, read(*array));
+  in_memory_.insert(storage.contents);
+  array->contents_version = -1;
+  flow.want(storage.contents);
+  made_leaves.push_back({tensor, storage.contents, step});
+  return true;
+}
+
+bool TracerImpl::turn(const V& tensor, const std::function<V()>& view) {
+  auto& array = *as<ArrayValue>(tensor);
+  if (!is_alone(*this, array) || array.storage->batch_depth != batch_depth) return false;
+  const auto old = array.storage;
+  auto fresh = [&] {
+    auto shown = std::static_pointer_cast<ArrayValue>(view());
+    return shown->offset == SymDim(0) ? tracer.new_array(Library::Torch, read(*shown), shown->strides) : nullptr;
+  }();
+  if (!fresh) return false;
+  note_write(tensor.get());
+  array.shape = fresh->shape;
+  array.strides = fresh->strides;
+  array.storage = fresh->storage;
+  array.contents_version = -1;
+  array.storage->owner = tensor;
+  array.storage->version = old->version + 1;
+  array.storage->torch_version = array.torch_version;
+  ++*array.torch_version;
+  return true;
+}
+
+}  // namespace fj

@@ -1,0 +1,116 @@
+#include "tracer/values/numbers/constant_conditions.h"
+
+#include <cmath>
+#include <map>
+#include <variant>
+
+#include "graph_ir/evaluate/evaluate.h"
+#include "graph_ir/ops.h"
+
+namespace fj {
+namespace {
+
+/// Exact, and reporting nothing that NumPy would warn of.
+bool is_exact(Op op) {
+  switch (op) {
+    case Op::constant: case Op::iota: case Op::neg: case Op::abs: case Op::sign: case Op::floor: case Op::ceil: case Op::round: case Op::trunc: case Op::is_nan:
+    case Op::is_inf: case Op::is_finite: case Op::sign_bit: case Op::logical_not: case Op::bit_not: case Op::cast: case Op::add: case Op::sub:
+    case Op::mul: case Op::maximum: case Op::minimum: case Op::eq: case Op::ne: case Op::lt: case Op::le: case Op::gt: case Op::ge: case Op::bit_and:
+    case Op::bit_or: case Op::bit_xor: case Op::where: case Op::reduce_max: case Op::reduce_min: case Op::reduce_and: case Op::reduce_or:
+      return true;
+    default: return row(op).lowering == Lowering::IndexMap;
+  }
+}
+
+/// Whether a conversion to `to` is of a number that it holds: of others the machine's instructions make different ones.
+bool can_hold(DType to, const Scalar& number) {
+  auto* pair = std::get_if<std::pair<double, double>>(&number);
+  auto* real = pair ? &pair->first : std::get_if<double>(&number);
+  if (!real) return true;
+  const int bits = int(8 * size_in_bytes(to)) - is_signed_integer(to);
+  const double value = std::trunc(*real), limit = std::ldexp(1.0, bits);
+  return value < limit && value >= (is_signed_integer(to) ? -limit : 0.0);  // no NaN is
+}
+
+bool can_hold_all(DType to, const DenseArray& numbers) {
+  for (std::int64_t i = 0; is_integer(to) && i < numbers.element_count(); ++i)
+    if (!can_hold(to, numbers.scalar(i))) return false;
+  return true;
+}
+
+class Evaluation {
+ public:
+  explicit Evaluation(const Graph& graph) : graph_(graph) {
+    for (const Node& node : graph.nodes)
+      for (ValueId result : node.results) definition_.emplace(result.index, &node);
+  }
+
+  const DenseArray* of(ValueId value) {
+    if (auto known = values_.find(value.index); known != values_.end()) return &known->second;
+    auto found = definition_.find(value.index);
+    if (found == definition_.end() || --patience_ < 0 || !is_exact(found->second->op) || !is_small(graph_.type(value))) return nullptr;
+    if (!symbols_used(graph_, *found->second).empty()) return nullptr;
+    std::vector<const DenseArray*> operands;
+    for (ValueId operand : found->second->operands) {
+      operands.push_back(of(operand));
+      if (!operands.back()) return nullptr;
+    }
+    DenseArray result;
+    if (found->second->op == Op::cast && !can_hold_all(graph_.type(value).dtype, *operands[0])) return nullptr;
+    if (evaluate(graph_, *found->second, operands, {}, result) != kOk) return nullptr;
+    return &values_.emplace(value.index, std::move(result)).first->second;
+  }
+
+  /// What the value is a view of, an expansion of one number for example.
+  ValueId viewed(ValueId value) const {
+    for (auto found = definition_.find(value.index); found != definition_.end(); found = definition_.find(value.index)) {
+      const Node& node = *found->second;
+      if (row(node.op).lowering != Lowering::IndexMap || node.operands.size() != 1) break;
+      value = node.operands[0];
+    }
+    return value;
+  }
+
+ private:
+  static bool is_small(const Type& type) {
+    std::int64_t count = 1;
+    for (const SymDim& size : type.shape) {
+      if (!size.is_constant()) return false;
+      count *= size.value();
+    }
+    return count <= 64;
+  }
+
+  const Graph& graph_;
+  std::map<std::uint32_t, const Node*> definition_;
+  std::map<std::uint32_t, DenseArray> values_;
+  int patience_ = 100;
+};
+
+template <class T>
+std::optional<T> only_element(const Graph& graph, ValueId value) {
+  Evaluation evaluation(graph);
+  const DenseArray* found = evaluation.of(value);
+  if (!found || found->element_count() != 1) return std::nullopt;
+  const Scalar element = found->scalar(0);
+  const T* number = std::get_if<T>(&element);
+  return number ? std::optional(*number) : std::nullopt;
+}
+
+}  // namespace
+
+std::optional<std::int64_t> constant_integer(const Graph& graph, ValueId value) { return only_element<std::int64_t>(graph, value); }
+
+bool is_out_of_range(const Graph& graph, ValueId value, DType to) {
+  const DType from = graph.type(value).dtype;
+  if (!is_integer(to) || !(is_float(from) || is_complex(from))) return false;
+  Evaluation evaluation(graph);
+  const DenseArray* found = evaluation.of(evaluation.viewed(value));
+  return found && !can_hold_all(to, *found);
+}
+
+std::optional<bool> constant_condition(const Graph& graph, ValueId value) {
+  return only_element<bool>(graph, value);
+}
+
+}  // namespace fj

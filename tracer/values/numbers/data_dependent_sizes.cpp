@@ -1,0 +1,144 @@
+/// Sizes that depend on data: how many elements of a mask are true.
+///
+/// `positions` adds the node that counts them; its symbol is a size like any other, but that no guard can ask for it: it has a value
+/// once the node has run. So a question about it (`decide`) is answered from what every value of it allows. Where only 0 or 1 would be
+/// otherwise, the answer is the others', and the node says that its program is wrong for those (`excluded`): such a call runs eagerly.
+/// Whatever else the size decides ends the graph. Where branches on data are followed, a question is a branch like any other.
+#include <algorithm>
+
+#include "graph_ir/print.h"
+#include "runtime/base/error.h"
+#include "tracer/frontends/builders.h"
+#include "tracer/interpreter/interpreter.h"
+
+namespace fj {
+
+namespace {
+
+/// Whether two values are computed alike from the same: `x > 0` written twice. Their sizes are one size then.
+class Likeness {
+ public:
+  explicit Likeness(const Graph& graph) : definition_(graph.value_count()) {
+    for (const Node& node : graph.nodes)
+      for (ValueId result : node.results) definition_[result.index] = &node;
+  }
+
+  bool alike(ValueId a, ValueId b) {
+    if (a == b) return true;
+    const Node *left = definition_[a.index], *right = definition_[b.index];
+    if (!left || !right || left->op != right->op || left->op == Op::extern_call || left->operands.size() != right->operands.size()) return false;
+    if (left->attrs.items().size() != right->attrs.items().size() || --patience_ < 0) return false;
+    // By text, as -0.0 == 0.0.
+    for (std::size_t i = 0; i < left->attrs.items().size(); ++i)
+      if (text(left->attrs.items()[i].second) != text(right->attrs.items()[i].second)) return false;
+    for (std::size_t i = 0; i < left->operands.size(); ++i)
+      if (!alike(left->operands[i], right->operands[i])) return false;
+    return true;
+  }
+
+ private:
+  std::vector<const Node*> definition_;
+  int patience_ = 1000;
+};
+
+}  // namespace
+
+ValueId Tracer::positions(ValueId mask) { return impl_->positions(mask); }
+
+ValueId TracerImpl::positions(ValueId mask) {
+  if (auto known = positions_.find(mask); known != positions_.end()) return known->second;
+  Likeness likeness(*graph);
+  for (auto [other, result] : positions_)
+    if (likeness.alike(mask, other)) return positions_.emplace(mask, result).first->second;
+  // Other back ends do not say what the sizes were.
+  if (!request.generalise.float_inputs || request.generalise.never_dynamic) break_graph(BreakReason::DataDependentShape, source_text());
+  if (on_device()) break_graph(BreakReason::DataDependentShape, "`" + source_text() + "` has a size that Python waits for");
+  if (depends_on_example(mask)) break_graph(BreakReason::OneExample, "`" + source_text() + "` has a size of its own for each example");
+  const SymDim elements = product(graph->type(mask).shape);
+  Symbol symbol;
+  symbol.min = 0;
+  // `decide` speaks for every number from 2 on: there is one.
+  if (elements.is_constant() && elements.value() >= 2) symbol.max = elements.value();
+  symbol.hint = std::max<std::int64_t>(hint(elements) / 2, 2);
+  symbol.late = true;
+  Attrs attrs;
+  attrs.set("count", SymDim(graph->new_symbol(std::move(symbol))));
+  attrs.set("excluded", std::vector<std::int64_t>());
+  const ValueId result = graph->add(Op::nonzero, {mask}, std::move(attrs), location());
+  positions_.emplace(mask, result);
+  return result;
+}
+
+namespace {
+
+/// The `nonzero` that counts the symbol; null: it is computed from others.
+Node* counter(Graph& graph, SymbolId symbol) {
+  for (Node& node : graph.nodes)
+    if (node.op == Op::nonzero && node.attrs.get<SymDim>("count") == SymDim(symbol)) return &node;
+  return nullptr;
+}
+
+}  // namespace
+
+bool TracerImpl::follow_size(const SymDim& difference, int comparison) {
+  for (const AskedSize& asked : asked_sizes_)
+    if (asked.difference == difference && asked.comparison == comparison) return asked.answer;
+  constexpr Op kComparisons[] = {Op::lt, Op::le, Op::eq, Op::ne, Op::gt, Op::ge};
+  const ValueId size = size_value(tracer, difference, DType::I64);
+  const ValueId condition = pointwise(tracer, kComparisons[comparison], {size, constant_like(tracer, size, 0)});
+  // A guess could lead to an error that is none.
+  const std::optional<bool> answer = outcome_of(condition);
+  if (!answer) break_graph(BreakReason::DataDependentShape, "`" + source_text() + "` asks for a size that depends on what a library call gives");
+  followed.push_back({condition, *answer});
+  asked_sizes_.push_back({difference, comparison, *answer});
+  return *answer;
+}
+
+bool TracerImpl::decide_late(const SymDim& difference, int comparison) {
+  auto give_up = [&]() { break_graph(BreakReason::DataDependentShape, "`" + source_text() + "` asks for a size that depends on data"); };
+  if (request.follow) return follow_size(difference, comparison);
+  const auto& terms = difference.terms();
+  if (terms.size() == 1 && terms[0].symbols.size() > 1) {
+    // A product of sizes, none of them negative: is it 0?
+    const bool positive = terms[0].coefficient > 0;
+    for (SymbolId symbol : terms[0].symbols)
+      if (graph->symbols[symbol.index].min < 0) give_up();
+    bool zero = false;
+    for (SymbolId symbol : terms[0].symbols) zero = zero || decide(SymDim(symbol), Py_EQ, 0);
+    return compare_numbers(zero ? 0 : positive ? 1 : -1, comparison, 0);
+  }
+  SymbolId symbol{UINT32_MAX};
+  std::int64_t slope = 0, rest = 0;
+  for (const SymDim::Term& term : terms) {
+    if (term.symbols.empty()) {
+      rest = term.coefficient;
+    } else if (term.symbols.size() == 1 && slope == 0) {
+      symbol = term.symbols[0];
+      slope = term.coefficient;
+    } else {
+      give_up();
+    }
+  }
+  Node* node = counter(*graph, symbol);
+  const std::int64_t max = graph->symbols[symbol.index].max;
+  if (!node || std::abs(slope) > (1 << 30) || std::abs(rest) > (std::int64_t(1) << 40)) give_up();
+  // The answer of every number from 2 on.
+  const std::int64_t most = std::min<std::int64_t>(std::max<std::int64_t>(max, 2), std::int64_t(1) << 62 >> 31);
+  const std::int64_t low = slope * 2 + rest, high = slope * most + rest;
+  const bool answer = compare_numbers(low, comparison, 0);
+  if (comparison == Py_EQ || comparison == Py_NE) {
+    const bool between = (low <= 0 && high >= 0) || (low >= 0 && high <= 0);
+    if (answer == (comparison == Py_EQ) || (between && rest % slope == 0)) give_up();
+  } else if (compare_numbers(high, comparison, 0) != answer || (max > most && compare_numbers(slope > 0 ? 1 : -1, comparison, 0) != answer)) {
+    give_up();
+  }
+  auto excluded = node->attrs.get<std::vector<std::int64_t>>("excluded");
+  for (std::int64_t few : {0, 1})
+    if (few <= max && compare_numbers(slope * few + rest, comparison, 0) != answer && std::find(excluded.begin(), excluded.end(), few) == excluded.end())
+      excluded.push_back(few);
+  std::sort(excluded.begin(), excluded.end());
+  node->attrs.set("excluded", excluded);
+  return answer;
+}
+
+}  // namespace fj

@@ -1,0 +1,80 @@
+/// Sums, products and transcendental functions are the library's within a bound (docs/numerics.md). Where the whole part of a number decides
+/// (`int(x.sum())`, `np.floor(x.mean())`), a last bit may make another number of it, so what it is computed from is computed by the library.
+#include <algorithm>
+
+#include "graph_ir/types.h"
+#include "tracer/frontends/builders.h"
+#include "tracer/frontends/frontend.h"
+#include "tracer/interpreter/interpreter.h"
+#include "tracer/restart.h"
+
+namespace fj {
+namespace {
+
+bool within_a_bound(const Graph& graph, const Node& node) {
+  const DType dtype = graph.type(node.results[0]).dtype;
+  if (!is_float(dtype) && !is_complex(dtype)) return false;
+  switch (node.op) {
+    case Op::reduce_sum: case Op::reduce_prod: case Op::cumsum: case Op::cumprod: case Op::matmul: case Op::scatter_add:
+    case Op::rsqrt: case Op::exp: case Op::exp2: case Op::expm1: case Op::log: case Op::log2: case Op::log10: case Op::log1p: case Op::sin: case Op::cos: case Op::tan:
+    case Op::asin: case Op::acos: case Op::atan: case Op::sinh: case Op::cosh: case Op::tanh: case Op::asinh: case Op::acosh: case Op::atanh: case Op::erf:
+    case Op::pow: case Op::atan2: case Op::hypot:
+      return true;
+    default: return false;
+  }
+}
+
+}  // namespace
+
+LibraryChoice::LibraryChoice(Tracer& tracer) : impl_(*tracer.impl_), first_(impl_.graph->nodes.size()) {
+  if (impl_.row_depth == 0) {
+    CallPlace place;
+    place.frames.reserve(impl_.frames.size());
+    for (const Frame* frame : impl_.frames) place.frames.emplace_back(frame->code, frame->executing);
+    int& before = impl_.row_calls[place];
+    place.before = before++;
+    if (impl_.learnt.library_calls.count(place)) unsupported("a number whose whole part is asked for");
+    impl_.row_call = std::move(place);
+  }
+  ++impl_.row_depth;
+}
+
+LibraryChoice::~LibraryChoice() { --impl_.row_depth; }
+
+void LibraryChoice::done() {
+  if (impl_.row_depth > 1) return;
+  const auto& nodes = impl_.graph->nodes;
+  for (std::size_t i = first_; i < nodes.size(); ++i)
+    if (within_a_bound(*impl_.graph, nodes[i])) {
+      impl_.rounded_calls.push_back({impl_.row_call, first_, nodes.size()});
+      return;
+    }
+}
+
+void TracerImpl::round_as_library(const V& number) {
+  if (rounded_calls.empty()) return;
+  if (auto* computed = as<NumberValue>(number)) round_as_library(computed->contents);
+  else if (auto* array = as<ArrayValue>(number)) round_as_library(read(*array));
+}
+
+void TracerImpl::round_as_library(ValueId asked) {
+  if (rounded_calls.empty()) return;
+  // Nodes it is computed from.
+  std::vector<bool> leads(graph->nodes.size());
+  std::set<ValueId> wanted{asked};
+  for (std::size_t i = graph->nodes.size(); i-- > 0;) {
+    const Node& node = graph->nodes[i];
+    if (std::none_of(node.results.begin(), node.results.end(), [&](ValueId result) { return wanted.count(result); })) continue;
+    leads[i] = true;
+    wanted.insert(node.operands.begin(), node.operands.end());
+  }
+  bool more = false;
+  for (const RowCall& call : rounded_calls) {
+    bool here = false;
+    for (std::size_t i = call.first; i < call.last; ++i) here = here || (leads[i] && within_a_bound(*graph, graph->nodes[i]));
+    if (here) more = learnt.library_calls.insert(call.place).second || more;
+  }
+  if (more) throw TraceAgain{};
+}
+
+}  // namespace fj

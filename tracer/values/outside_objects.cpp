@@ -1,0 +1,625 @@
+/// Values from outside: wrapping real objects lazily, one Value per object, and the guards of looking at them.
+#include <algorithm>
+#include <cstring>
+
+#include "runtime/base/error.h"
+#include "tracer/interpreter/interpreter.h"
+#include "tracer/values/containers/containers.h"
+#include "tracer/values/numbers/constant_conditions.h"
+#include "tracer/values/proxies.h"
+
+namespace fj {
+
+std::string describe(const V& value) {
+  switch (value->kind) {
+    case ValueKind::Array: {
+      const auto& array = *as<ArrayValue>(value);
+      return "a " + text(Type{array.dtype, array.shape}) +
+             (array.library == Library::Torch ? " tensor" : array.numpy_scalar ? " NumPy scalar" : " array") +
+             (array.storage->device == kHost ? "" : " of " + device_text(array.storage->device));
+    }
+    case ValueKind::Object: {
+      PyObject* object = as<ObjectValue>(value)->object.get();
+      if (PyFunction_Check(object)) return "function " + text_of(reinterpret_cast<PyFunctionObject*>(object)->func_qualname);
+      if (PyType_Check(object)) return std::string("class ") + reinterpret_cast<PyTypeObject*>(object)->tp_name;
+      if (PyCFunction_Check(object)) return std::string("builtin ") + reinterpret_cast<PyCFunctionObject*>(object)->m_ml->ml_name;
+      return std::string("an object of type ") + Py_TYPE(object)->tp_name;
+    }
+    case ValueKind::SymInt: return "an int";
+    case ValueKind::Number: return "a number that is computed here";
+    case ValueKind::Tuple: return "a tuple";
+    case ValueKind::List: return "a list";
+    case ValueKind::Dict: return "a dict";
+    case ValueKind::Set: return "a set";
+    case ValueKind::Slice: return "a slice";
+    case ValueKind::Range: return "a range";
+    case ValueKind::Iterator: return "an iterator";
+    case ValueKind::Function: return "function " + text_of(as<FunctionValue>(value)->qualname.get());
+    case ValueKind::BoundMethod: return "method of " + describe(as<BoundMethodValue>(value)->self);
+    case ValueKind::Cell: return "a cell";
+    case ValueKind::Instance: return std::string("an object of type ") + as<InstanceValue>(value)->type->tp_name;
+    case ValueKind::Super: return "super()";
+    case ValueKind::Partial: return "partial of " + describe(as<PartialValue>(value)->function);
+    case ValueKind::Builtin: return "method " + as<BuiltinValue>(value)->name + " of " + describe(as<BuiltinValue>(value)->owner);
+    case ValueKind::Null: return "nothing";
+  }
+  return "a value";
+}
+
+bool is_lock(PyObject* object) {
+  const std::string_view type = Py_TYPE(object)->tp_name;
+  return type == "_thread.lock" || type == "_thread.RLock";
+}
+
+bool is_enum_member(PyObject* object) {
+  const char* meta = Py_TYPE(Py_TYPE(object))->tp_name;
+  return !std::strcmp(meta, "EnumType") || !std::strcmp(meta, "EnumMeta");
+}
+
+void TracerImpl::add_guard(GuardKind kind, SourceRef source, PyObject* object, std::int64_t number) {
+  Guard guard;
+  guard.kind = kind;
+  guard.source = source;
+  guard.object = Ref<>::borrow(object);
+  guard.number = number;
+  add_guard(std::move(guard));
+}
+
+void TracerImpl::add_guard(Guard guard) {
+  const Location where = location();
+  guard.location = where.file + ":" + std::to_string(where.line);
+  guards->add(std::move(guard));
+}
+
+namespace {
+
+/// Containers longer than this stay unopened objects: guarding each item would cost more than the graph saves.
+constexpr Py_ssize_t kLongContainer = 2000;
+
+/// Immutable objects whose Value carries no state: two places may hold two Values of them.
+bool is_stateless(PyObject* object) {
+  return is_plain(object) || PyFunction_Check(object) || PyType_Check(object) || PyCFunction_Check(object) ||
+         PyModule_Check(object) || PyMethod_Check(object);
+}
+
+bool is_torch_tuple(PyObject* object) {
+  const char* name = Py_TYPE(object)->tp_name;
+  return PyTuple_Check(object) && (!std::strcmp(name, "torch.Size") || !std::strncmp(name, "torch.return_types.", 19));
+}
+
+bool fits_symbol(PyObject* object) {
+  int overflow = 0;
+  const long long number = PyLong_AsLongLongAndOverflow(object, &overflow);
+  return !overflow && number >= -kLargestInt && number <= kLargestInt;
+}
+
+bool has_name(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+}  // namespace
+
+V TracerImpl::wrap_constant(PyObject* object) {
+  if (V value = proxied(object)) return value;
+  if (auto key = outside_keys_.find(object); key != outside_keys_.end()) return key->second;
+  if (PyFunction_Check(object) && !made_functions_.empty())
+    if (auto made = made_functions_.find(object); made != made_functions_.end()) return made->second;
+  if (object == Py_None) return none;
+  if (object == Py_True) return true_value;
+  if (object == Py_False) return false_value;
+  if (is_stateless(object) || PyCode_Check(object)) return std::make_shared<ObjectValue>(Ref<>::borrow(object));
+  if (PyTuple_CheckExact(object) && holds_proxy(object)) {
+    auto tuple = std::make_shared<TupleValue>();
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(object); ++i) tuple->items.push_back(wrap_constant(PyTuple_GET_ITEM(object, i)));
+    return tuple;
+  }
+  return wrap(object, sources->constant(object));
+}
+
+V TracerImpl::wrap(PyObject* object, SourceRef source) {
+  FJ_CHECK(object, "wrap of nothing");
+  if (!source) return wrap_constant(object);
+  if (is_stateless(object)) {
+    if (PyLong_CheckExact(object) && !request.generalise.never_dynamic && fits_symbol(object) &&
+        (is_made_anew(source) || has_name(request.generalise.sources, source->text()))) {
+      const SymbolId symbol = graph->new_symbol({"s" + std::to_string(graph->symbols.size()), -kLargestInt, kLargestInt,
+                                                 PyLong_AsLongLong(object), {}});
+      Guard guard;
+      guard.kind = GuardKind::IntSymbol;
+      guard.source = source;
+      guard.symbol = symbol;
+      guards->add(std::move(guard));
+      symbol_sources_[symbol] = source;
+      auto value = std::make_shared<SymIntValue>(symbol);
+      value->source = source;
+      return value;
+    }
+    auto value = std::make_shared<ObjectValue>(Ref<>::borrow(object));
+    value->source = source;
+    return value;
+  }
+  if (auto known = identity_.find(object); known != identity_.end()) {
+    if (known->second->source && known->second->source != source) {
+      Guard guard;
+      guard.kind = GuardKind::SameObject;
+      guard.source = source;
+      guard.others = {known->second->source};
+      guards->add(std::move(guard));
+    }
+    return known->second;
+  }
+  keep(Ref<>::borrow(object));
+  V value;
+  const bool constant = source->kind == SourceKind::Constant;
+  if (array_library(object)) {
+    value = wrap_array(object, source);
+  } else if (PyFrozenSet_CheckExact(object) && constant) {
+    auto set = std::make_shared<SetValue>(true);
+    set->source = source;
+    set->real = Ref<>::borrow(object);
+    value = set;
+  } else if ((PyTuple_CheckExact(object) || is_torch_tuple(object) || is_plain_named_tuple(Py_TYPE(object))) &&
+             (constant || PyTuple_GET_SIZE(object) <= kLongContainer)) {
+    auto tuple = std::make_shared<TupleValue>();
+    tuple->source = source;
+    if (!PyTuple_CheckExact(object)) tuple->type = Ref<>::borrow(reinterpret_cast<PyObject*>(Py_TYPE(object)));
+    if (is_plain_named_tuple(Py_TYPE(object))) guard_type_version(Py_TYPE(object));
+    if (!constant) {
+      add_guard(GuardKind::TypeIs, source, reinterpret_cast<PyObject*>(Py_TYPE(object)));
+      add_guard(GuardKind::Length, source, nullptr, PyTuple_GET_SIZE(object));
+    }
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(object); ++i) {
+      PyObject* item = PyTuple_GET_ITEM(object, i);
+      tuple->items.push_back(constant ? wrap_constant(item) : wrap(item, sources->make(SourceKind::TupleItem, source, i)));
+    }
+    value = tuple;
+  } else if (PyList_CheckExact(object) || PyDict_CheckExact(object) || PyODict_CheckExact(object) || PyAnySet_CheckExact(object) || is_deque(object) ||
+             reinterpret_cast<PyObject*>(Py_TYPE(object)) == defaultdict_type()) {
+    value = wrap_builtin(object, source);
+  } else if (PyCell_Check(object)) {
+    auto cell = std::make_shared<CellValue>();
+    cell->source = source;
+    cell->real = Ref<>::borrow(object);
+    value = cell;
+  } else if (PySlice_Check(object)) {
+    // Immutable, and its parts can't be reached by a source: known by identity.
+    auto* real = reinterpret_cast<PySliceObject*>(object);
+    if (constant || (is_plain(real->start) && is_plain(real->stop) && is_plain(real->step))) {
+      auto slice = std::make_shared<SliceValue>();
+      slice->source = source;
+      slice->start = wrap_constant(real->start);
+      slice->stop = wrap_constant(real->stop);
+      slice->step = wrap_constant(real->step);
+      if (!constant) add_guard(GuardKind::Identity, source, object);
+      value = slice;
+    }
+  }
+  if (!value) {
+    value = std::make_shared<ObjectValue>(Ref<>::borrow(object));
+    value->source = source;
+  }
+  identity_[object] = value;
+  if (value->kind == ValueKind::Dict) adopt_writes(value, object);
+  return value;
+}
+
+void TracerImpl::guard_type(ObjectValue& value) {
+  if (!value.source || value.guarded_type || value.guarded_value) return;
+  value.guarded_type = true;
+  add_guard(GuardKind::TypeIs, value.source, reinterpret_cast<PyObject*>(Py_TYPE(value.object.get())));
+}
+
+namespace {
+
+bool is_library_constant(PyObject* object) {
+  return dtype_from_object(object).has_value() || !std::strncmp(Py_TYPE(object)->tp_name, "torch.", 6) ||
+         !std::strcmp(Py_TYPE(object)->tp_name, "_NoValueType") || !std::strcmp(Py_TYPE(object)->tp_name, "numpy.ufunc") ||
+         !std::strcmp(Py_TYPE(object)->tp_name, "numpy._ArrayFunctionDispatcher");
+}
+
+bool is_identity_constant(PyObject* object) {
+  return PyFunction_Check(object) || PyType_Check(object) || PyCFunction_Check(object) || PyModule_Check(object) ||
+         PyCode_Check(object) || Py_TYPE(object) == &PyMethodDescr_Type || Py_TYPE(object) == &PyWrapperDescr_Type ||
+         Py_TYPE(object) == &PyGetSetDescr_Type || is_enum_member(object) || is_library_constant(object) || numpy_scalar_dtype(object).has_value();
+}
+
+}  // namespace
+
+bool TracerImpl::guard_value(ObjectValue& value) {
+  PyObject* object = value.object.get();
+  const bool plain = is_plain(object);
+  if (!plain && !is_identity_constant(object)) return false;
+  if (!value.source || value.guarded_value) return true;
+  value.guarded_value = true;
+  if (value.source->kind == SourceKind::Constant) return true;
+  add_guard(plain ? GuardKind::Equals : GuardKind::Identity, value.source, object);
+  return true;
+}
+
+ValueId TracerImpl::float_input(const V& value, bool always) {
+  if (auto* number = as<NumberValue>(value); number && number->dtype == DType::F64) return number->contents;
+  auto* held = as<ObjectValue>(value);
+  if (!request.generalise.float_inputs || request.generalise.never_dynamic || !held || !held->source || held->guarded_value) return {};
+  // np.float64 is a float, and holds its number where a float does.
+  PyObject* object = held->object.get();
+  if (!PyFloat_CheckExact(object) && !(PyFloat_Check(object) && numpy_scalar_dtype(object))) return {};
+  if (!always && !is_made_anew(held->source) && !has_name(request.generalise.sources, held->source->text())) return {};
+  if (!numpy_module()) return {};  // what is computed of it leaves the program in one of NumPy's arrays
+  return number_input(*held, DType::F64);
+}
+
+ValueId TracerImpl::number_input(ObjectValue& held, DType dtype) {
+  auto [known, fresh] = number_inputs_.emplace(held.source, ValueId{});
+  if (fresh) {
+    guard_type(held);
+    known->second = graph->add_input(held.source->text(), {dtype, {}}, Dims{});
+    graph_inputs.push_back(held.source);
+    host_inputs.push_back(true);
+  }
+  return known->second;
+}
+
+V TracerImpl::changing_scalar(const V& value, bool always) {
+  auto* held = as<ObjectValue>(value);
+  if (!request.generalise.float_inputs || request.generalise.never_dynamic || !held || !held->source || held->guarded_value) return nullptr;
+  const auto dtype = numpy_scalar_dtype(held->object.get());
+  if (!dtype || is_complex(*dtype) || (!always && !has_name(request.generalise.sources, held->source->text()))) return nullptr;
+  auto scalar = tracer.new_array(Library::Numpy, number_input(*held, *dtype));
+  scalar->numpy_scalar = true;
+  return scalar;
+}
+
+V TracerImpl::scalar_index(const V& value) {
+  PyObject* const index = once([] { return PyObject_GetAttrString(Ref<>::steal(PyImport_ImportModule("operator")).get(), "index"); });
+  auto* held = as<ObjectValue>(value);
+  const auto dtype = held ? numpy_scalar_dtype(held->object.get()) : std::nullopt;
+  return dtype && is_integer(*dtype) && *dtype != DType::Bool ? scalar_as(*held, index) : nullptr;
+}
+
+V TracerImpl::scalar_float(const V& value) {
+  auto* held = as<ObjectValue>(value);
+  const auto dtype = held ? numpy_scalar_dtype(held->object.get()) : std::nullopt;
+  return dtype && !is_complex(*dtype) ? scalar_as(*held, reinterpret_cast<PyObject*>(&PyFloat_Type)) : nullptr;
+}
+
+V TracerImpl::scalar_as(ObjectValue& scalar, PyObject* function) {
+  if (!scalar.source || scalar.source->kind == SourceKind::Constant || scalar.guarded_value) return nullptr;
+  Ref<> number = Ref<>::steal(PyObject_CallOneArg(function, scalar.object.get()));
+  if (!number) return PyErr_Clear(), nullptr;
+  guard_type(scalar);
+  return wrap(keep(number).get(), sources->make(SourceKind::AnswerAbout, scalar.source, 0, function));
+}
+
+V TracerImpl::string_length(const V& value) {
+  auto* held = as<ObjectValue>(value);
+  if (!held || !held->source || held->guarded_value || held->source->kind == SourceKind::Constant) return nullptr;
+  PyObject* object = held->object.get();
+  if (!PyUnicode_CheckExact(object) && !PyBytes_CheckExact(object)) return nullptr;
+  const Py_ssize_t size = PyUnicode_Check(object) ? PyUnicode_GET_LENGTH(object) : PyBytes_GET_SIZE(object);
+  guard_type(*held);
+  return integer(bound_length(held->source, size));
+}
+
+V TracerImpl::unopened_length(const V& value) {
+  auto* list = unopened_list(value);
+  if (!list) return nullptr;
+  Ref<> now = sources->fetch(list->source, request.values);
+  if (!now || !PyList_CheckExact(now.get())) return nullptr;
+  return integer(bound_length(list->source, PyList_GET_SIZE(now.get())) + SymDim(std::int64_t(list->items.size())));
+}
+
+SymDim TracerImpl::bound_length(SourceRef source, Py_ssize_t size) {
+  if (request.generalise.never_dynamic || size > kLargestInt || !has_name(request.generalise.lengths, source->text())) {
+    add_guard(GuardKind::Length, source, nullptr, size);
+    return SymDim(std::int64_t(size));
+  }
+  auto [known, fresh] = lengths_.emplace(source, SymbolId{});
+  if (fresh) {
+    known->second = graph->new_symbol({"s" + std::to_string(graph->symbols.size()), 0, kLargestInt, size, {}});
+    Guard guard;
+    guard.kind = GuardKind::LengthSymbol;
+    guard.source = source;
+    guard.symbol = known->second;
+    add_guard(std::move(guard));
+    PyObject* const len = once([] { return PyDict_GetItemString(PyEval_GetBuiltins(), "len"); });
+    symbol_sources_[known->second] = sources->make(SourceKind::Result, nullptr, 0, len, {source});
+  }
+  return known->second;
+}
+
+bool TracerImpl::strings_differ(const V& a, const V& b) {
+  auto *left = as<ObjectValue>(a), *right = as<ObjectValue>(b);
+  if (!left || !right || !PyUnicode_CheckExact(left->object.get()) || !PyUnicode_CheckExact(right->object.get())) return false;
+  if (PyUnicode_Compare(left->object.get(), right->object.get()) == 0) return false;
+  auto from_outside = [](ObjectValue& value) {
+    return value.source && !value.guarded_value && value.source->kind != SourceKind::Constant;
+  };
+  if (from_outside(*left) && from_outside(*right)) return false;
+  if (from_outside(*right)) std::swap(left, right);
+  if (from_outside(*left)) {
+    guard_type(*left);
+    add_guard(GuardKind::Differs, left->source, right->object.get());
+  }
+  return true;
+}
+
+Ref<> TracerImpl::constant_object(V&& value) { return Ref<>::borrow(constant_object(value)); }
+
+PyObject* TracerImpl::constant_object(const V& value) {
+  switch (value->kind) {
+    case ValueKind::Object: {
+      auto& object = *as<ObjectValue>(value);
+      return guard_value(object) ? object.object.get() : nullptr;
+    }
+    case ValueKind::Number: {
+      V known = settled(value);
+      return known != value ? constant_object(known) : nullptr;
+    }
+    case ValueKind::Tuple: {
+      auto& tuple = *as<TupleValue>(value);
+      if (tuple.type) return nullptr;
+      if (tuple.source && tuple.source->kind == SourceKind::Constant && std::all_of(tuple.items.begin(), tuple.items.end(), [&](const V& item) { return constant_object(item); }))
+        return tuple.source->key.get();
+      Ref<> result = Ref<>::steal(PyTuple_New(Py_ssize_t(tuple.items.size())));
+      for (std::size_t i = 0; i < tuple.items.size(); ++i) {
+        PyObject* item = constant_object(tuple.items[i]);
+        if (!item) return nullptr;
+        PyTuple_SET_ITEM(result.get(), Py_ssize_t(i), Py_NewRef(item));
+      }
+      return keep(result).get();
+    }
+    case ValueKind::Slice: {
+      auto& slice = *as<SliceValue>(value);
+      PyObject* start = constant_object(slice.start);
+      PyObject* stop = constant_object(slice.stop);
+      PyObject* step = constant_object(slice.step);
+      if (!start || !stop || !step) return nullptr;
+      return keep(Ref<>::steal(PySlice_New(start, stop, step))).get();
+    }
+    default:
+      return nullptr;
+  }
+}
+
+PyTypeObject* TracerImpl::type_of(const V& value) {
+  switch (value->kind) {
+    case ValueKind::Object: {
+      auto& object = *as<ObjectValue>(value);
+      guard_type(object);
+      return Py_TYPE(object.object.get());
+    }
+    case ValueKind::SymInt: return &PyLong_Type;
+    case ValueKind::Number: {
+      const DType dtype = as<NumberValue>(value)->dtype;
+      return dtype == DType::F64 ? &PyFloat_Type : dtype == DType::Bool ? &PyBool_Type : &PyLong_Type;
+    }
+    case ValueKind::Array: {
+      auto& array = *as<ArrayValue>(value);
+      PyObject* module = array.library == Library::Torch ? torch_module() : numpy_module();
+      Ref<> type;
+      if (array.parameter) {
+        Ref<> nn = Ref<>::steal(PyObject_GetAttrString(module, "nn"));
+        if (nn) type = Ref<>::steal(PyObject_GetAttrString(nn.get(), "Parameter"));
+      } else if (array.numpy_scalar) {
+        Ref<> dtype = dtype_object(Library::Numpy, array.dtype);
+        if (dtype) type = Ref<>::steal(PyObject_GetAttrString(dtype.get(), "type"));
+      } else {
+        type = Ref<>::steal(PyObject_GetAttrString(module, array.library == Library::Torch ? "Tensor" : "ndarray"));
+      }
+      if (!type) {
+        PyErr_Clear();
+        break_graph(BreakReason::UnsupportedObject, "the type of " + describe(value));
+      }
+      return reinterpret_cast<PyTypeObject*>(keep(type).get());
+    }
+    case ValueKind::Tuple: {
+      auto& tuple = *as<TupleValue>(value);
+      return tuple.type ? reinterpret_cast<PyTypeObject*>(tuple.type.get()) : &PyTuple_Type;
+    }
+    case ValueKind::List: {
+      auto& list = static_cast<const ListValue&>(*value);
+      return list.type ? reinterpret_cast<PyTypeObject*>(list.type.get()) : &PyList_Type;
+    }
+    case ValueKind::Dict: {
+      auto& dict = *as<DictValue>(value);
+      return dict.type ? reinterpret_cast<PyTypeObject*>(dict.type.get()) : &PyDict_Type;
+    }
+    case ValueKind::Set: return as<SetValue>(value)->frozen ? &PyFrozenSet_Type : &PySet_Type;
+    case ValueKind::Slice: return &PySlice_Type;
+    case ValueKind::Range: return &PyRange_Type;
+    case ValueKind::Function: return &PyFunction_Type;
+    case ValueKind::BoundMethod: return &PyMethod_Type;
+    case ValueKind::Cell: return &PyCell_Type;
+    case ValueKind::Instance: return as<InstanceValue>(value)->type.get();
+    case ValueKind::Partial: return as<PartialValue>(value)->type.get();
+    case ValueKind::Iterator:
+      if (as<IteratorValue>(value)->frame) return &PyGen_Type;  // of what else there is no record
+      [[fallthrough]];
+    default:
+      break_graph(BreakReason::UnsupportedObject, "the type of " + describe(value));
+  }
+}
+
+bool TracerImpl::is_none(const V& value) {
+  auto* object = as<ObjectValue>(value);
+  if (!object) return false;
+  if (object->object.get() == Py_None) {
+    guard_value(*object);
+    return true;
+  }
+  guard_type(*object);
+  return false;
+}
+
+bool TracerImpl::truth(const V& value) {
+  switch (value->kind) {
+    case ValueKind::Object: {
+      auto& object = *as<ObjectValue>(value);
+      PyObject* real = object.object.get();
+      if (is_plain(real)) {
+        if (V known = PyFloat_CheckExact(real) ? result_of_operator("truth", {value}) : nullptr) return truth(known);
+        guard_value(object);
+        const int answer = PyObject_IsTrue(real);
+        if (answer < 0) raise_python_error();
+        return answer;
+      }
+      if (array_library(real)) break_graph(BreakReason::BranchOnData, "`" + source_text() + "` tests " + describe(value));
+      return object_truth(value);
+    }
+    case ValueKind::Instance: return object_truth(value);
+    case ValueKind::SymInt: return !decide(as<SymIntValue>(value)->expression, Py_EQ, 0);
+    case ValueKind::Number:
+      if (V known = settled(value); known != value) return truth(known);
+      break_graph(BreakReason::BranchOnData, "`" + source_text() + "` tests " + describe(value));
+    case ValueKind::Array:
+      if (as<ArrayValue>(value)->dtype == DType::Bool)
+        if (auto known = constant_condition(*graph, read(*as<ArrayValue>(value)))) return *known;
+      if (request.follow) return follow(*as<ArrayValue>(value));
+      break_graph(BreakReason::BranchOnData, "`" + source_text() + "` tests " + describe(value) +
+                                                 (as<ArrayValue>(value)->storage->device == kHost ? "" : ", of which Python waits for one element"));
+    case ValueKind::Tuple: return !sequence_items(value).empty();
+    case ValueKind::List: return !as<ListValue>(value)->items.empty();
+    case ValueKind::Dict: {
+      auto& dict = *as<DictValue>(value);
+      if (!dict.opened) {
+        // Its keys may never be asked for: torch keeps hooks in such dicts.
+        add_guard(GuardKind::Length, dict.source, nullptr, PyDict_GET_SIZE(dict.real.get()));
+        return PyDict_GET_SIZE(dict.real.get()) != 0;
+      }
+      return !dict.items.empty();
+    }
+    case ValueKind::Set: return PySet_GET_SIZE(as<SetValue>(value)->real.get()) != 0;
+    case ValueKind::Range: return truth(length(value));
+    case ValueKind::Slice: case ValueKind::Function: case ValueKind::BoundMethod: case ValueKind::Builtin:
+    case ValueKind::Partial: case ValueKind::Iterator: case ValueKind::Cell: return true;
+    default: break_graph(BreakReason::UnsupportedObject, "truth of " + describe(value));
+  }
+}
+
+bool TracerImpl::object_truth(const V& value) {
+  PyTypeObject* type = type_of(value);
+  if (V method = python_method(value, "__bool__")) {
+    V answer = call(method, {}, {});
+    PyObject* decided = constant_object(answer);
+    if (!decided || !PyBool_Check(decided)) break_graph(BreakReason::ErrorWhileTracing, "a __bool__ that gives no bool");
+    return decided == Py_True;
+  }
+  static PyObject* const bool_name = PyUnicode_InternFromString("__bool__");
+  V part = builtin_part(value);
+  if (class_attribute(type, bool_name)) {
+    if (part) return truth(part);
+    // A constant of C code: a dtype, a member of an IntEnum, ...
+    PyObject* object = constant_object(value);
+    if (!object) break_graph(BreakReason::UnsupportedObject, "truth of " + describe(value));
+    const int answer = PyObject_IsTrue(object);
+    if (answer < 0) raise_python_error();
+    return answer;
+  }
+  if (python_method(value, "__len__")) return truth(length(value));
+  if (part) return truth(part);
+  static PyObject* const len_name = PyUnicode_InternFromString("__len__");
+  if (class_attribute(type, len_name)) return truth(length(value));
+  if (type->tp_as_number && type->tp_as_number->nb_bool) break_graph(BreakReason::UnsupportedObject, "truth of " + describe(value));
+  return true;
+}
+
+V TracerImpl::proxied_mapping(const V& value) {
+  auto* object = as<ObjectValue>(value);
+  if (!object || Py_TYPE(object->object.get()) != &PyDictProxy_Type) return nullptr;
+  // The one object a proxy refers to.
+  PyObject* mapping = nullptr;
+  PyDictProxy_Type.tp_traverse(object->object.get(), [](PyObject* found, void* place) {
+    *static_cast<PyObject**>(place) = found;
+    return 0;
+  }, &mapping);
+  if (!mapping || !PyDict_CheckExact(mapping)) return nullptr;
+  if (value->source) add_guard(GuardKind::Identity, value->source, object->object.get());
+  return wrap(mapping, sources->constant(mapping));
+}
+
+bool TracerImpl::same_object(const V& a, const V& b) {
+  if (a == b) return true;
+  auto *left = as<ObjectValue>(a), *right = as<ObjectValue>(b);
+  if (a->kind == ValueKind::SymInt || b->kind == ValueKind::SymInt) {
+    // Different numbers are never one object; equal ones may be.
+    auto x = int_expression(a), y = int_expression(b);
+    if (x && y && decide(*x, Py_EQ, *y)) break_graph(BreakReason::UnsupportedObject, "identity of equal ints");
+    for (auto* other : {left, right})
+      if (other && !(x && y) && !(PyLong_CheckExact(other->object.get()) && guard_value(*other))) guard_type(*other);
+    return false;
+  }
+  if (a->kind != b->kind) {
+    // Most kinds of Values are types, and wrapping guarded which one it is; what is made in the trace only is nothing from outside.
+    auto is_made = [](const V& value) {
+      switch (value->kind) {
+        case ValueKind::Range: case ValueKind::Iterator: case ValueKind::Function: case ValueKind::BoundMethod: case ValueKind::Instance:
+        case ValueKind::Super: case ValueKind::Partial: case ValueKind::Builtin: return true;
+        default: return false;
+      }
+    };
+    if (is_made(a) || is_made(b)) return false;
+    // A slice may be known by its parts in one place and as an object in another.
+    if (type_of(a) == type_of(b)) break_graph(BreakReason::UnsupportedObject, "identity of " + describe(a) + " and " + describe(b));
+    return false;
+  }
+  if (!left || !right) {
+    if (auto *one = as<TupleValue>(a), *other = as<TupleValue>(b); one && other && !one->view_of && !other->view_of) {
+      if (one->items.empty() && other->items.empty() && !one->type && !other->type) return true;  // there is one empty tuple
+      // One tuple may have two Values, but not with different items.
+      bool differ = one->items.size() != other->items.size();
+      for (std::size_t i = 0; !differ && i < one->items.size(); ++i) {
+        const V &x = one->items[i], &y = other->items[i];
+        differ = x != y && x->kind == y->kind && !x->source && !y->source &&
+                 (x->kind == ValueKind::List || x->kind == ValueKind::Dict || x->kind == ValueKind::Instance || x->kind == ValueKind::Array);
+      }
+      if (differ) return false;
+    }
+    const bool settled = a->source && b->source;
+    auto *left_set = as<SetValue>(a), *right_set = as<SetValue>(b);
+    const bool frozen = left_set && left_set->frozen && right_set->frozen &&
+                        PySet_GET_SIZE(left_set->real.get()) == PySet_GET_SIZE(right_set->real.get());
+    if (((a->kind == ValueKind::Tuple || frozen) && !settled) || a->kind == ValueKind::BoundMethod)
+      break_graph(BreakReason::UnsupportedObject, "identity of " + describe(a));
+    if (settled) {
+      Guard guard;
+      guard.kind = GuardKind::NotSame;
+      guard.source = a->source;
+      guard.others = {b->source};
+      guards->add(std::move(guard));
+    }
+    return false;
+  }
+  PyObject *x = left->object.get(), *y = right->object.get();
+  if (Py_TYPE(x) != Py_TYPE(y)) {
+    guard_type(*left);
+    guard_type(*right);
+    return false;
+  }
+  if (PyLong_CheckExact(x) || PyFloat_CheckExact(x) || PyUnicode_CheckExact(x) || PyBytes_CheckExact(x) || PyComplex_CheckExact(x)) {
+    // Equal numbers and strings may or may not be one object; different ones never are.
+    guard_value(*left);
+    guard_value(*right);
+    const int equal = PyObject_RichCompareBool(x, y, Py_EQ);
+    PyErr_Clear();
+    if (equal) break_graph(BreakReason::UnsupportedObject, "identity of equal " + std::string(Py_TYPE(x)->tp_name) + "s");
+    return false;
+  }
+  // What is known by now needs no guard, nor do two constants.
+  auto is_known = [](const ObjectValue& value) { return !value.source || value.guarded_value || value.source->kind == SourceKind::Constant; };
+  if (is_plain(x) || (is_known(*left) && is_known(*right))) {
+    guard_value(*left);
+    guard_value(*right);
+  } else if (x == y && (is_known(*left) || is_known(*right))) {
+    for (auto* value : {left, right})
+      if (!is_known(*value)) add_guard(GuardKind::Identity, value->source, x);
+  } else {
+    Guard guard;
+    guard.kind = x == y ? GuardKind::SameObject : GuardKind::NotSame;
+    guard.source = left->source ? left->source : sources->constant(x);
+    guard.others = {right->source ? right->source : sources->constant(y)};
+    add_guard(std::move(guard));
+  }
+  return x == y;
+}
+
+}  // namespace fj

@@ -1,0 +1,440 @@
+/// Callables of the standard library that are not inlined: see standard_callables.h.
+#include "tracer/values/standard_callables.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string_view>
+
+#include "runtime/base/error.h"
+#include "segment/held_by_cache.h"
+#include "tracer/interpreter/interpreter.h"
+#include "tracer/values/containers/containers.h"
+
+namespace fj {
+namespace {
+
+Ref<> attribute(PyObject* owner, const char* name) {
+  Ref<> found = Ref<>::steal(PyObject_GetAttrString(owner, name));
+  if (!found) PyErr_Clear();
+  return found;
+}
+
+std::string module_of(PyObject* object) {
+  Ref<> module = attribute(object, "__module__");
+  return module && PyUnicode_Check(module.get()) ? text_of(module.get()) : "";
+}
+
+/// A function made in `module` under this qualified name.
+bool is_function_of(PyObject* object, const char* module, const char* qualname) {
+  if (!PyFunction_Check(object)) return false;
+  auto* function = reinterpret_cast<PyFunctionObject*>(object);
+  PyObject* name = PyDict_GetItemString(function->func_globals, "__name__");
+  return name && text_of(name) == module && text_of(reinterpret_cast<PyCodeObject*>(function->func_code)->co_qualname) == qualname;
+}
+
+PyObject* free_variable(PyObject* object, const char* name) {
+  auto* function = reinterpret_cast<PyFunctionObject*>(object);
+  auto* code = reinterpret_cast<PyCodeObject*>(function->func_code);
+  Ref<> names = Ref<>::steal(PyCode_GetFreevars(code));
+  for (Py_ssize_t i = 0; names && function->func_closure && i < PyTuple_GET_SIZE(names.get()); ++i)
+    if (text_of(PyTuple_GET_ITEM(names.get(), i)) == name) return PyCell_GET(PyTuple_GET_ITEM(function->func_closure, i));
+  return nullptr;
+}
+
+/// The function that functools.singledispatch has for a class. What it depends on: the classes registered (guarded by the
+/// registry's keys and values) and the class of the argument.
+V dispatched(TracerImpl& t, PyObject* dispatch, PyTypeObject* type) {
+  PyObject* registry = dispatch && PyFunction_Check(dispatch) ? free_variable(dispatch, "registry") : nullptr;
+  if (!registry || !PyDict_CheckExact(registry)) return nullptr;
+  V known = t.wrap(registry, t.sources->constant(registry));
+  auto* table = as<DictValue>(known);
+  if (!table) return nullptr;
+  t.open(*table);
+  t.guard_bases(type);
+  Ref<> chosen = Ref<>::steal(PyObject_CallOneArg(dispatch, reinterpret_cast<PyObject*>(type)));
+  if (!chosen) break_graph(BreakReason::ErrorWhileTracing, take_error());
+  for (auto& [key, value] : table->items) {
+    auto* implementation = as<ObjectValue>(value);
+    if (implementation && implementation->object.get() == chosen.get()) return value;
+  }
+  return nullptr;
+}
+
+/// Of (wrapper, arguments): what its cache holds for them, and whether it holds anything. Guards ask.
+PyObject* ask_cache(PyObject*, PyObject* const* arguments, Py_ssize_t) {
+  Ref<> found = held_by_cache(arguments[0], arguments[1]);
+  if (!found) PyErr_SetString(PyExc_LookupError, "not in the cache");
+  return found.release();
+}
+
+PyObject* ask_whether_cached(PyObject*, PyObject* const* arguments, Py_ssize_t) { return PyBool_FromLong(bool(held_by_cache(arguments[0], arguments[1]))); }
+
+V answer_of_cache(TracerImpl& t, PyObject* wrapper, const Ref<>& arguments, PyObject* object) {
+  PyObject* question = object ? c_function<ask_cache>("cached") : c_function<ask_whether_cached>("is_cached");
+  Ref<> about = t.keep(Ref<>::steal(PyTuple_Pack(2, wrapper, arguments.get())));
+  SourceRef source = t.sources->make(SourceKind::Answer, t.sources->constant(question), 0, about.get());
+  return t.wrap(object ? object : Py_False, source);
+}
+
+/// The wrapped function is traced as if it were called, unless the cache has an answer; the real cache is asked when the segment runs, and a segment is only
+/// good as long as it gives this same constant (RecipeOp::Expect).
+V call_lru_cache(TracerImpl& t, const V& callable, PyObject* wrapper, std::vector<V>& positional, Keywords& keywords) {
+  Ref<> function = attribute(wrapper, "__wrapped__");
+  if (!function || !PyFunction_Check(function.get())) return nullptr;
+  std::vector<V> constants = positional;
+  for (auto& [name, value] : keywords) constants.push_back(value);
+  for (V& value : constants) {
+    value = value->kind == ValueKind::SymInt ? t.tracer.integer(*t.tracer.constant_int(value)) : value;
+    PyObject* object = t.constant_object(value);
+    if (!object || !is_plain(object)) return nullptr;
+  }
+  auto& known = *as<ObjectValue>(callable);
+  if (known.source) t.add_guard(GuardKind::Identity, known.source, wrapper);
+  Ref<> key = Ref<>::steal(PyList_New(0));
+  PyList_Append(key.get(), wrapper);
+  for (const V& value : constants) PyList_Append(key.get(), t.constant_object(value));
+  for (auto& [name, value] : keywords) PyList_Append(key.get(), Ref<>::steal(PyUnicode_FromString(name.c_str())).get());
+  Ref<> arguments = Ref<>::steal(PyTuple_New(Py_ssize_t(positional.size())));
+  for (std::size_t i = 0; i < positional.size(); ++i) PyTuple_SET_ITEM(arguments.get(), Py_ssize_t(i), Py_NewRef(t.constant_object(constants[i])));
+  Ref<> names = Ref<>::steal(PyDict_New());
+  for (std::size_t i = 0; i < keywords.size(); ++i)
+    PyDict_SetItemString(names.get(), keywords[i].first.c_str(), t.constant_object(constants[positional.size() + i]));
+  auto plain = [](auto& self, PyObject* object) -> bool {
+    if (!PyTuple_CheckExact(object)) return is_plain(object);
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(object); ++i)
+      if (!self(self, PyTuple_GET_ITEM(object, i))) return false;
+    return true;
+  };
+  const Ref<> held = keywords.empty() ? held_by_cache(wrapper, arguments.get()) : Ref<>();
+  // If the cache does not hold the result by then, it would run the function before what this trace has written, drawn or set is there.
+  const bool changed = !t.expecting && (!t.effects.empty() || !t.written_inputs.empty() || t.externs->random() || t.modes_changed());
+  // It would have to be held after a call that may put it out.
+  const bool put_out = held && !t.expecting && (changed || !plain(plain, held.get())) &&
+                       std::any_of(t.expectations.begin(), t.expectations.end(), [&](const TracerImpl::Expectation& earlier) {
+                         return earlier.callable.get() == wrapper && earlier.value == nullptr && !earlier.only_held && !held_by_cache(wrapper, earlier.arguments.get());
+                       });
+  if (put_out) break_graph(BreakReason::UnknownCall, "a cached function whose arguments put each other out of the cache");
+  if (held && !plain(plain, held.get()) && !t.expecting) {
+    V value = answer_of_cache(t, wrapper, arguments, held.get());
+    if (auto* object = as<ObjectValue>(value)) t.guard_type(*object);
+    t.expectations.push_back({Ref<>::borrow(wrapper), arguments, names, {}, true, value});
+    return value;
+  }
+  if (changed && (!held || !plain(plain, held.get()))) break_graph(BreakReason::UnknownCall, "a cached function after side effects");
+  if (held && plain(plain, held.get())) {
+    // Within another cached function, the run of that one by its cache is what asks.
+    if (!t.expecting) t.expectations.push_back({Ref<>::borrow(wrapper), arguments, names, held, changed});
+    return t.wrap_constant(t.keep(held).get());
+  }
+  if (t.expecting)
+    for (auto& [asked, result] : t.cached_results)
+      if (PyObject_RichCompareBool(asked.get(), key.get(), Py_EQ) == 1) return result;
+  if (t.expecting) {
+    // Called by another cached function: the run of that one by the cache is what counts.
+    V result = t.call(t.wrap_constant(t.keep(function).get()), positional, keywords);
+    t.cached_results.emplace_back(key, result);
+    return result;
+  }
+  const TracerImpl::Mark before = t.mark();
+  const std::size_t nodes = t.graph->nodes.size();
+  struct Restore {
+    bool& expecting;
+    ~Restore() { expecting = false; }
+  };
+  V result;
+  {
+    // Calls of cached functions within it are those of the cache's own run.
+    t.expecting = true;
+    Restore restore{t.expecting};
+    try {
+      result = t.call(t.wrap_constant(t.keep(function).get()), positional, keywords);
+    } catch (const RaisedInTrace&) {
+      // A call that raises is a miss.
+      break_graph(BreakReason::UnknownCall, "a cached function that raises");
+    }
+  }
+  PyObject* expected = t.constant_object(result);
+  if (!expected || !plain(plain, expected) || t.written_since(before) || nodes != t.graph->nodes.size()) {
+    // Once the cache holds it, it is a value from outside.
+    if (keywords.empty()) t.learnt.empty_caches.emplace_back(Ref<>::borrow(wrapper), arguments);
+    break_graph(BreakReason::UnknownCall, "a cached function whose result is no constant");
+  }
+  t.expectations.push_back({Ref<>::borrow(wrapper), arguments, names, Ref<>::borrow(expected)});
+  return result;
+}
+
+/// Python code of the module enum that computes members from members: run, since it keeps the members it makes.
+bool is_pure_enum_function(PyObject* object) {
+  if (!PyFunction_Check(object) || module_of(object) != "enum") return false;
+  static constexpr std::string_view names[] = {"__or__", "__ror__", "__and__", "__rand__", "__xor__", "__rxor__", "__invert__", "__contains__",
+                                               "__bool__", "__len__", "__hash__", "__repr__", "__str__", "__getitem__"};
+  const std::string name = text_of(reinterpret_cast<PyFunctionObject*>(object)->func_name);
+  return std::find(std::begin(names), std::end(names), name) != std::end(names);
+}
+
+V call_enum_function(TracerImpl& t, const V& callable, PyObject* function, const std::vector<V>& positional) {
+  Ref<> arguments = Ref<>::steal(PyTuple_New(Py_ssize_t(positional.size())));
+  for (std::size_t i = 0; i < positional.size(); ++i) {
+    PyObject* object = t.constant_object(positional[i]);
+    const bool known = object && (is_plain(object) || is_enum_member(object) || (PyType_Check(object) && is_enum_type(reinterpret_cast<PyTypeObject*>(object))));
+    if (!known) return nullptr;
+    t.guard_type_version(PyType_Check(object) ? reinterpret_cast<PyTypeObject*>(object) : Py_TYPE(object));
+    PyTuple_SET_ITEM(arguments.get(), Py_ssize_t(i), Py_NewRef(object));
+  }
+  t.guard_value(*as<ObjectValue>(callable));
+  Ref<> result = Ref<>::steal(PyObject_CallObject(function, arguments.get()));
+  if (!result) t.raise_python_error();
+  return t.wrap_constant(t.keep(result).get());
+}
+
+/// Whether the place outside where the value was found holds it still: nothing on the way there has been written.
+bool is_held_outside(TracerImpl& t, const V& value) {
+  SourceRef root = value->source;
+  for (SourceRef step = value->source; step; step = step->base) {
+    if (step->kind == SourceKind::Referent || !step->operands.empty()) return false;
+    for (const Effect& effect : t.effects)
+      if (effect.globals || !effect.owner || (effect.owner->source && (effect.owner->source == step->base || effect.owner->source == step))) return false;
+    root = step;
+  }
+  if (!root || root->kind == SourceKind::Constant) return bool(root);
+  if (root->kind == SourceKind::Function || root->kind == SourceKind::Global) return true;
+  return root->kind == SourceKind::Slot && std::any_of(t.frames.begin(), t.frames.end(), [&](const Frame* frame) {
+    return std::any_of(frame->slots.begin(), frame->slots.end(), [&](const V& held) { return held && held->source == root; });
+  });
+}
+
+/// What a weakref refers to. While tracing objects live longer than eagerly, so only where a variable, or what it was reached by, holds it.
+V referent(TracerImpl& t, ObjectValue& reference) {
+  PyObject* object = reference.object.get();
+  t.guard_type(reference);
+  Ref<> found = t.keep(Ref<>::steal(PyObject_CallNoArgs(object)));
+  SourceRef source = reference.source ? reference.source : t.sources->constant(object);
+  V value = t.wrap(found.get(), t.sources->make(SourceKind::Referent, source));
+  if (found.get() != Py_None && is_held_outside(t, value)) return value;
+  for (auto& frame : t.frames)
+    for (const V& held : frame->slots)
+      if (held == value && found.get() != Py_None) return value;
+  break_graph(BreakReason::UnsupportedObject, "whether a weakref's object is still there");
+}
+
+struct Query {
+  const char *module, *name;
+  PyObject* function = nullptr;  // owned for the life of the process, once its module is loaded
+};
+
+/// A row of queries.def.
+bool is_query(PyObject* callable) {
+  static Query table[] = {
+#define FJ_QUERY(module, name) {module, name},
+#include "tracer/builtins/queries.def"
+  };
+  if (!PyCFunction_Check(callable)) return false;
+  for (Query& row : table) {
+    if (!row.function) {
+      if (std::strcmp(reinterpret_cast<PyCFunctionObject*>(callable)->m_ml->ml_name, row.name)) continue;
+      PyObject* module = PyDict_GetItemString(PyImport_GetModuleDict(), row.module);
+      if (module) row.function = PyObject_GetAttrString(module, row.name);
+      PyErr_Clear();
+    }
+    if (row.function == callable) return true;
+  }
+  return false;
+}
+
+/// A row of FJ_QUERY_ABOUT in queries.def.
+bool is_query_about(PyObject* callable) {
+  struct Row {
+    const char *module, *type, *name;
+  };
+  static constexpr Row table[] = {
+#define FJ_QUERY_ABOUT(module, type, name) {module, type, name},
+#include "tracer/builtins/queries.def"
+  };
+  if (!PyCFunction_Check(callable)) return false;
+  for (const Row& row : table) {
+    if (std::strcmp(reinterpret_cast<PyCFunctionObject*>(callable)->m_ml->ml_name, row.name)) continue;
+    PyObject* module = PyDict_GetItemString(PyImport_GetModuleDict(), row.module);
+    const Ref<> type = module ? Ref<>::steal(PyObject_GetAttrString(module, row.type)) : Ref<>();
+    const Ref<> function = type ? Ref<>::steal(PyObject_GetAttrString(type.get(), row.name)) : Ref<>();
+    PyErr_Clear();
+    if (function.get() == callable) return true;
+  }
+  return false;
+}
+
+V ask_about(TracerImpl& t, const V& callable, PyObject* function, const std::vector<V>& positional, const Keywords& keywords) {
+  auto* about = positional.size() == 1 && keywords.empty() ? as<ObjectValue>(positional[0]) : nullptr;
+  if (!about) return nullptr;
+  Ref<> answer = Ref<>::steal(PyObject_CallOneArg(function, about->object.get()));
+  if (!answer) t.raise_python_error();
+  if (!is_plain(answer.get())) return nullptr;
+  t.guard_value(*as<ObjectValue>(callable));
+  SourceRef source = about->source ? about->source : t.sources->constant(about->object.get());
+  return t.wrap(t.keep(answer).get(), t.sources->make(SourceKind::AnswerAbout, source, 0, function));
+}
+
+/// The answer of now, which a guard asks for again. Null: arguments that are not known, an answer that is no plain value.
+V ask(TracerImpl& t, const V& callable, PyObject* function, const std::vector<V>& positional, const Keywords& keywords) {
+  if (!keywords.empty()) return nullptr;
+  Ref<> arguments = Ref<>::steal(PyTuple_New(Py_ssize_t(positional.size())));
+  for (std::size_t i = 0; i < positional.size(); ++i) {
+    PyObject* object = t.constant_object(positional[i]);
+    if (!object || !PyUnicode_CheckExact(object)) return nullptr;
+    PyTuple_SET_ITEM(arguments.get(), Py_ssize_t(i), Py_NewRef(object));
+  }
+  // One object for equal arguments, so that a question asked twice has one source.
+  PyObject* const known = once([] { return PyDict_New(); });
+  PyObject* key = PyDict_SetDefault(known, arguments.get(), arguments.get());
+  Ref<> answer = Ref<>::steal(PyObject_CallObject(function, key));
+  if (!answer) t.raise_python_error();
+  if (!is_plain(answer.get()) && !dtype_from_object(answer.get())) return nullptr;
+  t.guard_value(*as<ObjectValue>(callable));
+  // What a traced `with` has set for the CPU; what was set before it is guarded.
+  const bool about_cpu = positional.empty() || text_of(PyTuple_GET_ITEM(key, 0)) == "cpu";
+  if (t.autocast.begun() && about_cpu && std::strstr(reinterpret_cast<PyCFunctionObject*>(function)->m_ml->ml_name, "autocast"))
+    return t.wrap_constant(t.keep(answer).get());
+  return t.wrap(t.keep(answer).get(), t.sources->make(SourceKind::Answer, t.sources->constant(function), 0, key));
+}
+
+}  // namespace
+
+void TracerImpl::ask_empty_caches() {
+  for (const auto& [wrapper, arguments] : learnt.empty_caches) constant_object(answer_of_cache(*this, wrapper.get(), arguments, nullptr));
+}
+
+bool is_enum_type(PyTypeObject* type) {
+  const char* meta = Py_TYPE(type)->tp_name;
+  return !std::strcmp(meta, "EnumType") || !std::strcmp(meta, "EnumMeta");
+}
+
+V enum_member(TracerImpl& t, PyTypeObject* type, const std::vector<V>& positional, const Keywords& keywords) {
+  Ref<> value = positional.size() == 1 && keywords.empty() ? t.constant_object(t.number_part(positional[0])) : Ref<>();
+  PyObject* given = positional.size() == 1 ? t.constant_object(positional[0]) : nullptr;
+  if (!value || !given || !(is_plain(given) || is_enum_member(given))) return nullptr;
+  Ref<> missing = attribute(reinterpret_cast<PyObject*>(type), "_missing_");
+  if (!missing || module_of(missing.get()) != "enum") return nullptr;
+  t.guard_type_version(type);
+  Ref<> member = Ref<>::steal(PyObject_CallOneArg(reinterpret_cast<PyObject*>(type), given));
+  if (!member) t.raise_python_error();
+  return t.wrap_constant(t.keep(member).get());
+}
+
+V make_functional(TracerImpl& t, PyTypeObject* type, const std::vector<V>& positional, const Keywords& keywords) {
+  const std::string_view name = type->tp_name;
+  if (name == "types.SimpleNamespace" && positional.empty()) {
+    auto instance = std::make_shared<InstanceValue>();
+    instance->type = Ref<PyTypeObject>::borrow(type);
+    for (auto& [key, value] : keywords) instance->attributes.emplace_back(Ref<>::steal(PyUnicode_InternFromString(key.c_str())), value);
+    return instance;
+  }
+  const bool limits = (name == "torch.finfo" || name == "torch.iinfo") && positional.size() == 1 && keywords.empty();
+  if (!limits && name != "operator.attrgetter" && name != "operator.itemgetter" && name != "operator.methodcaller") return nullptr;
+  Ref<> arguments = Ref<>::steal(PyTuple_New(Py_ssize_t(positional.size())));
+  for (std::size_t i = 0; i < positional.size(); ++i) {
+    const bool symbol = positional[i]->kind == ValueKind::SymInt;
+    Ref<> object = t.constant_object(symbol ? t.tracer.integer(*t.tracer.constant_int(positional[i])) : V(positional[i]));
+    if (!object) return nullptr;
+    PyTuple_SET_ITEM(arguments.get(), Py_ssize_t(i), object.release());
+  }
+  Ref<> names = Ref<>::steal(PyDict_New());
+  for (auto& [key, value] : keywords) {
+    PyObject* object = t.constant_object(value);
+    if (!object) return nullptr;
+    PyDict_SetItemString(names.get(), key.c_str(), object);
+  }
+  Ref<> made = Ref<>::steal(PyObject_Call(reinterpret_cast<PyObject*>(type), arguments.get(), names.get()));
+  if (!made) t.raise_python_error();
+  return t.wrap_constant(t.keep(made).get());
+}
+
+V call_functional(TracerImpl& t, const V& callable, std::vector<V>& positional, Keywords& keywords) {
+  auto& known = *as<ObjectValue>(callable);
+  PyObject* object = known.object.get();
+  const std::string_view type = Py_TYPE(object)->tp_name;
+  if (PyWeakref_CheckRefExact(object) && positional.empty() && keywords.empty()) return referent(t, known);
+  if (is_query(object)) return ask(t, callable, object, positional, keywords);
+  if (is_query_about(object)) return ask_about(t, callable, object, positional, keywords);
+  if (type == "functools._lru_cache_wrapper") return call_lru_cache(t, callable, object, positional, keywords);
+  const bool attributes = type == "operator.attrgetter", items = type == "operator.itemgetter", method = type == "operator.methodcaller";
+  if ((!attributes && !items && !method) || positional.size() != 1 || !keywords.empty()) return nullptr;
+  // Its parts are what it pickles as: (class, arguments), or a partial of the class for a methodcaller with keywords.
+  Ref<> reduce = t.keep(attribute(reinterpret_cast<PyObject*>(Py_TYPE(object)), "__reduce__"));
+  Ref<> found = reduce ? t.keep(Ref<>::steal(PyObject_CallOneArg(reduce.get(), object))) : Ref<>();
+  if (!found || !PyTuple_Check(found.get()) || PyTuple_GET_SIZE(found.get()) != 2) {
+    PyErr_Clear();
+    return nullptr;
+  }
+  const bool constant = !known.source || known.source->kind == SourceKind::Constant;
+  const bool named = !PyType_Check(PyTuple_GET_ITEM(found.get(), 0));
+  t.guard_type(known);
+  if (!constant && named) t.add_guard(GuardKind::Identity, known.source, object);
+  V parts = constant || named ? t.wrap_constant(found.get()) : t.wrap(found.get(), t.sources->make(SourceKind::AnswerAbout, known.source, 0, reduce.get()));
+  const std::vector<V> pair = t.sequence_items(parts), arguments = t.sequence_items(pair[1]);
+  if (!t.constant_object(pair[0]) && !named) return nullptr;
+  const V& owner = positional[0];
+  if (method) {
+    Keywords given;
+    std::vector<V> values = arguments;
+    if (named) {
+      // (partial(methodcaller, name, **keywords), arguments)
+      PyObject* partial = PyTuple_GET_ITEM(found.get(), 0);
+      Ref<> bound = t.keep(attribute(partial, "args")), keyword_values = t.keep(attribute(partial, "keywords"));
+      if (!bound || !keyword_values || PyTuple_GET_SIZE(bound.get()) < 1) return nullptr;
+      values.insert(values.begin(), t.wrap_constant(PyTuple_GET_ITEM(bound.get(), 0)));
+      PyObject *key, *value;
+      Py_ssize_t position = 0;
+      while (PyDict_Next(keyword_values.get(), &position, &key, &value)) given.emplace_back(text_of(key), t.wrap_constant(value));
+    }
+    PyObject* name = t.constant_object(values.at(0));
+    values.erase(values.begin());
+    V bound = t.find_attribute(owner, name);
+    if (!bound) t.raise_no_attribute(owner, name);
+    return t.call(bound, std::move(values), std::move(given));
+  }
+  std::vector<V> results;
+  for (const V& argument : arguments) {
+    if (items) {
+      results.push_back(t.get_item(owner, argument));
+      continue;
+    }
+    V found = owner;
+    std::string path = text_of(t.constant_object(argument));
+    while (!path.empty()) {
+      const auto dot = path.find('.');
+      Ref<> name = t.keep(Ref<>::steal(PyUnicode_InternFromString(path.substr(0, dot).c_str())));
+      V next = t.find_attribute(found, name.get());
+      if (!next) t.raise_no_attribute(found, name.get());
+      found = next;
+      path = dot == std::string::npos ? "" : path.substr(dot + 1);
+    }
+    results.push_back(found);
+  }
+  return results.size() == 1 ? results[0] : t.tracer.tuple(results);
+}
+
+V call_library_object(TracerImpl& t, const V& callable, std::vector<V>& positional, Keywords& keywords) {
+  auto& known = *as<ObjectValue>(callable);
+  PyObject* object = known.object.get();
+  if (is_function_of(object, "functools", "singledispatch.<locals>.wrapper")) {
+    t.guard_value(known);
+    Ref<> dispatch = attribute(object, "dispatch");
+    V chosen = positional.empty() ? nullptr : dispatched(t, dispatch.get(), t.type_of(positional[0]));
+    return chosen ? t.call(chosen, positional, keywords) : nullptr;
+  }
+  if (is_function_of(object, "functools", "singledispatch.<locals>.dispatch") && positional.size() == 1 && keywords.empty()) {
+    t.guard_value(known);
+    PyObject* type = t.constant_object(positional[0]);
+    return type && PyType_Check(type) ? dispatched(t, object, reinterpret_cast<PyTypeObject*>(type)) : nullptr;
+  }
+  if (is_function_of(object, "dataclasses", "_recursive_repr.<locals>.wrapper") ||
+      is_function_of(object, "reprlib", "recursive_repr.<locals>.decorating_function.<locals>.wrapper")) {
+    // Without its watch over objects in themselves: those end at the limit of nested calls.
+    t.guard_value(known);
+    PyObject* inner = free_variable(object, "user_function");
+    return inner ? t.call(t.wrap_constant(inner), positional, keywords) : nullptr;
+  }
+  if (keywords.empty() && is_pure_enum_function(object)) return call_enum_function(t, callable, object, positional);
+  return nullptr;
+}
+
+}  // namespace fj
