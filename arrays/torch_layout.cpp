@@ -14,8 +14,9 @@
 namespace fj {
 namespace {
 
-/// A TensorImpl is at least this long in every torch that has it (176 bytes in 2.4 to 2.13); nothing behind is read.
-constexpr int kBytes = 176;
+/// The longest TensorImpl: 184 bytes up to torch 2.12, whose PyObject slot holds an interpreter too; 176 from 2.13 on, where the last word is
+/// the rest of the allocator's block.
+constexpr int kBytes = 184;
 
 /// Calibration looks at what a candidate pointer points to, which may be shorter than what it hopes for: at most 200 bytes
 /// into or just behind a live block, never an access of a foreign page in practice, and no business of the address sanitizer.

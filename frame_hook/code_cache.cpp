@@ -127,8 +127,9 @@ int CodeCache::traverse(visitproc visit, void* arg) const {
       }
       for (const auto& source : segment->guards->sources().all()) Py_VISIT(source->key.get());
       for (const RecipeStep& step : segment->recipe.steps) Py_VISIT(step.object.get());
-      // The table is the segment's own: those of its derivatives are copies.
-      for (std::size_t i = 0; segment->externs && i < segment->externs->size(); ++i) {
+      // Its derivative has the same table, and a result's grad_fn the derivative: what others hold too is not this function's alone.
+      const long owners = 1 + (segment->derivative && segment->derivative.use_count() == 1);
+      for (std::size_t i = 0; segment->externs.use_count() == owners && i < segment->externs->size(); ++i) {
         const ExternCall& call = (*segment->externs)[std::int64_t(i)];
         Py_VISIT(call.callable.get());
         Py_VISIT(call.caller.get());

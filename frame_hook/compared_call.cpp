@@ -14,7 +14,8 @@ constexpr std::size_t kComparedNodes = 32;
 constexpr std::size_t kComparedUpdates = 1024;
 
 /// Whether its results are the library's to the last bit (docs/numerics.md): a call that is run eagerly now and then must not be noticed.
-bool is_exact(const Graph& graph, const Node& node) {
+/// `numpy`: NumPy's, which adds into an array in the order of the indices, as we do.
+bool is_exact(const Graph& graph, const Node& node, bool numpy) {
   const bool floats = std::any_of(node.results.begin(), node.results.end(), [&](ValueId result) {
     return is_float(graph.type(result).dtype) || is_complex(graph.type(result).dtype);
   });
@@ -28,24 +29,44 @@ bool is_exact(const Graph& graph, const Node& node) {
     case Op::broadcast: case Op::reshape: case Op::transpose: case Op::slice: case Op::pad: case Op::concat: case Op::slice_update: case Op::gather:
     case Op::take_along: case Op::scatter: case Op::extern_call:
       return true;
+    case Op::scatter_add: return numpy;
     default: return false;
   }
 }
 
-/// The node's first result is what its operand holds once a part of it was written, or shows the operand: eager has no array for it.
-bool shares_memory(const Segment& segment, const Node& node) {
-  switch (node.op) {
-    case Op::reshape: case Op::transpose: case Op::slice: case Op::slice_update: case Op::scatter: case Op::scatter_add: return true;
-    case Op::extern_call: return !(*segment.externs)[node.attrs.get<std::int64_t>("handle")].mutated.empty();
-    default: return false;
+/// By node: it makes new contents of an input of which a part is written, for which eager has no array. Views alone are no write.
+std::vector<bool> updates_of_inputs(const Segment& segment) {
+  const Graph& graph = *segment.graph;
+  std::vector<int> node_of(graph.value_count(), -1);
+  for (std::size_t n = 0; n < graph.nodes.size(); ++n)
+    for (ValueId result : graph.nodes[n].results) node_of[result.index] = int(n);
+  std::vector<bool> found(graph.nodes.size());
+  for (const Write& write : graph.writes) {
+    std::vector<int> path;
+    bool updates = false;
+    for (int n = node_of[write.value.index]; n >= 0;) {
+      const Node& node = graph.nodes[std::size_t(n)];
+      int base = 0;
+      bool known = true;
+      switch (node.op) {
+        case Op::reshape: case Op::transpose: break;
+        case Op::slice_update: case Op::scatter: case Op::scatter_add: updates = true; break;
+        case Op::extern_call: {
+          const std::vector<int>& mutated = (*segment.externs)[node.attrs.get<std::int64_t>("handle")].mutated;
+          known = mutated.size() == 1;
+          base = known ? mutated[0] : 0;
+          updates = updates || known;
+          break;
+        }
+        default: known = false;
+      }
+      if (!known) break;
+      path.push_back(n);
+      n = node_of[node.operands[std::size_t(base)].index];
+    }
+    for (int n : path) found[std::size_t(n)] = updates;
   }
-}
-
-/// A part of an input is written: the array may be large, and the part small.
-bool writes_parts(const Segment& segment) {
-  return !segment.graph->writes.empty() && std::any_of(segment.graph->nodes.begin(), segment.graph->nodes.end(), [&](const Node& node) {
-    return node.op != Op::reshape && node.op != Op::transpose && node.op != Op::slice && shares_memory(segment, node);
-  });
+  return found;
 }
 
 }  // namespace
@@ -54,7 +75,10 @@ bool may_be_slower(const Segment& segment, const Options& options, bool own_back
   if (!options.retire || options.follow || own_backend || options.backend == "reference" || !is_builtin_backend(options.backend)) return false;
   // What runs on a device takes no time of the caller's that could be compared.
   if (!segment.covers_function || segment.device != kHost || segment.derivative || segment.eager_gradient || segment.asked_compiling || !segment.conditions.empty()) return false;
-  if (!segment.program || segment.graph->nodes.size() > (writes_parts(segment) ? kComparedUpdates : kComparedNodes)) return false;
+  if (!segment.program || segment.graph->nodes.size() > kComparedUpdates) return false;
+  const std::vector<bool> updates = updates_of_inputs(segment);
+  const bool writes_parts = std::find(updates.begin(), updates.end(), true) != updates.end();
+  if (!writes_parts && segment.graph->nodes.size() > kComparedNodes) return false;
   if (segment.externs && segment.externs->once()) return false;  // it waits for others
   std::int64_t bytes = 0;
   auto fits = [&](ValueId value) {
@@ -66,8 +90,12 @@ bool may_be_slower(const Segment& segment, const Options& options, bool own_back
   };
   for (const Input& input : segment.graph->inputs)
     if (!fits(input.value)) return false;
-  for (const Node& node : segment.graph->nodes)
-    if (!is_exact(*segment.graph, node) || (!shares_memory(segment, node) && !std::all_of(node.results.begin(), node.results.end(), fits))) return false;
+  const std::vector<Guard>& guards = segment.guards->all();
+  const bool numpy = std::none_of(guards.begin(), guards.end(), [](const Guard& guard) { return guard.kind == GuardKind::TorchModes; });
+  for (std::size_t n = 0; n < segment.graph->nodes.size(); ++n) {
+    const Node& node = segment.graph->nodes[n];
+    if (!is_exact(*segment.graph, node, numpy) || (!updates[n] && !std::all_of(node.results.begin(), node.results.end(), fits))) return false;
+  }
   return true;
 }
 

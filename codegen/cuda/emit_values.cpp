@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "codegen/cuda/emitter.h"
+#include "graph_ir/evaluate/elements.h"
 #include "runtime/base/error.h"
 
 namespace fj::cuda {
@@ -248,6 +249,8 @@ Emitter::Printed Emitter::pointwise(ExprId id) {
 std::string Emitter::constant(DType dtype, const Scalar& scalar) const {
   auto real = [&](double value) -> std::string {
     const std::string type = register_type(dtype);
+    if (dtype == DType::F16) value = Half::decode(Half::encode(value));
+    if (dtype == DType::BF16) value = BFloat::decode(BFloat::encode(value));
     if (dtype != DType::F64) value = float(value);
     if (std::isnan(value)) return type == "double" ? "double_of(0x7ff8000000000000ull)" : "float_of(0x7fc00000u)";
     if (std::isinf(value)) return "Limits<" + type + ">::" + (value > 0 ? "largest()" : "lowest()");

@@ -40,10 +40,14 @@ FJ_INLINE bool is_nan(float x) { return x != x; }
 FJ_INLINE bool is_nan(double x) { return x != x; }
 template <class T> FJ_INLINE bool is_nan(T) { return false; }
 
+#if !defined(FJ_EMULATION) && __CUDA_ARCH__ >= 800
+FJ_INLINE u16 float_to_brain(float x) { u16 bits; asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(x)); return bits; }
+#else
 FJ_INLINE u16 float_to_brain(float x) {
   const u32 bits = bits_of(x);
   return is_nan(x) ? u16(0x7fc0) : u16((bits + 0x7fffu + (bits >> 16 & 1)) >> 16);
 }
+#endif
 FJ_INLINE float brain_to_float(u16 bits) { return float_of(u32(bits) << 16); }
 
 template <class T> struct In { typedef T Register; };
@@ -59,10 +63,8 @@ FJ_INLINE float read(bf16 x) { return brain_to_float(x.bits); }
 template <class T> struct Writing { static FJ_INLINE T write(T x) { return x; } };
 template <> struct Writing<boolean> { static FJ_INLINE boolean write(bool x) { boolean r; r.bits = u8(x); return r; } };
 template <> struct Writing<f16> { static FJ_INLINE f16 write(float x) { f16 r; r.bits = float_to_half(x); return r; } };
-// What is only copied keeps the bits of its NaN.
-template <> struct Writing<bf16> {
-  static FJ_INLINE bf16 write(float x) { bf16 r; r.bits = is_nan(x) ? u16(bits_of(x) >> 16) : float_to_brain(x); return r; }
-};
+// A register of this type holds one of its values: nothing to round, and a NaN that is only copied keeps its bits.
+template <> struct Writing<bf16> { static FJ_INLINE bf16 write(float x) { bf16 r; r.bits = u16(bits_of(x) >> 16); return r; } };
 template <class T> FJ_INLINE T write(typename In<T>::Register x) { return Writing<T>::write(x); }
 
 /// A float to the nearest value of a half type, still as float.

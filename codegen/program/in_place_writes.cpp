@@ -232,6 +232,10 @@ class Commits {
       std::vector<Statement*> others;
       collect_stores(kernel_of(program_.steps[std::size_t(s)]).body, runs, others);
       if (!runs.empty()) return {};
+      // What an addition into memory reports shows only where it is made, and a commit is not asked.
+      const DType dtype = program_.buffers[std::size_t(source)].dtype;
+      const auto adds = [](const Statement* other) { return other->kind == StatementKind::Add; };
+      if (may_trap_ && (is_float(dtype) || is_complex(dtype)) && std::any_of(others.begin(), others.end(), adds)) return {};
       for (int read : scatter.reads)
         for (int other : by_buffer_[std::size_t(read)])
           if (other > s && other < c && contains(by_step_[std::size_t(other)].writes, read)) return {};

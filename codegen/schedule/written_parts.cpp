@@ -14,6 +14,12 @@ using loop::VarId;
 
 namespace {
 
+Index identity_index(std::size_t rank) {
+  Index index;
+  for (std::uint32_t d = 0; d < rank; ++d) index.push_back(Affine(VarId{d}));
+  return index;
+}
+
 class Walk {
  public:
   Walk(const Graph& graph, const std::vector<int>& node_of) : graph_(graph), node_of_(node_of) {
@@ -44,7 +50,8 @@ class Walk {
       }
       value = node.operands[0];
     }
-    if (2 * elements >= size(target)) return {};
+    // What is not updated must lie where it lay: `x[:] = x.T; x[0, 0] = 5` ends at the input too.
+    if (!cancel(views) || 2 * elements >= size(target)) return {};
     std::reverse(found.begin(), found.end());
     return found;
   }
@@ -67,6 +74,30 @@ class Walk {
     return index;
   }
 
+  /// Whether the views, one after the other from the input, show every element where it is in the input. Neighbours of one kind are one
+  /// view; false where that does not say.
+  bool cancel(const std::vector<const Node*>& views) const {
+    struct View {
+      Op op;
+      Dims from, to;                  // reshape
+      std::vector<std::int64_t> axes;  // transpose: axis d shows axes[d]
+    };
+    std::vector<View> left;
+    for (auto node = views.rbegin(); node != views.rend(); ++node) {
+      View view{(*node)->op, graph_.type((*node)->operands[0]).shape, graph_.type((*node)->results[0]).shape, {}};
+      if (view.op == Op::transpose) view.axes = (*node)->attrs.get<std::vector<std::int64_t>>("permutation");
+      if (!left.empty() && left.back().op == view.op) {
+        const View before = std::move(left.back());
+        left.pop_back();
+        view.from = before.from;
+        for (std::int64_t& axis : view.axes) axis = before.axes[std::size_t(axis)];
+      }
+      const bool changes = view.op == Op::reshape ? !(view.from == view.to) : !std::is_sorted(view.axes.begin(), view.axes.end());
+      if (changes) left.push_back(std::move(view));
+    }
+    return left.empty();
+  }
+
   const Graph& graph_;
   const std::vector<int>& node_of_;
   std::vector<std::int64_t> hints_;
@@ -84,9 +115,7 @@ std::vector<WrittenPart> written_parts(const Graph& graph) {
   for (const Write& write : graph.writes) {
     std::vector<WrittenPart> parts = walk.parts(write);
     if (parts.empty()) {
-      Index identity;
-      for (std::uint32_t d = 0; d < graph.type(write.value).shape.size(); ++d) identity.push_back(Affine(VarId{d}));
-      parts.push_back({write.input, write.value, std::move(identity)});
+      parts.push_back({write.input, write.value, identity_index(graph.type(write.value).shape.size())});
     }
     all.insert(all.end(), std::make_move_iterator(parts.begin()), std::make_move_iterator(parts.end()));
   }

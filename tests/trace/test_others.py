@@ -1,4 +1,5 @@
 """What else goes on in the process while a program works: other threads run Python, signals end a call, the interpreter ends."""
+import ctypes
 import signal
 import sys
 import threading
@@ -275,6 +276,30 @@ def test_a_function_handles_what_comes_in_its_first_call():
             assert alarm.runs == isinstance(result, str)
         except Stop:
             pass  # it came before or behind the function's own lines
+
+
+def test_calls_that_threads_of_c_queue_are_made():
+    """Py_AddPendingCall, which the main thread answers between two instructions: also if it comes while a piece is traced."""
+    made, queued = [], []
+    note = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(lambda _: made.append(1) or 0)
+    add = ctypes.CDLL(None).Py_AddPendingCall  # it needs no GIL
+
+    def queue(after):
+        time.sleep(after)
+        queued.append(add(note, None) == 0)
+
+    for k in range(40):
+        lines = "".join(f"    x = np.sin(x * {k + 2}.5) + np.add.reduce(x[{j}:{j + 3}])\n" for j in range(20))
+        names = {"np": np}
+        exec(f"def f(x):\n{lines}    return np.median(x)\n", names)
+        f = framejit.compile(names["f"])
+        thread = threading.Thread(target=queue, args=(1e-3 * (k % 20),))
+        thread.start()
+        f(np.ones(50))
+        thread.join()
+        for _ in range(1000):
+            pass
+        assert len(made) == sum(queued) == k + 1
 
 
 @needs_signals

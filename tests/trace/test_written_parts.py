@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 import framejit
-from harness import both_libraries, same_as_eager
+from harness import both_libraries, needs_torch, same_as_eager, torch
 
 
 def elements(x, y):
@@ -67,6 +67,61 @@ def test_parts_of_arrays_with_gaps(lib):
         x[5:9] = y[:4] + x[4:8]
 
     same_as_eager(gaps, lib.sample((1000, 3))[::2, 1], lib.sample(60, seed=1), exact=True)
+
+
+def transposed(x, y):
+    m = x.reshape(25, 40)[:, :25]
+    m[:] = m.T + 0
+    m[0, 0] = 5.
+
+
+def turned_itself(x, y):
+    x[:] = x.T
+    x[0, 0] = 5.
+
+
+def turned_and_cut(x, y):
+    x[:] = x.T.reshape(x.shape)
+    x[1, 2:4] = y[:2]
+
+
+def axes_exchanged(x, y):
+    x[:] = x.swapaxes(0, 1)
+    x[0, 1, 2] = 5.
+    x[3, 3] = y[0]
+
+
+def turned_twice(x, y):
+    x[:] = x.T
+    x[0, 1] = 5.
+    x[:] = x.T
+
+
+@pytest.mark.parametrize("shape, program", [((1000,), transposed), ((20, 20), turned_itself), ((6, 4), turned_and_cut), ((1, 9), turned_and_cut),
+                                            ((8, 8, 8), axes_exchanged), ((20, 20), turned_twice)], ids=lambda value: getattr(value, "__name__", ""))
+def test_parts_of_what_has_been_turned_within_itself(shape, program):
+    """What is not written after it was turned lies elsewhere too."""
+    same_as_eager(program, np.random.default_rng(0).random(shape), np.random.default_rng(1).random(60), exact=True)
+
+
+@needs_torch
+def test_parts_of_a_tensor_that_has_been_turned_within_itself():
+    def program(x):
+        x.copy_(x.t().clone())
+        x[0, 1] = 5.
+
+    same_as_eager(program, torch.arange(400.).reshape(20, 20), exact=True)
+
+
+def test_what_additions_into_an_input_report_is_reported():
+    def add(x, i, y):
+        np.add.at(x, i, y)
+
+    x = np.zeros(1000)
+    x[0] = 1e308
+    same_as_eager(add, x, np.array([0, 0, 5]), np.array([1e308, 1e308, 1.]), exact=True, fallback=True)
+    with np.errstate(over="raise"):
+        same_as_eager(add, x, np.array([0, 0, 5]), np.array([1e308, 1e308, 1.]), exact=True, fallback=True)
 
 
 @both_libraries
