@@ -26,12 +26,6 @@ constexpr std::size_t kUnrolled = 4096;
 // Of 8 bytes each; a kernel's parameters may take 4 KiB.
 constexpr std::size_t kParameters = 480;
 
-std::int64_t hint(const SymDim& size, const LoweredProgram& program) {
-  std::vector<std::int64_t> hints;
-  for (const Symbol& symbol : program.symbols) hints.push_back(symbol.hint);
-  return size.evaluate(hints);
-}
-
 SymDim extent(const Kernel& kernel, VarId variable) { return kernel.variables[variable.index].extent; }
 
 template <class Visit>
@@ -171,7 +165,7 @@ void choose_kept(const Kernel& kernel, const LoweredProgram& program, Binding& b
   for (const Expr& expr : kernel.expressions)
     if (expr.kind == ExprKind::Load && expr.address.coefficient(nests[0].back())) ++loads;
   const std::int64_t a_round = std::int64_t(binding.team) * binding.width;
-  std::int64_t rounds = (hint(elements, program) + a_round - 1) / a_round;
+  std::int64_t rounds = (hint(elements, program.symbols) + a_round - 1) / a_round;
   if (!elements.is_constant()) rounds *= 2;
   if (!loads || rounds < 1 || rounds * binding.width * loads > kKeptElements) return;
   binding.kept = int(rounds);
@@ -301,7 +295,7 @@ Binding bind(const Kernel& kernel, const LoweredProgram& program, Preference pre
       row = row * (loop.chunk.valid() ? loop.chunk_length : loop.extent);
     }
     for (VarId variable : kernel.parallel) rows = rows * extent(kernel, variable);
-    const std::int64_t length = hint(row, program), count = hint(rows, program);
+    const std::int64_t length = hint(row, program.symbols), count = hint(rows, program.symbols);
     if (length > kThreadRow || count < kManyRows) {
       binding.team = length <= kWarpRow && count >= kManyRows ? kWarp : kThreads;
       if (binding.items.empty() && length >= 16 * kThreads) binding.team = 1024;
@@ -334,7 +328,7 @@ std::vector<Alternative> alternatives(const Kernel& kernel, const LoweredProgram
     SymDim elements = 1;
     for (VarId variable : row) elements = elements * extent(kernel, variable);
     for (int team : {kWarp, 128, 256, 512, 1024})
-      if (team != model.team && (team == kWarp || hint(elements, program) >= std::int64_t(team) * model.width)) consider({16, 0, team});
+      if (team != model.team && (team == kWarp || hint(elements, program.symbols) >= std::int64_t(team) * model.width)) consider({16, 0, team});
     if (model.team == kWarp) consider({16, 128, kWarp});
   }
   return result;
