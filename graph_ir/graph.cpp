@@ -43,6 +43,15 @@ template const SymDim& Attrs::get<SymDim>(std::string_view) const;
 template const Dims& Attrs::get<Dims>(std::string_view) const;
 template const std::vector<std::optional<Dims>>& Attrs::get<std::vector<std::optional<Dims>>>(std::string_view) const;
 
+std::vector<std::int64_t> symbol_hints(std::span<const Symbol> symbols) {
+  std::vector<std::int64_t> hints;
+  hints.reserve(symbols.size());
+  for (const Symbol& symbol : symbols) hints.push_back(symbol.hint);
+  return hints;
+}
+
+std::int64_t hint(const SymDim& size, std::span<const Symbol> symbols) { return size.evaluate(symbol_hints(symbols)); }
+
 std::string text(const Type& type) {
   std::string result = std::string(name(type.dtype)) + "[";
   for (std::size_t i = 0; i < type.shape.size(); ++i) result += (i ? ", " : "") + type.shape[i].text();

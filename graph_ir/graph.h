@@ -82,6 +82,11 @@ struct Symbol {
   bool late = false;
 };
 
+/// The value of each symbol while tracing.
+std::vector<std::int64_t> symbol_hints(std::span<const Symbol> symbols);
+/// And of a size.
+std::int64_t hint(const SymDim& size, std::span<const Symbol> symbols);
+
 struct Input {
   ValueId value;
   std::string name;

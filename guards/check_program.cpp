@@ -35,7 +35,6 @@ int rank(GuardKind kind) {
     case GuardKind::NotSame:
     case GuardKind::FunctionCode: return 3;
     case GuardKind::GradMode: return 4;
-    case GuardKind::DictVersion:
     case GuardKind::TypeVersion: return 5;
     case GuardKind::TorchModes:
     case GuardKind::NumpyErrState:
@@ -262,10 +261,6 @@ class Builder {
         break;
       case GuardKind::DictKeys: step.kind = Kind::DictKeys; break;
       case GuardKind::Elements: step.kind = Kind::Elements; break;
-      case GuardKind::DictVersion:
-        step.kind = Kind::DictVersion;
-        step.version = std::uint64_t(guard.number);
-        break;
       case GuardKind::HasKey: step.kind = Kind::HasKey; break;
       case GuardKind::LacksKey: step.kind = Kind::LacksKey; break;
       case GuardKind::TypeVersion:
@@ -620,7 +615,6 @@ inline __attribute__((always_inline)) bool Program::decide(const Step& step, con
       PyErr_Clear();
       return same;
     }
-    case Kind::DictVersion: return PyDict_Check(value()) && step.version != 0 && fj_dict_version(value()) == step.version;
     case Kind::HasKey:
     case Kind::LacksKey: {
       if (!PyDict_Check(value())) return false;

@@ -57,7 +57,7 @@ struct ArrayCheck {
 struct Step {
   enum class Kind : std::uint8_t {
     FetchSlot, FetchDictItem, FetchAttribute, FetchGlobal, FetchMade, FetchOther,
-    TypeIs, TypeIsWeak, Identity, IdentityWeak, EqualsInt, Equals, Differs, Length, LengthBind, DictKeys, Elements, DictVersion,
+    TypeIs, TypeIsWeak, Identity, IdentityWeak, EqualsInt, Equals, Differs, Length, LengthBind, DictKeys, Elements,
     HasKey, LacksKey, TypeVersion,
     FunctionCode, Array, ArrayDeferred, IntBind, IntCompare, Define, Relation, SameObject, NotSame, NoOverlap, Unbound, GradMode,
     TorchModes, NumpyErrState,

@@ -192,10 +192,6 @@ std::vector<GuardSet::Failure> GuardSet::failures(const FrameValues& values) con
         failure.expected = guard->text();
         break;
       }
-      case Kind::DictVersion:
-        failure.found = guard->source->text() + " was changed";
-        failure.expected = guard->text();
-        break;
       case Kind::FunctionCode:
         failure.found = PyFunction_Check(found) ? describe_object(PyFunction_GET_CODE(found)) : describe_object(found);
         failure.expected = guard->object_text;

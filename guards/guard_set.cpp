@@ -83,12 +83,6 @@ void GuardSet::add(Guard guard) {
       guard.object = keys;
       break;
     }
-    case GuardKind::DictVersion:
-      FJ_CHECK(guard.object && PyDict_Check(guard.object.get()), "a DictVersion guard has the dict");
-      guard.number = std::int64_t(fj_dict_version(guard.object.get()));
-      FJ_CHECK(guard.number != 0, "DictVersion needs dicts with versions: guard the keys instead");
-      guard.object = nullptr;
-      break;
     case GuardKind::TypeVersion: {
       FJ_CHECK(guard.object && PyType_Check(guard.object.get()), "a TypeVersion guard has the type");
       auto* type = reinterpret_cast<PyTypeObject*>(guard.object.get());

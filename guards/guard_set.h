@@ -63,7 +63,7 @@ struct Guard {
   /// asked for.
   /// TypeVersion: the type, and `names` the attributes relied on, found or not, GuardSet::bases_name() for its bases (empty: any
   /// change of the class counts).
-  /// DictVersion: the dict. Objects that can be are held weakly once the guard is in a GuardSet: then this is null.
+  /// Objects that can be are held weakly once the guard is in a GuardSet: then this is null.
   Ref<PyObject> object;
   std::vector<Ref<PyObject>> names;
   std::int64_t number = 0;                // Length, SymbolRange, ...; NoOverlap: how many of `others` are written as the source is

@@ -296,10 +296,6 @@ bool Memo::test(const Step& step, const Guard& guard, PyObject* value) {
     case Kind::DictKeys:
       fact(value, {Fact::Kind::Keys, step.object, nullptr, 0, -1, false});
       return true;
-    case Kind::DictVersion:
-      if (!fj_dict_version_word(value)) return false;
-      of_dict(value).strict = true;
-      return true;
     case Kind::HasKey: fact(value, {Fact::Kind::Has, step.object, nullptr, 0, -1, false}); return true;
     case Kind::LacksKey: fact(value, {Fact::Kind::Lacks, step.object, nullptr, 0, -1, false}); return true;
     case Kind::TypeVersion: return class_unchanged(reinterpret_cast<PyTypeObject*>(value));
@@ -316,7 +312,6 @@ bool Memo::test(const Step& step, const Guard& guard, PyObject* value) {
 }
 
 bool Memo::ask_again(Dict& dict) {
-  if (dict.strict) return false;
   bool replaced = false;
   for (Fact& fact : dict.facts) {
     switch (fact.kind) {

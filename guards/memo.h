@@ -61,7 +61,6 @@ class Memo {
   struct Dict {
     PyObject* dict;
     std::size_t word;          // index into words_
-    bool strict = false;       // no change is allowed
     std::vector<Fact> facts;
   };
   struct Root {

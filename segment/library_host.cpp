@@ -21,31 +21,12 @@
 namespace fj {
 namespace {
 
-std::vector<std::int64_t> evaluate(const Dims& dims, std::span<const std::int64_t> symbols) {
-  std::vector<std::int64_t> values;
-  values.reserve(dims.size());
-  for (const SymDim& dim : dims) values.push_back(dim.evaluate(symbols));
-  return values;
-}
-
-/// Text of the error that is set, which is cleared.
-std::string take_error() {
-  PyObject *type, *value, *traceback;
-  PyErr_Fetch(&type, &value, &traceback);
-  if (!type) return "no reason given";
-  std::string text = reinterpret_cast<PyTypeObject*>(type)->tp_name;
-  if (value) {
-    if (auto message = Ref<>::steal(PyObject_Str(value))) {
-      if (const char* bytes = PyUnicode_AsUTF8(message.get())) text += std::string(": ") + bytes;
-    }
-    PyErr_Clear();
-  }
-  // The call is repeated in CPython, which must see the interrupt too.
-  if (PyErr_GivenExceptionMatches(type, PyExc_KeyboardInterrupt)) PyErr_SetInterrupt();
-  Py_XDECREF(type);
-  Py_XDECREF(value);
-  Py_XDECREF(traceback);
-  return text;
+/// Text of the error that is set, which is cleared. The call is repeated in CPython, which must see an interrupt too.
+std::string take_call_error() {
+  const bool interrupted = PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_KeyboardInterrupt);
+  const std::string text = take_error();
+  if (interrupted) PyErr_SetInterrupt();
+  return text.empty() ? "no reason given" : text;
 }
 
 /// "" if `object` is what was predicted.
@@ -156,7 +137,7 @@ ArrayRef SegmentHost::allocate(int output, DType dtype, std::span<const std::int
   const InferenceMode mode(inference, true);
   Ref<> array = fj::allocate(device_ == kHost ? library : Library::Torch, dtype, shape, strides, device_);
   if (!array) {
-    fail("no memory for a result: " + take_error());
+    fail("no memory for a result: " + take_call_error());
     return {};
   }
   void* data = data_pointer(array.get());
@@ -183,7 +164,7 @@ std::string collect(const ExternStructure& expected, PyObject* object, std::span
       if (reinterpret_cast<PyObject*>(Py_TYPE(object)) != expected.type.get()) return std::string("it returned a ") + Py_TYPE(object)->tp_name;
       PyObject* const function = once([] { return imported("numpy", "asarray").release(); });
       made.push_back(Ref<>::steal(PyObject_CallOneArg(function, object)));
-      if (!made.back()) return take_error();
+      if (!made.back()) return take_call_error();
       found.push_back(made.back().get());
       return "";
     }
@@ -295,7 +276,7 @@ bool SegmentHost::call_extern(std::int64_t handle, std::span<const ArrayRef> ope
     // them apart by identity, as a derivative does.
     const bool repeated = std::any_of(arrays.begin(), arrays.end() - 1, [&](const Ref<>& other) { return other.get() == arrays.back().get(); });
     if (repeated && call.library == Library::Torch) arrays.back() = Ref<>::steal(PyObject_CallMethod(object, "detach", nullptr));
-    if (!arrays.back()) return fail(call.name + " could not be given its arrays: " + take_error());
+    if (!arrays.back()) return fail(call.name + " could not be given its arrays: " + take_call_error());
   }
   // Functions of NumPy that warn, warn of nothing to compute with; inside of C code no one can tell.
   if (call.library == Library::Numpy && !call.random)
@@ -311,7 +292,7 @@ bool SegmentHost::call_extern(std::int64_t handle, std::span<const ArrayRef> ope
     // Of its own, however the operand's memory is used otherwise.
     Ref<>& array = arrays[std::size_t(index)];
     array = copy_of(array.get(), "preserve_format");
-    if (!array) return fail(call.name + " could not be given its arrays: " + take_error());
+    if (!array) return fail(call.name + " could not be given its arrays: " + take_call_error());
   }
   std::vector<Ref<>> made;
   std::vector<PyObject*> passed{call.callable.get()};  // what `caller` calls, else room for vectorcall's offset
@@ -336,7 +317,7 @@ bool SegmentHost::call_extern(std::int64_t handle, std::span<const ArrayRef> ope
     }
     complete = complete && names;
   }
-  if (!complete) return fail(call.name + " could not be given its arguments: " + take_error());
+  if (!complete) return fail(call.name + " could not be given its arguments: " + take_call_error());
 
   if (call.once && collectives_are_queued()) return fail(call.name + " is queued by a manager of torch.distributed");
   const ConditionsRaise conditions(call);
@@ -361,7 +342,7 @@ bool SegmentHost::call_extern(std::int64_t handle, std::span<const ArrayRef> ope
       return fail(call.name + " raised " + Py_TYPE(raised_.get())->tp_name);
     }
     PyErr_Restore(type, value, traceback);
-    return fail(call.name + " raised " + take_error());
+    return fail(call.name + " raised " + take_call_error());
   }
 
   if (call.once && !note_past(call, arrays)) {
@@ -408,11 +389,11 @@ bool SegmentHost::call_extern(std::int64_t handle, std::span<const ArrayRef> ope
     if (expected.view_of >= 0) {
       owned.push_back(copy_of(found[i], "contiguous_format"));
       if (!owned.back() || !guard_program::read_any_array(owned.back().get(), view))
-        return fail(call.name + ": its result can't be copied: " + take_error());
+        return fail(call.name + ": its result can't be copied: " + take_call_error());
     } else if (i >= returned_arrays) {
       // With a version counter of its own: the tracer says how eager's moves.
       owned.push_back(call.library == Library::Numpy ? Ref<>::borrow(found[i]) : Ref<>::steal(PyObject_GetAttrString(found[i], "data")));
-      if (!owned.back()) return fail(call.name + ": what it wrote can't be read: " + take_error());
+      if (!owned.back()) return fail(call.name + ": what it wrote can't be read: " + take_call_error());
     } else {
       owned.push_back(Ref<>::borrow(found[i]));
       // Ours, and that of what holds it: an array kept elsewhere is not the program's to write into.

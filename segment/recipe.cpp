@@ -14,13 +14,6 @@
 namespace fj {
 namespace {
 
-std::vector<std::int64_t> evaluate(const Dims& dims, std::span<const std::int64_t> symbols) {
-  std::vector<std::int64_t> values;
-  values.reserve(dims.size());
-  for (const SymDim& dim : dims) values.push_back(dim.evaluate(symbols));
-  return values;
-}
-
 }  // namespace
 
 PyTypeObject* builtin_base(PyTypeObject* type) {

@@ -21,12 +21,6 @@ Ref<> int_tuple(std::span<const std::int64_t> values) {
   return tuple;
 }
 
-std::vector<std::int64_t> evaluate(const Dims& dims, Symbols symbols) {
-  std::vector<std::int64_t> values;
-  for (const SymDim& dim : dims) values.push_back(dim.evaluate(symbols));
-  return values;
-}
-
 Ref<> call(PyObject* tensor, const char* method, std::span<const std::int64_t> sizes) {
   Ref<> tuple = int_tuple(sizes);
   return tuple ? Ref<>::steal(PyObject_CallMethod(tensor, method, "(O)", tuple.get())) : Ref<>();

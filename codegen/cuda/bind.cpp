@@ -26,12 +26,6 @@ constexpr std::size_t kUnrolled = 4096;
 // Of 8 bytes each; a kernel's parameters may take 4 KiB.
 constexpr std::size_t kParameters = 480;
 
-std::int64_t hint(const SymDim& size, const LoweredProgram& program) {
-  std::vector<std::int64_t> hints;
-  for (const Symbol& symbol : program.symbols) hints.push_back(symbol.hint);
-  return size.evaluate(hints);
-}
-
 SymDim extent(const Kernel& kernel, VarId variable) { return kernel.variables[variable.index].extent; }
 
 template <class Visit>
@@ -63,9 +57,9 @@ struct Access {
 };
 
 /// Loads and stores next to each other along the vector loop, in all neighbours or in none of them.
-std::vector<Access> unit_accesses(const Kernel& kernel) {
+std::vector<Access> unit_accesses(const Kernel& kernel, int width) {
   std::vector<Access> result;
-  const std::vector<bool> varies = varying(kernel);
+  const std::vector<bool> varies = varying(kernel, width);
   auto consider = [&](int buffer, const Affine& address) {
     if (address.coefficient(kernel.vector_var) != SymDim(1)) return;
     for (const auto& [dynamic, factor] : address.dynamic)
@@ -104,7 +98,8 @@ std::vector<std::vector<VarId>> team_nests(const Kernel& kernel) {
   return result;
 }
 
-void choose_width(const Kernel& kernel, const LoweredProgram& program, int widest, Binding& binding) {
+/// `row`: how many elements a team shares.
+void choose_width(const Kernel& kernel, const LoweredProgram& program, int widest, std::int64_t row, Binding& binding) {
   if (!kernel.vector_var.valid() || widest == 1) return;
   bool alone;  // the vector loop is all there is to deal out
   if (binding.team == 1) {
@@ -119,13 +114,16 @@ void choose_width(const Kernel& kernel, const LoweredProgram& program, int wides
     for (const AccumulatorInfo& info : kernel.accumulators)
       if (info.scan.valid()) return;
   }
-  const std::vector<Access> accesses = unit_accesses(kernel);
+  std::vector<Access> accesses = unit_accesses(kernel, 2);
   std::size_t bytes = 0;
   for (const Access& access : accesses) bytes = std::max(bytes, size_in_bytes(program.buffers[std::size_t(access.buffer)].dtype));
   if (!bytes) return;
   const Variable& variable = kernel.variables[kernel.vector_var.index];
   int width = std::min(widest, int(16 / bytes));
   for (; width > 1; width /= 2) {
+    // Every thread of the team has something to do.
+    if (binding.team > 1 && row < std::int64_t(binding.team) * width) continue;
+    accesses = unit_accesses(kernel, width);
     if (kernel.expressions.size() * std::size_t(width) > kUnrolled) continue;
     if (!alone && !may_divide(variable.extent, width)) continue;
     if (variable.extent.is_constant() && variable.extent.value() < width) continue;
@@ -167,7 +165,7 @@ void choose_kept(const Kernel& kernel, const LoweredProgram& program, Binding& b
   for (const Expr& expr : kernel.expressions)
     if (expr.kind == ExprKind::Load && expr.address.coefficient(nests[0].back())) ++loads;
   const std::int64_t a_round = std::int64_t(binding.team) * binding.width;
-  std::int64_t rounds = (hint(elements, program) + a_round - 1) / a_round;
+  std::int64_t rounds = (hint(elements, program.symbols) + a_round - 1) / a_round;
   if (!elements.is_constant()) rounds *= 2;
   if (!loads || rounds < 1 || rounds * binding.width * loads > kKeptElements) return;
   binding.kept = int(rounds);
@@ -222,10 +220,23 @@ bool fits_narrow(const Kernel& kernel, const Binding& binding) {
 
 }  // namespace
 
-std::vector<bool> varying(const Kernel& kernel) {
+bool turns_between_packs(const Kernel& kernel, const Expr& expr, int width) {
+  if (width < 2 || expr.kind != ExprKind::Pointwise || (expr.op != Op::lt && expr.op != Op::ge)) return false;
+  const Expr &left = kernel[expr.args[0]], &right = kernel[expr.args[1]];
+  if (left.kind != ExprKind::Position || right.kind != ExprKind::Position) return false;
+  const Affine difference = left.address + right.address * SymDim(-1);
+  const auto divides = [&](const SymDim& size) { return size.is_constant() && size.value() % width == 0; };
+  if (difference.coefficient(kernel.vector_var) != SymDim(1) || !difference.dynamic.empty() || !divides(difference.constant)) return false;
+  return std::all_of(difference.terms.begin(), difference.terms.end(), [&](const auto& term) {
+    return term.first == kernel.vector_var || divides(term.second);
+  });
+}
+
+std::vector<bool> varying(const Kernel& kernel, int width) {
   std::vector<bool> result(kernel.expressions.size());
   for (std::size_t i = 0; i < result.size(); ++i) {
     const Expr& expr = kernel.expressions[i];
+    if (turns_between_packs(kernel, expr, width)) continue;
     bool varies = expr.kind != ExprKind::CheckedIndex && expr.address.coefficient(kernel.vector_var).has_value();
     for (const auto& [dynamic, factor] : expr.address.dynamic) varies = varies || result[dynamic.index];
     for (ExprId arg : expr.args) varies = varies || result[arg.index];
@@ -275,7 +286,7 @@ Binding bind(const Kernel& kernel, const LoweredProgram& program, Preference pre
   const bool over_items = std::find(kernel.parallel.begin(), kernel.parallel.end(), kernel.vector_var) != kernel.parallel.end();
   if (nests.empty()) {
     binding.tile = choose_tile(kernel);
-    if (!binding.tile) choose_width(kernel, program, preference.widest, binding);
+    if (!binding.tile) choose_width(kernel, program, preference.widest, 0, binding);
     if (!binding.tile && preference.threads) binding.threads = preference.threads;
   } else if (!over_items && kernel.vector_var.valid()) {
     SymDim row = 1, rows = 1;
@@ -284,7 +295,7 @@ Binding bind(const Kernel& kernel, const LoweredProgram& program, Preference pre
       row = row * (loop.chunk.valid() ? loop.chunk_length : loop.extent);
     }
     for (VarId variable : kernel.parallel) rows = rows * extent(kernel, variable);
-    const std::int64_t length = hint(row, program), count = hint(rows, program);
+    const std::int64_t length = hint(row, program.symbols), count = hint(rows, program.symbols);
     if (length > kThreadRow || count < kManyRows) {
       binding.team = length <= kWarpRow && count >= kManyRows ? kWarp : kThreads;
       if (binding.items.empty() && length >= 16 * kThreads) binding.team = 1024;
@@ -293,7 +304,7 @@ Binding bind(const Kernel& kernel, const LoweredProgram& program, Preference pre
       // A team is a warp or all of the block.
       if (binding.team > binding.threads || binding.team > kWarp) binding.threads = binding.team;
     }
-    choose_width(kernel, program, binding.team == 1 ? 1 : preference.widest, binding);
+    choose_width(kernel, program, binding.team == 1 ? 1 : preference.widest, length, binding);
     choose_kept(kernel, program, binding);
   }
   binding.narrow = fits_narrow(kernel, binding);
@@ -317,7 +328,7 @@ std::vector<Alternative> alternatives(const Kernel& kernel, const LoweredProgram
     SymDim elements = 1;
     for (VarId variable : row) elements = elements * extent(kernel, variable);
     for (int team : {kWarp, 128, 256, 512, 1024})
-      if (team != model.team && (team == kWarp || hint(elements, program) >= std::int64_t(team) * model.width)) consider({16, 0, team});
+      if (team != model.team && (team == kWarp || hint(elements, program.symbols) >= std::int64_t(team) * model.width)) consider({16, 0, team});
     if (model.team == kWarp) consider({16, 128, kWarp});
   }
   return result;

@@ -66,8 +66,11 @@ struct Alternative {
 };
 std::vector<Alternative> alternatives(const loop::Kernel& kernel, const LoweredProgram& program, const Binding& model);
 
-/// By expression: whether its value differs between neighbours along the vector loop.
-std::vector<bool> varying(const loop::Kernel& kernel);
+/// Whether `a < b` or `a >= b` of positions has one value for each `width` neighbours along the vector loop: it turns where packs begin.
+bool turns_between_packs(const loop::Kernel& kernel, const loop::Expr& expr, int width);
+
+/// By expression: whether its value differs between neighbours along the vector loop that are taken `width` at once.
+std::vector<bool> varying(const loop::Kernel& kernel, int width);
 
 /// Whether an access to `buffer` at `address` takes `width` elements along the vector loop at once.
 bool packed(const loop::Kernel& kernel, const LoweredProgram& program, const Binding& binding, int buffer, const loop::Affine& address);

@@ -431,18 +431,11 @@ SymDim quotient(const SymDim& dividend, const SymDim& divisor, LoweredProgram& p
   Symbol symbol;
   symbol.name = "q" + std::to_string(program.symbols.size());
   symbol.definition = Symbol::Quotient{dividend, divisor, false};
-  std::vector<std::int64_t> hints;
-  for (const Symbol& known : program.symbols) hints.push_back(known.hint);
+  const std::vector<std::int64_t> hints = symbol_hints(program.symbols);
   const std::int64_t by = divisor.evaluate(hints);
   symbol.hint = by ? dividend.evaluate(hints) / by : 0;
   program.symbols.push_back(symbol);
   return SymDim(SymbolId{std::uint32_t(program.symbols.size() - 1)});
-}
-
-std::int64_t hint(const SymDim& size, const LoweredProgram& program) {
-  std::vector<std::int64_t> hints;
-  for (const Symbol& symbol : program.symbols) hints.push_back(symbol.hint);
-  return size.evaluate(hints);
 }
 
 Splitting splitting(const Kernel& kernel, const Body& body, const LoweredProgram& program) {
@@ -466,9 +459,9 @@ bool worth_splitting(const Kernel& kernel, const Body& body, const LoweredProgra
   for (std::uint32_t row : body.rows) rows = rows * kernel.variables[row].extent;
   for (std::uint32_t reduction : body.reductions) elements = elements * kernel.variables[reduction].extent;
   const Splitting limits = splitting(kernel, body, program);
-  if (hint(rows, program) >= limits.few_rows) return false;
-  if (limits.length) return hint(elements, program) > 4 * limits.length;
-  return hint(elements, program) > limits.chunk || !elements.is_constant();
+  if (hint(rows, program.symbols) >= limits.few_rows) return false;
+  if (limits.length) return hint(elements, program.symbols) > 4 * limits.length;
+  return hint(elements, program.symbols) > limits.chunk || !elements.is_constant();
 }
 
 /// Two kernels: partial results of chunks of the reduced space, then their combination and what is computed once a row.

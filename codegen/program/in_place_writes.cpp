@@ -382,20 +382,14 @@ class Commits {
     return kept < saved;
   }
 
-  std::vector<std::int64_t> hints() const {
-    std::vector<std::int64_t> values;
-    for (const Symbol& symbol : program_.symbols) values.push_back(symbol.hint);
-    return values;
-  }
-
   double bytes(int buffer) const {
-    return double(product(program_.buffers[std::size_t(buffer)].shape).evaluate(hints())) * double(size_in_bytes(program_.buffers[std::size_t(buffer)].dtype));
+    return double(hint(product(program_.buffers[std::size_t(buffer)].shape), program_.symbols)) * double(size_in_bytes(program_.buffers[std::size_t(buffer)].dtype));
   }
 
   /// Elements that a launch computes.
   double elements(const Kernel& kernel) const {
-    double result = double(kernel.elements_per_item.evaluate(hints()));
-    for (VarId variable : kernel.parallel) result *= double(kernel.variables[variable.index].extent.evaluate(hints()));
+    double result = double(hint(kernel.elements_per_item, program_.symbols));
+    for (VarId variable : kernel.parallel) result *= double(hint(kernel.variables[variable.index].extent, program_.symbols));
     return result;
   }
 

@@ -68,8 +68,7 @@ std::vector<int> demand_order(const Schedule& schedule, const std::vector<int>& 
 
 /// The most that temporaries take at one time, about: sizes are those of now, results of a group live until all its readers have run.
 double most_bytes(const Graph& graph, const Schedule& schedule, const std::vector<int>& order) {
-  std::vector<std::int64_t> hints;
-  for (const Symbol& symbol : graph.symbols) hints.push_back(symbol.hint);
+  const std::vector<std::int64_t> hints = symbol_hints(graph.symbols);
   std::vector<bool> is_output(schedule.node_of.size());
   for (const Output& output : graph.outputs) is_output[output.value.index] = true;
   std::vector<double> bytes(order.size());

@@ -258,11 +258,7 @@ class Scheduler {
     return variables;
   }
 
-  std::int64_t hint(const SymDim& size) const {
-    std::vector<std::int64_t> values;
-    for (const Symbol& symbol : graph_.symbols) values.push_back(symbol.hint);
-    return size.evaluate(values);
-  }
+  std::int64_t hint(const SymDim& size) const { return fj::hint(size, graph_.symbols); }
 
   std::int64_t hint(const Dims& extents) const {
     std::int64_t total = 1;

@@ -22,9 +22,7 @@ Index identity_index(std::size_t rank) {
 
 class Walk {
  public:
-  Walk(const Graph& graph, const std::vector<int>& node_of) : graph_(graph), node_of_(node_of) {
-    for (const Symbol& symbol : graph.symbols) hints_.push_back(symbol.hint);
-  }
+  Walk(const Graph& graph, const std::vector<int>& node_of) : graph_(graph), node_of_(node_of), hints_(symbol_hints(graph.symbols)) {}
 
   /// Empty: the write is not in parts.
   std::vector<WrittenPart> parts(const Write& write) const {

@@ -53,12 +53,6 @@ DenseArray scalar_array(DType dtype, const Scalar& value) {
   return result;
 }
 
-std::vector<std::int64_t> evaluate(std::span<const SymDim> dims, std::span<const std::int64_t> symbols) {
-  std::vector<std::int64_t> result;
-  for (const SymDim& dim : dims) result.push_back(dim.evaluate(symbols));
-  return result;
-}
-
 bool evaluate_definitions(const Graph& graph, std::span<std::int64_t> symbols) {
   FJ_CHECK(symbols.size() >= graph.symbols.size(), "values for " + std::to_string(symbols.size()) + " symbols of " +
                                                        std::to_string(graph.symbols.size()));

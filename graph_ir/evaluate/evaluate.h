@@ -39,9 +39,6 @@ struct DenseArray {
 /// Rank 0, `value` rounded to the dtype.
 DenseArray scalar_array(DType dtype, const Scalar& value);
 
-/// Sizes under the values of the symbols.
-std::vector<std::int64_t> evaluate(std::span<const SymDim> dims, std::span<const std::int64_t> symbols);
-
 /// Fills in the symbols that are defined by others. False if a divisor is zero, unless it is late.
 [[nodiscard]] bool evaluate_definitions(const Graph& graph, std::span<std::int64_t> symbols);
 

@@ -16,8 +16,7 @@ using Integers = std::vector<std::int64_t>;
 const SymDim kOne(1);
 
 std::int64_t elements(const Graph& graph, ValueId value) {
-  std::vector<std::int64_t> hints;
-  for (const Symbol& symbol : graph.symbols) hints.push_back(symbol.hint);
+  const std::vector<std::int64_t> hints = symbol_hints(graph.symbols);
   std::int64_t count = 1;
   for (const SymDim& size : graph.type(value).shape) count *= size.evaluate(hints);
   return count;

@@ -75,6 +75,13 @@ std::int64_t SymDim::evaluate(std::span<const std::int64_t> symbol_values) const
   return sum;
 }
 
+std::vector<std::int64_t> evaluate(std::span<const SymDim> dims, std::span<const std::int64_t> symbols) {
+  std::vector<std::int64_t> values;
+  values.reserve(dims.size());
+  for (const SymDim& dim : dims) values.push_back(dim.evaluate(symbols));
+  return values;
+}
+
 std::optional<std::int64_t> SymDim::evaluate_exactly(std::span<const std::int64_t> symbol_values) const {
   __int128 sum = 0;
   for (const Term& term : terms_) {

@@ -74,6 +74,9 @@ class SymDim {
 
 using Dims = std::vector<SymDim>;
 
+/// Sizes under the values of the symbols.
+std::vector<std::int64_t> evaluate(std::span<const SymDim> dims, std::span<const std::int64_t> symbols);
+
 /// Floor division as Python's, or its remainder; nullopt: the divisor is 0 or the quotient has more than 64 bits.
 std::optional<std::int64_t> floor_quotient(std::int64_t dividend, std::int64_t divisor, bool remainder);
 

@@ -113,8 +113,7 @@ void add_extern_derivative(Graph& graph, ExternTable& table, const ExternCall& c
 void add_derivatives_of_derivatives(Graph& graph, ExternTable& table, const std::vector<bool>& needs) {
   std::set<ValueId> known;
   for (const Composite& composite : graph.composites) known.insert(composite.result);
-  Integers hints;
-  for (const Symbol& symbol : graph.symbols) hints.push_back(symbol.hint);
+  const Integers hints = symbol_hints(graph.symbols);
   for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
     const Node& node = graph.nodes[n];
     if (node.op != Op::extern_call || known.count(node.results[0])) continue;

@@ -76,6 +76,27 @@ def test_functions_of_one_element():
     same_as_eager(f, sample(33), breaks=())
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, *half_types])
+def test_sums_with_alpha(dtype):
+    def f(x, y):
+        z = x * 2
+        z.add_(y, alpha=0.1)
+        return z, torch.sub(x, y, alpha=3), torch.add(y, 1, alpha=0.3)
+
+    same_as_eager(f, sample(5, 7, dtype=dtype), sample(5, 7, dtype=dtype, seed=1), breaks=())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, *half_types])
+@pytest.mark.parametrize("sizes", [(64, 64), (32, 96), (60, 68), (33, 31), (8, 8, 16)], ids=str)
+def test_rows_of_parts(dtype, sizes):
+    """Where one part ends and the next begins between packs, within one, and at none."""
+    def f(x):
+        x = x / (x * x).mean(-1, keepdim=True)
+        return torch.cat([part * (i + 1) for i, part in enumerate(x.split(sizes, -1))][::-1], -1)
+
+    same_as_eager(f, sample(600, sum(sizes), dtype=dtype), breaks=())
+
+
 def test_broadcasting_views_and_transposes():
     def f(x, y):
         return x.t() * y[:, None] + x[1:4].t().sum(1, keepdim=True), x.t(), x[::2, 1:]

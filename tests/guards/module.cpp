@@ -151,5 +151,4 @@ PYBIND11_MODULE(framejit_guard_tests, module) {
       .def("nanoseconds", &Set::nanoseconds, py::arg("slots"), py::arg("function") = py::none(), py::arg("repeats") = 20)
       .def("fetch", &Set::fetch, py::arg("source"), py::arg("slots"), py::arg("function") = py::none())
       .def("text", [](const Set& set) { return set.guards.text(); });
-  module.def("dicts_have_versions", [] { return fj_dict_version(py::dict().ptr()) != 0; });
 }

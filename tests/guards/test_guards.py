@@ -227,16 +227,6 @@ def test_has_and_lacks_key_follow_every_change_of_the_dict():
     assert has.holds((d,)) is not None
 
 
-def test_dict_version():
-    if not native.dicts_have_versions():
-        pytest.skip("this CPython's dicts have no versions")
-    d = {"a": 1}
-    guards = one("DictVersion", (d,), object=d)
-    assert guards.holds(({"a": 1},)) is None
-    d["a"] = 2
-    assert fails(guards, (d,))[2] == "L.x was changed"
-
-
 def test_remembered_lookups_see_every_kind_of_store():
     owner = Plain()
     guards = native.Guards()

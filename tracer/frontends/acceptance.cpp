@@ -61,7 +61,7 @@ struct StandIns {
   /// Throws NotAsked.
   StandIns(Tracer& tracer, Library library, const Arguments& arguments, bool making)
       : tracer(tracer), library(library), making(making) {
-    for (const Symbol& symbol : tracer.graph().symbols) hints.push_back(symbol.hint);
+    hints = symbol_hints(tracer.graph().symbols);
     positional = Ref<>::steal(PyTuple_New(Py_ssize_t(arguments.positional.size())));
     for (std::size_t i = 0; i < arguments.positional.size(); ++i)
       PyTuple_SET_ITEM(positional.get(), Py_ssize_t(i), required(of(arguments.positional[i])).release());

@@ -333,8 +333,7 @@ SymDim floor_divide(Tracer& tracer, const SymDim& a, const SymDim& b) {
     const auto& definition = graph.symbols[i].definition;
     if (definition && !definition->remainder && definition->dividend == a && definition->divisor == b) return SymbolId{i};
   }
-  std::vector<std::int64_t> hints;
-  for (const Symbol& symbol : graph.symbols) hints.push_back(symbol.hint);
+  const std::vector<std::int64_t> hints = symbol_hints(graph.symbols);
   const std::int64_t x = a.evaluate(hints), y = b.evaluate(hints);
   Symbol symbol;
   symbol.name = "s" + std::to_string(graph.symbols.size());

@@ -401,8 +401,7 @@ std::optional<DenseArray> contents_of(PyObject* object) {
 const DenseArray* TracerImpl::evaluated(ValueId value) {
   std::vector<bool> needed(graph->value_count(), false);
   needed[value.index] = true;
-  std::vector<std::int64_t> symbols;
-  for (const Symbol& symbol : graph->symbols) symbols.push_back(symbol.hint);
+  std::vector<std::int64_t> symbols = symbol_hints(graph->symbols);
   std::map<SymbolId, ValueId> counted;
   for (const Node& node : graph->nodes) {
     if (node.op != Op::nonzero) continue;

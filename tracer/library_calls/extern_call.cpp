@@ -238,8 +238,7 @@ class Fit {
   using Predict = std::function<const Prediction&(std::span<const std::int64_t>)>;
   /// `counts`: how many elements the operands have.
   Fit(TracerImpl& t, std::vector<SymbolId> symbols, std::vector<SymDim> counts, Predict predict)
-      : t_(t), predict_(std::move(predict)), counts_(std::move(counts)) {
-    for (const Symbol& symbol : t_.graph->symbols) hints_.push_back(symbol.hint);
+      : t_(t), predict_(std::move(predict)), counts_(std::move(counts)), hints_(symbol_hints(t.graph->symbols)) {
     for (SymbolId symbol : symbols) {
       if (taken_.count(symbol.index)) continue;
       Group group{{symbol}, {}};
@@ -464,8 +463,7 @@ V ExternBuilder::build(const ExternStructure& structure, const std::vector<V>& a
 void ExternBuilder::add_derivative(std::size_t result, ValueId value) {
   ExternResultDerivative of{result, value, operands_, operands_, operand_strides_, derived_, {}};
   if (call_.mutated.empty()) {
-    std::vector<std::int64_t> hints;
-    for (const Symbol& symbol : t_.graph->symbols) hints.push_back(symbol.hint);
+    const std::vector<std::int64_t> hints = symbol_hints(t_.graph->symbols);
     const ExternSaved& saved = saved_by(call_, operand_arrays(hints), hints, derived_);
     for (std::size_t i = 0; i < saved.operands.size(); ++i) {
       if (saved.operands[i] == ExternSaved::Copied) t_.copies.maps.insert(of.read[i] = same_again(t_.tracer, operands_[i]));
@@ -549,8 +547,7 @@ V ExternBuilder::run(const std::vector<V>& positional, const Keywords& keywords)
     break_graph(BreakReason::Gradient, "`" + call_.name + "` draws random numbers in torch, which has its derivative");
   call_.grad = call_.grad && !derived;  // its derivative is recorded when it is asked for
 
-  std::vector<std::int64_t> hints;
-  for (const Symbol& symbol : t_.graph->symbols) hints.push_back(symbol.hint);
+  const std::vector<std::int64_t> hints = symbol_hints(t_.graph->symbols);
   const Prediction& now = predicted(hints);
   if (!now.refusal.empty()) give_up("`" + call_.name + "`: " + now.refusal);
   const ExternStructure structure = now.structure;

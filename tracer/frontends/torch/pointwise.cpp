@@ -116,8 +116,13 @@ V add_or_subtract(Tracer& tracer, Op op, const TorchOperands& operands, const V&
     if (scale.dtype == DType::Bool && dtype != DType::Bool) refuse("a bool as alpha");
     if (!number_is(tracer, scale, factor)) factor = 0;
     if (factor != 1) {
-      // Of halves torch's kernel rounds alpha and the product differently in vectors and in what is left over.
-      if (dtype == DType::Bool || is_half(dtype)) unsupported("alpha with booleans or a half type");
+      // Of halves torch's kernel for the host rounds alpha and the product differently in vectors and in what is left over.
+      if (dtype == DType::Bool || (is_half(dtype) && tracer.device() == kHost)) unsupported("alpha with booleans or a half type");
+      if (is_half(dtype)) {
+        const ValueId by = torch_value(tracer, scale, DType::F32);
+        const ValueId sum = multiply_add(tracer, cast(tracer, b, DType::F32), op == Op::sub ? emit(tracer, Op::neg, {by}) : by, cast(tracer, a, DType::F32));
+        return torch_elementwise(tracer, cast(tracer, sum, dtype), operands);
+      }
       ValueId by = torch_value(tracer, scale, dtype_of(tracer, b));
       if (is_float(dtype)) {
         if (op == Op::sub) by = emit(tracer, Op::neg, {by});

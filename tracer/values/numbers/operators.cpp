@@ -168,9 +168,7 @@ std::optional<SymDim> combine(int op, const SymDim& a, const SymDim& b) {
 }  // namespace
 
 std::int64_t TracerImpl::hint(const SymDim& expression) const {
-  std::vector<std::int64_t> values;
-  for (const Symbol& symbol : graph->symbols) values.push_back(symbol.hint);
-  return expression.evaluate(values);
+  return fj::hint(expression, graph->symbols);
 }
 
 V TracerImpl::integer(const SymDim& value) {
@@ -222,9 +220,7 @@ std::optional<SymDim> TracerImpl::exact(int op, const SymDim& a, const SymDim& b
   const auto [low, high] = bounds_of(*graph, *result);
   if (low && high) return result;
   if (graph->is_late(*result)) return std::nullopt;  // no guard can ask
-  std::vector<std::int64_t> values;
-  for (const Symbol& symbol : graph->symbols) values.push_back(symbol.hint);
-  if (!result->evaluate_exactly(values)) return std::nullopt;
+  if (!result->evaluate_exactly(symbol_hints(graph->symbols))) return std::nullopt;
   // That it has no more than 64 bits is asked at each call: a side of a relation that has does not hold.
   guard_relation(*result, Py_LE, INT64_MAX);
   return result;
