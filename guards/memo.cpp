@@ -155,7 +155,7 @@ Memo::Dict& Memo::of_dict(PyObject* dict) {
   auto [at, fresh] = dict_at_.emplace(dict, dicts_.size());
   if (fresh) {
     const std::uint64_t* version = fj_dict_version_word(dict);
-    dicts_.push_back({dict, words_.size(), false, {}});
+    dicts_.push_back({dict, words_.size(), {}});
     // A dict without a version is asked at every call.
     words_.push_back(version ? Word{version, *version, ~0ull} : Word{&kNever, 1, ~0ull});
   }

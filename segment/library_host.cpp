@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "arrays/torch_modes.h"
+#include "cpython/objects.h"
 #include "cpython/signals.h"
 #include "guards/check_program.h"
 #include "runtime/base/error.h"
