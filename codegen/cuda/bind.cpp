@@ -98,7 +98,7 @@ std::vector<std::vector<VarId>> team_nests(const Kernel& kernel) {
   return result;
 }
 
-/// `row`: how many elements a team shares.
+/// `row`: how many elements a team shares; 0: not the same number in each call.
 void choose_width(const Kernel& kernel, const LoweredProgram& program, int widest, std::int64_t row, Binding& binding) {
   if (!kernel.vector_var.valid() || widest == 1) return;
   bool alone;  // the vector loop is all there is to deal out
@@ -121,8 +121,8 @@ void choose_width(const Kernel& kernel, const LoweredProgram& program, int wides
   const Variable& variable = kernel.variables[kernel.vector_var.index];
   int width = std::min(widest, int(16 / bytes));
   for (; width > 1; width /= 2) {
-    // Every thread of the team has something to do.
-    if (binding.team > 1 && row < std::int64_t(binding.team) * width) continue;
+    // Each thread of the warp has something to do.
+    if (binding.team == kWarp && row && row < std::int64_t(kWarp) * width) continue;
     accesses = unit_accesses(kernel, width);
     if (kernel.expressions.size() * std::size_t(width) > kUnrolled) continue;
     if (!alone && !may_divide(variable.extent, width)) continue;
@@ -304,7 +304,7 @@ Binding bind(const Kernel& kernel, const LoweredProgram& program, Preference pre
       // A team is a warp or all of the block.
       if (binding.team > binding.threads || binding.team > kWarp) binding.threads = binding.team;
     }
-    choose_width(kernel, program, binding.team == 1 ? 1 : preference.widest, length, binding);
+    choose_width(kernel, program, binding.team == 1 ? 1 : preference.widest, row.is_constant() ? length : 0, binding);
     choose_kept(kernel, program, binding);
   }
   binding.narrow = fits_narrow(kernel, binding);
