@@ -14,9 +14,9 @@
 namespace fj {
 namespace {
 
-/// The longest TensorImpl: 184 bytes up to torch 2.12, whose PyObject slot holds an interpreter too; 176 from 2.13 on, where the last word is
-/// the rest of the allocator's block.
-constexpr int kBytes = 184;
+/// A TensorImpl is at least this long: 176 bytes from torch 2.13 on. Up to 2.12, where the PyObject's slot holds an interpreter too, it has one
+/// word more, and the key set is that word.
+constexpr int kBytes = 176;
 
 /// Calibration looks at what a candidate pointer points to, which may be shorter than what it hopes for: at most 200 bytes
 /// into or just behind a live block, never an access of a foreign page in practice, and no business of the address sanitizer.
@@ -187,10 +187,12 @@ bool calibrate(TorchLayout& layout) {
   layout.dtype = *dtype;
 
   // Conj and neg are one bit each in the key set.
-  const auto keys = only(*dtype & ~7, kBytes, 8, [&](int o) {
+  const auto is_key_set = [&](int o) {
     const std::uint64_t difference = word(impl(complex), o) ^ word(impl(conj), o);
     return difference != 0 && (difference & (difference - 1)) == 0 && (word(impl(conj), o) & difference) != 0 && word(impl(complex), o) == word(base, o);
-  });
+  };
+  auto keys = only(*dtype & ~7, kBytes, 8, is_key_set);
+  if (!keys) keys = only(kBytes, kBytes + 8, 8, is_key_set);
   if (!keys) return false;
   layout.key_set = *keys;
   layout.conj_bit = word(impl(complex), *keys) ^ word(impl(conj), *keys);

@@ -64,7 +64,7 @@ std::vector<bool> updates_of_inputs(const Segment& segment) {
       path.push_back(n);
       n = node_of[node.operands[std::size_t(base)].index];
     }
-    for (int n : path) found[std::size_t(n)] = updates;
+    for (int n : path) found[std::size_t(n)] = found[std::size_t(n)] || updates;
   }
   return found;
 }

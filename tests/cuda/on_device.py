@@ -81,7 +81,7 @@ def test_sums_with_alpha(dtype):
     def f(x, y):
         z = x * 2
         z.add_(y, alpha=0.1)
-        return z, torch.sub(x, y, alpha=3), torch.add(y, 1, alpha=0.3)
+        return z, torch.sub(x, y, alpha=3), torch.add(y, 0.1, alpha=0.3), 0.1 - x, x + 0.3
 
     same_as_eager(f, sample(5, 7, dtype=dtype), sample(5, 7, dtype=dtype, seed=1), breaks=())
 

@@ -107,7 +107,14 @@ V add_or_subtract(Tracer& tracer, Op op, const TorchOperands& operands, const V&
   const DType dtype = torch_result_type(operands);
   if (op == Op::sub && (dtype == DType::Bool || operands[0].dtype == DType::Bool || operands[1].dtype == DType::Bool))
     refuse("subtraction with a bool tensor");
-  ValueId a = torch_value(tracer, operands[0], dtype), b = torch_value(tracer, operands[1], dtype);
+  // Of halves torch's kernel for a device adds in f32, and what it takes from the host, a number or a tensor without dimensions, is not rounded before.
+  const auto of_host = [](const TorchOperand& operand) { return !operand.array || operand.array->storage->device == kHost; };
+  const bool in_f32 = is_half(dtype) && tracer.device() != kHost && (alpha || of_host(operands[0]) || of_host(operands[1]));
+  const auto value_of = [&](const TorchOperand& operand) {
+    if (!in_f32) return torch_value(tracer, operand, dtype);
+    return of_host(operand) ? torch_value(tracer, operand, DType::F32) : cast(tracer, torch_value(tracer, operand, dtype), DType::F32);
+  };
+  ValueId a = value_of(operands[0]), b = value_of(operands[1]);
   double factor = 1;
   if (alpha) {
     const TorchOperand scale = number_operand(tracer, alpha);
@@ -117,16 +124,11 @@ V add_or_subtract(Tracer& tracer, Op op, const TorchOperands& operands, const V&
     if (!number_is(tracer, scale, factor)) factor = 0;
     if (factor != 1) {
       // Of halves torch's kernel for the host rounds alpha and the product differently in vectors and in what is left over.
-      if (dtype == DType::Bool || (is_half(dtype) && tracer.device() == kHost)) unsupported("alpha with booleans or a half type");
-      if (is_half(dtype)) {
-        const ValueId by = torch_value(tracer, scale, DType::F32);
-        const ValueId sum = multiply_add(tracer, cast(tracer, b, DType::F32), op == Op::sub ? emit(tracer, Op::neg, {by}) : by, cast(tracer, a, DType::F32));
-        return torch_elementwise(tracer, cast(tracer, sum, dtype), operands);
-      }
+      if (dtype == DType::Bool || (is_half(dtype) && !in_f32)) unsupported("alpha with booleans or a half type");
       ValueId by = torch_value(tracer, scale, dtype_of(tracer, b));
       if (is_float(dtype)) {
         if (op == Op::sub) by = emit(tracer, Op::neg, {by});
-        return torch_elementwise(tracer, multiply_add(tracer, b, by, a), operands);
+        return torch_elementwise(tracer, cast(tracer, multiply_add(tracer, b, by, a), dtype), operands);
       }
       b = pointwise(tracer, Op::mul, {b, by});
     }
