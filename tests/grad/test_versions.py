@@ -129,7 +129,7 @@ def test_a_gradient_that_a_sum_hands_on_is_the_tensor_that_arrived(function, cre
     compiled = framejit.compile(function)
 
     def told(gradient, cotangent):
-        # What is computed from a cotangent that isn't contiguous has strides of its own: docs/architecture.md.
+        # What is computed from a cotangent that isn't contiguous has strides of its own: docs/gradients.md.
         strides = gradient.stride() if gradient is cotangent or cotangent.is_contiguous() else None
         return gradient.tolist(), strides, gradient._version, gradient._is_view(), gradient is cotangent, gradient.requires_grad
 

@@ -6,7 +6,8 @@
 //     expect:                                       }
 //     graph @f(%x: f32[4]) { ... }
 //
-// `run:` names passes (or `optimise`, or `print` for none), separated by spaces, and starts a case; without it a
+// `run:` names passes (or `optimise`, or `print` for none), separated by spaces, and starts a case; the last may be `schedule`, `loops` or
+// `bind`: what fuses with what and what goes through memory, the loops of each kernel, what a device's threads do. Without it a
 // case is one graph and the verifier must find exactly the errors its comments name, each in the node of its
 // line (or, on the closing line, in none). Cases are separated by lines of `---`.
 //
@@ -19,6 +20,10 @@
 #include <set>
 #include <sstream>
 
+#include "codegen/cuda/bind.h"
+#include "codegen/loops/lower.h"
+#include "codegen/program/isolate_kernel.h"
+#include "codegen/schedule/schedule.h"
 #include "graph_ir/parse.h"
 #include "graph_ir/passes/cse.h"
 #include "graph_ir/passes/dce.h"
@@ -38,6 +43,61 @@ const std::map<std::string, std::function<void(fj::Graph&)>> stages = {
     {"print", [](fj::Graph&) {}}, {"dce", [](fj::Graph& graph) { fj::dce(graph); }},
     {"dce_with_conditions", [](fj::Graph& graph) { fj::dce(graph, true); }}, {"cse", fj::cse}, {"simplify", fj::simplify},
     {"sink_broadcasts", fj::sink_broadcasts}, {"gather_first", fj::gather_first}, {"optimise", [](fj::Graph& graph) { fj::optimise(graph); }},
+};
+
+std::string counted(std::size_t count, const std::string& what) { return std::to_string(count) + " " + what + (count == 1 ? "" : "s"); }
+
+/// Which kernel reads and writes which arrays: each is a pass over memory.
+std::string traffic(const fj::LoweredProgram& program) {
+  std::string out;
+  fj::SymDim read = 0, written = 0;
+  for (const fj::loop::Kernel& kernel : program.kernels) {
+    std::set<int> reads, writes;
+    for (const fj::loop::Expr& expr : kernel.expressions)
+      if (expr.kind == fj::loop::ExprKind::Load) reads.insert(expr.buffer);
+    const std::function<void(const std::vector<fj::loop::Statement>&)> visit = [&](const std::vector<fj::loop::Statement>& body) {
+      for (const fj::loop::Statement& statement : body) {
+        if (statement.buffer >= 0) writes.insert(statement.buffer);
+        visit(statement.body);
+      }
+    };
+    visit(kernel.body);
+    const auto list = [&](const std::set<int>& buffers, fj::SymDim& total) {
+      std::string text;
+      for (int buffer : buffers) {
+        const fj::ProgramBuffer& described = program.buffers[std::size_t(buffer)];
+        if (described.kind == fj::BufferKind::Scratch) continue;
+        text += (text.empty() ? " " : ", ") + std::string("b") + std::to_string(buffer);
+        total = total + fj::product(described.shape);
+      }
+      return text.empty() ? " nothing" : text;
+    };
+    out += kernel.name + ": reads" + list(reads, read) + ", writes" + list(writes, written) + "\n";
+  }
+  return out + counted(program.kernels.size(), "kernel") + ", " + read.text() + " elements read, " + written.text() + " written\n";
+}
+
+/// Of a graph that has been through the passes.
+const std::map<std::string, std::function<std::string(const fj::Graph&)>> printers = {
+    {"schedule", [](const fj::Graph& graph) {
+      const fj::Schedule groups = fj::schedule(graph);
+      return fj::text(graph, groups) + traffic(fj::lower(graph, groups));
+    }},
+    {"loops", [](const fj::Graph& graph) {
+      std::string out;
+      for (const fj::loop::Kernel& kernel : fj::lower(graph, fj::schedule(graph)).kernels) out += fj::loop::text(kernel);
+      return out;
+    }},
+    {"bind", [](const fj::Graph& graph) {
+      std::string out;
+      const fj::LoweredProgram program = fj::lower(graph, fj::schedule(graph), fj::LoopTarget::Threads);
+      for (const fj::loop::Kernel& kernel : program.kernels) {
+        fj::IsolatedKernel alone = fj::isolate(kernel, program, kernel.name);
+        alone.program.symbols = program.symbols;
+        out += fj::cuda::text(alone.kernel, fj::cuda::bind(alone.kernel, alone.program));
+      }
+      return out;
+    }},
 };
 
 struct Failure {
@@ -65,14 +125,22 @@ Lines run_passes(const Lines& lines) {
   fj::Graph graph = fj::parse(joined(Lines(lines.begin() + long(run) + 1, lines.begin() + long(expect))));
   fj::check(graph, "as written");
   std::istringstream names(lines[run].substr(4));
+  std::string text;
   for (std::string name; names >> name;) {
+    if (const auto printer = printers.find(name); printer != printers.end()) {
+      text = printer->second(graph);
+      if (names >> name) throw Failure{"there is nothing to do after `" + printer->first + "`"};
+      break;
+    }
     const auto stage = stages.find(name);
     if (stage == stages.end()) throw Failure{"there is no pass `" + name + "`"};
     stage->second(graph);
     fj::check(graph, "after " + name);
   }
-  const std::string text = fj::print(graph);
-  if (fj::print(fj::parse(text)) != text) throw Failure{"the result does not survive print and parse:\n" + text};
+  if (text.empty()) {
+    text = fj::print(graph);
+    if (fj::print(fj::parse(text)) != text) throw Failure{"the result does not survive print and parse:\n" + text};
+  }
 
   Lines result(lines.begin(), lines.begin() + long(expect));
   while (!result.empty() && result.back().empty()) result.pop_back();
