@@ -12,9 +12,6 @@
 #include "segment/held_by_cache.h"
 
 namespace fj {
-namespace {
-
-}  // namespace
 
 PyTypeObject* builtin_base(PyTypeObject* type) {
   static PyObject* const name = PyUnicode_InternFromString("__new__");

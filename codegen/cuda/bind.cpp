@@ -226,7 +226,8 @@ bool turns_between_packs(const Kernel& kernel, const Expr& expr, int width) {
   if (left.kind != ExprKind::Position || right.kind != ExprKind::Position) return false;
   const Affine difference = left.address + right.address * SymDim(-1);
   const auto divides = [&](const SymDim& size) { return size.is_constant() && size.value() % width == 0; };
-  if (difference.coefficient(kernel.vector_var) != SymDim(1) || !difference.dynamic.empty() || !divides(difference.constant)) return false;
+  if (difference.coefficient(kernel.vector_var) != SymDim(1)) return false;
+  if (!difference.dynamic.empty() || !divides(difference.constant)) return false;
   return std::all_of(difference.terms.begin(), difference.terms.end(), [&](const auto& term) {
     return term.first == kernel.vector_var || divides(term.second);
   });
@@ -327,8 +328,9 @@ std::vector<Alternative> alternatives(const Kernel& kernel, const LoweredProgram
     const std::vector<VarId> row = team_nests(kernel)[0];
     SymDim elements = 1;
     for (VarId variable : row) elements = elements * extent(kernel, variable);
+    const std::int64_t length = hint(elements, program.symbols);
     for (int team : {kWarp, 128, 256, 512, 1024})
-      if (team != model.team && (team == kWarp || hint(elements, program.symbols) >= std::int64_t(team) * model.width)) consider({16, 0, team});
+      if (team != model.team && (team == kWarp || length >= std::int64_t(team) * model.width)) consider({16, 0, team});
     if (model.team == kWarp) consider({16, 128, kWarp});
   }
   return result;

@@ -227,8 +227,10 @@ Emitter::Printed Emitter::load(ExprId id) {
 Emitter::Printed Emitter::pointwise(ExprId id) {
   const Expr& expr = kernel_[id];
   if (pack_scope_ >= 0 && turns_between_packs(kernel_, expr, binding_.width)) {
-    const Printed left = address(kernel_[expr.args[0]].address, true), right = address(kernel_[expr.args[1]].address, true);
-    return define(std::max(left.scope, right.scope), "bool", "v", left.name + (expr.op == Op::lt ? " < " : " >= ") + right.name);
+    const Printed left = address(kernel_[expr.args[0]].address, true);
+    const Printed right = address(kernel_[expr.args[1]].address, true);
+    const std::string comparison = expr.op == Op::lt ? " < " : " >= ";
+    return define(std::max(left.scope, right.scope), "bool", "v", left.name + comparison + right.name);
   }
   std::map<std::string_view, std::string> names{{"T", element_type(expr.dtype)}, {"F", element_type(expr.operand_dtype)}};
   constexpr std::string_view operands[] = {"a", "b", "c"};

@@ -14,7 +14,8 @@ namespace fj::cuda {
 class Emitter {
  public:
   Emitter(const loop::Kernel& kernel, const LoweredProgram& program, const Binding& binding)
-      : kernel_(kernel), program_(program), binding_(binding), accumulator_scope_(kernel.accumulators.size()), varying_(varying(kernel, binding.width)) {}
+      : kernel_(kernel), program_(program), binding_(binding), accumulator_scope_(kernel.accumulators.size()),
+        varying_(varying(kernel, binding.width)) {}
 
   KernelText run();
 

@@ -14,7 +14,7 @@ namespace {
 
 // Ending a block takes 8 to 13 operations on a vector.
 constexpr int kBlockAdditions = 8;
-// Longer sums have a total: sixteen equal numbers of 512-bit vectors were off by 3 units in the last place more than torch's.
+// Longer sums have a total: chains of thirteen equal numbers were off by 3 units in the last place more than torch's.
 constexpr int kLongestChain = 8;
 // From so many additions on adding up the lanes without a loss takes no time that shows.
 constexpr int kLongSum = 32;

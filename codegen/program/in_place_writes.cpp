@@ -383,7 +383,8 @@ class Commits {
   }
 
   double bytes(int buffer) const {
-    return double(hint(product(program_.buffers[std::size_t(buffer)].shape), program_.symbols)) * double(size_in_bytes(program_.buffers[std::size_t(buffer)].dtype));
+    const ProgramBuffer& described = program_.buffers[std::size_t(buffer)];
+    return double(hint(product(described.shape), program_.symbols)) * double(size_in_bytes(described.dtype));
   }
 
   /// Elements that a launch computes.

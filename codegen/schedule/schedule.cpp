@@ -22,20 +22,6 @@ using loop::Affine;
 using loop::Index;
 using loop::VarId;
 
-std::vector<std::uint32_t> Group::rows() const {
-  std::vector<std::uint32_t> list;
-  for (auto variable : order)
-    if (!reduced[variable]) list.push_back(variable);
-  return list;
-}
-
-std::vector<std::uint32_t> Group::reductions() const {
-  std::vector<std::uint32_t> list;
-  for (auto variable : order)
-    if (reduced[variable]) list.push_back(variable);
-  return list;
-}
-
 namespace {
 
 // Beyond these a value is better stored than computed again, or a kernel is better cut (measured on registers and
@@ -875,51 +861,6 @@ class Scheduler {
 
 }  // namespace
 
-Strides input_strides(const Graph& graph, const Input& input) {
-  return input.strides ? *input.strides : contiguous_strides(graph.type(input.value).shape);
-}
-
-MatmulOperand matmul_operand(const Graph& graph, const std::vector<int>& node_of, ValueId operand) {
-  MatmulOperand found{operand, {}};
-  for (std::size_t d = 0; d < graph.type(operand).shape.size(); ++d) found.permutation.push_back(std::int64_t(d));
-  while (node_of[found.source.index] >= 0) {
-    const Node& node = graph.nodes[node_of[found.source.index]];
-    if (node.op != Op::transpose) break;
-    const auto& permutation = node.attrs.get<std::vector<std::int64_t>>("permutation");
-    for (auto& d : found.permutation) d = permutation[d];
-    found.source = node.operands[0];
-  }
-  // Rows or columns must lie side by side.
-  const auto rank = std::int64_t(found.permutation.size());
-  const auto last = found.permutation[rank - 1], before = found.permutation[rank - 2];
-  if (last == rank - 1 || before == rank - 1) return found;
-  found = {operand, {}};
-  for (std::int64_t d = 0; d < rank; ++d) found.permutation.push_back(d);
-  return found;
-}
-
 Schedule schedule(const Graph& graph, bool conditions) { return Scheduler(graph, conditions).run(); }
-
-std::string text(const Graph& graph, const Schedule& schedule) {
-  std::string out;
-  for (std::size_t g = 0; g < schedule.groups.size(); ++g) {
-    const Group& group = schedule.groups[g];
-    constexpr const char* kinds[] = {"loops", "scan", "scatter", "matmul", "nonzero", "extern"};
-    out += "group " + std::to_string(g) + ": " + kinds[int(group.kind)] + " over [";
-    for (std::size_t d = 0; d < group.order.size(); ++d)
-      out += (d ? ", " : "") + group.extents[group.order[d]].text() + (group.reduced[group.order[d]] ? " reduced" : "");
-    out += "]";
-    auto list = [&](const char* label, const std::vector<ValueId>& values) {
-      for (std::size_t i = 0; i < values.size(); ++i) {
-        const int n = schedule.node_of[values[i].index];
-        out += (i ? ", " : label) + (n < 0 ? std::string("copy of an input") : std::string(name(graph.nodes[n].op)));
-      }
-    };
-    list(" stages ", group.stages);
-    list(" stores ", group.stores);
-    out += "\n";
-  }
-  return out;
-}
 
 }  // namespace fj

@@ -22,7 +22,8 @@ Index identity_index(std::size_t rank) {
 
 class Walk {
  public:
-  Walk(const Graph& graph, const std::vector<int>& node_of) : graph_(graph), node_of_(node_of), hints_(symbol_hints(graph.symbols)) {}
+  Walk(const Graph& graph, const std::vector<int>& node_of)
+      : graph_(graph), node_of_(node_of), hints_(symbol_hints(graph.symbols)) {}
 
   /// Empty: the write is not in parts.
   std::vector<WrittenPart> parts(const Write& write) const {

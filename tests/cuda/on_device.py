@@ -86,6 +86,26 @@ def test_sums_with_alpha(dtype):
     same_as_eager(f, sample(5, 7, dtype=dtype), sample(5, 7, dtype=dtype, seed=1), breaks=())
 
 
+@pytest.mark.parametrize("dtype", half_types)
+def test_halves_and_numbers_are_added_in_float32(dtype):
+    """As torch's kernels for a device do, to the last bit: neither alpha nor a number of the host is rounded to a half."""
+    def f(x, y, number):
+        return torch.add(x, y, alpha=0.1), torch.add(x, 0.1, alpha=3), torch.sub(x, 0.3), 0.3 + x, x - number
+
+    def wide(a, b, alpha=1.0):
+        # float64 holds the product of floats exactly, and their sum but for bits that no half sees.
+        return (a.double() + float(np.float32(alpha)) * b.double()).float().to(dtype)
+
+    x, y, number = sample(600, dtype=dtype), sample(600, dtype=dtype, seed=1), torch.tensor(0.7)
+    with torch.no_grad():
+        results = framejit.compile(f)(x, y, number)
+    tenth, third, seventh = (torch.tensor(value, dtype=torch.float32) for value in (0.1, 0.3, 0.7))
+    x, y = x.cpu(), y.cpu()
+    expected = wide(x, y, 0.1), wide(x, tenth, 3), wide(x, third, -1), wide(third, x), wide(x, seventh, -1)
+    for result, exact in zip(results, expected):
+        assert result.dtype == dtype and torch.equal(result.cpu(), exact)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, *half_types])
 @pytest.mark.parametrize("sizes", [(64, 64), (32, 96), (60, 68), (33, 31), (8, 8, 16)], ids=str)
 def test_rows_of_parts(dtype, sizes):

@@ -44,7 +44,8 @@ def errors_of_both(function, library, x, axis=None, of=None, dtype=None):
     terms = x if of is None else of(x)
     dtype, count = dtype or x.dtype, terms.size if axis is None else terms.shape[axis]
     exact, magnitude = exact_sum(terms, axis), exact_sum(np.abs(terms), axis)
-    return [errors(called(argument), exact, magnitude, count, dtype) for called in (function, framejit.compile(function))]
+    results = function(argument), framejit.compile(function)(argument)
+    return [errors(result, exact, magnitude, count, dtype) for result in results]
 
 
 def as_exact(function, library, x, axis=None, of=None, dtype=None):
@@ -59,7 +60,8 @@ def as_exact(function, library, x, axis=None, of=None, dtype=None):
 def test_whole_sums(library, dtype, kind):
     for n in SIZES:
         # The order of additions is the machine's: one sum of few numbers is exact by chance, in the library or here.
-        draws = [NUMBERS[kind](n, np.random.default_rng(n + draw)).astype(dtype) for draw in range(20 if n < 1 << 16 else 1)]
+        seeds = range(n, n + (20 if n < 1 << 16 else 1))
+        draws = [NUMBERS[kind](n, np.random.default_rng(seed)).astype(dtype) for seed in seeds]
         eager, compiled = zip(*(errors_of_both(lambda x: x.sum(), library, x) for x in draws))
         assert max(compiled) <= max(eager) + 2, (eager, compiled)
 

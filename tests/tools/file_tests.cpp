@@ -6,9 +6,9 @@
 //     expect:                                       }
 //     graph @f(%x: f32[4]) { ... }
 //
-// `run:` names passes (or `optimise`, or `print` for none), separated by spaces, and starts a case; the last may be `schedule`, `loops` or
-// `bind`: what fuses with what and what goes through memory, the loops of each kernel, what a device's threads do. Without it a
-// case is one graph and the verifier must find exactly the errors its comments name, each in the node of its
+// `run:` names passes (or `optimise`, or `print` for none), separated by spaces, and starts a case. The last may be
+// `schedule` (what fuses with what, and what goes through memory), `loops` (of each kernel) or `bind` (what a device's
+// threads do). Without it a case is one graph and the verifier must find exactly the errors its comments name, each in the node of its
 // line (or, on the closing line, in none). Cases are separated by lines of `---`.
 //
 //     file_tests [--bless] file...       --bless rewrites expectations; the difference is reviewed like code
@@ -17,6 +17,7 @@
 #include <functional>
 #include <iostream>
 #include <map>
+#include <optional>
 #include <set>
 #include <sstream>
 
@@ -45,8 +46,6 @@ const std::map<std::string, std::function<void(fj::Graph&)>> stages = {
     {"sink_broadcasts", fj::sink_broadcasts}, {"gather_first", fj::gather_first}, {"optimise", [](fj::Graph& graph) { fj::optimise(graph); }},
 };
 
-std::string counted(std::size_t count, const std::string& what) { return std::to_string(count) + " " + what + (count == 1 ? "" : "s"); }
-
 /// Which kernel reads and writes which arrays: each is a pass over memory.
 std::string traffic(const fj::LoweredProgram& program) {
   std::string out;
@@ -55,7 +54,7 @@ std::string traffic(const fj::LoweredProgram& program) {
     std::set<int> reads, writes;
     for (const fj::loop::Expr& expr : kernel.expressions)
       if (expr.kind == fj::loop::ExprKind::Load) reads.insert(expr.buffer);
-    const std::function<void(const std::vector<fj::loop::Statement>&)> visit = [&](const std::vector<fj::loop::Statement>& body) {
+    const std::function<void(const std::vector<fj::loop::Statement>&)> visit = [&](const auto& body) {
       for (const fj::loop::Statement& statement : body) {
         if (statement.buffer >= 0) writes.insert(statement.buffer);
         visit(statement.body);
@@ -74,7 +73,8 @@ std::string traffic(const fj::LoweredProgram& program) {
     };
     out += kernel.name + ": reads" + list(reads, read) + ", writes" + list(writes, written) + "\n";
   }
-  return out + counted(program.kernels.size(), "kernel") + ", " + read.text() + " elements read, " + written.text() + " written\n";
+  out += std::to_string(program.kernels.size()) + (program.kernels.size() == 1 ? " kernel, " : " kernels, ");
+  return out + read.text() + " elements read, " + written.text() + " written\n";
 }
 
 /// Of a graph that has been through the passes.
@@ -85,7 +85,8 @@ const std::map<std::string, std::function<std::string(const fj::Graph&)>> printe
     }},
     {"loops", [](const fj::Graph& graph) {
       std::string out;
-      for (const fj::loop::Kernel& kernel : fj::lower(graph, fj::schedule(graph)).kernels) out += fj::loop::text(kernel);
+      const fj::LoweredProgram program = fj::lower(graph, fj::schedule(graph));
+      for (const fj::loop::Kernel& kernel : program.kernels) out += fj::loop::text(kernel);
       return out;
     }},
     {"bind", [](const fj::Graph& graph) {
@@ -125,10 +126,10 @@ Lines run_passes(const Lines& lines) {
   fj::Graph graph = fj::parse(joined(Lines(lines.begin() + long(run) + 1, lines.begin() + long(expect))));
   fj::check(graph, "as written");
   std::istringstream names(lines[run].substr(4));
-  std::string text;
+  std::optional<std::string> printed;
   for (std::string name; names >> name;) {
     if (const auto printer = printers.find(name); printer != printers.end()) {
-      text = printer->second(graph);
+      printed = printer->second(graph);
       if (names >> name) throw Failure{"there is nothing to do after `" + printer->first + "`"};
       break;
     }
@@ -137,10 +138,8 @@ Lines run_passes(const Lines& lines) {
     stage->second(graph);
     fj::check(graph, "after " + name);
   }
-  if (text.empty()) {
-    text = fj::print(graph);
-    if (fj::print(fj::parse(text)) != text) throw Failure{"the result does not survive print and parse:\n" + text};
-  }
+  const std::string text = printed ? *printed : fj::print(graph);
+  if (!printed && fj::print(fj::parse(text)) != text) throw Failure{"the result does not survive print and parse:\n" + text};
 
   Lines result(lines.begin(), lines.begin() + long(expect));
   while (!result.empty() && result.back().empty()) result.pop_back();

@@ -34,6 +34,9 @@ TorchOperands one(Tracer& tracer, const char* name, const Arguments& arguments) 
 
 bool is_scalar(const TorchOperand& operand) { return !operand.array || operand.array->shape.empty(); }
 
+/// A number, or a tensor without dimensions in the host's memory: torch's kernels for a device take it in f32, not rounded to half.
+bool of_host(const TorchOperand& operand) { return !operand.array || operand.array->storage->device == kHost; }
+
 /// True if torch's kernel of a half type takes the second operand as one number in f32, not rounded to half.
 bool keeps_scalar(const TorchOperands& operands, DType dtype) {
   if (!is_half(dtype)) return false;
@@ -107,12 +110,11 @@ V add_or_subtract(Tracer& tracer, Op op, const TorchOperands& operands, const V&
   const DType dtype = torch_result_type(operands);
   if (op == Op::sub && (dtype == DType::Bool || operands[0].dtype == DType::Bool || operands[1].dtype == DType::Bool))
     refuse("subtraction with a bool tensor");
-  // Of halves torch's kernel for a device adds in f32, and what it takes from the host, a number or a tensor without dimensions, is not rounded before.
-  const auto of_host = [](const TorchOperand& operand) { return !operand.array || operand.array->storage->device == kHost; };
+  // Of halves torch's kernel for a device adds in f32.
   const bool in_f32 = is_half(dtype) && tracer.device() != kHost && (alpha || of_host(operands[0]) || of_host(operands[1]));
   const auto value_of = [&](const TorchOperand& operand) {
-    if (!in_f32) return torch_value(tracer, operand, dtype);
-    return of_host(operand) ? torch_value(tracer, operand, DType::F32) : cast(tracer, torch_value(tracer, operand, dtype), DType::F32);
+    const ValueId value = torch_value(tracer, operand, in_f32 && of_host(operand) ? DType::F32 : dtype);
+    return in_f32 ? cast(tracer, value, DType::F32) : value;
   };
   ValueId a = value_of(operands[0]), b = value_of(operands[1]);
   double factor = 1;
@@ -123,7 +125,7 @@ V add_or_subtract(Tracer& tracer, Op op, const TorchOperands& operands, const V&
     if (scale.dtype == DType::Bool && dtype != DType::Bool) refuse("a bool as alpha");
     if (!number_is(tracer, scale, factor)) factor = 0;
     if (factor != 1) {
-      // Of halves torch's kernel for the host rounds alpha and the product differently in vectors and in what is left over.
+      // For the host torch rounds alpha and the product of halves differently in vectors and in what is left over.
       if (dtype == DType::Bool || (is_half(dtype) && !in_f32)) unsupported("alpha with booleans or a half type");
       ValueId by = torch_value(tracer, scale, dtype_of(tracer, b));
       if (is_float(dtype)) {
