@@ -91,7 +91,7 @@ std::unique_ptr<Segment> trace_segment(const TraceRequest& request) {
   Exit exit;
   while (true) {
     if (stop_step == 0) return empty_segment(request, std::move(exit));
-    TracerImpl tracer(request, decodes, learnt, stop_step);
+    TraceRun tracer(request, decodes, learnt, stop_step);
     int broke_at = -1;
     std::optional<Exit> fresh;
     try {
@@ -101,7 +101,7 @@ std::unique_ptr<Segment> trace_segment(const TraceRequest& request) {
       if (!has_array_work(*segment) || !(tracer.uses_torch || tracer.uses_numpy)) {
         // Nothing to compile for such values, or numbers alone; for others there may be.
         auto idle = empty_segment(request, exit_at(request, request.start_instruction, Exit::Kind::Handover));
-        idle->guards = request.many || segment->guards->all().size() > kIdleGuards ? loosened(*segment->guards, tracer.sources) : std::move(segment->guards);
+        idle->guards = request.many || segment->guards->all().size() > kIdleGuards ? loosened(*segment->guards, tracer.sources_) : std::move(segment->guards);
         return idle;
       }
       segment->covers_function = request.start_instruction == 0;
@@ -152,7 +152,7 @@ std::unique_ptr<Segment> trace_segment(const TraceRequest& request) {
       auto segment = empty_segment(request, exit_at(request, request.start_instruction, Exit::Kind::Handover));
       segment->exit.reason = fresh->reason;
       segment->exit.detail = fresh->detail;
-      segment->guards = std::move(tracer.guards);
+      segment->guards = std::move(tracer.guards_);
       return segment;
     }
     FJ_CHECK(broke_at < int(tracer.step_pc.size()), "a break after the last instruction");

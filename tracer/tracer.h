@@ -19,6 +19,8 @@
 
 namespace fj {
 
+using Keywords = std::vector<std::pair<std::string, V>>;
+
 /// What failed guards of earlier segments at this place have taught: leaves to generalise from the start.
 struct Generalisations {
   std::vector<std::string> sources;            // ints that become symbols, floats that become inputs, texts that change, by Source::text()
@@ -49,107 +51,119 @@ struct TraceRequest {
   std::function<std::string(int device)> refusal;
 };
 
-/// The front of the machinery the interpreter and the front ends share. One per trace run.
+/// What the front ends see of a trace. Its one implementation is TraceRun (interpreter/trace_run.h); one object for each trace run.
 class Tracer {
  public:
-  Graph& graph();
-  GuardSet& guards();
-  SourceTable& sources();
-  Location location() const;                   // the user's line being traced
-  std::string function() const;                // and the qualified name of its function
-  void note_asked_compiling();                 // the user's code does something else where it is compiled
+  virtual Graph& graph() const = 0;
+  virtual GuardSet& guards() const = 0;
+  virtual SourceTable& sources() const = 0;
+  virtual Location location() const = 0;       // the user's line being traced
+  virtual std::string function() const = 0;    // and the qualified name of its function
+  virtual void note_asked_compiling() = 0;     // the user's code does something else where it is compiled
 
   // ---- making values
-  V constant(Ref<> object);                    // no guard needed
-  V none();
-  V boolean(bool value);
-  V integer(std::int64_t value);
-  V integer(const SymDim& value);              // constant or SymInt
-  V real(double value);
-  V string(std::string_view text);
-  V tuple(std::vector<V> items);
-  V list(std::vector<V> items);
+  virtual V constant(Ref<> object) = 0;        // no guard needed
+  virtual V none() const = 0;
+  virtual V boolean(bool value) const = 0;
+  static V integer(std::int64_t value);
+  virtual V integer(const SymDim& value) = 0;  // constant or SymInt
+  static V real(double value);
+  static V string(std::string_view text);
+  static V tuple(std::vector<V> items);
+  static V list(std::vector<V> items);
   /// The one Value of a real object, wrapped lazily. Arrays become graph inputs when first used.
-  V wrap(PyObject* object, SourceRef source);
+  virtual V wrap(PyObject* object, SourceRef source) = 0;
 
   // ---- looking at values; each adds the guards it relies on and throws BreakGraph where it can't answer
   /// The real object if the value is a constant known exactly (guards value or identity); null if it is not one.
-  PyObject* constant_object(const V& value);
-  Ref<> constant_object(V&& value);  // of a Value that may hold the only reference to it
-  bool is_none(const V& value);
-  std::optional<std::int64_t> constant_int(const V& value);    // bool and int; specialises a SymInt only if asked
-  std::optional<SymDim> int_expression(const V& value);        // int or SymInt (not bool)
-  std::optional<double> constant_float(const V& value);        // float only
-  /// A Python float that has changed between calls as a graph value f64[]; invalid for every other.
-  ValueId float_input(const V& value);
-  /// requires_grad_() and t_() of a tensor made in the trace: as in TracerImpl.
-  bool make_leaf(const V& tensor);
-  bool turn(const V& tensor, const std::function<V()>& view);
-  V changing_scalar(const V& value);
-  V scalar_index(const V& value);
-  bool truth(const V& value);                                  // breaks on arrays
-  PyTypeObject* type_of(const V& value);
+  virtual PyObject* constant_object(const V& value) = 0;
+  virtual Ref<> constant_object(V&& value) = 0;  // of a Value that may hold the only reference to it
+  virtual bool is_none(const V& value) = 0;
+  virtual std::optional<std::int64_t> constant_int(const V& value) = 0;  // bool and int; specialises a SymInt only if asked
+  virtual std::optional<SymDim> int_expression(const V& value) = 0;      // int or SymInt (not bool)
+  virtual std::optional<double> constant_float(const V& value) = 0;      // float only
+  /// A Python float that has changed between calls as a graph value f64[]; invalid for every other. `always`: though it has not.
+  virtual ValueId float_input(const V& value, bool always = false) = 0;
+  /// A NumPy scalar from outside that is another one at each call, as an array of rank 0 that the program reads. Null: it is not.
+  virtual V changing_scalar(const V& value, bool always = false) = 0;
+  /// Python's int of a NumPy scalar from outside, known by its value. Null: it is none.
+  virtual V scalar_index(const V& value) = 0;
+  virtual bool truth(const V& value) = 0;      // breaks on arrays
+  virtual PyTypeObject* type_of(const V& value) = 0;
   /// Items of a tuple, list, torch.Size, range or other finite sequence.
-  std::vector<V> sequence_items(const V& value);
+  virtual std::vector<V> sequence_items(const V& value) = 0;
   /// Decides `a (comparison) b` now, by constants or hints, and guards the answer. comparison: Py_LT...
-  bool decide(const SymDim& a, int comparison, const SymDim& b);
+  virtual bool decide(const SymDim& a, int comparison, const SymDim& b) = 0;
 
   // ---- acting on values, as the interpreter's instructions do
-  V call(const V& callable, std::vector<V> positional, std::vector<std::pair<std::string, V>> keywords = {});
-  V get_attribute(const V& owner, std::string_view name);
-  V get_item(const V& container, const V& key);
-  V binary(int nb_op, const V& a, const V& b);                 // NB_ADD...; inplace forms too
-  V compare(int comparison, const V& a, const V& b);
+  virtual V call(const V& callable, std::vector<V> positional, Keywords keywords = {}) = 0;
+  virtual V get_attribute(const V& owner, std::string_view name) = 0;
+  virtual V get_item(const V& container, const V& key) = 0;
+  virtual V binary(int nb_op, const V& a, const V& b) = 0;     // NB_ADD...; in-place forms too
+  virtual V compare(int comparison, const V& a, const V& b) = 0;
 
   // ---- arrays
-  /// Contents of an array as a graph value in its logical shape (view steps applied to the storage's current version).
-  ValueId read(const ArrayValue& array);
+  /// Contents of an array as a graph value in its logical shape (view steps applied to the storage's current version). Breaks
+  /// for arrays that no operation takes.
+  virtual ValueId read(const ArrayValue& array) = 0;
   /// In-place: the array's elements become `value` (same dtype and shape); moves the storage to a new version.
-  void write(ArrayValue& array, ValueId value);
-  void write_itself(ArrayValue& array);
+  virtual void write(ArrayValue& array, ValueId value) = 0;
+  /// What is there already, into a tensor made in the trace.
+  virtual void write_itself(ArrayValue& array) = 0;
   /// A moment of the trace, for questions about what was written since.
   struct Mark {
     std::size_t writes;
     std::uint64_t values;
   };
-  Mark mark() const;
-  /// Whether anything that was there at the mark has been written. A call that has and then can't go on is not tried in another way: it
-  /// would write twice.
-  bool written_since(const Mark& mark) const;
+  virtual Mark mark() const = 0;
+  /// Whether anything that was there at the mark has been written: contents of containers and arrays, attributes, cells, globals,
+  /// positions of iterators. A call that has and then can't go on is not tried in another way: it would write twice.
+  virtual bool written_since(const Mark& mark) const = 0;
   /// The row-major positions at which a bool value is true, i64[n], n being a size that depends on data; one value per mask.
-  ValueId positions(ValueId mask);
+  virtual ValueId positions(ValueId mask) = 0;
   /// A new array made by an operation, contents `value`, with strides (default contiguous).
-  std::shared_ptr<ArrayValue> new_array(Library library, ValueId value, std::optional<Strides> strides = std::nullopt);
+  virtual std::shared_ptr<ArrayValue> new_array(Library library, ValueId value, std::optional<Strides> strides = std::nullopt) = 0;
   /// A view of `base` made by one more step.
-  std::shared_ptr<ArrayValue> new_view(const std::shared_ptr<ArrayValue>& base, ViewStep step, Dims shape, Strides strides,
-                                       SymDim offset);
+  virtual std::shared_ptr<ArrayValue> new_view(const std::shared_ptr<ArrayValue>& base, ViewStep step, Dims shape, Strides strides,
+                                               SymDim offset) = 0;
   /// What the library's own function returns, run as a node of the graph: see extern_call in ops.def. Breaks with
   /// UnsupportedOperation, having written nothing, if it can't be predicted.
-  V extern_call(const V& callable, const std::vector<V>& positional, const std::vector<std::pair<std::string, V>>& keywords);
+  virtual V extern_call(const V& callable, const std::vector<V>& positional, const Keywords& keywords) = 0;
   /// A function of a library whose derivative is a rule of its own. The result is the last node's.
-  void composite(CompositeRule rule, std::vector<ValueId> operands, ValueId result, std::vector<ValueId> kept = {}, Attrs attrs = {});
-  /// torch saves these of the operation that has made `result`, whether or not the rule here reads them.
-  void also_saves(ValueId result, std::vector<ValueId> values);
+  virtual void composite(CompositeRule rule, std::vector<ValueId> operands, ValueId result, std::vector<ValueId> kept = {},
+                         Attrs attrs = {}) = 0;
   /// The value is inside one function of the library: see Copies.
-  void note_inner(ValueId value);
+  virtual void note_inner(ValueId value) = 0;
   /// The trace relies on torch's modes.
-  void note_torch();
-  /// Whether a gradient would flow back through the array (or value).
-  bool requires_gradient(const ArrayValue& array);
-  bool requires_gradient(ValueId value);
+  virtual void note_torch() = 0;
 
   /// Where what is being made will be: with the operands of the function that is being traced (DeviceScope).
-  int device() const;
+  virtual int device() const = 0;
   /// A function that makes an array of no other was told where.
-  void make_on(int device);
+  virtual void make_on(int device) = 0;
 
+  // ---- numbers that the program computes
   /// The value, where `holds`; else the program fails and the piece runs in CPython.
-  ValueId checked(ValueId value, ValueId holds);
-  /// The whole part of a number is asked for (whole_parts.cpp).
-  void round_as_library(const V& number);
-  void round_as_library(ValueId number);
+  virtual ValueId checked(ValueId value, ValueId holds) = 0;
+  /// The number is asked for its whole part, where the last bit may decide: what sums and the like it is computed from become calls of
+  /// the library, and the trace begins again (whole_parts.cpp).
+  virtual void round_as_library(const V& number) = 0;
+  virtual void round_as_library(ValueId number) = 0;
   /// A Python number that the program computes: the one element of the array.
-  V number(const ArrayValue& array);
+  virtual V number(const ArrayValue& array) = 0;
+
+  // ---- gradients
+  /// Whether a gradient would flow back through the array (or value).
+  virtual bool requires_gradient(const ArrayValue& array) = 0;
+  virtual bool requires_gradient(ValueId value) = 0;
+  /// torch saves these of the operation that has made `result`, whether or not the rule here reads them.
+  virtual void also_saves(ValueId result, std::vector<ValueId> values) = 0;
+  /// requires_grad_() of a tensor made in the trace that nobody has seen a part of: its contents are a variable of their own from here on.
+  /// False: of no such tensor. Only the leaf itself may leave the trace: what is computed from it has a history that nobody else would have.
+  virtual bool make_leaf(const V& tensor) = 0;
+  /// t_() and its like: a tensor made in the trace, whose memory nobody else has, gets the sizes and strides of a view of all of it.
+  /// False: of no such tensor.
+  virtual bool turn(const V& tensor, const std::function<V()>& view) = 0;
   /// What torch.autograd.backward does, or (grad) torch.autograd.grad.
   struct Backward {
     std::vector<V> results, cotangents;          // as many; None or null: 1
@@ -157,18 +171,14 @@ class Tracer {
     bool only_inputs = false;
     std::vector<V> inputs;                       // of only_inputs
   };
-  void backward(const Backward& call);
-  std::vector<V> grad(const Backward& call);     // None for an input that no result depends on
+  virtual void backward(const Backward& call) = 0;
+  virtual std::vector<V> grad(const Backward& call) = 0;     // None for an input that no result depends on
   /// The fields of tensors that autograd has.
-  V gradient_field(const V& tensor);
-  bool is_leaf(const V& tensor);
+  virtual V gradient_field(const V& tensor) = 0;
+  virtual bool is_leaf(const V& tensor) = 0;
 
-  void attach(class TracerImpl* impl) { impl_ = impl; }
-
- private:
-  friend class DeviceScope;
-  friend class LibraryChoice;
-  class TracerImpl* impl_ = nullptr;
+ protected:
+  ~Tracer() = default;
 };
 
 /// While a function of an array library is traced: what it makes is where its operands are. They are all on one device, but for tensors of no
@@ -181,7 +191,7 @@ class DeviceScope {
   DeviceScope(const DeviceScope&) = delete;
 
  private:
-  class TracerImpl& impl_;
+  class TraceRun& run_;
   int device_;
   bool of_arrays_;
 };

@@ -16,11 +16,11 @@ std::span<const BuiltinRow> builtin_rows();    // builtins.cpp
 std::span<const BuiltinRow> iteration_rows();  // values/containers/itertools.cpp
 
 // Handlers of rows of builtins.def that have a file of their own: class_questions.cpp.
-V builtin_isinstance(TracerImpl& tracer, std::vector<V>& positional, Keywords& keywords);
-V builtin_issubclass(TracerImpl& tracer, std::vector<V>& positional, Keywords& keywords);
-V builtin_type(TracerImpl& tracer, std::vector<V>& positional, Keywords& keywords);
-V builtin_callable(TracerImpl& tracer, std::vector<V>& positional, Keywords& keywords);
-V builtin_dir(TracerImpl& tracer, std::vector<V>& positional, Keywords& keywords);
+V builtin_isinstance(TraceRun& tracer, std::vector<V>& positional, Keywords& keywords);
+V builtin_issubclass(TraceRun& tracer, std::vector<V>& positional, Keywords& keywords);
+V builtin_type(TraceRun& tracer, std::vector<V>& positional, Keywords& keywords);
+V builtin_callable(TraceRun& tracer, std::vector<V>& positional, Keywords& keywords);
+V builtin_dir(TraceRun& tracer, std::vector<V>& positional, Keywords& keywords);
 
 /// Breaks the graph at a call that a handler has no way for.
 [[noreturn]] void unknown_call(const char* name, const std::vector<V>& arguments);

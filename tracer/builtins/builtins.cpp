@@ -18,21 +18,21 @@ using Arguments_ = std::vector<V>;
 
 // ---- questions
 
-V builtin_len(TracerImpl& t, Arguments_& a, Keywords& k) {
+V builtin_len(TraceRun& t, Arguments_& a, Keywords& k) {
   expect("len", a, k, 1, 1);
   return t.length(a[0]);
 }
 
-V builtin_build_class(TracerImpl& t, Arguments_& a, Keywords& k) { return t.build_class(a, k); }
+V builtin_build_class(TraceRun& t, Arguments_& a, Keywords& k) { return t.build_class(a, k); }
 
-PyObject* attribute_name(TracerImpl& t, const V& value) {
+PyObject* attribute_name(TraceRun& t, const V& value) {
   PyObject* name = t.constant_object(value);
   if (!name || !PyUnicode_CheckExact(name)) unknown_call("getattr", {value});
   return name;
 }
 
 /// Null also if Python code on the way raises AttributeError.
-V attribute_or_null(TracerImpl& t, const V& owner, PyObject* name) {
+V attribute_or_null(TraceRun& t, const V& owner, PyObject* name) {
   ++t.catching;
   struct Restore {
     int& catching;
@@ -47,7 +47,7 @@ V attribute_or_null(TracerImpl& t, const V& owner, PyObject* name) {
   }
 }
 
-V builtin_getattr(TracerImpl& t, Arguments_& a, Keywords& k) {
+V builtin_getattr(TraceRun& t, Arguments_& a, Keywords& k) {
   expect("getattr", a, k, 2, 3);
   PyObject* name = attribute_name(t, a[1]);
   if (V found = a.size() == 3 ? attribute_or_null(t, a[0], name) : t.find_attribute(a[0], name)) return found;
@@ -55,18 +55,18 @@ V builtin_getattr(TracerImpl& t, Arguments_& a, Keywords& k) {
   t.raise_no_attribute(a[0], name);
 }
 
-V builtin_hasattr(TracerImpl& t, Arguments_& a, Keywords& k) {
+V builtin_hasattr(TraceRun& t, Arguments_& a, Keywords& k) {
   expect("hasattr", a, k, 2, 2);
-  return t.tracer.boolean(attribute_or_null(t, a[0], attribute_name(t, a[1])) != nullptr);
+  return t.boolean(attribute_or_null(t, a[0], attribute_name(t, a[1])) != nullptr);
 }
 
-V builtin_setattr(TracerImpl& t, Arguments_& a, Keywords& k) {
+V builtin_setattr(TraceRun& t, Arguments_& a, Keywords& k) {
   expect("setattr", a, k, 3, 3);
   t.set_attribute(a[0], attribute_name(t, a[1]), a[2]);
-  return t.none;
+  return t.none();
 }
 
-V builtin_super(TracerImpl& t, Arguments_& a, Keywords& k) {
+V builtin_super(TraceRun& t, Arguments_& a, Keywords& k) {
   expect("super", a, k, 0, 2);
   if (a.size() == 1) unknown_call("super", a);
   auto super = std::make_shared<SuperValue>();
@@ -90,7 +90,7 @@ V builtin_super(TracerImpl& t, Arguments_& a, Keywords& k) {
 
 // ---- iteration
 
-V builtin_range(TracerImpl& t, Arguments_& a, Keywords& k) {
+V builtin_range(TraceRun& t, Arguments_& a, Keywords& k) {
   expect("range", a, k, 1, 3);
   auto range = std::make_shared<RangeValue>();
   auto bound = [&](const V& value) {
@@ -101,23 +101,23 @@ V builtin_range(TracerImpl& t, Arguments_& a, Keywords& k) {
   range->start = a.size() > 1 ? bound(a[0]) : SymDim(0);
   range->stop = bound(a[a.size() > 1 ? 1 : 0]);
   if (a.size() == 3) {
-    auto step = t.tracer.constant_int(a[2]);
+    auto step = t.constant_int(a[2]);
     if (!step || *step == 0) unknown_call("range", a);
     range->step = *step;
   }
   return range;
 }
 
-V builtin_slice(TracerImpl& t, Arguments_& a, Keywords& k) {
+V builtin_slice(TraceRun& t, Arguments_& a, Keywords& k) {
   expect("slice", a, k, 1, 3);
   auto slice = std::make_shared<SliceValue>();
-  slice->start = a.size() > 1 ? a[0] : t.none;
+  slice->start = a.size() > 1 ? a[0] : t.none();
   slice->stop = a[a.size() > 1 ? 1 : 0];
-  slice->step = a.size() == 3 ? a[2] : t.none;
+  slice->step = a.size() == 3 ? a[2] : t.none();
   return slice;
 }
 
-V builtin_sorted(TracerImpl& t, Arguments_& a, Keywords& k) {
+V builtin_sorted(TraceRun& t, Arguments_& a, Keywords& k) {
   V key = take_keyword(k, "key"), reverse = take_keyword(k, "reverse");
   expect("sorted", a, k, 1, 1);
   std::vector<V> items;
@@ -127,12 +127,12 @@ V builtin_sorted(TracerImpl& t, Arguments_& a, Keywords& k) {
   else
     items = t.listed_items(a[0]);
   t.sort(items, key, reverse && t.truth(reverse));
-  return t.tracer.list(items);
+  return t.list(items);
 }
 
 // ---- folds over items
 
-V extreme(TracerImpl& t, Arguments_& a, Keywords& k, const char* name, int better) {
+V extreme(TraceRun& t, Arguments_& a, Keywords& k, const char* name, int better) {
   V key = take_keyword(k, "key"), otherwise = take_keyword(k, "default");
   if (!k.empty() || a.empty()) unknown_call(name, a);
   if (otherwise && a.size() > 1) unknown_call(name, a);
@@ -165,8 +165,8 @@ V extreme(TracerImpl& t, Arguments_& a, Keywords& k, const char* name, int bette
   t.raise_python_error();
 }
 
-V builtin_min(TracerImpl& t, Arguments_& a, Keywords& k) { return extreme(t, a, k, "min", Py_LT); }
-V builtin_max(TracerImpl& t, Arguments_& a, Keywords& k) { return extreme(t, a, k, "max", Py_GT); }
+V builtin_min(TraceRun& t, Arguments_& a, Keywords& k) { return extreme(t, a, k, "min", Py_LT); }
+V builtin_max(TraceRun& t, Arguments_& a, Keywords& k) { return extreme(t, a, k, "max", Py_GT); }
 
 /// From CPython 3.12 on sum() keeps what additions of floats lose.
 bool adds_with_compensation(PyObject* sum) {
@@ -179,18 +179,18 @@ bool adds_with_compensation(PyObject* sum) {
   return answer;
 }
 
-V builtin_sum(TracerImpl& t, Arguments_& a, Keywords& k) {
+V builtin_sum(TraceRun& t, Arguments_& a, Keywords& k) {
   V start = take_keyword(k, "start");
   expect("sum", a, k, 1, 2);
   if (a.size() == 2) start = a[1];
   // CPython adds numbers in ways of its own (floats with compensation from 3.12 on): its own sum() adds up constants. From the
   // first other item on it is `total + item`, one after the other.
   PyObject* const sum = once([] { return PyDict_GetItemString(PyEval_GetBuiltins(), "sum"); });
-  V total = start ? start : t.tracer.integer(std::int64_t(0));
+  V total = start ? start : t.integer(std::int64_t(0));
   std::vector<V> plain;
   bool any_other = false;
   auto fold = [&]() {
-    V folded = fold_call(t, sum, {t.tracer.tuple(std::exchange(plain, {})), total}, {});
+    V folded = fold_call(t, sum, {t.tuple(std::exchange(plain, {})), total}, {});
     if (!folded) unknown_call("sum", a);
     total = folded;
   };
@@ -208,23 +208,23 @@ V builtin_sum(TracerImpl& t, Arguments_& a, Keywords& k) {
   return total;
 }
 
-V builtin_any(TracerImpl& t, Arguments_& a, Keywords& k) {
+V builtin_any(TraceRun& t, Arguments_& a, Keywords& k) {
   expect("any", a, k, 1, 1);
   V iterator = t.make_iterator(a[0]);
   while (V item = t.next(iterator))
-    if (t.truth(item)) return t.true_value;
-  return t.false_value;
+    if (t.truth(item)) return t.boolean(true);
+  return t.boolean(false);
 }
 
-V builtin_all(TracerImpl& t, Arguments_& a, Keywords& k) {
+V builtin_all(TraceRun& t, Arguments_& a, Keywords& k) {
   expect("all", a, k, 1, 1);
   V iterator = t.make_iterator(a[0]);
   while (V item = t.next(iterator))
-    if (!t.truth(item)) return t.false_value;
-  return t.true_value;
+    if (!t.truth(item)) return t.boolean(false);
+  return t.boolean(true);
 }
 
-V builtin_reduce(TracerImpl& t, Arguments_& a, Keywords& k) {
+V builtin_reduce(TraceRun& t, Arguments_& a, Keywords& k) {
   expect("reduce", a, k, 2, 3);
   V total = a.size() == 3 ? a[2] : nullptr;
   t.for_each(a[1], [&](const V& item) { total = total ? t.call(a[0], {total, item}, {}) : item; });
@@ -234,7 +234,7 @@ V builtin_reduce(TracerImpl& t, Arguments_& a, Keywords& k) {
 
 // ---- numbers
 
-V method_or_fold(TracerImpl& t, Arguments_& a, Keywords& k, const char* name, const char* method) {
+V method_or_fold(TraceRun& t, Arguments_& a, Keywords& k, const char* name, const char* method) {
   if (a.empty()) unknown_call(name, a);
   if (!std::strcmp(name, "round")) t.round_as_library(a[0]);
   if (a[0]->kind == ValueKind::Array) {
@@ -247,27 +247,27 @@ V method_or_fold(TracerImpl& t, Arguments_& a, Keywords& k, const char* name, co
   if (V result = k.empty() ? t.result_of(PyDict_GetItemString(PyEval_GetBuiltins(), name), a) : nullptr) return result;
   for (V& argument : a) {
     argument = t.number_part(argument);
-    if (argument->kind == ValueKind::SymInt) argument = t.tracer.integer(*t.tracer.constant_int(argument));
+    if (argument->kind == ValueKind::SymInt) argument = t.integer(*t.constant_int(argument));
   }
   if (V folded = on_part_of(a[0], [&] { return fold_call(t, PyDict_GetItemString(PyEval_GetBuiltins(), name), a, k); })) return folded;
   unknown_call(name, a);
 }
 
-V builtin_abs(TracerImpl& t, Arguments_& a, Keywords& k) {
+V builtin_abs(TraceRun& t, Arguments_& a, Keywords& k) {
   if (a.size() == 1 && k.empty())
     if (V computed = t.computed_function(Op::abs, a[0])) return computed;
   return method_or_fold(t, a, k, "abs", "__abs__");
 }
-V builtin_round(TracerImpl& t, Arguments_& a, Keywords& k) { return method_or_fold(t, a, k, "round", "__round__"); }
+V builtin_round(TraceRun& t, Arguments_& a, Keywords& k) { return method_or_fold(t, a, k, "round", "__round__"); }
 
-V builtin_pow(TracerImpl& t, Arguments_& a, Keywords& k) {
+V builtin_pow(TraceRun& t, Arguments_& a, Keywords& k) {
   if (a.size() == 3)
     if (V folded = fold_call(t, PyDict_GetItemString(PyEval_GetBuiltins(), "pow"), a, k)) return folded;
   expect("pow", a, k, 2, 2);
   return t.binary(NB_POWER, a[0], a[1]);
 }
 
-V builtin_divmod(TracerImpl& t, Arguments_& a, Keywords& k) {
+V builtin_divmod(TraceRun& t, Arguments_& a, Keywords& k) {
   expect("divmod", a, k, 2, 2);
   if (V own = t.python_method(a[0], "__divmod__")) return t.call(own, {a[1]}, {});
   if (t.python_method(a[1], "__rdivmod__")) unknown_call("divmod", a);
@@ -275,7 +275,7 @@ V builtin_divmod(TracerImpl& t, Arguments_& a, Keywords& k) {
   for (const V& operand : a)
     if (auto* array = as<ArrayValue>(operand); array && array->library == Library::Torch) unknown_call("divmod", a);
   // A TypeError would speak of //.
-  return on_part_of(a[0], [&] { return t.tracer.tuple({t.binary(NB_FLOOR_DIVIDE, a[0], a[1]), t.binary(NB_REMAINDER, a[0], a[1])}); });
+  return on_part_of(a[0], [&] { return t.tuple({t.binary(NB_FLOOR_DIVIDE, a[0], a[1]), t.binary(NB_REMAINDER, a[0], a[1])}); });
 }
 
 void break_on_array(const char* name, const Arguments_& a) {
@@ -284,7 +284,7 @@ void break_on_array(const char* name, const Arguments_& a) {
 }
 
 /// What int() and float() are given as a number that the program computes, if it is one or an array that holds one; null: neither.
-V element(TracerImpl& t, const Arguments_& a, const Keywords& k) {
+V element(TraceRun& t, const Arguments_& a, const Keywords& k) {
   if (a.size() != 1 || !k.empty()) return nullptr;
   if (V scalar = t.changing_scalar(a[0])) return element(t, {scalar}, k);
   if (a[0]->kind == ValueKind::Number) return a[0];
@@ -296,7 +296,7 @@ V element(TracerImpl& t, const Arguments_& a, const Keywords& k) {
 }
 
 /// int(), float(), complex() of an object whose class has a method for it, which has to give a `type`; null: it has none.
-V converted(TracerImpl& t, Arguments_& a, Keywords& k, const char* method, PyTypeObject* type) {
+V converted(TraceRun& t, Arguments_& a, Keywords& k, const char* method, PyTypeObject* type) {
   if (a.size() != 1 || !k.empty()) return nullptr;
   if (V own = t.python_method(a[0], method)) {
     V number = t.call(own, {}, {});
@@ -307,12 +307,12 @@ V converted(TracerImpl& t, Arguments_& a, Keywords& k, const char* method, PyTyp
   return nullptr;
 }
 
-V fold_number(TracerImpl& t, PyTypeObject* type, const Arguments_& a, const Keywords& k) {
+V fold_number(TraceRun& t, PyTypeObject* type, const Arguments_& a, const Keywords& k) {
   auto fold = [&] { return fold_call(t, reinterpret_cast<PyObject*>(type), a, k); };
   return a.empty() ? fold() : on_part_of(a[0], fold);
 }
 
-V builtin_int(TracerImpl& t, Arguments_& a, Keywords& k) {
+V builtin_int(TraceRun& t, Arguments_& a, Keywords& k) {
   if (a.size() == 1 && k.empty())
     if (V index = t.scalar_index(a[0])) return index;
   if (V number = element(t, a, k))
@@ -327,14 +327,14 @@ V builtin_int(TracerImpl& t, Arguments_& a, Keywords& k) {
   unknown_call("int", a);
 }
 
-V builtin_index(TracerImpl& t, Arguments_& a, Keywords& k) {
+V builtin_index(TraceRun& t, Arguments_& a, Keywords& k) {
   expect("index", a, k, 1, 1);
   V number = t.index_number(a[0]);
   if (t.int_expression(number)) return number;
   unknown_call("index", a);
 }
 
-V builtin_float(TracerImpl& t, Arguments_& a, Keywords& k) {
+V builtin_float(TraceRun& t, Arguments_& a, Keywords& k) {
   if (a.size() == 1 && k.empty())
     if (V number = t.scalar_float(a[0])) return number;
   if (V number = a.size() == 1 && k.empty() ? t.symbol_as_float(a[0]) : nullptr) return number;
@@ -343,65 +343,65 @@ V builtin_float(TracerImpl& t, Arguments_& a, Keywords& k) {
   break_on_array("float", a);
   if (V number = converted(t, a, k, "__float__", &PyFloat_Type)) return number;
   if (V number = converted(t, a, k, "__index__", &PyLong_Type)) a[0] = number;
-  if (a.size() == 1 && a[0]->kind == ValueKind::SymInt) a[0] = t.tracer.integer(*t.tracer.constant_int(a[0]));
+  if (a.size() == 1 && a[0]->kind == ValueKind::SymInt) a[0] = t.integer(*t.constant_int(a[0]));
   if (V folded = fold_number(t, &PyFloat_Type, a, k)) return folded;
   unknown_call("float", a);
 }
 
-V builtin_bool(TracerImpl& t, Arguments_& a, Keywords& k) {
+V builtin_bool(TraceRun& t, Arguments_& a, Keywords& k) {
   expect("bool", a, k, 0, 1);
-  return t.tracer.boolean(!a.empty() && t.truth(a[0]));
+  return t.boolean(!a.empty() && t.truth(a[0]));
 }
 
-V builtin_vars(TracerImpl& t, Arguments_& a, Keywords& k) {
+V builtin_vars(TraceRun& t, Arguments_& a, Keywords& k) {
   expect("vars", a, k, 1, 1);
   static PyObject* const name = PyUnicode_InternFromString("__dict__");
   if (V found = t.find_attribute(a[0], name)) return found;
   unknown_call("vars", a);
 }
 
-V builtin_delattr(TracerImpl& t, Arguments_& a, Keywords& k) {
+V builtin_delattr(TraceRun& t, Arguments_& a, Keywords& k) {
   expect("delattr", a, k, 2, 2);
   t.delete_attribute(a[0], attribute_name(t, a[1]));
-  return t.none;
+  return t.none();
 }
 
-V builtin_dict_fromkeys(TracerImpl& t, Arguments_& a, Keywords& k) {
+V builtin_dict_fromkeys(TraceRun& t, Arguments_& a, Keywords& k) {
   expect("dict.fromkeys", a, k, 1, 2);
   auto dict = std::make_shared<DictValue>();
-  t.for_each(a[0], [&](const V& item) { t.dict_store(dict, t.constant_key(item), a.size() == 2 ? a[1] : t.none); });
+  t.for_each(a[0], [&](const V& item) { t.dict_store(dict, t.constant_key(item), a.size() == 2 ? a[1] : t.none()); });
   return dict;
 }
 
-V builtin_is_grad_enabled(TracerImpl& t, Arguments_& a, Keywords& k) {
+V builtin_is_grad_enabled(TraceRun& t, Arguments_& a, Keywords& k) {
   expect("is_grad_enabled", a, k, 0, 0);
   t.note_torch();
-  return t.tracer.boolean(t.modes.grad);
+  return t.boolean(t.modes.grad);
 }
 
-V builtin_is_inference_mode_enabled(TracerImpl& t, Arguments_& a, Keywords& k) {
+V builtin_is_inference_mode_enabled(TraceRun& t, Arguments_& a, Keywords& k) {
   expect("is_inference_mode_enabled", a, k, 0, 0);
   t.note_torch();
-  return t.tracer.boolean(t.modes.inference);
+  return t.boolean(t.modes.inference);
 }
 
-V builtin_str(TracerImpl& t, Arguments_& a, Keywords& k) {
+V builtin_str(TraceRun& t, Arguments_& a, Keywords& k) {
   if (a.size() == 1 && k.empty()) return str_of(t, a[0]);
   if (V folded = fold_call(t, reinterpret_cast<PyObject*>(&PyUnicode_Type), a, k)) return folded;
   unknown_call("str", a);
 }
 
-V builtin_repr(TracerImpl& t, Arguments_& a, Keywords& k) {
+V builtin_repr(TraceRun& t, Arguments_& a, Keywords& k) {
   expect("repr", a, k, 1, 1);
   return repr_of(t, a[0]);
 }
 
-V builtin_format(TracerImpl& t, Arguments_& a, Keywords& k) {
+V builtin_format(TraceRun& t, Arguments_& a, Keywords& k) {
   expect("format", a, k, 1, 2);
   return format_of(t, a[0], a.size() == 2 ? a[1] : nullptr);
 }
 
-V builtin_math_sqrt(TracerImpl& t, Arguments_& a, Keywords& k) {
+V builtin_math_sqrt(TraceRun& t, Arguments_& a, Keywords& k) {
   V symbol = a.size() == 1 && k.empty() ? t.symbol_as_float(a[0]) : nullptr;
   if (V number = symbol ? symbol : element(t, a, k))
     if (V root = t.computed_function(Op::sqrt, number)) return root;
@@ -409,32 +409,32 @@ V builtin_math_sqrt(TracerImpl& t, Arguments_& a, Keywords& k) {
   unknown_call("math.sqrt", a);
 }
 
-V builtin_hash(TracerImpl& t, Arguments_& a, Keywords& k) {
+V builtin_hash(TraceRun& t, Arguments_& a, Keywords& k) {
   expect("hash", a, k, 1, 1);
   return t.hash_of(a[0]);
 }
 
 /// The address itself is not known; that two are the same or not is.
-V builtin_id(TracerImpl& t, Arguments_& a, Keywords& k) {
+V builtin_id(TraceRun& t, Arguments_& a, Keywords& k) {
   expect("id", a, k, 1, 1);
   return t.identity_number(a[0]);
 }
 
-V builtin_complex(TracerImpl& t, Arguments_& a, Keywords& k) {
+V builtin_complex(TraceRun& t, Arguments_& a, Keywords& k) {
   break_on_array("complex", a);
   if (V number = converted(t, a, k, "__complex__", &PyComplex_Type)) return number;
   if (V folded = fold_number(t, &PyComplex_Type, a, k)) return folded;
   unknown_call("complex", a);
 }
 
-V builtin_bytes(TracerImpl& t, Arguments_& a, Keywords& k) {
+V builtin_bytes(TraceRun& t, Arguments_& a, Keywords& k) {
   for (V& argument : a)
-    if (argument->kind == ValueKind::List || argument->kind == ValueKind::Range) argument = t.tracer.tuple(t.sequence_items(argument));
+    if (argument->kind == ValueKind::List || argument->kind == ValueKind::Range) argument = t.tuple(t.sequence_items(argument));
   if (V folded = fold_call(t, reinterpret_cast<PyObject*>(&PyBytes_Type), a, k)) return folded;
   unknown_call("bytes", a);
 }
 
-V builtin_object(TracerImpl& t, Arguments_& a, Keywords& k) {
+V builtin_object(TraceRun& t, Arguments_& a, Keywords& k) {
   expect("object", a, k, 0, 0);
   auto instance = std::make_shared<InstanceValue>();
   instance->type = Ref<PyTypeObject>::borrow(&PyBaseObject_Type);
@@ -442,79 +442,79 @@ V builtin_object(TracerImpl& t, Arguments_& a, Keywords& k) {
   return instance;
 }
 
-V builtin_globals(TracerImpl& t, Arguments_& a, Keywords& k) {
+V builtin_globals(TraceRun& t, Arguments_& a, Keywords& k) {
   expect("globals", a, k, 0, 0);
   Frame& frame = *t.frames.back();
   return t.wrap(frame.globals.get(), t.globals_place(frame));
 }
 
-V operator_delitem(TracerImpl& t, Arguments_& a, Keywords& k) {
+V operator_delitem(TraceRun& t, Arguments_& a, Keywords& k) {
   expect("delitem", a, k, 2, 2);
   t.delete_item(a[0], a[1]);
-  return t.none;
+  return t.none();
 }
 
-V operator_concat(TracerImpl& t, Arguments_& a, Keywords& k) {
+V operator_concat(TraceRun& t, Arguments_& a, Keywords& k) {
   expect("concat", a, k, 2, 2);
   if (a[0]->kind == ValueKind::Array || a[1]->kind == ValueKind::Array) unknown_call("concat", a);
   return t.binary(NB_ADD, a[0], a[1]);
 }
 
 /// math.prod, which keeps sizes symbolic.
-V builtin_prod(TracerImpl& t, Arguments_& a, Keywords& k) {
+V builtin_prod(TraceRun& t, Arguments_& a, Keywords& k) {
   V start = take_keyword(k, "start");
   expect("prod", a, k, 1, 1);
-  V total = start ? start : t.tracer.integer(std::int64_t(1));
+  V total = start ? start : t.integer(std::int64_t(1));
   t.for_each(a[0], [&](const V& item) { total = t.binary(NB_MULTIPLY, total, item); });
   return total;
 }
 
-V operator_count(TracerImpl& t, Arguments_& a, Keywords& k) {
+V operator_count(TraceRun& t, Arguments_& a, Keywords& k) {
   expect("countOf", a, k, 2, 2);
   std::int64_t seen = 0;
   t.for_each(a[0], [&](const V& item) { seen += same_or_equal(t, item, a[1]); });
-  return t.tracer.integer(seen);
+  return t.integer(seen);
 }
 
-V operator_length_hint(TracerImpl& t, Arguments_& a, Keywords& k) {
+V operator_length_hint(TraceRun& t, Arguments_& a, Keywords& k) {
   expect("length_hint", a, k, 1, 2);
   if (a[0]->kind != ValueKind::List && a[0]->kind != ValueKind::Tuple && a[0]->kind != ValueKind::Dict) unknown_call("length_hint", a);
   return t.length(a[0]);
 }
 
 /// collections.Counter's loop: self[item] = self.get(item, 0) + 1
-V builtin_count_elements(TracerImpl& t, Arguments_& a, Keywords& k) {
+V builtin_count_elements(TraceRun& t, Arguments_& a, Keywords& k) {
   expect("_count_elements", a, k, 2, 2);
   static PyObject* const get_name = PyUnicode_InternFromString("get");
   V get = t.find_attribute(a[0], get_name);
   t.for_each(a[1], [&](const V& item) {
-    V seen = t.call(get, {item, t.tracer.integer(std::int64_t(0))}, {});
-    t.set_item(a[0], item, t.binary(NB_ADD, seen, t.tracer.integer(std::int64_t(1))));
+    V seen = t.call(get, {item, t.integer(std::int64_t(0))}, {});
+    t.set_item(a[0], item, t.binary(NB_ADD, seen, t.integer(std::int64_t(1))));
   });
-  return t.none;
+  return t.none();
 }
 
 // ---- containers
 
-V builtin_tuple(TracerImpl& t, Arguments_& a, Keywords& k) {
+V builtin_tuple(TraceRun& t, Arguments_& a, Keywords& k) {
   expect("tuple", a, k, 0, 1);
   if (!a.empty() && a[0]->kind == ValueKind::Tuple && !as<TupleValue>(a[0])->type) return a[0];
-  return t.tracer.tuple(a.empty() ? std::vector<V>() : t.listed_items(a[0]));
+  return t.tuple(a.empty() ? std::vector<V>() : t.listed_items(a[0]));
 }
 
-V builtin_list(TracerImpl& t, Arguments_& a, Keywords& k) {
+V builtin_list(TraceRun& t, Arguments_& a, Keywords& k) {
   expect("list", a, k, 0, 1);
-  return t.tracer.list(a.empty() ? std::vector<V>() : t.listed_items(a[0]));
+  return t.list(a.empty() ? std::vector<V>() : t.listed_items(a[0]));
 }
 
-V builtin_dict(TracerImpl& t, Arguments_& a, Keywords& k) {
+V builtin_dict(TraceRun& t, Arguments_& a, Keywords& k) {
   if (a.size() > 1) unknown_call("dict", a);
   auto dict = std::make_shared<DictValue>();
   dict_update(t, dict, a, k);
   return dict;
 }
 
-V make_set(TracerImpl& t, Arguments_& a, Keywords& k, bool frozen) {
+V make_set(TraceRun& t, Arguments_& a, Keywords& k, bool frozen) {
   expect("set", a, k, 0, 1);
   if (frozen && !a.empty() && a[0]->kind == ValueKind::Set && as<SetValue>(a[0])->frozen) return a[0];
   auto set = std::make_shared<SetValue>();
@@ -530,50 +530,50 @@ V make_set(TracerImpl& t, Arguments_& a, Keywords& k, bool frozen) {
     result->ordered = result->ordered && PyList_GET_ITEM(left.get(), i) == PyList_GET_ITEM(right.get(), i);
   return result;
 }
-V builtin_set(TracerImpl& t, Arguments_& a, Keywords& k) { return make_set(t, a, k, false); }
-V builtin_frozenset(TracerImpl& t, Arguments_& a, Keywords& k) { return make_set(t, a, k, true); }
+V builtin_set(TraceRun& t, Arguments_& a, Keywords& k) { return make_set(t, a, k, false); }
+V builtin_frozenset(TraceRun& t, Arguments_& a, Keywords& k) { return make_set(t, a, k, true); }
 
 // ---- operator
 
 template <int op>
-V operator_binary(TracerImpl& t, Arguments_& a, Keywords& k) {
+V operator_binary(TraceRun& t, Arguments_& a, Keywords& k) {
   expect("operator", a, k, 2, 2);
   return t.binary(op, a[0], a[1]);
 }
 template <int comparison>
-V operator_compare(TracerImpl& t, Arguments_& a, Keywords& k) {
+V operator_compare(TraceRun& t, Arguments_& a, Keywords& k) {
   expect("operator", a, k, 2, 2);
   return t.compare(comparison, a[0], a[1]);
 }
 template <int opcode>
-V operator_unary(TracerImpl& t, Arguments_& a, Keywords& k) {
+V operator_unary(TraceRun& t, Arguments_& a, Keywords& k) {
   expect("operator", a, k, 1, 1);
   return t.unary(opcode, a[0]);
 }
-V operator_getitem(TracerImpl& t, Arguments_& a, Keywords& k) {
+V operator_getitem(TraceRun& t, Arguments_& a, Keywords& k) {
   expect("getitem", a, k, 2, 2);
   return t.get_item(a[0], a[1]);
 }
-V operator_setitem(TracerImpl& t, Arguments_& a, Keywords& k) {
+V operator_setitem(TraceRun& t, Arguments_& a, Keywords& k) {
   expect("setitem", a, k, 3, 3);
   t.set_item(a[0], a[1], a[2]);
-  return t.none;
+  return t.none();
 }
-V operator_not(TracerImpl& t, Arguments_& a, Keywords& k) {
+V operator_not(TraceRun& t, Arguments_& a, Keywords& k) {
   expect("not_", a, k, 1, 1);
-  return t.tracer.boolean(!t.truth(a[0]));
+  return t.boolean(!t.truth(a[0]));
 }
-V operator_is(TracerImpl& t, Arguments_& a, Keywords& k) {
+V operator_is(TraceRun& t, Arguments_& a, Keywords& k) {
   expect("is_", a, k, 2, 2);
-  return t.tracer.boolean(t.same_object(a[0], a[1]));
+  return t.boolean(t.same_object(a[0], a[1]));
 }
-V operator_is_not(TracerImpl& t, Arguments_& a, Keywords& k) {
+V operator_is_not(TraceRun& t, Arguments_& a, Keywords& k) {
   expect("is_not", a, k, 2, 2);
-  return t.tracer.boolean(!t.same_object(a[0], a[1]));
+  return t.boolean(!t.same_object(a[0], a[1]));
 }
-V operator_contains(TracerImpl& t, Arguments_& a, Keywords& k) {
+V operator_contains(TraceRun& t, Arguments_& a, Keywords& k) {
   expect("contains", a, k, 2, 2);
-  return t.tracer.boolean(t.contains(a[0], a[1]));
+  return t.boolean(t.contains(a[0], a[1]));
 }
 
 constexpr BuiltinRow kRows[] = {
@@ -610,7 +610,7 @@ bool is_pure(PyObject* callable) {
 }
 
 
-V fold_call(TracerImpl& tracer, PyObject* callable, const std::vector<V>& positional, const Keywords& keywords) {
+V fold_call(TraceRun& tracer, PyObject* callable, const std::vector<V>& positional, const Keywords& keywords) {
   const bool of_parts = PyCFunction_Check(callable) && PyCFunction_GET_SELF(callable) && !PyModule_Check(PyCFunction_GET_SELF(callable));
   if (!of_parts && keywords.empty())
     if (V result = tracer.result_of(callable, positional)) return result;
@@ -624,7 +624,7 @@ V fold_call(TracerImpl& tracer, PyObject* callable, const std::vector<V>& positi
   };
   Ref<> arguments = Ref<>::steal(PyTuple_New(Py_ssize_t(positional.size())));
   for (std::size_t i = 0; i < positional.size(); ++i) {
-    V value = positional[i]->kind == ValueKind::SymInt ? tracer.tracer.integer(*tracer.tracer.constant_int(positional[i])) : positional[i];
+    V value = positional[i]->kind == ValueKind::SymInt ? tracer.integer(*tracer.constant_int(positional[i])) : positional[i];
     PyObject* object = tracer.constant_object(value);
     if (!object || !plain(plain, object)) return nullptr;
     PyTuple_SET_ITEM(arguments.get(), Py_ssize_t(i), Py_NewRef(object));
@@ -644,12 +644,12 @@ V fold_call(TracerImpl& tracer, PyObject* callable, const std::vector<V>& positi
     std::vector<V> items;
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(object.get()); ++i)
       items.push_back(self(self, Ref<>::borrow(PySequence_Fast_GET_ITEM(object.get(), i))));
-    return list ? tracer.tracer.list(items) : tracer.tracer.tuple(items);
+    return list ? tracer.list(items) : tracer.tuple(items);
   };
   return made(made, result);
 }
 
-V fold_reading_call(TracerImpl& tracer, PyObject* callable, const std::vector<V>& positional, const Keywords& keywords) {
+V fold_reading_call(TraceRun& tracer, PyObject* callable, const std::vector<V>& positional, const Keywords& keywords) {
   bool any_proxy = false;
   auto readable = [&](const V& value) {
     Ref<> object = readable_object(tracer, value);

@@ -9,23 +9,23 @@
 
 namespace fj {
 
-void TracerImpl::note_write(const Value* owner) {
+void TraceRun::note_write(const Value* owner) {
   writes_.push_back({owner, !owner || owner->source ? 0 : owner->number});
 }
 
-bool TracerImpl::written_since(const Mark& mark) const {
+bool TraceRun::written_since(const Mark& mark) const {
   for (std::size_t i = mark.writes; i < writes_.size(); ++i)
     if (writes_[i].number < mark.values) return true;
   return false;
 }
 
-bool TracerImpl::written_since(const Value* owner, const Mark& mark) const {
+bool TraceRun::written_since(const Value* owner, const Mark& mark) const {
   for (std::size_t i = mark.writes; i < writes_.size(); ++i)
     if (writes_[i].owner == owner) return true;
   return false;
 }
 
-void TracerImpl::note_items(const V& container) {
+void TraceRun::note_items(const V& container) {
   auto& list = *as<ListValue>(container);
   note_write(container.get());
   if (!container->source || list.mutated) return;
@@ -34,7 +34,7 @@ void TracerImpl::note_items(const V& container) {
   effects.push_back({Effect::Kind::Items, container, {}, {}, {}, {}});
 }
 
-void TracerImpl::note_item(const V& owner, Ref<> key, V value) {
+void TraceRun::note_item(const V& owner, Ref<> key, V value) {
   note_write(owner.get());
   if (!owner->source) return;
   Effect effect{Effect::Kind::Item, owner, {}, std::move(key), {}, {}};
@@ -42,7 +42,7 @@ void TracerImpl::note_item(const V& owner, Ref<> key, V value) {
   effects.push_back(std::move(effect));
 }
 
-void TracerImpl::note_call(const V& owner, const char* method, Ref<> key, std::vector<V> arguments) {
+void TraceRun::note_call(const V& owner, const char* method, Ref<> key, std::vector<V> arguments) {
   note_write(owner.get());
   if (!owner->source) return;
   // Of the builtin type, which is what a container Value has: nothing that a derived class defines runs again.
@@ -51,7 +51,7 @@ void TracerImpl::note_call(const V& owner, const char* method, Ref<> key, std::v
   effects.push_back({Effect::Kind::Call, owner, {}, std::move(key), std::move(found), std::move(arguments)});
 }
 
-void TracerImpl::note_attribute(const V& owner, PyObject* name, const V& value) {
+void TraceRun::note_attribute(const V& owner, PyObject* name, const V& value) {
   note_write(owner.get());
   PyObject* key = interned(name);
   written_names_[{owner.get(), key}] = value;
@@ -60,7 +60,7 @@ void TracerImpl::note_attribute(const V& owner, PyObject* name, const V& value) 
   effects.push_back(std::move(effect));
 }
 
-void TracerImpl::note_cell(const V& cell, const V& contents) {
+void TraceRun::note_cell(const V& cell, const V& contents) {
   note_write(cell.get());
   if (!cell->source) return;
   Effect effect{Effect::Kind::Cell, cell, {}, {}, {}, {}};
@@ -68,7 +68,7 @@ void TracerImpl::note_cell(const V& cell, const V& contents) {
   effects.push_back(std::move(effect));
 }
 
-void TracerImpl::note_global(PyObject* globals, PyObject* name, const V& value) {
+void TraceRun::note_global(PyObject* globals, PyObject* name, const V& value) {
   note_write(nullptr);
   PyObject* key = interned(name);
   written_names_[{globals, key}] = value;
@@ -77,20 +77,20 @@ void TracerImpl::note_global(PyObject* globals, PyObject* name, const V& value) 
   effects.push_back(std::move(effect));
 }
 
-PyObject* TracerImpl::interned(PyObject* name) {
+PyObject* TraceRun::interned(PyObject* name) {
   if (PyUnicode_CHECK_INTERNED(name)) return name;
   PyObject* text = Py_NewRef(name);
   PyUnicode_InternInPlace(&text);
   return keep(Ref<>::steal(text)).get();
 }
 
-std::optional<V> TracerImpl::written_global(PyObject* globals, PyObject* name) {
+std::optional<V> TraceRun::written_global(PyObject* globals, PyObject* name) {
   if (written_names_.empty()) return std::nullopt;
   auto found = written_names_.find({globals, interned(name)});
   return found == written_names_.end() ? std::nullopt : std::optional<V>(found->second);
 }
 
-std::optional<V> TracerImpl::written_attribute(const V& owner, PyObject* name) {
+std::optional<V> TraceRun::written_attribute(const V& owner, PyObject* name) {
   if (written_names_.empty()) return std::nullopt;
   auto found = written_names_.find({owner.get(), interned(name)});
   return found == written_names_.end() ? std::nullopt : std::optional<V>(found->second);

@@ -370,10 +370,10 @@ int ExitBuilder::build_instance(const V& value, InstanceValue& instance) {
 int ExitBuilder::output_of(ValueId value, Library library, const Strides& strides, bool scalar, bool inference) {
   if (!t_.batches.empty()) t_.check_example(value);
   RecipeStep& made = step(scalar ? RecipeOp::OutputScalar : RecipeOp::Output);
-  made.index = std::int64_t(t_.graph->outputs.size());
-  t_.graph->outputs.push_back({value, strides});
+  made.index = std::int64_t(t_.graph().outputs.size());
+  t_.graph().outputs.push_back({value, strides});
   segment_->output_library.push_back(library);
-  if (inference) segment_->inference_outputs.resize(t_.graph->outputs.size(), false), segment_->inference_outputs.back() = true;
+  if (inference) segment_->inference_outputs.resize(t_.graph().outputs.size(), false), segment_->inference_outputs.back() = true;
   return made.target;
 }
 
@@ -384,7 +384,7 @@ int ExitBuilder::storage_owner(FakeStorage& storage, const std::shared_ptr<FakeS
   if (storage.input_array) {
     target = from_source(storage.input_array->source);
   } else {
-    owner_outputs_[&storage] = int(t_.graph->outputs.size());
+    owner_outputs_[&storage] = int(t_.graph().outputs.size());
     const bool freed = t_.is_freed(shared->contents);
     target = output_of(freed ? t_.stopped(shared->contents) : shared->contents, storage.library, storage.strides, false, storage.inference);
     if (freed && !t_.inputs_requiring_gradient.empty()) {
@@ -436,8 +436,8 @@ int ExitBuilder::build_array(const V& value) {
   // How torch remembers where a view was made is not ours to set.
   if (array.viewed_in_inference) cannot(value);
   const bool leaf = t_.made_leaf(array);
-  if (!leaf && t_.requires_gradient(array)) t_.refuse_made_history(t_.read(array));
-  if (array.numpy_scalar) return output_of(t_.read(array), Library::Numpy, contiguous_strides(array.shape), true);
+  if (!leaf && t_.requires_gradient(array)) t_.refuse_made_history(t_.array_contents(array));
+  if (array.numpy_scalar) return output_of(t_.array_contents(array), Library::Numpy, contiguous_strides(array.shape), true);
   const auto view = [&](int owner, const SymDim& offset) -> RecipeStep& {
     RecipeStep& made = step(RecipeOp::View, {owner});
     made.dtype = array.dtype;
@@ -517,7 +517,7 @@ void ExitBuilder::keep_written_apart() {
   for (const auto& storage : t_.input_storages)
     if (std::find(t_.written_inputs.begin(), t_.written_inputs.end(), storage) == t_.written_inputs.end())
       guard.others.push_back(storage->input_array->source);
-  t_.guards->add(std::move(guard));
+  t_.guards().add(std::move(guard));
 }
 
 /// Guards that none of `others` is what `written` is.
@@ -528,7 +528,7 @@ void ExitBuilder::guard_apart(SourceRef written, const std::vector<SourceRef>& o
   guard.others.reserve(others.size());  // all that is written, times all that is known
   for (SourceRef other : others)
     if (other != written) guard.others.push_back(other);
-  if (!guard.others.empty()) t_.guards->add(std::move(guard));
+  if (!guard.others.empty()) t_.guards().add(std::move(guard));
 }
 
 /// In another call what is written and something else of its kind could be one object; then the trace would be wrong.
@@ -546,16 +546,16 @@ void ExitBuilder::keep_apart(const V& written) {
     if (other != written && other->source && is_other(other)) others.push_back(other->source);
   guard_apart(written->source, others);
   if (object && Py_TYPE(object->object.get())->tp_dictoffset != 0 && !PyType_Check(object->object.get()))
-    keep_apart_from_dicts(t_.sources->make(SourceKind::InstanceDict, written->source));
+    keep_apart_from_dicts(t_.sources().make(SourceKind::InstanceDict, written->source));
   auto* dict = as<DictValue>(written);
   if (!dict) return;
   // It may be the attributes of an object, or a module's globals.
   others.clear();
-  const std::size_t count = t_.sources->all().size();
+  const std::size_t count = t_.sources().all().size();
   for (std::size_t i = 0; i < count; ++i) {
-    SourceRef space = t_.sources->all()[i].get();
+    SourceRef space = t_.sources().all()[i].get();
     if (space->kind != SourceKind::InstanceDict && space->kind != SourceKind::FunctionGlobals) continue;
-    Ref<> now = t_.sources->fetch(space, t_.request.values);
+    Ref<> now = t_.sources().fetch(space, t_.request.values);
     if (now && now.get() != dict->real.get()) others.push_back(space);
   }
   guard_apart(written->source, others);
@@ -563,7 +563,7 @@ void ExitBuilder::keep_apart(const V& written) {
 
 /// What is written is in a dict that no tracked dict may be.
 void ExitBuilder::keep_apart_from_dicts(SourceRef space) {
-  Ref<> now = t_.sources->fetch(space, t_.request.values);
+  Ref<> now = t_.sources().fetch(space, t_.request.values);
   std::vector<SourceRef> others;
   for (const V& other : tracked())
     if (other->source && other->kind == ValueKind::Dict && as<DictValue>(other)->real.get() != now.get()) others.push_back(other->source);
@@ -599,7 +599,7 @@ void ExitBuilder::build_effects() {
       seen[i] = false;
       continue;
     }
-    if (stored_before) values[known->second] = t_.none;
+    if (stored_before) values[known->second] = t_.none();
     known->second = i;
   }
   std::set<const void*> kept_apart;
@@ -622,7 +622,7 @@ void ExitBuilder::build_effects() {
       case Effect::Kind::Call: {
         std::vector<int> arguments{owner};
         if (effect.key) arguments.push_back(key(effect.key));
-        for (const V& argument : effect.arguments) arguments.push_back(build(held_in_the_end(*effect.owner, argument) ? argument : t_.none));
+        for (const V& argument : effect.arguments) arguments.push_back(build(held_in_the_end(*effect.owner, argument) ? argument : t_.none()));
         effect_step(RecipeOp::Mutate, arguments).object = effect.method;
         break;
       }
@@ -635,19 +635,19 @@ void ExitBuilder::build_effects() {
       case Effect::Kind::Cell: effect_step(RecipeOp::SetCell, {owner, values[i] ? build(values[i]) : -1}); break;
     }
     if (effect.owner && effect.owner->source && kept_apart.insert(effect.owner.get()).second) keep_apart(effect.owner);
-    if (!effect.owner && kept_apart.insert(effect.globals.get()).second) keep_apart_from_dicts(t_.sources->constant(effect.globals.get()));
+    if (!effect.owner && kept_apart.insert(effect.globals.get()).second) keep_apart_from_dicts(t_.sources().constant(effect.globals.get()));
   }
   keep_written_apart();
   for (const auto& storage : t_.written_inputs) {
     t_.refuse_made_history(storage->contents);
-    t_.graph->writes.push_back({storage->input, storage->contents});
+    t_.graph().writes.push_back({storage->input, storage->contents});
     SourceRef written = storage->input_array->source;
     if (storage->library == Library::Numpy)
-      for (const Guard& known : std::vector<Guard>(t_.guards->all()))
+      for (const Guard& known : std::vector<Guard>(t_.guards().all()))
         if (known.kind == GuardKind::Array && known.source == written) {
           Guard writeable = known;
           writeable.array->writeable_required = true;
-          t_.guards->add(std::move(writeable));
+          t_.guards().add(std::move(writeable));
         }
     if (const int writes = storage->inference ? 0 : *storage->torch_version)  // those have no counter
       segment_->input_versions.emplace_back(storage->input, writes);
@@ -700,10 +700,10 @@ std::unique_ptr<Segment> ExitBuilder::finish(const Frame& frame, const V* result
   t_.refuse_open_modes();
   // What they are asked for is fetched first: a cache that has lost one of them ends the recipe before another has counted a hit.
   std::vector<std::vector<int>> asked_for;
-  for (const TracerImpl::Expectation& expected : t_.expectations)
+  for (const TraceRun::Expectation& expected : t_.expectations)
     asked_for.push_back({constant(expected.arguments), constant(expected.keywords), expected.value ? build(expected.value) : constant(expected.result)});
   for (std::size_t i = 0; i < asked_for.size(); ++i) {
-    const TracerImpl::Expectation& expected = t_.expectations[i];
+    const TraceRun::Expectation& expected = t_.expectations[i];
     RecipeStep& asked = step(RecipeOp::Expect, asked_for[i]);
     asked.object = expected.callable;
     asked.index = expected.value ? 2 : expected.only_held;
@@ -735,11 +735,11 @@ std::unique_ptr<Segment> ExitBuilder::finish(const Frame& frame, const V* result
   build_effects();
   for (std::size_t i = 0; i < t_.held_.size(); ++i)
     if (!t_.held_[i] && t_.request.values.slots[i]) recipe.let_go.push_back(int(i));
-  if (!t_.followed.empty() && !t_.graph->writes.empty())
+  if (!t_.followed.empty() && !t_.graph().writes.empty())
     break_graph(BreakReason::MutationOfInput, "an array from outside is written in a function that branches on data");
-  for (const TracerImpl::Followed& followed : t_.followed) {
-    segment_->conditions.push_back({int(t_.graph->outputs.size()), followed.outcome});
-    t_.graph->outputs.push_back({followed.condition, std::nullopt});
+  for (const TraceRun::Followed& followed : t_.followed) {
+    segment_->conditions.push_back({int(t_.graph().outputs.size()), followed.outcome});
+    t_.graph().outputs.push_back({followed.condition, std::nullopt});
     segment_->output_library.push_back(Library::Numpy);
   }
   order_views();
@@ -756,29 +756,29 @@ std::unique_ptr<Segment> ExitBuilder::finish(const Frame& frame, const V* result
   if (t_.uses_numpy && !t_.request.follow && !t_.on_device())
     segment_->collects = t_.collected_conditions() & numpy_trapped_conditions() & (kFloatDivide | kFloatOverflow | kFloatUnderflow | kFloatInvalid);
   std::vector<std::pair<SymDim, SymDim>> equal;
-  for (const Guard& guard : t_.guards->all())
+  for (const Guard& guard : t_.guards().all())
     if (guard.kind == GuardKind::Relation && guard.number == Py_EQ) equal.emplace_back(*guard.left, *guard.right);
-  equate_sizes(*t_.graph, equal);
-  segment_->nodes = int(t_.graph->nodes.size());
-  segment_->graph = t_.graph;
+  equate_sizes(t_.graph(), equal);
+  segment_->nodes = int(t_.graph().nodes.size());
+  segment_->graph = t_.graph_;
   derive();
   segment_->ran_backward = t_.ran_backward;
   segment_->asked_compiling = t_.asked_compiling;
   segment_->externs = t_.externs;
-  segment_->guards = std::move(t_.guards);
-  for (RecipeStep& step : recipe.steps) step.late = t_.graph->is_late(step.expression);
+  segment_->guards = std::move(t_.guards_);
+  for (RecipeStep& step : recipe.steps) step.late = t_.graph().is_late(step.expression);
   return std::move(segment_);
 }
 
-std::unique_ptr<Segment> TracerImpl::build_return(const V& result) { return ExitBuilder(*this).finish(outer, &result, Exit::Kind::Return); }
+std::unique_ptr<Segment> TraceRun::build_return(const V& result) { return ExitBuilder(*this).finish(outer, &result, Exit::Kind::Return); }
 
-std::unique_ptr<Segment> TracerImpl::build_stop(Exit exit) {
+std::unique_ptr<Segment> TraceRun::build_stop(Exit exit) {
   auto segment = ExitBuilder(*this).finish(outer, nullptr, exit.kind);
   segment->exit = std::move(exit);
   return segment;
 }
 
-std::vector<V> TracerImpl::tracked_values() const {
+std::vector<V> TraceRun::tracked_values() const {
   std::vector<V> values;
   for (auto& [object, value] : identity_) values.push_back(value);
   // By source, so that guards come out in the same order in every run.

@@ -18,7 +18,7 @@ namespace fj {
 
 class ExitBuilder {
  public:
-  explicit ExitBuilder(TracerImpl& tracer) : t_(tracer), segment_(std::make_unique<Segment>()) {}
+  explicit ExitBuilder(TraceRun& tracer) : t_(tracer), segment_(std::make_unique<Segment>()) {}
 
   /// `result`: of a return; else the frame is left where it stands, and `kind` says what happens there.
   std::unique_ptr<Segment> finish(const Frame& frame, const V* result, Exit::Kind kind);
@@ -79,7 +79,7 @@ class ExitBuilder {
     return made.target;
   }
 
-  TracerImpl& t_;
+  TraceRun& t_;
   std::unique_ptr<Segment> segment_;
   std::vector<RecipeStep> steps_, effects_;
   std::map<Value*, int> registers_;

@@ -13,8 +13,8 @@ void ExitBuilder::order_views() {
     return std::pair(a.array->made_after, a.array->view.size()) < std::pair(b.array->made_after, b.array->view.size());
   });
   for (const BuiltView& view : gradient_views_) {
-    const ArrayValue* viewed = TracerImpl::viewed_now(*view.array);
-    while (viewed && !built.count(viewed)) viewed = TracerImpl::viewed_now(*viewed);
+    const ArrayValue* viewed = TraceRun::viewed_now(*view.array);
+    while (viewed && !built.count(viewed)) viewed = TraceRun::viewed_now(*viewed);
     built.emplace(view.array, built.size());
     if (!viewed) continue;
     const int first = gradient_views_[built.at(viewed)].target;
@@ -54,7 +54,7 @@ void ExitBuilder::derive() {
                                                      [&](int input) { return t_.host_inputs[std::size_t(input)]; });
   const std::vector<GradientView> views = views_to_link();
   try {
-    segment_->derivative = Derivative::of(*t_.graph, t_.inputs_requiring_gradient, t_.copies, t_.also_saved, views, t_.overwritten());
+    segment_->derivative = Derivative::of(t_.graph(), t_.inputs_requiring_gradient, t_.copies, t_.also_saved, views, t_.overwritten());
   } catch (const NoDerivative&) {
     segment_->eager_gradient = true;
   }

@@ -46,7 +46,7 @@ class LibraryChoice {
   void done();
 
  private:
-  class TracerImpl& impl_;
+  class TraceRun& run_;
   const std::size_t first_;
 };
 

@@ -35,19 +35,19 @@ Strides gradient_strides(Tracer& tracer, const ArrayValue& leaf) {
 
 // ---- fields
 
-V TracerImpl::outside_field(const V& tensor, PyObject* name) {
+V TraceRun::outside_field(const V& tensor, PyObject* name) {
   V& field = outside_fields_[{tensor.get(), name}];
   if (field) return field;
-  Ref<> object = sources->fetch(tensor->source, request.values);
+  Ref<> object = sources().fetch(tensor->source, request.values);
   Ref<> found = object ? Ref<>::steal(PyObject_GenericGetAttr(object.get(), name)) : Ref<>();
   if (!found) {
     PyErr_Clear();
     break_graph(BreakReason::UnsupportedObject, "attribute '" + text_of(name) + "' of " + describe(tensor));
   }
-  return field = wrap(keep(found).get(), sources->make(SourceKind::SlotMember, tensor->source, 0, name));
+  return field = wrap(keep(found).get(), sources().make(SourceKind::SlotMember, tensor->source, 0, name));
 }
 
-bool TracerImpl::is_leaf(const V& tensor) {
+bool TraceRun::is_leaf(const V& tensor) {
   static PyObject* const name = intern("is_leaf");
   auto& array = *as<ArrayValue>(tensor);
   if (!tensor->source) return !requires_gradient(array) || made_leaf(array);
@@ -55,27 +55,27 @@ bool TracerImpl::is_leaf(const V& tensor) {
   return truth(outside_field(tensor, name));
 }
 
-const TracerImpl::MadeLeaf* TracerImpl::made_leaf(const ArrayValue& array) const {
+const TraceRun::MadeLeaf* TraceRun::made_leaf(const ArrayValue& array) const {
   for (const MadeLeaf& leaf : made_leaves)
     if (leaf.tensor.get() == &array) return &leaf;
   return nullptr;
 }
 
-void TracerImpl::refuse_made_history(ValueId value) {
+void TraceRun::refuse_made_history(ValueId value) {
   if (made_leaves.empty() || !requires_gradient(value)) return;
   const std::vector<bool> reached = history({value});
   for (const MadeLeaf& leaf : made_leaves)
     if (reached[leaf.value.index]) throw CannotRebuildValue{leaf.step, "what is computed from a tensor that became a leaf here", BreakReason::Gradient};
 }
 
-V TracerImpl::gradient_field(const V& tensor) {
+V TraceRun::gradient_field(const V& tensor) {
   // Reading it of another one warns.
   if (!is_leaf(tensor)) break_graph(BreakReason::Gradient, "the gradient field of a tensor that is no leaf");
-  if (!tensor->source) return none;
+  if (!tensor->source) return none();
   return outside_field(tensor, grad_name());
 }
 
-void TracerImpl::set_gradient_field(const V& tensor, PyObject* name, const V& value) {
+void TraceRun::set_gradient_field(const V& tensor, PyObject* name, const V& value) {
   auto& array = *as<ArrayValue>(tensor);
   if (array.library != Library::Torch || !is_leaf(tensor)) break_graph(BreakReason::Gradient, "assigns the gradient field of " + describe(tensor));
   if (!is_none(value)) {
@@ -91,39 +91,39 @@ void TracerImpl::set_gradient_field(const V& tensor, PyObject* name, const V& va
 // ---- backward
 
 /// Anomaly detection looks at every gradient.
-void TracerImpl::ask_no_anomaly() {
+void TraceRun::ask_no_anomaly() {
   static PyObject* const nothing = PyTuple_New(0);
   Ref<> asked = Ref<>::steal(PyObject_GetAttrString(torch_module(), "is_anomaly_enabled"));
   Ref<> answer = asked ? Ref<>::steal(PyObject_CallNoArgs(keep(asked).get())) : Ref<>();
   PyErr_Clear();
-  if (!answer || truth(wrap(keep(answer).get(), sources->make(SourceKind::Answer, sources->constant(asked.get()), 0, nothing))))
+  if (!answer || truth(wrap(keep(answer).get(), sources().make(SourceKind::Answer, sources().constant(asked.get()), 0, nothing))))
     break_graph(BreakReason::Gradient, "anomaly detection is on");
 }
 
-std::vector<bool> TracerImpl::history(const std::vector<ValueId>& of) {
-  std::vector<bool> reached(graph->value_count(), false);
+std::vector<bool> TraceRun::history(const std::vector<ValueId>& of) {
+  std::vector<bool> reached(graph().value_count(), false);
   for (ValueId value : of) reached[value.index] = true;
   std::map<std::uint32_t, std::size_t> composites;
-  for (std::size_t i = 0; i < graph->composites.size(); ++i) composites[graph->composites[i].result.index] = i;
-  for (std::size_t i = graph->nodes.size(); i-- > 0;) {
-    const Node& node = graph->nodes[i];
+  for (std::size_t i = 0; i < graph().composites.size(); ++i) composites[graph().composites[i].result.index] = i;
+  for (std::size_t i = graph().nodes.size(); i-- > 0;) {
+    const Node& node = graph().nodes[i];
     for (ValueId result : node.results) {
       if (!reached[result.index]) continue;
       auto composite = composites.find(result.index);
-      for (ValueId operand : composite != composites.end() ? graph->composites[composite->second].operands : node.operands)
+      for (ValueId operand : composite != composites.end() ? graph().composites[composite->second].operands : node.operands)
         if (requires_gradient(operand)) reached[operand.index] = true;
     }
   }
   return reached;
 }
 
-bool TracerImpl::is_freed(ValueId value) {
+bool TraceRun::is_freed(ValueId value) {
   if (freed_.empty() || !requires_gradient(value)) return false;
   const std::vector<bool> reached = history({value});
   return std::any_of(freed_.begin(), freed_.end(), [&](ValueId freed) { return reached[freed.index]; });
 }
 
-V TracerImpl::input_array(int input) {
+V TraceRun::input_array(int input) {
   for (const auto& storage : input_storages)
     if (storage->input == input)
       if (V array = storage->owner.lock()) return array;
@@ -131,10 +131,10 @@ V TracerImpl::input_array(int input) {
   return nullptr;
 }
 
-std::map<ValueId, std::size_t> TracerImpl::overwritten() const {
+std::map<ValueId, std::size_t> TraceRun::overwritten() const {
   std::map<ValueId, std::size_t> gone = overwritten_;
-  for (std::size_t i = 0; i < graph->nodes.size() && !gone.empty(); ++i) {
-    const Node& node = graph->nodes[i];
+  for (std::size_t i = 0; i < graph().nodes.size() && !gone.empty(); ++i) {
+    const Node& node = graph().nodes[i];
     if (!stands_for_operand(node.op) || copies.maps.count(node.results[0])) continue;
     if (const auto seen = gone.find(node.operands[0]); seen != gone.end()) gone.emplace(node.results[0], seen->second);
   }
@@ -142,16 +142,16 @@ std::map<ValueId, std::size_t> TracerImpl::overwritten() const {
 }
 
 /// Breaks the graph if a node from `first` on reads what an in-place operation has replaced: torch knows by the tensor's version.
-void TracerImpl::refuse_overwritten(std::size_t first) {
+void TraceRun::refuse_overwritten(std::size_t first) {
   const std::map<ValueId, std::size_t> gone = overwritten();
-  for (std::size_t i = first; i < graph->nodes.size() && !gone.empty(); ++i)
-    for (ValueId operand : graph->nodes[i].operands)
+  for (std::size_t i = first; i < graph().nodes.size() && !gone.empty(); ++i)
+    for (ValueId operand : graph().nodes[i].operands)
       if (gone.count(operand)) break_graph(BreakReason::Gradient, "a backward through a tensor that was written in place since");
 }
 
 /// The gradients of `wanted`, constants of every other derivative; invalid where none arrives. `versions`: what torch has done
 /// to them in place.
-std::vector<ValueId> TracerImpl::pass_back(const Tracer::Backward& call, const std::vector<ValueId>& wanted, std::vector<GradientVersion>& versions) {
+std::vector<ValueId> TraceRun::pass_back(const Tracer::Backward& call, const std::vector<ValueId>& wanted, std::vector<GradientVersion>& versions) {
   if (request.follow || !batches.empty()) break_graph(BreakReason::Gradient, "torch's backward in a function that framejit derives");
   for (int input : inputs_requiring_gradient)
     if (on_device() && host_inputs[std::size_t(input)])
@@ -161,43 +161,43 @@ std::vector<ValueId> TracerImpl::pass_back(const Tracer::Backward& call, const s
     auto* result = as<ArrayValue>(call.results[i]);
     if (!result || result->library != Library::Torch) break_graph(BreakReason::Gradient, "a backward from " + describe(call.results[i]));
     if (!requires_gradient(*result)) break_graph(BreakReason::ErrorWhileTracing, "a backward from a tensor that does not require a gradient");
-    of.push_back(read(*result));
+    of.push_back(array_contents(*result));
     if (result->source) break_graph(BreakReason::Gradient, "the graph of " + describe(call.results[i]) + " begins outside of this piece");
     const V& given = call.cotangents[i];
     if (!given || is_none(given)) {
       for (const SymDim& size : result->shape)
         if (!decide(size, Py_EQ, 1)) break_graph(BreakReason::ErrorWhileTracing, "a backward from a tensor of more than one element");
       if (!is_float(result->dtype)) break_graph(BreakReason::ErrorWhileTracing, "a backward from " + describe(call.results[i]));
-      from.push_back(full(tracer, result->dtype, Scalar(1.0), result->shape));
+      from.push_back(full(*this, result->dtype, Scalar(1.0), result->shape));
     } else {
       auto* cotangent = as<ArrayValue>(given);
       if (!cotangent || cotangent->library != Library::Torch || cotangent->dtype != result->dtype || cotangent->shape != result->shape)
         break_graph(BreakReason::ErrorWhileTracing, "a gradient that is " + describe(given) + ", of " + describe(call.results[i]));
       if (requires_gradient(*cotangent)) break_graph(BreakReason::Gradient, "a backward from a gradient that has a history");
-      from.push_back(read(*cotangent));
+      from.push_back(array_contents(*cotangent));
     }
     if (is_freed(of.back())) break_graph(BreakReason::ErrorWhileTracing, "a second backward through what the first has freed");
   }
   static PyObject* const hooks[] = {intern("_backward_hooks"), intern("_post_accumulate_grad_hooks")};
   const std::vector<bool> reached = history(of);
   for (int input : inputs_requiring_gradient) {
-    if (!reached[graph->inputs[std::size_t(input)].value.index]) continue;
+    if (!reached[graph().inputs[std::size_t(input)].value.index]) continue;
     V leaf = input_array(input);
     if (!is_leaf(leaf)) break_graph(BreakReason::Gradient, "the graph begins outside of this piece: " + leaf->source->text() + " is no leaf");
     for (PyObject* name : hooks)
       if (!is_none(outside_field(leaf, name))) break_graph(BreakReason::Gradient, "a hook on " + leaf->source->text());
-    Ref<> object = sources->fetch(leaf->source, request.values);
+    Ref<> object = sources().fetch(leaf->source, request.values);
     Ref<> answer = object ? Ref<>::steal(PyObject_CallOneArg(accumulator_hooks_function(), object.get())) : Ref<>();
     PyErr_Clear();
-    if (!answer || truth(wrap(keep(answer).get(), sources->make(SourceKind::AnswerAbout, leaf->source, 0, accumulator_hooks_function()))))
+    if (!answer || truth(wrap(keep(answer).get(), sources().make(SourceKind::AnswerAbout, leaf->source, 0, accumulator_hooks_function()))))
       break_graph(BreakReason::Gradient, "a hook that may be on the node that adds to the gradient of " + leaf->source->text());
   }
   ask_no_anomaly();
   std::vector<ValueId> found;
   std::vector<BackwardStep> steps;
-  const std::size_t first = graph->nodes.size();
+  const std::size_t first = graph().nodes.size();
   try {
-    found = add_gradients(*graph, wanted, of, from, &steps);
+    found = add_gradients(graph(), wanted, of, from, &steps);
   } catch (const NoDerivative& missing) {
     if (!missing.location.file.empty()) {
       break_location = missing.location;
@@ -210,7 +210,7 @@ std::vector<ValueId> TracerImpl::pass_back(const Tracer::Backward& call, const s
       for (ValueId value : known->second)
         if (overwritten_.count(value)) break_graph(BreakReason::Gradient, "a backward through a tensor that was written in place since");
   refuse_overwritten(first);
-  const Collected collected(*graph, steps, copies.inner);
+  const Collected collected(graph(), steps, copies.inner);
   for (std::size_t i = 0; i < wanted.size(); ++i)
     versions.push_back({collected.additions_in_place(wanted[i]), collected.is_copied(wanted[i]), found[i].valid() ? collected.views_that_repeat(found[i]) : 0, found[i]});
   for (ValueId& gradient : found)
@@ -222,7 +222,7 @@ std::vector<ValueId> TracerImpl::pass_back(const Tracer::Backward& call, const s
   return found;
 }
 
-void TracerImpl::backward(const Tracer::Backward& call) {
+void TraceRun::backward(const Tracer::Backward& call) {
   std::vector<ValueId> wanted;
   std::vector<V> leaves;
   const auto add = [&](const V& leaf, ValueId value) {
@@ -230,7 +230,7 @@ void TracerImpl::backward(const Tracer::Backward& call) {
     leaves.push_back(leaf);
     wanted.push_back(value);
   };
-  for (int input : inputs_requiring_gradient) add(input_array(input), graph->inputs[std::size_t(input)].value);
+  for (int input : inputs_requiring_gradient) add(input_array(input), graph().inputs[std::size_t(input)].value);
   for (const MadeLeaf& leaf : made_leaves) add(leaf.tensor, leaf.value);
   for (const V& input : call.inputs)
     if (std::find(leaves.begin(), leaves.end(), input) == leaves.end()) break_graph(BreakReason::Gradient, "a backward to " + describe(input));
@@ -243,8 +243,8 @@ void TracerImpl::backward(const Tracer::Backward& call) {
     auto written = written_attribute(leaf, grad_name());
     V before = written ? *written : gradient_field(leaf);
     if (is_none(before)) {
-      const Strides strides = gradient_strides(tracer, array);
-      auto gradient = tracer.new_array(Library::Torch, gradients[i], strides);
+      const Strides strides = gradient_strides(*this, array);
+      auto gradient = new_array(Library::Torch, gradients[i], strides);
       // A copy in the layout of the leaf is written into an empty tensor.
       *gradient->torch_version = versions[i].additions + (versions[i].copied && strides == array.strides);
       note_attribute(leaf, grad_name(), gradient);
@@ -253,26 +253,26 @@ void TracerImpl::backward(const Tracer::Backward& call) {
     auto* sum = as<ArrayValue>(before);
     if (!sum || sum->library != Library::Torch || sum->dtype != array.dtype || sum->shape != array.shape || sum->requires_grad || requires_gradient(*sum))
       break_graph(BreakReason::Gradient, "a gradient is added to " + describe(before));
-    write(*sum, graph->add(Op::add, {read(*sum), gradients[i]}, {}, location()));
+    write(*sum, graph().add(Op::add, {array_contents(*sum), gradients[i]}, {}, location()));
   }
 }
 
 /// What torch gives as a view of a gradient with fewer elements, made where nothing is recorded.
-V TracerImpl::repeated(ValueId gradient, int views) {
-  const auto [source, dims] = repeat_of(*graph, gradient, views);
-  const Dims shape = graph->type(gradient).shape;
-  Array array = tracer.new_array(Library::Torch, stopped(source));
+V TraceRun::repeated(ValueId gradient, int views) {
+  const auto [source, dims] = repeat_of(graph(), gradient, views);
+  const Dims shape = graph().type(gradient).shape;
+  Array array = new_array(Library::Torch, stopped(source));
   Axes added;
   for (std::int64_t axis = 0; axis < std::int64_t(shape.size()); ++axis)
     if (std::find(dims.begin(), dims.end(), axis) == dims.end()) added.push_back(axis);
-  if (!added.empty()) array = view_expand_axes(tracer, array, added);
-  array = view_broadcast(tracer, array, shape);
+  if (!added.empty()) array = view_expand_axes(*this, array, added);
+  array = view_broadcast(*this, array, shape);
   for (ViewStep& step : array->view) step.recorded = false;
   array->refused_since = array->born;
   return array;
 }
 
-std::vector<V> TracerImpl::grad(const Tracer::Backward& call) {
+std::vector<V> TraceRun::grad(const Tracer::Backward& call) {
   std::vector<ValueId> wanted;
   for (const V& input : call.inputs) {
     auto* array = as<ArrayValue>(input);
@@ -280,19 +280,19 @@ std::vector<V> TracerImpl::grad(const Tracer::Backward& call) {
     // What was computed before it was written was computed from another version.
     if (array->storage->version != 0) break_graph(BreakReason::Gradient, "a derivative by a tensor that was written");
     if (!requires_gradient(*array)) break_graph(BreakReason::ErrorWhileTracing, "a derivative by a tensor that does not require a gradient");
-    wanted.push_back(read(*array));
+    wanted.push_back(array_contents(*array));
   }
   std::vector<V> answers;
   std::vector<GradientVersion> versions;
   const std::vector<ValueId> found = pass_back(call, wanted, versions);
   for (std::size_t i = 0; i < found.size(); ++i) {
-    answers.push_back(none);
+    answers.push_back(none());
     if (!found[i].valid()) continue;
     if (versions[i].views > 0) {
       answers.back() = repeated(versions[i].gradient, versions[i].views);
       continue;
     }
-    auto gradient = tracer.new_array(Library::Torch, found[i]);
+    auto gradient = new_array(Library::Torch, found[i]);
     *gradient->torch_version = versions[i].additions;
     answers.back() = gradient;
   }

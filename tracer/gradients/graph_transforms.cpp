@@ -31,14 +31,14 @@ Array array_like(Tracer& tracer, const ArrayValue& like, ValueId value, std::opt
 bool is_real(const ArrayValue& array) { return is_float(array.dtype); }
 
 /// An array or number as an array; a float from outside as an input, since it will be another one in the next call.
-Array as_array(TracerImpl& t, const V& value) {
+Array as_array(TraceRun& t, const V& value) {
   if (Array array = array_of(value)) return array;
   if (const ValueId input = t.float_input(value, true); input.valid()) {
-    Array array = t.tracer.new_array(Library::Numpy, input);
+    Array array = t.new_array(Library::Numpy, input);
     array->numpy_scalar = true;
     return array;
   }
-  Array array = numpy_array(t.tracer, value);
+  Array array = numpy_array(t, value);
   if (array->shape.empty()) array->numpy_scalar = true;
   return array;
 }
@@ -50,39 +50,39 @@ ValueId own_value(Tracer& tracer, ValueId value) {
   return tracer.graph().add(Op::reshape, {value}, std::move(attrs), tracer.location());
 }
 
-V watch(TracerImpl& t, const V& leaf) {
+V watch(TraceRun& t, const V& leaf) {
   Array array = as_array(t, leaf);
   if (!is_real(*array)) refuse("a derivative with respect to " + describe(leaf));
   if (array->library == Library::Torch && !t.modes.grad) break_graph(BreakReason::Gradient, "a derivative under torch.no_grad()");
-  const ValueId value = own_value(t.tracer, t.tracer.read(*array));
+  const ValueId value = own_value(t, t.read(*array));
   t.flow.want(value);
   // Two arrays: the function may write into its own.
-  const Array mark = array_like(t.tracer, *array, value);
+  const Array mark = array_like(t, *array, value);
   t.only_here.emplace(mark, "what a derivative is taken by, which another piece would not know");
-  return t.tracer.tuple({array_like(t.tracer, *array, value, array->strides), mark});
+  return t.tuple({array_like(t, *array, value, array->strides), mark});
 }
 
-V seeds(TracerImpl& t, const V& values) {
+V seeds(TraceRun& t, const V& values) {
   std::vector<V> marks;
-  for (const V& value : t.tracer.sequence_items(values)) marks.push_back(as<TupleValue>(watch(t, value))->items[1]);
-  return t.tracer.list(std::move(marks));
+  for (const V& value : t.sequence_items(values)) marks.push_back(as<TupleValue>(watch(t, value))->items[1]);
+  return t.list(std::move(marks));
 }
 
 /// The array with its contents as they are now. What is no array can't be written into.
-V kept(TracerImpl& t, const V& leaf) {
+V kept(TraceRun& t, const V& leaf) {
   const Array array = array_of(leaf);
-  return array ? V(array_like(t.tracer, *array, t.tracer.read(*array))) : leaf;
+  return array ? V(array_like(t, *array, t.read(*array))) : leaf;
 }
 
 /// A transformed function as it is traced; a compiled one wherever it outlives the trace.
-V traced(TracerImpl& t, const V& function) {
+V traced(TraceRun& t, const V& function) {
   t.only_here.emplace(function, "a function that framejit made, and that has a graph of its own");
   return function;
 }
 
 /// Breaks where an operation has no derivative, with its place.
 template <class Derive>
-void derived(TracerImpl& t, Derive derive) {
+void derived(TraceRun& t, Derive derive) {
   try {
     derive();
   } catch (const NoDerivative& missing) {
@@ -96,15 +96,15 @@ void derived(TracerImpl& t, Derive derive) {
 }
 
 /// Library calls that a derivative has added are derived like others.
-void derive_again(TracerImpl& t) {
+void derive_again(TraceRun& t) {
   if (t.externs->size() == 0) return;
   std::vector<bool> needs;
-  for (std::uint32_t i = 0; i < t.graph->value_count(); ++i) needs.push_back(t.flow.needs({i}));
-  add_derivatives_of_derivatives(*t.graph, *t.externs, needs);
+  for (std::uint32_t i = 0; i < t.graph().value_count(); ++i) needs.push_back(t.flow.needs({i}));
+  add_derivatives_of_derivatives(t.graph(), *t.externs, needs);
 }
 
-std::vector<V> gradients(TracerImpl& t, const V& values, const V& cotangents, const V& marks) {
-  Tracer& tracer = t.tracer;
+std::vector<V> gradients(TraceRun& t, const V& values, const V& cotangents, const V& marks) {
+  Tracer& tracer = t;
   const std::vector<V> results = tracer.sequence_items(values), given = tracer.sequence_items(cotangents);
   std::vector<ValueId> wanted, of, from;
   for (const V& mark : tracer.sequence_items(marks)) {
@@ -155,8 +155,8 @@ struct Pullback {
 };
 constexpr const char* kPullback = "framejit.pullback";
 
-V linear(TracerImpl& t, const V& values, const V& marks) {
-  Tracer& tracer = t.tracer;
+V linear(TraceRun& t, const V& values, const V& marks) {
+  Tracer& tracer = t;
   auto made = std::make_unique<Pullback>();
   std::vector<ValueId> wanted, of;
   Library library = Library::Numpy;
@@ -194,8 +194,8 @@ V linear(TracerImpl& t, const V& values, const V& marks) {
 }
 
 /// The nodes of a pullback added to this graph.
-V pulled_back(TracerImpl& t, const V& handle, const V& saved, const V& cotangents) {
-  Tracer& tracer = t.tracer;
+V pulled_back(TraceRun& t, const V& handle, const V& saved, const V& cotangents) {
+  Tracer& tracer = t;
   auto* object = as<ObjectValue>(handle);
   if (!object || !PyCapsule_IsValid(object->object.get(), kPullback)) refuse("a pullback that is " + describe(handle));
   if (object->source && object->source->kind != SourceKind::Constant) t.add_guard(GuardKind::Identity, object->source, object->object.get());
@@ -231,23 +231,23 @@ V pulled_back(TracerImpl& t, const V& handle, const V& saved, const V& cotangent
 }
 
 /// The identity matrix with its columns in the shape of `value`: one cotangent (or tangent) after the other.
-V basis(TracerImpl& t, const V& value) {
+V basis(TraceRun& t, const V& value) {
   Array array = as_array(t, value);
   const SymDim size = product(array->shape);
   Dims shape{size};
   shape.insert(shape.end(), array->shape.begin(), array->shape.end());
-  return t.tracer.new_array(array->library, reshape(t.tracer, eye(t.tracer, array->dtype, size, size, 0), shape));
+  return t.new_array(array->library, reshape(t, eye(t, array->dtype, size, size, 0), shape));
 }
 
-std::int64_t axis_of(TracerImpl& t, const V& value, int rank) {
-  std::optional<std::int64_t> axis = t.tracer.constant_int(value);
+std::int64_t axis_of(TraceRun& t, const V& value, int rank) {
+  std::optional<std::int64_t> axis = t.constant_int(value);
   if (!axis || *axis < -rank || *axis >= rank) refuse("an axis that is out of range");
   return *axis < 0 ? *axis + rank : *axis;
 }
 
 /// The number of the batch, and one example of each array.
-V examples(TracerImpl& t, const V& arrays, const V& axes) {
-  Tracer& tracer = t.tracer;
+V examples(TraceRun& t, const V& arrays, const V& axes) {
+  Tracer& tracer = t;
   const std::vector<V> leaves = tracer.sequence_items(arrays), along = tracer.sequence_items(axes);
   std::vector<Batched> batched;
   std::vector<V> answers;
@@ -278,22 +278,22 @@ V examples(TracerImpl& t, const V& arrays, const V& axes) {
   return tracer.tuple({t.integer(std::int64_t(t.batches.size()) - 1), tracer.list(answers)});
 }
 
-TracerImpl::Batch& open_batch(TracerImpl& t, const V& number) {
-  const std::optional<std::int64_t> index = t.tracer.constant_int(number);
+TraceRun::Batch& open_batch(TraceRun& t, const V& number) {
+  const std::optional<std::int64_t> index = t.constant_int(number);
   FJ_CHECK(index && *index >= 0 && std::size_t(*index) < t.batches.size() && !t.batches[std::size_t(*index)].ended, "a batch that is open");
   return t.batches[std::size_t(*index)];
 }
 
 /// An exception leaves the function that is batched.
-V left(TracerImpl& t, const V& number) {
+V left(TraceRun& t, const V& number) {
   open_batch(t, number).ended = true;
   --t.batch_depth;
-  return t.none;
+  return t.none();
 }
 
-std::vector<V> together(TracerImpl& t, const V& number, const V& values, const V& axes) {
-  Tracer& tracer = t.tracer;
-  TracerImpl::Batch* batch = &open_batch(t, number);
+std::vector<V> together(TraceRun& t, const V& number, const V& values, const V& axes) {
+  Tracer& tracer = t;
+  TraceRun::Batch* batch = &open_batch(t, number);
   const std::vector<V> results = tracer.sequence_items(values), along = tracer.sequence_items(axes);
   std::vector<Array> arrays;
   std::vector<ValueId> ones;
@@ -339,10 +339,10 @@ std::vector<V> together(TracerImpl& t, const V& number, const V& values, const V
 
 }  // namespace
 
-V TracerImpl::transform(const std::string& marker, const std::vector<V>& arguments) {
-  const DeviceScope scope(tracer, arguments);
+V TraceRun::transform(const std::string& marker, const std::vector<V>& arguments) {
+  const DeviceScope scope(*this, arguments);
   if (marker == "watch") return watch(*this, arguments.at(0));
-  if (marker == "gradients") return tracer.list(gradients(*this, arguments.at(0), arguments.at(1), arguments.at(2)));
+  if (marker == "gradients") return list(gradients(*this, arguments.at(0), arguments.at(1), arguments.at(2)));
   if (marker == "linear") return linear(*this, arguments.at(0), arguments.at(1));
   if (marker == "pulled_back") return pulled_back(*this, arguments.at(0), arguments.at(1), arguments.at(2));
   if (marker == "basis") return basis(*this, arguments.at(0));
@@ -351,20 +351,20 @@ V TracerImpl::transform(const std::string& marker, const std::vector<V>& argumen
   if (marker == "traced") return traced(*this, arguments.at(0));
   if (marker == "examples") return examples(*this, arguments.at(0), arguments.at(1));
   if (marker == "left") return left(*this, arguments.at(0));
-  if (marker == "together") return tracer.list(together(*this, arguments.at(0), arguments.at(1), arguments.at(2)));
+  if (marker == "together") return list(together(*this, arguments.at(0), arguments.at(1), arguments.at(2)));
   return nullptr;
 }
 
-bool TracerImpl::depends_on_example(ValueId value) {
+bool TraceRun::depends_on_example(ValueId value) {
   return std::any_of(batches.begin(), batches.end(), [&](Batch& batch) { return !batch.ended && batch.dependence.depends(value); });
 }
 
-void TracerImpl::check_example(ValueId value) {
+void TraceRun::check_example(ValueId value) {
   for (Batch& batch : batches) {
     if (!batch.ended || !batch.dependence.depends(value)) continue;
     if (!frames.empty())
       break_graph(BreakReason::OneExample, "`" + source_text() + "` uses a value of one example after the function that was batched");
-    for (const Node& node : graph->nodes)
+    for (const Node& node : graph().nodes)
       if (std::find(node.results.begin(), node.results.end(), value) != node.results.end()) break_location = node.location;
     break_function = "a function that is batched";
     break_graph(BreakReason::OneExample, "a value of one example is kept after the function that was batched");
@@ -398,22 +398,22 @@ std::optional<DenseArray> contents_of(PyObject* object) {
 }  // namespace
 
 /// Null: it depends on what only a library can compute.
-const DenseArray* TracerImpl::evaluated(ValueId value) {
-  std::vector<bool> needed(graph->value_count(), false);
+const DenseArray* TraceRun::evaluated(ValueId value) {
+  std::vector<bool> needed(graph().value_count(), false);
   needed[value.index] = true;
-  std::vector<std::int64_t> symbols = symbol_hints(graph->symbols);
+  std::vector<std::int64_t> symbols = symbol_hints(graph().symbols);
   std::map<SymbolId, ValueId> counted;
-  for (const Node& node : graph->nodes) {
+  for (const Node& node : graph().nodes) {
     if (node.op != Op::nonzero) continue;
     const SymbolId symbol = node.attrs.get<SymDim>("count").symbols()[0];
     counted.emplace(symbol, node.results[0]);
     const auto known = evaluated_.find(node.results[0].index);
     if (known != evaluated_.end()) symbols[symbol.index] = known->second.element_count();
   }
-  if (!evaluate_definitions(*graph, symbols)) return nullptr;
+  if (!evaluate_definitions(graph(), symbols)) return nullptr;
   std::vector<const Node*> order;
-  for (std::size_t i = graph->nodes.size(); i-- > 0;) {
-    const Node& node = graph->nodes[i];
+  for (std::size_t i = graph().nodes.size(); i-- > 0;) {
+    const Node& node = graph().nodes[i];
     bool wanted = false;
     for (ValueId result : node.results) wanted = wanted || (needed[result.index] && !evaluated_.contains(result.index));
     if (!wanted) continue;
@@ -421,13 +421,13 @@ const DenseArray* TracerImpl::evaluated(ValueId value) {
     order.push_back(&node);
     for (ValueId operand : node.operands) needed[operand.index] = true;
     if (counted.empty()) continue;
-    for (SymbolId symbol : symbols_used(*graph, node))
+    for (SymbolId symbol : symbols_used(graph(), node))
       if (auto found = counted.find(symbol); found != counted.end()) needed[found->second.index] = true;
   }
-  for (std::size_t i = 0; i < graph->inputs.size(); ++i) {
-    const std::uint32_t index = graph->inputs[i].value.index;
+  for (std::size_t i = 0; i < graph().inputs.size(); ++i) {
+    const std::uint32_t index = graph().inputs[i].value.index;
     if (!needed[index] || evaluated_.contains(index)) continue;
-    Ref<> object = sources->fetch(graph_inputs[i], request.values);
+    Ref<> object = sources().fetch(graph_inputs[i], request.values);
     std::optional<DenseArray> contents = object ? contents_of(object.get()) : std::nullopt;
     PyErr_Clear();
     if (!contents) return nullptr;
@@ -437,28 +437,28 @@ const DenseArray* TracerImpl::evaluated(ValueId value) {
     std::vector<const DenseArray*> operands;
     for (ValueId operand : (*node)->operands) operands.push_back(&evaluated_.at(operand.index));
     DenseArray result;
-    if (count_nonzero(*graph, **node, operands, symbols)) return nullptr;
-    if (evaluate(*graph, **node, operands, symbols, result) & (kIndexOutOfRange | kIntegerDivisionByZero)) return nullptr;
+    if (count_nonzero(graph(), **node, operands, symbols)) return nullptr;
+    if (evaluate(graph(), **node, operands, symbols, result) & (kIndexOutOfRange | kIntegerDivisionByZero)) return nullptr;
     evaluated_.emplace((*node)->results[0].index, std::move(result));
   }
   return &evaluated_.at(value.index);
 }
 
-bool TracerImpl::follow(const ArrayValue& array) {
+bool TraceRun::follow(const ArrayValue& array) {
   for (const SymDim& size : array.shape)
     if (!decide(size, Py_EQ, 1)) refuse("the truth value of an array with more than one element");
   if (array.storage->device != kHost || on_device()) break_graph(BreakReason::BranchOnData, "`" + source_text() + "` branches in a piece on " + device_text(graph_device.value_or(array.storage->device)));
-  ValueId condition = reshape(tracer, tracer.read(array), {});
+  ValueId condition = reshape(*this, read(array), {});
   if (depends_on_example(condition))
     break_graph(BreakReason::OneExample, "`" + source_text() + "` branches on each example by itself");
-  if (array.dtype != DType::Bool) condition = emit(tracer, Op::ne, {condition, constant_like(tracer, condition, 0)});
+  if (array.dtype != DType::Bool) condition = emit(*this, Op::ne, {condition, constant_like(*this, condition, 0)});
   // Where nothing says how it goes, a run will.
   const bool outcome = outcome_of(condition).value_or(false);
   followed.push_back({condition, outcome});
   return outcome;
 }
 
-std::optional<bool> TracerImpl::outcome_of(ValueId condition) {
+std::optional<bool> TraceRun::outcome_of(ValueId condition) {
   if (followed.size() < request.decisions.size()) return request.decisions[followed.size()];
   const DenseArray* value = evaluated(condition);
   return value ? std::optional(std::get<bool>(value->scalar(0))) : std::nullopt;

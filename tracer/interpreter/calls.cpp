@@ -1,5 +1,5 @@
 /// Calls: which of the ways to treat a callable applies, and inlining Python functions with their arguments bound as
-/// CPython binds them. Start at `TracerImpl::call`.
+/// CPython binds them. Start at `TraceRun::call`.
 #include <algorithm>
 #include <cstring>
 
@@ -70,7 +70,7 @@ Keywords merged_keywords(const DictValue& partial, const Keywords& given) {
   return known;
 }
 
-bool holds_array(TracerImpl& tracer, const V& value) {
+bool holds_array(TraceRun& tracer, const V& value) {
   if (value->kind == ValueKind::Array) return true;
   if (value->kind == ValueKind::Tuple || value->kind == ValueKind::List)
     for (const V& item : tracer.sequence_items(value))
@@ -94,12 +94,12 @@ bool is_builtin_value(PyObject* object) {
 }
 
 /// A function of calls.def as a node of the graph; null: none, or not with these arguments.
-V call_numpy_library(TracerImpl& tracer, const V& callable, const std::vector<V>& positional, const Keywords& keywords) {
+V call_numpy_library(TraceRun& tracer, const V& callable, const std::vector<V>& positional, const Keywords& keywords) {
   auto& value = *as<ObjectValue>(callable);
   if (!find_numpy_call(value.object.get())) return nullptr;
   if (!tracer.guard_value(value) && value.source) tracer.add_guard(GuardKind::Identity, value.source, value.object.get());
   try {
-    return tracer.tracer.extern_call(callable, positional, keywords);
+    return tracer.extern_call(callable, positional, keywords);
   } catch (const BreakGraph& refused) {
     if (refused.reason != BreakReason::UnsupportedOperation) throw;
     return nullptr;
@@ -108,7 +108,7 @@ V call_numpy_library(TracerImpl& tracer, const V& callable, const std::vector<V>
 
 /// What framejit/_support/standard.py has for a function of C that acts on a list of items (or bisects a tuple), where both do the same: the error
 /// about an empty heap has another text, and -1 as an end another meaning. Null: none.
-PyObject* python_code_of(TracerImpl& tracer, PyObject* callable, const std::vector<V>& positional, const Keywords& keywords) {
+PyObject* python_code_of(TraceRun& tracer, PyObject* callable, const std::vector<V>& positional, const Keywords& keywords) {
   PyObject* const known = once([] {
     Ref<> helpers = Ref<>::steal(PyImport_ImportModule("framejit._support.standard"));
     PyObject* made = helpers ? PyObject_CallMethod(helpers.get(), "traced_instead", nullptr) : nullptr;
@@ -138,7 +138,7 @@ std::string callable_name(const V& callable) {
 
 }  // namespace
 
-V TracerImpl::make_partial(PyTypeObject* type, const std::vector<V>& positional, Keywords keywords) {
+V TraceRun::make_partial(PyTypeObject* type, const std::vector<V>& positional, Keywords keywords) {
   V callable = call(wrap_constant(attribute_of("builtins", "callable")), {positional[0]}, {});
   if (!truth(callable)) break_graph(BreakReason::ErrorWhileTracing, "partial() of " + describe(positional[0]));
   auto partial = std::make_shared<PartialValue>();
@@ -155,7 +155,7 @@ V TracerImpl::make_partial(PyTypeObject* type, const std::vector<V>& positional,
   return partial;
 }
 
-V TracerImpl::call(const V& callable, std::vector<V> positional, Keywords keywords) {
+V TraceRun::call(const V& callable, std::vector<V> positional, Keywords keywords) {
   switch (callable->kind) {
     case ValueKind::Object:
       return call_object(callable, as<ObjectValue>(callable)->object.get(), std::move(positional), std::move(keywords));
@@ -182,7 +182,7 @@ V TracerImpl::call(const V& callable, std::vector<V> positional, Keywords keywor
 }
 
 /// torch.zeros(2, requires_grad=True) and its like: the tensor, which becomes a leaf. Null: no such call.
-V TracerImpl::make_torch_leaf(const V& callable, PyObject* object, const std::vector<V>& positional, const Keywords& keywords) {
+V TraceRun::make_torch_leaf(const V& callable, PyObject* object, const std::vector<V>& positional, const Keywords& keywords) {
   const auto option = std::find_if(keywords.begin(), keywords.end(), [](const auto& keyword) { return keyword.first == "requires_grad"; });
   if (option == keywords.end() || !PyCFunction_Check(object) || extern_use(object) == ExternUse::No) return nullptr;
   // Those that have the option; others raise.
@@ -198,7 +198,7 @@ V TracerImpl::make_torch_leaf(const V& callable, PyObject* object, const std::ve
   return made;
 }
 
-V TracerImpl::call_object(const V& callable, PyObject* object, std::vector<V> positional, Keywords keywords) {
+V TraceRun::call_object(const V& callable, PyObject* object, std::vector<V> positional, Keywords keywords) {
   auto& value = *as<ObjectValue>(callable);
   if (V made = make_torch_leaf(callable, object, positional, keywords)) return made;
   // Rows of the libraries and of builtins.def, by identity.
@@ -206,7 +206,7 @@ V TracerImpl::call_object(const V& callable, PyObject* object, std::vector<V> po
     if (!guard_value(value) && value.source) add_guard(GuardKind::Identity, value.source, object);
     const Mark before = mark();
     try {
-      return run_handler(tracer, handler, {positional, keywords}, object);
+      return run_handler(*this, handler, {positional, keywords}, object);
     } catch (const BreakGraph& refused) {
       if (written_since(before)) throw;
       if ((refused.reason != BreakReason::UnsupportedOperation && refused.reason != BreakReason::Gradient) || !goes_on_without_row(object))
@@ -224,21 +224,21 @@ V TracerImpl::call_object(const V& callable, PyObject* object, std::vector<V> po
 }
 
 /// What a method of C is bound to: such a method is a new object at each look, so it is known by its parts.
-V TracerImpl::bound_to(ObjectValue& method) {
+V TraceRun::bound_to(ObjectValue& method) {
   auto* function = reinterpret_cast<PyCFunctionObject*>(method.object.get());
   if (!method.source) return wrap_constant(function->m_self);
   guard_type(method);
-  V owner = wrap(function->m_self, sources->make(SourceKind::MethodSelf, method.source));
+  V owner = wrap(function->m_self, sources().make(SourceKind::MethodSelf, method.source));
   type_of(owner);
   Ref<> key = keep(Ref<>::steal(PyUnicode_InternFromString("__name__"))), name = keep(Ref<>::steal(PyUnicode_FromString(function->m_ml->ml_name)));
-  constant_object(wrap(name.get(), sources->make(SourceKind::SlotMember, method.source, 0, key.get())));
+  constant_object(wrap(name.get(), sources().make(SourceKind::SlotMember, method.source, 0, key.get())));
   return owner;
 }
 
 /// Of math: what they give is decided by the whole part.
 constexpr const char* kRounding[] = {"floor", "ceil", "trunc"};
 
-V TracerImpl::call_without_row(const V& callable, PyObject* object, std::vector<V> positional, Keywords keywords) {
+V TraceRun::call_without_row(const V& callable, PyObject* object, std::vector<V> positional, Keywords keywords) {
   auto& value = *as<ObjectValue>(callable);
   if (V done = call_mode_function(object, positional, keywords)) {
     guard_value(value);
@@ -263,7 +263,7 @@ V TracerImpl::call_without_row(const V& callable, PyObject* object, std::vector<
   }
   if (const std::string mark = marker(object); !mark.empty()) {
     guard_value(value);
-    if (mark == "is_compiling") return asked_compiling = true, true_value;
+    if (mark == "is_compiling") return asked_compiling = true, boolean(true);
     if (mark == "graph_break") break_graph(BreakReason::UserRequest, source_text());
     if (V made = transform(mark, positional)) return made;
   }
@@ -277,7 +277,7 @@ V TracerImpl::call_without_row(const V& callable, PyObject* object, std::vector<
     for (auto& [name, argument] : keywords) any_array = any_array || holds_array(*this, argument);
     if (any_array) {
       if (!guard_value(value) && value.source) add_guard(GuardKind::Identity, value.source, object);
-      return tracer.extern_call(callable, positional, keywords);
+      return extern_call(callable, positional, keywords);
     }
   }
   if (V done = call_library_object(*this, callable, positional, keywords)) return done;
@@ -308,8 +308,8 @@ V TracerImpl::call_without_row(const V& callable, PyObject* object, std::vector<
   if (PyMethod_Check(object)) {
     guard_type(value);
     PyObject *function = PyMethod_GET_FUNCTION(object), *self = PyMethod_GET_SELF(object);
-    V function_value = value.source ? wrap(function, sources->make(SourceKind::MethodFunction, value.source)) : wrap_constant(function);
-    positional.insert(positional.begin(), value.source ? wrap(self, sources->make(SourceKind::MethodSelf, value.source)) : wrap_constant(self));
+    V function_value = value.source ? wrap(function, sources().make(SourceKind::MethodFunction, value.source)) : wrap_constant(function);
+    positional.insert(positional.begin(), value.source ? wrap(self, sources().make(SourceKind::MethodSelf, value.source)) : wrap_constant(self));
     return call(function_value, std::move(positional), std::move(keywords));
   }
   if (PyObject* self = PyCFunction_Check(object) ? PyCFunction_GET_SELF(object) : nullptr; self && is_builtin_value(self)) {
@@ -351,7 +351,7 @@ V TracerImpl::call_without_row(const V& callable, PyObject* object, std::vector<
       of_parts = of_parts || part != argument;
       argument = part;
       // math.fsum(values): only read.
-      if (argument->kind == ValueKind::List || argument->kind == ValueKind::Iterator) argument = tracer.tuple(sequence_items(argument));
+      if (argument->kind == ValueKind::List || argument->kind == ValueKind::Iterator) argument = tuple(sequence_items(argument));
     }
     auto fold = [&] { return fold_call(*this, object, positional, keywords); };
     if (V result = of_parts ? on_part_of(callable, fold) : fold()) return result;
@@ -365,7 +365,7 @@ V TracerImpl::call_without_row(const V& callable, PyObject* object, std::vector<
     Ref<> found = Ref<>::steal(PyObject_GetAttrString(object, name));
     guard_type(value);
     Ref<> text = keep(Ref<>::steal(PyUnicode_InternFromString(name)));
-    return wrap(keep(found).get(), sources->make(SourceKind::SlotMember, value.source ? value.source : sources->constant(object), 0, text.get()));
+    return wrap(keep(found).get(), sources().make(SourceKind::SlotMember, value.source ? value.source : sources().constant(object), 0, text.get()));
   };
   if (type == "framejit.CompiledMethod") {
     positional.insert(positional.begin(), part("__self__"));
@@ -419,7 +419,7 @@ V TracerImpl::call_without_row(const V& callable, PyObject* object, std::vector<
 namespace {
 
 /// Has no __array_function__ that NumPy's dispatch would ask, other than an array's own.
-bool dispatches_to_numpy(TracerImpl& tracer, const V& value) {
+bool dispatches_to_numpy(TraceRun& tracer, const V& value) {
   switch (value->kind) {
     case ValueKind::Array: return as<ArrayValue>(value)->library == Library::Numpy;
     case ValueKind::SymInt: case ValueKind::Number: case ValueKind::Slice: case ValueKind::Function: return true;
@@ -438,7 +438,7 @@ bool dispatches_to_numpy(TracerImpl& tracer, const V& value) {
 }  // namespace
 
 /// A function of NumPy that is Python code below its dispatch by __array_function__: inlined as any function. Null: it is none.
-V TracerImpl::call_numpy_implementation(const V& callable, PyObject* object, const std::vector<V>& positional, const Keywords& keywords) {
+V TraceRun::call_numpy_implementation(const V& callable, PyObject* object, const std::vector<V>& positional, const Keywords& keywords) {
   if (std::strcmp(Py_TYPE(object)->tp_name, "numpy._ArrayFunctionDispatcher")) return nullptr;
   PyObject* instead = traced_instead(object);
   bool own = true;
@@ -463,7 +463,7 @@ V TracerImpl::call_numpy_implementation(const V& callable, PyObject* object, con
 
 /// torch.nn.Module.__call__: where no hook is registered, forward; with forward hooks, torch's own code, inlined.
 /// The tests of the hooks are guarded like any other.
-V TracerImpl::call_module(const V& module, std::vector<V> positional, Keywords keywords) {
+V TraceRun::call_module(const V& module, std::vector<V> positional, Keywords keywords) {
   auto name = [](const char* text) { return PyUnicode_InternFromString(text); };
   struct Hooks {
     PyObject* name;
@@ -486,7 +486,7 @@ V TracerImpl::call_module(const V& module, std::vector<V> positional, Keywords k
   PyObject* globals = PyFunction_GET_GLOBALS(implementation);
   for (const Hooks& hooks : global) {
     PyObject* found = PyDict_GetItemWithError(globals, hooks.name);
-    if (found && !truth(wrap(found, sources->make(SourceKind::DictItem, globals_source(globals), 0, hooks.name)))) continue;
+    if (found && !truth(wrap(found, sources().make(SourceKind::DictItem, globals_source(globals), 0, hooks.name)))) continue;
     if (!found || !hooks.forward) break_graph(BreakReason::UnsupportedObject, "a backward hook for all modules");
     any = true;
   }
@@ -502,7 +502,7 @@ V TracerImpl::call_module(const V& module, std::vector<V> positional, Keywords k
 
 namespace {
 
-std::vector<std::pair<std::string, V>> keyword_defaults(TracerImpl& tracer, const V& mapping) {
+std::vector<std::pair<std::string, V>> keyword_defaults(TraceRun& tracer, const V& mapping) {
   std::vector<std::pair<std::string, V>> result;
   if (!mapping) return result;
   if (auto* dict = as<DictValue>(mapping)) {
@@ -519,7 +519,7 @@ std::vector<std::pair<std::string, V>> keyword_defaults(TracerImpl& tracer, cons
 
 }  // namespace
 
-V TracerImpl::inline_made_function(FunctionValue& function, std::vector<V> positional, Keywords keywords) {
+V TraceRun::inline_made_function(FunctionValue& function, std::vector<V> positional, Keywords keywords) {
   return inline_function(function.code.get(), function.globals.get(),
                          function.defaults ? sequence_items(function.defaults) : std::vector<V>(),
                          keyword_defaults(*this, function.kwdefaults), function.closure,
@@ -527,41 +527,41 @@ V TracerImpl::inline_made_function(FunctionValue& function, std::vector<V> posit
 }
 
 /// That it has the code it has, and the same globals: of defaults and cells those that are looked at are guarded like any value.
-void TracerImpl::guard_code(SourceRef source, PyFunctionObject* function) {
+void TraceRun::guard_code(SourceRef source, PyFunctionObject* function) {
   add_guard(GuardKind::FunctionCode, source, function->func_code);
   if (source->kind == SourceKind::Constant) return;  // `__globals__` can't be assigned
-  SourceRef globals = sources->make(SourceKind::FunctionGlobals, source);
+  SourceRef globals = sources().make(SourceKind::FunctionGlobals, source);
   if (function->func_globals != request.function->func_globals) return add_guard(GuardKind::Identity, globals, function->func_globals);
   Guard same;
   same.kind = GuardKind::SameObject;
   same.source = globals;
-  same.others = {sources->make(SourceKind::FunctionGlobals, sources->function())};
+  same.others = {sources().make(SourceKind::FunctionGlobals, sources().function())};
   add_guard(std::move(same));
 }
 
-V TracerImpl::inline_python_function(const V& callable, PyFunctionObject* function, std::vector<V> positional, Keywords keywords) {
+V TraceRun::inline_python_function(const V& callable, PyFunctionObject* function, std::vector<V> positional, Keywords keywords) {
   auto& value = *as<ObjectValue>(callable);
-  SourceRef source = value.source ? value.source : sources->constant(reinterpret_cast<PyObject*>(function));
+  SourceRef source = value.source ? value.source : sources().constant(reinterpret_cast<PyObject*>(function));
   guard_code(source, function);
   std::vector<V> defaults, closure;
   if (PyObject* tuple = function->func_defaults)
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); ++i)
-      defaults.push_back(wrap(PyTuple_GET_ITEM(tuple, i), sources->make(SourceKind::FunctionDefault, source, i - PyTuple_GET_SIZE(tuple))));
+      defaults.push_back(wrap(PyTuple_GET_ITEM(tuple, i), sources().make(SourceKind::FunctionDefault, source, i - PyTuple_GET_SIZE(tuple))));
   std::vector<std::pair<std::string, V>> keyword_only;
   if (PyObject* dict = function->func_kwdefaults) {
     PyObject *key, *item;
     Py_ssize_t position = 0;
     while (PyDict_Next(dict, &position, &key, &item))
-      keyword_only.emplace_back(text_of(key), wrap(item, sources->make(SourceKind::FunctionKwDefault, source, 0, key)));
+      keyword_only.emplace_back(text_of(key), wrap(item, sources().make(SourceKind::FunctionKwDefault, source, 0, key)));
   }
   if (PyObject* tuple = function->func_closure)
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); ++i)
-      closure.push_back(wrap(PyTuple_GET_ITEM(tuple, i), sources->make(SourceKind::ClosureCell, source, i)));
+      closure.push_back(wrap(PyTuple_GET_ITEM(tuple, i), sources().make(SourceKind::ClosureCell, source, i)));
   return inline_function(reinterpret_cast<PyCodeObject*>(function->func_code), function->func_globals, defaults, keyword_only,
                          std::move(closure), text_of(function->func_qualname).c_str(), std::move(positional), std::move(keywords));
 }
 
-V TracerImpl::inline_function(PyCodeObject* code, PyObject* globals, const std::vector<V>& defaults,
+V TraceRun::inline_function(PyCodeObject* code, PyObject* globals, const std::vector<V>& defaults,
                               const std::vector<std::pair<std::string, V>>& kwdefaults, std::vector<V> closure, const char* name,
                               std::vector<V> positional, Keywords keywords) {
   auto refuse = [&](const std::string& what) { break_graph(BreakReason::ErrorWhileTracing, std::string(name) + "() " + what); };
@@ -581,7 +581,7 @@ V TracerImpl::inline_function(PyCodeObject* code, PyObject* globals, const std::
   if (code->co_flags & CO_VARARGS) {
     std::vector<V> rest;
     for (std::size_t i = positional_count; i < positional.size(); ++i) rest.push_back(positional[i]);
-    frame->slots[named] = tracer.tuple(std::move(rest));
+    frame->slots[named] = tuple(std::move(rest));
   } else if (int(positional.size()) > positional_count) {
     refuse("takes fewer arguments");
   }

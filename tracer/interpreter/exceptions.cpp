@@ -49,7 +49,7 @@ void cut_context(const V& from, const V& exception) {
 
 }  // namespace
 
-bool TracerImpl::can_catch() const {
+bool TraceRun::can_catch() const {
   if (catching > 0) return true;
   FjHandler handler;
   for (const Frame* frame : frames)
@@ -57,7 +57,7 @@ bool TracerImpl::can_catch() const {
   return false;
 }
 
-void TracerImpl::raise(const V& exception, BreakReason reason, const std::string& detail) {
+void TraceRun::raise(const V& exception, BreakReason reason, const std::string& detail) {
   auto& instance = *as<InstanceValue>(exception);
   // One that is raised again breaks, if it comes to that, for the reason and at the place of its first raise.
   auto known = std::find_if(raises_.begin(), raises_.end(), [&](const RaisedInTrace& old) { return old.exception == exception; });
@@ -80,21 +80,21 @@ void TracerImpl::raise(const V& exception, BreakReason reason, const std::string
   throw RaisedInTrace(*known);
 }
 
-void TracerImpl::set_cause(InstanceValue& exception, const V& cause) {
+void TraceRun::set_cause(InstanceValue& exception, const V& cause) {
   set_exception_field(exception, "__cause__", cause);
-  set_exception_field(exception, "__suppress_context__", true_value);
+  set_exception_field(exception, "__suppress_context__", boolean(true));
 }
 
-void TracerImpl::set_context(InstanceValue& exception, const V& context) { set_exception_field(exception, "__context__", context); }
+void TraceRun::set_context(InstanceValue& exception, const V& context) { set_exception_field(exception, "__context__", context); }
 
-std::optional<V> TracerImpl::exception_attribute(InstanceValue& exception, const std::string& name) {
+std::optional<V> TraceRun::exception_attribute(InstanceValue& exception, const std::string& name) {
   auto* base = reinterpret_cast<PyTypeObject*>(PyExc_BaseException);
   if (!PyType_IsSubtype(exception.type.get(), base)) return std::nullopt;
-  if (name == "args") return tracer.tuple(exception.args);
-  if (name == "__cause__" || name == "__context__") return none;  // not set: those that are set are attributes
-  if (name == "__suppress_context__") return false_value;
+  if (name == "args") return tuple(exception.args);
+  if (name == "__cause__" || name == "__context__") return none();  // not set: those that are set are attributes
+  if (name == "__suppress_context__") return boolean(false);
   if (name == "value" && PyType_IsSubtype(exception.type.get(), reinterpret_cast<PyTypeObject*>(PyExc_StopIteration)))
-    return exception.args.empty() ? none : exception.args[0];
+    return exception.args.empty() ? none() : exception.args[0];
   // Fields of C that are set from the arguments in ways of their own: OSError.errno, UnicodeError.start, ...
   Ref<> text = Ref<>::steal(PyUnicode_FromString(name.c_str()));
   PyObject* found = text ? fj_type_lookup(exception.type.get(), text.get()) : nullptr;
@@ -105,7 +105,7 @@ std::optional<V> TracerImpl::exception_attribute(InstanceValue& exception, const
   return std::nullopt;
 }
 
-bool TracerImpl::set_exception_attribute(const V& owner, const std::string& name, const V& value) {
+bool TraceRun::set_exception_attribute(const V& owner, const std::string& name, const V& value) {
   if (!is_exception(owner)) return false;
   auto& exception = *as<InstanceValue>(owner);
   // An exception raised in the trace has no traceback that could be looked at.
@@ -117,32 +117,32 @@ bool TracerImpl::set_exception_attribute(const V& owner, const std::string& name
   return true;
 }
 
-V TracerImpl::exception_info() {
+V TraceRun::exception_info() {
   if (handling.empty()) {
     // Whoever called the function may be handling one: asked again at every call.
     Ref<> function = keep(imported("sys", "exception"));
     static PyObject* const nothing = PyTuple_New(0);
     Ref<> outside = function ? Ref<>::steal(PyObject_CallNoArgs(function.get())) : Ref<>();
     if (outside.get() != Py_None) break_graph(BreakReason::UnsupportedObject, "sys.exc_info() of an exception that is handled outside");
-    is_none(wrap(Py_None, sources->make(SourceKind::Answer, sources->constant(function.get()), 0, nothing)));
-    return tracer.tuple({none, none, none});
+    is_none(wrap(Py_None, sources().make(SourceKind::Answer, sources().constant(function.get()), 0, nothing)));
+    return tuple({none(), none(), none()});
   }
   V exception = handling.back();
   auto traceback = std::make_shared<InstanceValue>();
   traceback->type = Ref<PyTypeObject>::borrow(&PyTraceBack_Type);
   traceback->raised = true;
-  return tracer.tuple({wrap_constant(reinterpret_cast<PyObject*>(as<InstanceValue>(exception)->type.get())), exception, traceback});
+  return tuple({wrap_constant(reinterpret_cast<PyObject*>(as<InstanceValue>(exception)->type.get())), exception, traceback});
 }
 
-bool TracerImpl::is_stop(const V& exception, PyObject* other) {
+bool TraceRun::is_stop(const V& exception, PyObject* other) {
   auto& instance = *as<InstanceValue>(exception);
   if (other && PyType_IsSubtype(instance.type.get(), reinterpret_cast<PyTypeObject*>(other))) return true;
   if (!PyType_IsSubtype(instance.type.get(), reinterpret_cast<PyTypeObject*>(PyExc_StopIteration))) return false;
-  stopped_with = instance.args.empty() ? none : instance.args[0];
+  stopped_with = instance.args.empty() ? none() : instance.args[0];
   return true;
 }
 
-void TracerImpl::raise_python_error() {
+void TraceRun::raise_python_error() {
   Ref<> error = Ref<>::steal(fj_take_exception());
   FJ_CHECK(error, "no error is set");
   const std::string detail = std::string(Py_TYPE(error.get())->tp_name) + ": " + text_of(error.get());
@@ -164,14 +164,14 @@ void TracerImpl::raise_python_error() {
   raise(reinterpret_cast<PyObject*>(Py_TYPE(error.get())), std::move(values), BreakReason::ErrorWhileTracing, detail);
 }
 
-void TracerImpl::raise(PyObject* type, std::vector<V> arguments, BreakReason reason, const std::string& detail) {
+void TraceRun::raise(PyObject* type, std::vector<V> arguments, BreakReason reason, const std::string& detail) {
   auto exception = std::make_shared<InstanceValue>();
   exception->type = Ref<PyTypeObject>::borrow(reinterpret_cast<PyTypeObject*>(type));
   exception->args = std::move(arguments);
   raise(exception, reason, detail);
 }
 
-void TracerImpl::raise_instruction(Frame& frame, int arguments) {
+void TraceRun::raise_instruction(Frame& frame, int arguments) {
   V cause;
   if (arguments == 2) {
     cause = frame.stack.back();
@@ -194,23 +194,23 @@ void TracerImpl::raise_instruction(Frame& frame, int arguments) {
   raise(exception, BreakReason::Raise, source_text());
 }
 
-bool TracerImpl::handle(Frame& frame, const FjInstr& instr, const RaisedInTrace& raised) {
+bool TraceRun::handle(Frame& frame, const FjInstr& instr, const RaisedInTrace& raised) {
   FjHandler handler;
   if (!fj_find_handler(frame.co, instr.executing, &handler)) return false;
   FJ_CHECK(int(frame.stack.size()) >= handler.depth, "a handler deeper than the stack");
   frame.stack.resize(std::size_t(handler.depth));
-  if (handler.lasti) frame.stack.push_back(tracer.integer(std::int64_t(instr.executing)));
+  if (handler.lasti) frame.stack.push_back(integer(std::int64_t(instr.executing)));
   frame.stack.push_back(raised.exception);
   frame.pc = frame.code->index_of[handler.target];
   return true;
 }
 
-bool TracerImpl::handler_instruction(Frame& frame, const FjInstr& instr) {
+bool TraceRun::handler_instruction(Frame& frame, const FjInstr& instr) {
   switch (instr.opcode) {
     case FJ_PUSH_EXC_INFO: {
       V exception = frame.stack.back();
       if (!is_exception(exception)) return false;
-      frame.stack.back() = handling.empty() ? none : handling.back();
+      frame.stack.back() = handling.empty() ? none() : handling.back();
       frame.stack.push_back(exception);
       handling.push_back(exception);
       return true;
@@ -231,7 +231,7 @@ bool TracerImpl::handler_instruction(Frame& frame, const FjInstr& instr) {
         if (!type || !PyExceptionClass_Check(type)) break_graph(BreakReason::UnsupportedObject, "except " + describe(one));
         matches = matches || PyType_IsSubtype(as<InstanceValue>(exception)->type.get(), reinterpret_cast<PyTypeObject*>(type));
       }
-      frame.stack.push_back(tracer.boolean(matches));
+      frame.stack.push_back(boolean(matches));
       return true;
     }
     case FJ_RERAISE: {
@@ -260,7 +260,7 @@ bool keeps_its_arguments(PyTypeObject* type) {
 
 }  // namespace
 
-V TracerImpl::make_exception(PyTypeObject* type, std::vector<V> positional, Keywords keywords) {
+V TraceRun::make_exception(PyTypeObject* type, std::vector<V> positional, Keywords keywords) {
   static PyObject* const new_name = PyUnicode_InternFromString("__new__");
   static PyObject* const init_name = PyUnicode_InternFromString("__init__");
   PyObject *maker = class_attribute(type, new_name), *init = class_attribute(type, init_name);

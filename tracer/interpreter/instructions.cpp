@@ -21,17 +21,17 @@ bool is_null(const V& value) { return value->kind == ValueKind::Null; }
 PyObject* name_at(const Frame& frame, int index) { return PyTuple_GET_ITEM(frame.co->co_names, index); }
 PyObject* constant_at(const Frame& frame, int index) { return PyTuple_GET_ITEM(frame.co->co_consts, index); }
 
-V& bound_local(TracerImpl& tracer, Frame& frame, int slot) {
+V& bound_local(TraceRun& tracer, Frame& frame, int slot) {
   V& value = tracer.local(frame, slot);
   if (!value)
     tracer.raise(PyExc_UnboundLocalError,
-                 {tracer.tracer.string("cannot access local variable '" + text_of(PyTuple_GET_ITEM(frame.co->co_localsplusnames, slot)) +
+                 {tracer.string("cannot access local variable '" + text_of(PyTuple_GET_ITEM(frame.co->co_localsplusnames, slot)) +
                                        "' where it is not associated with a value")},
                  BreakReason::ErrorWhileTracing, "a local variable is not bound here");
   return value;
 }
 
-void store_local(TracerImpl& tracer, Frame& frame, int slot, V value) {
+void store_local(TraceRun& tracer, Frame& frame, int slot, V value) {
   if (frame.outermost) {
     tracer.let_go(slot);
     frame.initial[slot] = false;
@@ -39,7 +39,7 @@ void store_local(TracerImpl& tracer, Frame& frame, int slot, V value) {
   frame.slots[slot] = std::move(value);
 }
 
-V deref(TracerImpl& tracer, Frame& frame, int slot) {
+V deref(TraceRun& tracer, Frame& frame, int slot) {
   V& value = bound_local(tracer, frame, slot);
   auto* cell = as<CellValue>(value);
   if (!cell) break_graph(BreakReason::UnsupportedBytecode, "a cell that is not one");
@@ -48,7 +48,7 @@ V deref(TracerImpl& tracer, Frame& frame, int slot) {
     const std::string name = text_of(PyTuple_GET_ITEM(frame.co->co_localsplusnames, slot));
     const bool free = slot >= frame.co->co_nlocalsplus - frame.co->co_nfreevars;
     tracer.raise(free ? PyExc_NameError : PyExc_UnboundLocalError,
-                 {tracer.tracer.string(free ? "cannot access free variable '" + name + "' where it is not associated with a value in enclosing scope"
+                 {tracer.string(free ? "cannot access free variable '" + name + "' where it is not associated with a value in enclosing scope"
                                             : "cannot access local variable '" + name + "' where it is not associated with a value")},
                  BreakReason::ErrorWhileTracing, "a closure variable is not bound here");
   }
@@ -56,7 +56,7 @@ V deref(TracerImpl& tracer, Frame& frame, int slot) {
 }
 
 /// Pops the callable and its optional `self` under `arguments` of them, as this CPython lays them out.
-V call_stack(TracerImpl& tracer, Frame& frame, std::vector<V> arguments, Keywords keywords) {
+V call_stack(TraceRun& tracer, Frame& frame, std::vector<V> arguments, Keywords keywords) {
   V second = pop(frame), first = pop(frame);
   V callable = first, self = second;
   if (!fj_call_layout_callable_first()) {
@@ -82,7 +82,7 @@ std::vector<std::string> keyword_names(PyObject* names) {
   return result;
 }
 
-V call_with_names(TracerImpl& tracer, Frame& frame, int count, PyObject* names) {
+V call_with_names(TraceRun& tracer, Frame& frame, int count, PyObject* names) {
   std::vector<V> arguments = pop_many(frame, count);
   Keywords keywords;
   if (names) {
@@ -94,7 +94,7 @@ V call_with_names(TracerImpl& tracer, Frame& frame, int count, PyObject* names) 
   return call_stack(tracer, frame, std::move(arguments), std::move(keywords));
 }
 
-V make_function(TracerImpl& tracer, Frame& frame, int flags) {
+V make_function(TraceRun& tracer, Frame& frame, int flags) {
   auto function = std::make_shared<FunctionValue>();
   V code = pop(frame);
   PyObject* object = tracer.constant_object(code);
@@ -110,17 +110,17 @@ V make_function(TracerImpl& tracer, Frame& frame, int flags) {
 }
 
 /// FORMAT_VALUE: conversion !s, !r or !a, then the format specification (null: none).
-V format_value(TracerImpl& tracer, const V& value, int conversion, const V& specification) {
+V format_value(TraceRun& tracer, const V& value, int conversion, const V& specification) {
   if (conversion == 0) return format_of(tracer, value, specification);
   V text = conversion == 1 ? str_of(tracer, value) : repr_of(tracer, value);
   if (conversion == 3) {
     Ref<> bytes = Ref<>::steal(PyUnicode_AsEncodedString(tracer.constant_object(text), "ascii", "backslashreplace"));
-    text = tracer.tracer.string({PyBytes_AS_STRING(bytes.get()), std::size_t(PyBytes_GET_SIZE(bytes.get()))});
+    text = tracer.string({PyBytes_AS_STRING(bytes.get()), std::size_t(PyBytes_GET_SIZE(bytes.get()))});
   }
   return specification ? format_of(tracer, text, specification) : text;
 }
 
-V super_attribute_of(TracerImpl& tracer, const V& type, const V& self) {
+V super_attribute_of(TraceRun& tracer, const V& type, const V& self) {
   PyObject* real = tracer.constant_object(type);
   if (!real || !PyType_Check(real)) break_graph(BreakReason::UnsupportedObject, "super() of " + describe(type));
   auto super = std::make_shared<SuperValue>();
@@ -130,7 +130,7 @@ V super_attribute_of(TracerImpl& tracer, const V& type, const V& self) {
 }
 
 /// A module as sys.modules has it, and not one whose import is under way; null: it isn't there. Guarded.
-V loaded_module(TracerImpl& tracer, const std::string& name) {
+V loaded_module(TraceRun& tracer, const std::string& name) {
   static PyObject* const spec_name = PyUnicode_InternFromString("__spec__");
   PyObject* modules = PyImport_GetModuleDict();
   Ref<> key = tracer.keep(Ref<>::steal(PyUnicode_FromString(name.c_str())));
@@ -141,13 +141,13 @@ V loaded_module(TracerImpl& tracer, const std::string& name) {
   Ref<> initialising = spec && spec != Py_None ? Ref<>::steal(PyObject_GetAttrString(spec, "_initializing")) : Ref<>();
   PyErr_Clear();
   if (initialising.get() == Py_True) return nullptr;
-  V value = tracer.wrap(module, tracer.sources->make(SourceKind::DictItem, tracer.sources->constant(modules), 0, key.get()));
+  V value = tracer.wrap(module, tracer.sources().make(SourceKind::DictItem, tracer.sources().constant(modules), 0, key.get()));
   tracer.type_of(value);
   return value;
 }
 
 /// What `import a.b` or `from a import b, c` gives where nothing is left to load: then the statement has no effect. Null: otherwise.
-V imported_already(TracerImpl& tracer, Frame& frame, PyObject* name, const V& names, const V& level) {
+V imported_already(TraceRun& tracer, Frame& frame, PyObject* name, const V& names, const V& level) {
   PyObject* depth = tracer.constant_object(level);
   PyObject* from = tracer.constant_object(names);
   if (!depth || !from || !PyLong_Check(depth) || PyLong_AsLong(depth) != 0) return nullptr;
@@ -158,8 +158,8 @@ V imported_already(TracerImpl& tracer, Frame& frame, PyObject* name, const V& na
   PyErr_Clear();
   if (!import || !PyCFunction_Check(import) || std::strcmp(reinterpret_cast<PyCFunctionObject*>(import)->m_ml->ml_name, "__import__")) return nullptr;
   const bool own = builtins == tracer.request.function->func_builtins;
-  tracer.constant_object(tracer.wrap(import, own ? tracer.sources->builtin(import_name)
-                                                 : tracer.sources->make(SourceKind::DictItem, tracer.sources->constant(builtins), 0, import_name)));
+  tracer.constant_object(tracer.wrap(import, own ? tracer.sources().builtin(import_name)
+                                                 : tracer.sources().make(SourceKind::DictItem, tracer.sources().constant(builtins), 0, import_name)));
   const std::string path = text_of(name);
   V module = loaded_module(tracer, path);
   if (!module) return nullptr;
@@ -177,7 +177,7 @@ PyObject* special_name(const char* text) {
 }
 
 /// `type(owner).name` bound to the owner, as `with` looks it up.
-V special_method(TracerImpl& tracer, const V& owner, PyObject* name) {
+V special_method(TraceRun& tracer, const V& owner, PyObject* name) {
   if (owner->kind != ValueKind::Object && owner->kind != ValueKind::Instance) break_graph(BreakReason::ContextManager, describe(owner));
   PyTypeObject* type = tracer.type_of(owner);
   PyObject* found = tracer.class_attribute(type, name);
@@ -187,7 +187,7 @@ V special_method(TracerImpl& tracer, const V& owner, PyObject* name) {
 
 }  // namespace
 
-void TracerImpl::execute(Frame& frame, const FjInstr& instr, std::optional<V>& result) {
+void TraceRun::execute(Frame& frame, const FjInstr& instr, std::optional<V>& result) {
   auto push = [&](V value) { frame.stack.push_back(std::move(value)); };
   const int arg = instr.arg;
   switch (instr.opcode) {
@@ -324,11 +324,11 @@ void TracerImpl::execute(Frame& frame, const FjInstr& instr, std::optional<V>& r
     }
     case FJ_UNARY_NOT: {
       V value = pop(frame);
-      return push(truth(value) ? false_value : true_value);
+      return push(truth(value) ? boolean(false) : boolean(true));
     }
     case FJ_TO_BOOL: {
       V value = pop(frame);
-      return push(truth(value) ? true_value : false_value);
+      return push(truth(value) ? boolean(true) : boolean(false));
     }
     case FJ_BINARY_OP: {
       V b = pop(frame), a = pop(frame);
@@ -340,7 +340,7 @@ void TracerImpl::execute(Frame& frame, const FjInstr& instr, std::optional<V>& r
     }
     case FJ_BINARY_SLICE: {
       auto slice = std::make_shared<SliceValue>();
-      slice->step = none;
+      slice->step = none();
       slice->stop = pop(frame);
       slice->start = pop(frame);
       V container = pop(frame);
@@ -352,7 +352,7 @@ void TracerImpl::execute(Frame& frame, const FjInstr& instr, std::optional<V>& r
     }
     case FJ_STORE_SLICE: {
       auto slice = std::make_shared<SliceValue>();
-      slice->step = none;
+      slice->step = none();
       slice->stop = pop(frame);
       slice->start = pop(frame);
       V container = pop(frame), value = pop(frame);
@@ -365,15 +365,15 @@ void TracerImpl::execute(Frame& frame, const FjInstr& instr, std::optional<V>& r
     case FJ_COMPARE_OP: {
       V b = pop(frame), a = pop(frame);
       V answer = compare(arg, a, b);
-      return push(instr.arg2 & 1 ? (truth(answer) ? true_value : false_value) : answer);
+      return push(instr.arg2 & 1 ? (truth(answer) ? boolean(true) : boolean(false)) : answer);
     }
     case FJ_IS_OP: {
       V b = pop(frame), a = pop(frame);
-      return push(same_object(a, b) != bool(arg) ? true_value : false_value);
+      return push(same_object(a, b) != bool(arg) ? boolean(true) : boolean(false));
     }
     case FJ_CONTAINS_OP: {
       V container = pop(frame), item = pop(frame);
-      return push(contains(container, item) != bool(arg) ? true_value : false_value);
+      return push(contains(container, item) != bool(arg) ? boolean(true) : boolean(false));
     }
 
     // ---- jumps
@@ -413,9 +413,9 @@ void TracerImpl::execute(Frame& frame, const FjInstr& instr, std::optional<V>& r
     case FJ_UNPACK_EX:
       return unpack_ex(*this, frame, arg, instr.arg2);
     case FJ_BUILD_TUPLE:
-      return push(tracer.tuple(pop_many(frame, arg)));
+      return push(tuple(pop_many(frame, arg)));
     case FJ_BUILD_LIST:
-      return push(tracer.list(pop_many(frame, arg)));
+      return push(list(pop_many(frame, arg)));
     case FJ_BUILD_SET: {
       auto set = std::make_shared<SetValue>();
       std::vector<V> items = pop_many(frame, arg);
@@ -452,7 +452,7 @@ void TracerImpl::execute(Frame& frame, const FjInstr& instr, std::optional<V>& r
     }
     case FJ_BUILD_SLICE: {
       auto slice = std::make_shared<SliceValue>();
-      slice->step = arg == 3 ? pop(frame) : none;
+      slice->step = arg == 3 ? pop(frame) : none();
       slice->stop = pop(frame);
       slice->start = pop(frame);
       return push(slice);
@@ -505,7 +505,7 @@ void TracerImpl::execute(Frame& frame, const FjInstr& instr, std::optional<V>& r
       return;
     }
     case FJ_LIST_TO_TUPLE:
-      return push(tracer.tuple(sequence_items(pop(frame))));
+      return push(tuple(sequence_items(pop(frame))));
 
     // ---- calls
     case FJ_CALL: {
@@ -607,10 +607,10 @@ void TracerImpl::execute(Frame& frame, const FjInstr& instr, std::optional<V>& r
       return;
     case FJ_RETURN_GENERATOR:
       // Only inlined generators get here: their frame starts to run at the first `next`.
-      return push(none);
+      return push(none());
     case FJ_YIELD_VALUE: {
       V value = pop(frame);
-      push(none);  // what send() would deliver
+      push(none());  // what send() would deliver
       result = value;
       return;
     }
@@ -635,11 +635,11 @@ void TracerImpl::execute(Frame& frame, const FjInstr& instr, std::optional<V>& r
     case FJ_MATCH_SEQUENCE: {
       V subject = peek(frame, 1);
       const bool matches = subject->kind == ValueKind::Array ? false : PyType_HasFeature(type_of(subject), Py_TPFLAGS_SEQUENCE);
-      return push(tracer.boolean(matches));
+      return push(boolean(matches));
     }
     case FJ_MATCH_MAPPING: {
       V subject = peek(frame, 1);
-      return push(tracer.boolean(subject->kind != ValueKind::Array && PyType_HasFeature(type_of(subject), Py_TPFLAGS_MAPPING)));
+      return push(boolean(subject->kind != ValueKind::Array && PyType_HasFeature(type_of(subject), Py_TPFLAGS_MAPPING)));
     }
     case FJ_MATCH_KEYS:
       return push(match_keys(*this, peek(frame, 2), peek(frame, 1)));

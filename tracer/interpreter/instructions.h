@@ -29,12 +29,12 @@ inline V& peek(Frame& frame, int depth) {
 // ---- taking values apart (unpacking.cpp)
 
 /// `a, b = value`: asks for one item more than it wants, and for no other.
-void unpack_sequence(TracerImpl& tracer, Frame& frame, int count);
+void unpack_sequence(TraceRun& tracer, Frame& frame, int count);
 /// `a, *b, c = value`
-void unpack_ex(TracerImpl& tracer, Frame& frame, int before, int after);
+void unpack_ex(TraceRun& tracer, Frame& frame, int before, int after);
 /// Values of the keys of a mapping pattern, or None.
-V match_keys(TracerImpl& tracer, const V& subject, const V& keys);
+V match_keys(TraceRun& tracer, const V& subject, const V& keys);
 /// Attributes of a class pattern, positional ones first, or None.
-V match_class(TracerImpl& tracer, const V& subject, const V& type, int positional, const V& names);
+V match_class(TraceRun& tracer, const V& subject, const V& type, int positional, const V& names);
 
 }  // namespace fj

@@ -20,24 +20,23 @@ const FjCode* DecodeCache::get(PyCodeObject* code) {
   return entry.get();
 }
 
-TracerImpl::TracerImpl(const TraceRequest& request, DecodeCache& decodes, Learnt& learnt, int stop_before)
+TraceRun::TraceRun(const TraceRequest& request, DecodeCache& decodes, Learnt& learnt, int stop_before)
     : request(request), decodes(decodes), learnt(learnt), stop_before_(stop_before) {
-  tracer.attach(this);
-  guards = std::make_unique<GuardSet>(sources);
+  guards_ = std::make_unique<GuardSet>(sources_);
   current_step = 0;
-  none = std::make_shared<ObjectValue>(Ref<>::borrow(Py_None));
-  true_value = std::make_shared<ObjectValue>(Ref<>::borrow(Py_True));
-  false_value = std::make_shared<ObjectValue>(Ref<>::borrow(Py_False));
-  graph->name = text_of(reinterpret_cast<PyCodeObject*>(request.code->code)->co_name);
+  none_ = std::make_shared<ObjectValue>(Ref<>::borrow(Py_None));
+  true_ = std::make_shared<ObjectValue>(Ref<>::borrow(Py_True));
+  false_ = std::make_shared<ObjectValue>(Ref<>::borrow(Py_False));
+  graph().name = text_of(reinterpret_cast<PyCodeObject*>(request.code->code)->co_name);
   logs_instructions = log_enabled(Artifact::bytecode, text_of(reinterpret_cast<PyCodeObject*>(request.code->code)->co_qualname));
   modes.grad = torch_module() && torch_grad_enabled();
   modes.inference = torch_module() && (torch_modes() & torch_mode_bits::kInference);
   modes_outside_ = modes;
 }
 
-TracerImpl::~TracerImpl() = default;
+TraceRun::~TraceRun() = default;
 
-V TracerImpl::run() {
+V TraceRun::run() {
   outer.code = request.code;
   outer.co = reinterpret_cast<PyCodeObject*>(request.code->code);
   outer.globals = Ref<>::borrow(request.function->func_globals);
@@ -50,10 +49,10 @@ V TracerImpl::run() {
   for (PyObject* object : request.values.slots) held_.push_back(object != nullptr);
   if (PyObject* closure = request.function->func_closure)
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(closure); ++i)
-      outer.closure.push_back(wrap(PyTuple_GET_ITEM(closure, i), sources->make(SourceKind::ClosureCell, sources->function(), i)));
+      outer.closure.push_back(wrap(PyTuple_GET_ITEM(closure, i), sources().make(SourceKind::ClosureCell, sources().function(), i)));
   for (std::size_t i = local_count; i < request.values.slots.size(); ++i) {
     PyObject* object = request.values.slots[i];
-    SourceRef source = sources->slot(int(i), "stack[" + std::to_string(i - local_count) + "]");
+    SourceRef source = sources().slot(int(i), "stack[" + std::to_string(i - local_count) + "]");
     if (!object) add_guard(GuardKind::Unbound, source);
     outer.stack.push_back(object ? wrap(object, source) : std::make_shared<NullValue>());
   }
@@ -68,24 +67,24 @@ V TracerImpl::run() {
   }
 }
 
-std::uint32_t TracerImpl::collected_conditions() {
+std::uint32_t TraceRun::collected_conditions() {
   // A library call reports what it is told to.
-  for (; collected_nodes_ < graph->nodes.size(); ++collected_nodes_) {
-    const Node& node = graph->nodes[collected_nodes_];
-    collected_ |= modes.float_conditions & (node.op == Op::extern_call ? kFloatConditions : conditions_of(*graph, node));
+  for (; collected_nodes_ < graph().nodes.size(); ++collected_nodes_) {
+    const Node& node = graph().nodes[collected_nodes_];
+    collected_ |= modes.float_conditions & (node.op == Op::extern_call ? kFloatConditions : conditions_of(graph(), node));
   }
   return collected_;
 }
 
-void TracerImpl::let_go(int slot) {
+void TraceRun::let_go(int slot) {
   if (slot >= int(held_.size()) || !held_[std::size_t(slot)]) return;
   held_[std::size_t(slot)] = false;
   if (request.fragile[std::size_t(slot)]) break_graph(BreakReason::UnsupportedObject, "lets go of an object whose end runs Python code");
 }
 
-void TracerImpl::check_limits() {
+void TraceRun::check_limits() {
   if (++instruction_count > request.instruction_limit) break_graph(BreakReason::GraphTooLong, "too many instructions");
-  if (int(graph->nodes.size()) > request.node_limit)
+  if (int(graph().nodes.size()) > request.node_limit)
     break_graph(request.cut ? BreakReason::TooMuchWork : BreakReason::GraphTooLong, "more than " + std::to_string(request.node_limit) + " operations");
 }
 
@@ -105,7 +104,7 @@ class Entered {
 
 }  // namespace
 
-V TracerImpl::run_frame(Frame& frame) {
+V TraceRun::run_frame(Frame& frame) {
   if (frames.size() >= kInlineDepth) break_graph(BreakReason::RecursionLimit, text_of(frame.co->co_qualname));
   if (frame.code->is_generator && !frame.generator) break_graph(BreakReason::Generator, text_of(frame.co->co_qualname));
   Entered entered(frames, frame);
@@ -136,7 +135,7 @@ V TracerImpl::run_frame(Frame& frame) {
       if (logs_instructions) log_instruction(frame, instr);
       ++frame.pc;
       try {
-        nodes_before_instruction_ = graph->nodes.size();
+        nodes_before_instruction_ = graph().nodes.size();
         execute(frame, instr, result);
       } catch (const RaisedInTrace& raised) {
         frame.finished = true;
@@ -160,7 +159,7 @@ V TracerImpl::run_frame(Frame& frame) {
 }
 
 /// `FRAMEJIT_LOGS=bytecode`: the instruction about to run and the symbolic stack.
-void TracerImpl::log_instruction(const Frame& frame, const FjInstr& instr) const {
+void TraceRun::log_instruction(const Frame& frame, const FjInstr& instr) const {
   const Location where = location();
   std::string text = std::string((frames.size() - 1) * 2, ' ') + text_of(frame.co->co_name) + ":" + std::to_string(where.line) + "  " +
                      fj_opcode_name(instr.opcode) + " " + std::to_string(instr.arg) + "  [";
@@ -168,7 +167,7 @@ void TracerImpl::log_instruction(const Frame& frame, const FjInstr& instr) const
   log(Artifact::bytecode, text + "]");
 }
 
-Location TracerImpl::location() const {
+Location TraceRun::location() const {
   if (frames.empty()) return {};
   const Frame& frame = *frames.back();
   Location result;
@@ -177,7 +176,7 @@ Location TracerImpl::location() const {
   return result;
 }
 
-std::string TracerImpl::source_text() const {
+std::string TraceRun::source_text() const {
   Location where = location();
   Ref<> linecache = Ref<>::steal(PyImport_ImportModule("linecache"));
   Ref<> line = linecache ? Ref<>::steal(PyObject_CallMethod(linecache.get(), "getline", "si", where.file.c_str(), where.line))
@@ -190,5 +189,7 @@ std::string TracerImpl::source_text() const {
   const auto first = text.find_first_not_of(" \t"), last = text.find_last_not_of(" \t\r\n");
   return first == std::string::npos ? "" : text.substr(first, last - first + 1);
 }
+
+std::string TraceRun::function() const { return frames.empty() ? "" : text_of(frames.back()->co->co_qualname); }
 
 }  // namespace fj

@@ -1,6 +1,6 @@
-/// The symbolic interpreter's state: what a Tracer is made of. Shared by the files of this folder only.
+/// The state of one trace: the symbolic interpreter, its frames and values, what it has noted. Seen by the tracer's own files only.
 ///
-/// One TracerImpl per trace run. `run()` executes the outermost frame step by step; a step is one resumable
+/// One TraceRun for each try. `run()` executes the outermost frame step by step; a step is one resumable
 /// instruction of that frame, and the unit of rollback. Structures to know: `Frame` (one symbolic frame, the outermost or
 /// an inlined callee's), `identity_` (real object -> its one Value), and the log of side effects.
 #pragma once
@@ -26,8 +26,6 @@
 #include "tracer/tracer.h"
 
 namespace fj {
-
-using Keywords = std::vector<std::pair<std::string, V>>;
 
 /// Decoded code objects, shared by the restarts of one trace.
 class DecodeCache {
@@ -109,7 +107,7 @@ class AutocastState {
   ~AutocastState();
   AutocastState(const AutocastState&) = delete;
   /// One of torch.set_autocast_*, autocast_*_nesting.
-  V call(TracerImpl& tracer, PyObject* function, const std::string& name, const std::vector<V>& positional);
+  V call(TraceRun& tracer, PyObject* function, const std::string& name, const std::vector<V>& positional);
   bool begun() const { return begun_; }
   bool changed() const;
   /// The call runs under what is set now, if that is not what is set outside.
@@ -133,19 +131,79 @@ struct RaisedInTrace {
   int step;
 };
 
-class TracerImpl {
+class TraceRun final : public Tracer {
  public:
-  TracerImpl(const TraceRequest& request, DecodeCache& decodes, Learnt& learnt, int stop_before);
-  ~TracerImpl();
+  TraceRun(const TraceRequest& request, DecodeCache& decodes, Learnt& learnt, int stop_before);
+  ~TraceRun();
 
   /// Runs to the return of the outermost frame; throws StopReached or BreakGraph.
   V run();
 
-  Tracer tracer;
+  // ---- what front ends see (see Tracer)
+  Graph& graph() const override { return *graph_; }
+  GuardSet& guards() const override { return *guards_; }
+  SourceTable& sources() const override { return *sources_; }
+  Location location() const override;
+  std::string function() const override;
+  void note_asked_compiling() override { asked_compiling = true; }
+  V constant(Ref<> object) override;
+  V none() const override { return none_; }
+  V boolean(bool value) const override { return value ? true_ : false_; }
+  using Tracer::integer;
+  V integer(const SymDim& value) override;
+  V wrap(PyObject* object, SourceRef source) override;
+  PyObject* constant_object(const V& value) override;
+  Ref<> constant_object(V&& value) override;
+  bool is_none(const V& value) override;
+  std::optional<std::int64_t> constant_int(const V& value) override;
+  std::optional<SymDim> int_expression(const V& value) override;
+  std::optional<double> constant_float(const V& value) override;
+  ValueId float_input(const V& value, bool always = false) override;
+  V changing_scalar(const V& value, bool always = false) override;
+  V scalar_index(const V& value) override;
+  bool truth(const V& value) override;
+  PyTypeObject* type_of(const V& value) override;
+  std::vector<V> sequence_items(const V& value) override;
+  bool decide(const SymDim& a, int comparison, const SymDim& b) override;
+  V call(const V& callable, std::vector<V> positional, Keywords keywords = {}) override;
+  V get_attribute(const V& owner, std::string_view name) override;
+  V get_item(const V& container, const V& key) override;
+  V binary(int nb_op, const V& a, const V& b) override;
+  V compare(int comparison, const V& a, const V& b) override;
+  ValueId read(const ArrayValue& array) override;
+  void write(ArrayValue& array, ValueId value) override;
+  void write_itself(ArrayValue& array) override;
+  Mark mark() const override { return {writes_.size(), values_made}; }
+  bool written_since(const Mark& mark) const override;
+  ValueId positions(ValueId mask) override;
+  std::shared_ptr<ArrayValue> new_array(Library library, ValueId value, std::optional<Strides> strides = std::nullopt) override;
+  std::shared_ptr<ArrayValue> new_view(const std::shared_ptr<ArrayValue>& base, ViewStep step, Dims shape, Strides strides,
+                                       SymDim offset) override;
+  V extern_call(const V& callable, const std::vector<V>& positional, const Keywords& keywords) override;
+  void composite(CompositeRule rule, std::vector<ValueId> operands, ValueId result, std::vector<ValueId> kept = {},
+                 Attrs attrs = {}) override;
+  void note_inner(ValueId value) override { copies.inner.insert(value); }
+  void note_torch() override;
+  int device() const override { return made_on; }
+  void make_on(int device) override;
+  ValueId checked(ValueId value, ValueId holds) override;
+  void round_as_library(const V& number) override;
+  void round_as_library(ValueId number) override;
+  V number(const ArrayValue& array) override;
+  bool requires_gradient(const ArrayValue& array) override;
+  bool requires_gradient(ValueId value) override { return flow.needs(value); }
+  void also_saves(ValueId result, std::vector<ValueId> values) override;
+  bool make_leaf(const V& tensor) override;
+  bool turn(const V& tensor, const std::function<V()>& view) override;
+  void backward(const Backward& call) override;
+  std::vector<V> grad(const Backward& call) override;
+  V gradient_field(const V& tensor) override;
+  bool is_leaf(const V& tensor) override;
+
   const TraceRequest& request;
-  std::shared_ptr<SourceTable> sources = std::make_shared<SourceTable>();
-  std::unique_ptr<GuardSet> guards;
-  std::shared_ptr<Graph> graph = std::make_shared<Graph>();
+  std::shared_ptr<SourceTable> sources_ = std::make_shared<SourceTable>();
+  std::unique_ptr<GuardSet> guards_;
+  std::shared_ptr<Graph> graph_ = std::make_shared<Graph>();
 
   // ---- steps of the outermost frame (interpreter.cpp, loops in restart.cpp)
   int step = -1;                     // the one being executed
@@ -158,7 +216,6 @@ class TracerImpl {
   std::vector<Frame*> frames;
   V run_frame(Frame& frame);         // until return; a generator's: until yield, null when exhausted
   void execute(Frame& frame, const FjInstr& instr, std::optional<V>& result);
-  Location location() const;
   bool logs_instructions = false;
   void log_instruction(const Frame& frame, const FjInstr& instr) const;
   std::string source_text() const;   // the user's line, for messages
@@ -169,7 +226,6 @@ class TracerImpl {
   void check_limits();
 
   // ---- calls (inline_call.cpp, calls.cpp)
-  V call(const V& callable, std::vector<V> positional, Keywords keywords);
   V make_torch_leaf(const V& callable, PyObject* object, const std::vector<V>& positional, const Keywords& keywords);
   V call_object(const V& callable, PyObject* object, std::vector<V> positional, Keywords keywords);
   V call_numpy_implementation(const V& callable, PyObject* object, const std::vector<V>& positional, const Keywords& keywords);
@@ -298,7 +354,6 @@ class TracerImpl {
   V next_or_raise(const V& iterator);
 
   // ---- values from outside (values/outside_objects.cpp)
-  V wrap(PyObject* object, SourceRef source);
   V wrap_array(PyObject* object, SourceRef source);
   SymbolId size_symbol(const DynamicAxis& mark, std::int64_t size);
   V wrap_constant(PyObject* object); // held by the segment: class attributes, constants of the code
@@ -307,9 +362,6 @@ class TracerImpl {
   void guard_type(ObjectValue& value);
   void add_guard(GuardKind kind, SourceRef source, PyObject* object = nullptr, std::int64_t number = 0);
   void add_guard(Guard guard);
-  PyObject* constant_object(const V& value);
-  Ref<> constant_object(V&& value);
-  PyTypeObject* type_of(const V& value);
   /// len() of a str or bytes from outside without looking at what is in it; null: not such a value.
   V string_length(const V& value);
   /// len() of a list from outside without looking at its items; null: they have been looked at.
@@ -318,8 +370,6 @@ class TracerImpl {
   SymDim bound_length(SourceRef source, Py_ssize_t size);
   /// True if two strings differ, and only that is guarded.
   bool strings_differ(const V& a, const V& b);
-  bool is_none(const V& value);
-  bool truth(const V& value);
   bool object_truth(const V& value);
   bool same_object(const V& a, const V& b);
   Ref<> keep(Ref<> object) { kept_.push_back(object); return object; }
@@ -376,8 +426,6 @@ class TracerImpl {
   void set_cell(const V& cell, V contents);
 
   // ---- numbers and comparison (values/numbers/operators.cpp)
-  std::optional<SymDim> int_expression(const V& value);
-  bool decide(const SymDim& a, int comparison, const SymDim& b);
   void guard_relation(const SymDim& a, int comparison, const SymDim& b);
   /// The sum, difference or product (NB_ADD, NB_SUBTRACT, NB_MULTIPLY) of two ints as Python has it; nullopt where that can't be an
   /// int of 64 bits at each call.
@@ -385,14 +433,10 @@ class TracerImpl {
   /// `difference (comparison) 0` for a size that depends on data: see data_dependent_sizes.cpp.
   bool decide_late(const SymDim& difference, int comparison);
   bool follow_size(const SymDim& difference, int comparison);
-  ValueId positions(ValueId mask);
   std::int64_t hint(const SymDim& expression) const;
-  V integer(const SymDim& value);
-  V binary(int nb_op, const V& a, const V& b);
   /// The same once the classes of the operands have been asked for their Python code.
   V builtin_binary(int nb_op, const V& a, const V& b);
   V unary(int opcode, const V& a);
-  V compare(int comparison, const V& a, const V& b);
   V builtin_compare(int comparison, const V& a, const V& b);
   bool contains(const V& container, const V& item);
   std::optional<V> try_comparison(int comparison, const V& a, const V& b);
@@ -421,12 +465,10 @@ class TracerImpl {
   std::optional<V> symbolic_binary(int nb_op, const V& a, const V& b);
 
   // ---- containers and iteration (values/containers/containers.cpp, iterators.cpp)
-  std::vector<V> sequence_items(const V& value);
   /// As list() and tuple() take them: they ask for the length first.
   std::vector<V> listed_items(const V& value);
   /// iter(value), whose class is then asked how long it is.
   V make_measured_iterator(const V& value);
-  V get_item(const V& container, const V& key);
   void set_item(const V& container, const V& key, const V& value);
   void delete_item(const V& container, const V& key);
   V length(const V& value);
@@ -475,30 +517,15 @@ class TracerImpl {
   Ref<> dict_key(const V& dict, const V& value);
 
   // ---- arrays (values/fake_arrays.cpp)
-  ValueId read(const ArrayValue& array);
+  ValueId array_contents(const ArrayValue& array);
   /// The view it was made of, if no write has come between: torch makes the history of all views anew after one, from their base.
   static const ArrayValue* viewed_now(const ArrayValue& view);
-  void write(ArrayValue& array, ValueId value);
-  /// t_() and its like: a tensor made in the trace, whose memory nobody else has, gets the sizes and strides of a view of all of it.
-  /// False: of no such tensor.
-  bool turn(const V& tensor, const std::function<V()>& view);
-  /// What is there already, into a tensor made in the trace.
-  void write_itself(ArrayValue& array);
   void ensure_input(FakeStorage& storage);
-  /// `always`: an input though it has not changed yet.
-  ValueId float_input(const V& value, bool always = false);
   ValueId number_input(ObjectValue& held, DType dtype);
-  /// A NumPy scalar from outside that is another one at each call, as an array of rank 0 that the program reads. Null: it is not.
-  V changing_scalar(const V& value, bool always = false);
-  /// Python's int and float of a NumPy scalar from outside, known by their values. Null: it is none.
-  V scalar_index(const V& value);
   V scalar_float(const V& value);
   V scalar_as(ObjectValue& scalar, PyObject* function);
-  void note_torch();
   void note_array(const ArrayValue& array);               // guards of the library's modes
   // ---- gradients (values/fake_arrays.cpp). Inputs need one where grad mode is on outside, and what is derived here (graph_transforms.cpp).
-  bool requires_gradient(const ArrayValue& array);
-  bool requires_gradient(ValueId value) { return flow.needs(value); }
   /// Breaks the graph if an in-place operation that autograd records can't be one more value of it.
   void refuse_history(const ArrayValue& array, bool needed);
   bool shows_again(const FakeStorage& storage);
@@ -506,7 +533,7 @@ class TracerImpl {
   ValueId stopped(ValueId value);
   /// The value, or if some array has it as its contents another one that is equal.
   ValueId apart(ValueId value);
-  GradientFlow flow{*graph};
+  GradientFlow flow{*graph_};
   /// An array has got memory with these contents.
   void note_memory(ValueId contents);
   Copies copies;
@@ -562,14 +589,7 @@ class TracerImpl {
   std::vector<Followed> followed;
 
   // ---- backward in the trace (backward_call.cpp)
-  void backward(const Tracer::Backward& call);
-  std::vector<V> grad(const Tracer::Backward& call);
-  V gradient_field(const V& tensor);
   void set_gradient_field(const V& tensor, PyObject* name, const V& value);
-  bool is_leaf(const V& tensor);
-  /// requires_grad_() of a tensor made in the trace that nobody has seen a part of: its contents are a variable of their own from here on.
-  /// False: of no such tensor. Only the leaf itself may leave the trace: what is computed from it has a history that nobody else would have.
-  bool make_leaf(const V& tensor);
   struct MadeLeaf {
     V tensor;
     ValueId value;
@@ -605,7 +625,6 @@ class TracerImpl {
   SourceRef source_of(const SymDim& expression);
 
   // ---- numbers that the program computes (values/numbers/computed_numbers.cpp)
-  V number(const ArrayValue& array);
   /// Of a number the program computes, or of a float that changes between calls; nothing: of neither, or not such an operator.
   std::optional<V> computed_binary(int nb_op, const V& a, const V& b);
   std::optional<V> computed_unary(int opcode, const V& a);
@@ -632,21 +651,10 @@ class TracerImpl {
   std::map<CallPlace, int> row_calls;                     // how many a place (with before = 0) has seen
   int row_depth = 0;                                      // rows that call rows
   CallPlace row_call;                                     // of the outermost
-  /// The number is asked for its whole part, where the last bit may decide: what sums and the like it is computed from become calls of the
-  /// library, and the trace begins again.
-  void round_as_library(const V& number);
-  void round_as_library(ValueId number);
 
-  /// The value, where `holds`; else the program fails and the piece runs in CPython.
-  ValueId checked(ValueId value, ValueId holds);
 
   // ---- side effects (effect_log.cpp)
   std::vector<Effect> effects;       // of what came from outside, in program order
-  using Mark = Tracer::Mark;
-  Mark mark() const { return {writes_.size(), values_made}; }
-  /// Whether anything that was there at the mark has been written: contents of containers and arrays, attributes, cells, globals,
-  /// positions of iterators.
-  bool written_since(const Mark& mark) const;
   /// Whether this one was.
   bool written_since(const Value* owner, const Mark& mark) const;
   /// Every write of the trace is noted, by the functions below if it is an effect. Null: nobody's in particular.
@@ -680,7 +688,7 @@ class TracerImpl {
   std::vector<V> tracked_values() const;                  // Values of real objects that have an identity
   std::shared_ptr<ExternTable> externs = std::make_shared<ExternTable>();
 
-  V none, true_value, false_value;
+  V none_, true_, false_;
   Frame outer;
   DecodeCache& decodes;
   Learnt& learnt;
@@ -773,16 +781,16 @@ class TracerImpl {
 };
 
 /// How the tracer treats a function of C that no library's front end has a row for: a row of builtins.def or itertools.def.
-using BuiltinHandler = V (*)(TracerImpl& tracer, std::vector<V>& positional, Keywords& keywords);
+using BuiltinHandler = V (*)(TraceRun& tracer, std::vector<V>& positional, Keywords& keywords);
 /// Null if the callable has no row.
 BuiltinHandler find_builtin(PyObject* callable);
 /// Functions without effects that may be called on constants while tracing (math.*, operator.*, str methods).
 bool is_pure(PyObject* callable);
 /// Calls `callable` on constants; throws BreakGraph if it raises. Null if an argument is not a constant.
-V fold_call(TracerImpl& tracer, PyObject* callable, const std::vector<V>& positional, const Keywords& keywords);
+V fold_call(TraceRun& tracer, PyObject* callable, const std::vector<V>& positional, const Keywords& keywords);
 /// The same for functions that only read their arguments and give text or a plain value: containers are given as copies,
 /// objects as proxies (see values/proxies.h).
-V fold_reading_call(TracerImpl& tracer, PyObject* callable, const std::vector<V>& positional, const Keywords& keywords);
+V fold_reading_call(TraceRun& tracer, PyObject* callable, const std::vector<V>& positional, const Keywords& keywords);
 /// Of the module operator; borrowed.
 PyObject* operator_function(const char* name);
 /// Members of an Enum are made once and compare by identity, or as the int or str they are.

@@ -9,12 +9,12 @@ namespace fj {
 
 namespace {
 
-[[noreturn]] void wrong_number(TracerImpl& tracer, const std::string& message) {
-  tracer.raise(PyExc_ValueError, {tracer.tracer.string(message)}, BreakReason::ErrorWhileTracing, "wrong number of values to unpack");
+[[noreturn]] void wrong_number(TraceRun& tracer, const std::string& message) {
+  tracer.raise(PyExc_ValueError, {tracer.string(message)}, BreakReason::ErrorWhileTracing, "wrong number of values to unpack");
 }
 
 /// The first `count` items an iterator gives.
-std::vector<V> take(TracerImpl& tracer, const V& iterator, int count, const char* at_least, int expected) {
+std::vector<V> take(TraceRun& tracer, const V& iterator, int count, const char* at_least, int expected) {
   std::vector<V> items;
   while (int(items.size()) < count) {
     V item = tracer.next(iterator);
@@ -28,14 +28,14 @@ std::vector<V> take(TracerImpl& tracer, const V& iterator, int count, const char
 
 }  // namespace
 
-void unpack_sequence(TracerImpl& tracer, Frame& frame, int count) {
+void unpack_sequence(TraceRun& tracer, Frame& frame, int count) {
   V iterator = tracer.make_iterator(pop(frame));
   std::vector<V> items = take(tracer, iterator, count, "", count);
   if (tracer.next(iterator)) wrong_number(tracer, "too many values to unpack (expected " + std::to_string(count) + ")");
   frame.stack.insert(frame.stack.end(), items.rbegin(), items.rend());
 }
 
-void unpack_ex(TracerImpl& tracer, Frame& frame, int before, int after) {
+void unpack_ex(TraceRun& tracer, Frame& frame, int before, int after) {
   V iterator = tracer.make_iterator(pop(frame));
   std::vector<V> items = take(tracer, iterator, before, "at least ", before + after);
   std::vector<V> rest = drained(tracer, iterator);
@@ -44,11 +44,11 @@ void unpack_ex(TracerImpl& tracer, Frame& frame, int before, int after) {
                              std::to_string(before + int(rest.size())) + ")");
   frame.stack.insert(frame.stack.end(), rest.rbegin(), rest.rbegin() + after);
   rest.resize(rest.size() - std::size_t(after));
-  frame.stack.push_back(tracer.tracer.list(rest));
+  frame.stack.push_back(tracer.list(rest));
   frame.stack.insert(frame.stack.end(), items.rbegin(), items.rend());
 }
 
-V match_keys(TracerImpl& tracer, const V& subject, const V& keys) {
+V match_keys(TraceRun& tracer, const V& subject, const V& keys) {
   // subject.get(key, something nobody has)
   static PyObject* const get_name = PyUnicode_InternFromString("get");
   V get = tracer.find_attribute(subject, get_name);
@@ -62,17 +62,17 @@ V match_keys(TracerImpl& tracer, const V& subject, const V& keys) {
     if (PySet_Contains(seen.get(), known.get()) != 0) break_graph(BreakReason::ErrorWhileTracing, "a mapping pattern with a key twice");
     PySet_Add(seen.get(), known.get());
     V found = tracer.call(get, {key, nothing}, {});
-    if (found == nothing) return tracer.none;
+    if (found == nothing) return tracer.none();
     values.push_back(found);
   }
-  return tracer.tracer.tuple(std::move(values));
+  return tracer.tuple(std::move(values));
 }
 
-V match_class(TracerImpl& tracer, const V& subject, const V& type, int positional, const V& names) {
+V match_class(TraceRun& tracer, const V& subject, const V& type, int positional, const V& names) {
   PyObject* real = tracer.constant_object(type);
   if (!real || !PyType_Check(real)) break_graph(BreakReason::UnsupportedObject, "matches " + describe(type));
   PyObject* isinstance = PyDict_GetItemString(PyEval_GetBuiltins(), "isinstance");
-  if (!tracer.truth(tracer.call(tracer.wrap_constant(isinstance), {subject, type}, {}))) return tracer.none;
+  if (!tracer.truth(tracer.call(tracer.wrap_constant(isinstance), {subject, type}, {}))) return tracer.none();
   std::vector<V> values, wanted;
   if (positional > 0) {
     auto* cls = reinterpret_cast<PyTypeObject*>(real);
@@ -99,10 +99,10 @@ V match_class(TracerImpl& tracer, const V& subject, const V& type, int positiona
   for (const V& name : wanted) {
     PyObject* text = tracer.constant_object(name);
     V found = text ? tracer.find_attribute(subject, text) : nullptr;
-    if (!found) return tracer.none;
+    if (!found) return tracer.none();
     values.push_back(found);
   }
-  return tracer.tracer.tuple(std::move(values));
+  return tracer.tuple(std::move(values));
 }
 
 }  // namespace fj

@@ -90,7 +90,7 @@ bool is_of_distributed(PyObject* function) {
 }
 
 struct CollectiveBuilder {
-  TracerImpl& t;
+  TraceRun& t;
   const Collective& collective;
   ExternCall call{};
   OnceCall once{};
@@ -107,7 +107,7 @@ struct CollectiveBuilder {
       break_graph(BreakReason::Gradient, "`" + collective.name + "` of a tensor that requires a gradient");
     for (const Dims* dims : {&array->shape, &array->strides})
       for (const SymDim& size : *dims)
-        if (t.graph->is_late(size)) break_graph(BreakReason::DataDependentShape, "`" + collective.name + "` of an array whose size depends on data");
+        if (t.graph().is_late(size)) break_graph(BreakReason::DataDependentShape, "`" + collective.name + "` of an array whose size depends on data");
     ExternArgument argument;
     argument.kind = ExternArgument::Kind::Operand;
     const auto known = std::find(arrays.begin(), arrays.end(), array);
@@ -156,30 +156,30 @@ struct CollectiveBuilder {
 
   /// Nothing of this graph that a gradient flows through has read what is written: eager's backward would read what is there afterwards.
   void refuse_needed(const ArrayValue& array) const {
-    std::vector<bool> same(t.graph->value_count());
+    std::vector<bool> same(t.graph().value_count());
     same[array.storage->contents.index] = true;
     auto reads = [&](const std::vector<ValueId>& values) { return std::any_of(values.begin(), values.end(), [&](ValueId value) { return same[value.index]; }); };
     auto needed = [&] { break_graph(BreakReason::Gradient, "`" + collective.name + "` of a tensor that a derivative reads"); };
-    for (const Node& node : t.graph->nodes) {
+    for (const Node& node : t.graph().nodes) {
       if (!reads(node.operands)) continue;
       if (std::any_of(node.results.begin(), node.results.end(), [&](ValueId result) { return t.requires_gradient(result); })) needed();
       if (stands_for_operand(node.op)) same[node.results[0].index] = true;
     }
-    for (const auto& composite : t.graph->composites)
+    for (const auto& composite : t.graph().composites)
       if ((reads(composite.operands) || reads(composite.kept)) && t.requires_gradient(composite.result)) needed();
   }
 
   /// What eager would raise before it makes the call, this program finds before it makes the call.
   std::vector<ValueId> awaited() const {
-    const auto& nodes = t.graph->nodes;
-    std::vector<const Node*> definition(t.graph->value_count());
+    const auto& nodes = t.graph().nodes;
+    std::vector<const Node*> definition(t.graph().value_count());
     for (const Node& node : nodes)
       for (ValueId result : node.results) definition[result.index] = &node;
     std::vector<ValueId> found;
     for (auto node = nodes.rbegin(); node != nodes.rend(); ++node) {
       if (node->op == Op::extern_call && (*t.externs)[node->attrs.get<std::int64_t>("handle")].once) break;  // it has waited
-      if (t.uses_numpy && may_raise_condition(*t.graph, *node)) refuse("behind what NumPy may warn about");
-      if (node->op != Op::nonzero && may_fail(*t.graph, definition, *node)) found.push_back(node->results[0]);
+      if (t.uses_numpy && may_raise_condition(t.graph(), *node)) refuse("behind what NumPy may warn about");
+      if (node->op != Op::nonzero && may_fail(t.graph(), definition, *node)) found.push_back(node->results[0]);
     }
     return found;
   }
@@ -217,7 +217,7 @@ struct CollectiveBuilder {
     }
     for (int index : call.mutated) {
       const ArrayValue& array = *arrays[std::size_t(index)];
-      if (!is_dense(t.tracer, array.shape, array.strides)) refuse("of a tensor with gaps or overlaps");
+      if (!is_dense(t, array.shape, array.strides)) refuse("of a tensor with gaps or overlaps");
       for (std::size_t i = 0; i < arrays.size(); ++i)
         if (int(i) != index && arrays[i]->storage == array.storage) refuse("of a tensor that shares memory with another argument");
     }
@@ -229,7 +229,7 @@ struct CollectiveBuilder {
     std::vector<ValueId> operands;
     std::vector<std::optional<Dims>> operand_strides, strides;
     for (const auto& array : arrays) {
-      operands.push_back(t.read(*array));
+      operands.push_back(t.array_contents(*array));
       operand_strides.push_back(array->strides);
     }
     for (int index : call.mutated) refuse_needed(*arrays[std::size_t(index)]);
@@ -246,19 +246,19 @@ struct CollectiveBuilder {
     attrs.set("handle", t.externs->add(call));
     attrs.set("operand_strides", operand_strides);
     attrs.set("result_strides", strides);
-    const std::vector<ValueId> values = t.graph->add_extern(operands, attrs, types, where);
+    const std::vector<ValueId> values = t.graph().add_extern(operands, attrs, types, where);
     for (std::size_t i = 0; i < call.mutated.size(); ++i) {
       ArrayValue& array = *arrays[std::size_t(call.mutated[i])];
       t.write(array, values[i]);
       *array.torch_version += version_moves() - 1;
     }
-    return t.none;
+    return t.none();
   }
 };
 
 }  // namespace
 
-V TracerImpl::call_collective(const V& callable, PyObject* object, const std::vector<V>& positional, const Keywords& keywords) {
+V TraceRun::call_collective(const V& callable, PyObject* object, const std::vector<V>& positional, const Keywords& keywords) {
   if (!is_of_distributed(object)) return nullptr;
   const auto found = collectives().find(object);
   if (found == collectives().end()) return nullptr;

@@ -27,7 +27,7 @@ std::int64_t floor_divide(std::int64_t a, std::int64_t b) { return floor_quotien
 
 class ExternBuilder {
  public:
-  ExternBuilder(TracerImpl& tracer, const V& callable) : t_(tracer) {
+  ExternBuilder(TraceRun& tracer, const V& callable) : t_(tracer) {
     call_.callable = as<ObjectValue>(callable)->object;
     Ref<> name = Ref<>::steal(PyObject_GetAttrString(call_.callable.get(), "__name__"));
     if (!name) PyErr_Clear();
@@ -69,7 +69,7 @@ class ExternBuilder {
   V build(const ExternStructure& structure, const std::vector<V>& arrays) const;
   void add_derivative(std::size_t result, ValueId value);
 
-  TracerImpl& t_;
+  TraceRun& t_;
   ExternCall call_;
   std::vector<ValueId> operands_;
   std::vector<std::shared_ptr<ArrayValue>> operand_values_;
@@ -82,7 +82,7 @@ class ExternBuilder {
   Ref<> ufunc_;  // the function of NumPy as the program has it
 };
 
-bool is_dense(const ArrayValue& array, TracerImpl& t);
+bool is_dense(const ArrayValue& array, TraceRun& t);
 
 /// How an operand lies in the memory it is given in. What has gaps or overlaps, or runs backwards, NumPy's functions are given as a copy
 /// with the axes in the same order, which is how they lay their results out.
@@ -90,7 +90,7 @@ Strides ExternBuilder::layout_given(const ArrayValue& array) const {
   if (!numpy_ || is_dense(array, t_)) return array.strides;
   if (std::any_of(array.strides.begin(), array.strides.end(), [&](const SymDim& stride) { return t_.decide(stride, Py_EQ, 0); }))
     give_up("`" + call_.name + "` of an array that shows elements more than once");
-  return numpy_sorted_strides(t_.tracer, {array.shape, array.strides});
+  return numpy_sorted_strides(t_, {array.shape, array.strides});
 }
 
 ExternArgument ExternBuilder::argument(const V& value) {
@@ -111,12 +111,12 @@ ExternArgument ExternBuilder::argument(const V& value) {
       for (const Dims* dims : {&array->shape, &array->strides})
         for (const SymDim& size : *dims) {
           symbolic_ = symbolic_ || !size.is_constant();
-          if (!t_.graph->is_late(size)) continue;
+          if (!t_.graph().is_late(size)) continue;
           late_ = true;
           // The row that a mask leaves: what becomes of it was fitted to sizes near the one guessed, and is checked.
           if (!numpy_ || array->rank() != 1) break_graph(BreakReason::DataDependentShape, "`" + call_.name + "` of an array whose size depends on data");
         }
-      operands_.push_back(t_.read(*array));
+      operands_.push_back(t_.array_contents(*array));
       operand_values_.push_back(array);
       operand_strides_.push_back(layout_given(*array));
       return result;
@@ -124,7 +124,7 @@ ExternArgument ExternBuilder::argument(const V& value) {
     case ValueKind::SymInt:
       result.kind = ExternArgument::Kind::Size;
       result.expression = as<SymIntValue>(value)->expression;
-      if (t_.graph->is_late(result.expression)) break_graph(BreakReason::DataDependentShape, "`" + call_.name + "` of a size that depends on data");
+      if (t_.graph().is_late(result.expression)) break_graph(BreakReason::DataDependentShape, "`" + call_.name + "` of a size that depends on data");
       symbolic_ = true;
       return result;
     case ValueKind::Tuple: case ValueKind::List:
@@ -160,7 +160,7 @@ std::vector<ExternArray> ExternBuilder::operand_arrays(std::span<const std::int6
   return arrays;
 }
 
-bool is_dense(const ArrayValue& array, TracerImpl& t) { return is_dense(t.tracer, array.shape, array.strides); }
+bool is_dense(const ArrayValue& array, TraceRun& t) { return is_dense(t, array.shape, array.strides); }
 
 const ExternArgument* ExternBuilder::given(const ExternParameter& parameter) const {
   if (parameter.position < call_.positional.size()) return &call_.positional[parameter.position];
@@ -210,9 +210,9 @@ V ExternBuilder::view_of_new(ValueId value, const ExternResult& result) {
     return one != other ? one > other : first != second && first.divide_exactly(second);  // further out by an axis that has one element now
   });
   for (std::size_t i = 0; i < order.size(); ++i) back[std::size_t(order[i])] = std::int64_t(i);
-  if (std::is_sorted(order.begin(), order.end())) return view_alias(t_.tracer, t_.tracer.new_array(call_.library, value, result.strides));
-  const ValueId turned = transpose(t_.tracer, value, order);
-  return view_transpose(t_.tracer, t_.tracer.new_array(call_.library, turned, row_major(shape_of(t_.tracer, turned))), back);
+  if (std::is_sorted(order.begin(), order.end())) return view_alias(t_, t_.new_array(call_.library, value, result.strides));
+  const ValueId turned = transpose(t_, value, order);
+  return view_transpose(t_, t_.new_array(call_.library, turned, row_major(shape_of(t_, turned))), back);
 }
 
 void ExternBuilder::write_numpy(const ExternArgument& argument) {
@@ -237,8 +237,8 @@ class Fit {
  public:
   using Predict = std::function<const Prediction&(std::span<const std::int64_t>)>;
   /// `counts`: how many elements the operands have.
-  Fit(TracerImpl& t, std::vector<SymbolId> symbols, std::vector<SymDim> counts, Predict predict)
-      : t_(t), predict_(std::move(predict)), counts_(std::move(counts)), hints_(symbol_hints(t.graph->symbols)) {
+  Fit(TraceRun& t, std::vector<SymbolId> symbols, std::vector<SymDim> counts, Predict predict)
+      : t_(t), predict_(std::move(predict)), counts_(std::move(counts)), hints_(symbol_hints(t.graph().symbols)) {
     for (SymbolId symbol : symbols) {
       if (taken_.count(symbol.index)) continue;
       Group group{{symbol}, {}};
@@ -272,7 +272,7 @@ class Fit {
       derive(all);
       const Prediction& other = predict_(all);
       std::vector<std::int64_t> with_new = all;
-      for (std::size_t s = with_new.size(); s < t_.graph->symbols.size(); ++s) with_new.push_back(0);
+      for (std::size_t s = with_new.size(); s < t_.graph().symbols.size(); ++s) with_new.push_back(0);
       derive(with_new);
       if (!other.refusal.empty() || pick(other) != result.evaluate(with_new)) give_up("an operation of tensors whose sizes vary");
     }
@@ -288,7 +288,7 @@ class Fit {
 
   void derive(std::vector<std::int64_t>& values) const {
     for (std::size_t i = 0; i < values.size(); ++i)
-      if (const auto& definition = t_.graph->symbols[i].definition) {
+      if (const auto& definition = t_.graph().symbols[i].definition) {
         values[i] = floor_quotient(definition->dividend.evaluate(values), definition->divisor.evaluate(values), definition->remainder).value_or(0);
       }
   }
@@ -337,20 +337,20 @@ class Fit {
   }
 
   SymDim quotient(const SymDim& dividend, std::int64_t divisor, std::int64_t hint) {
-    for (std::uint32_t i = 0; i < t_.graph->symbols.size(); ++i)
-      if (const auto& known = t_.graph->symbols[i].definition; known && !known->remainder && known->dividend == dividend && known->divisor == SymDim(divisor))
+    for (std::uint32_t i = 0; i < t_.graph().symbols.size(); ++i)
+      if (const auto& known = t_.graph().symbols[i].definition; known && !known->remainder && known->dividend == dividend && known->divisor == SymDim(divisor))
         return SymbolId{i};
     Symbol symbol;
-    symbol.name = "s" + std::to_string(t_.graph->symbols.size());
+    symbol.name = "s" + std::to_string(t_.graph().symbols.size());
     symbol.min = INT64_MIN;
     symbol.hint = hint;
     symbol.definition = Symbol::Quotient{dividend, SymDim(divisor), false};
-    const SymbolId id = t_.graph->new_symbol(symbol);
-    t_.guards->define(id, *symbol.definition);
+    const SymbolId id = t_.graph().new_symbol(symbol);
+    t_.guards().define(id, *symbol.definition);
     return id;
   }
 
-  TracerImpl& t_;
+  TraceRun& t_;
   Predict predict_;
   std::vector<SymDim> counts_;
   std::vector<std::int64_t> hints_;
@@ -374,7 +374,7 @@ std::vector<ExternResult> ExternBuilder::results_of(const Prediction& now) {
   std::set<SymbolId> moving;
   std::function<void(const SymDim&)> collect = [&](const SymDim& dim) {
     for (SymbolId symbol : dim.symbols()) {
-      const auto& definition = t_.graph->symbols[symbol.index].definition;
+      const auto& definition = t_.graph().symbols[symbol.index].definition;
       if (!definition) {
         moving.insert(symbol);
         continue;
@@ -441,17 +441,17 @@ V ExternBuilder::build(const ExternStructure& structure, const std::vector<V>& a
       V array = arrays[std::size_t(structure.index)];
       PyTypeObject* type = reinterpret_cast<PyTypeObject*>(structure.type.get());
       const bool python = type == &PyFloat_Type || type == &PyLong_Type || type == &PyBool_Type;
-      if (python) return std::make_shared<NumberValue>(t_.read(*as<ArrayValue>(array)), as<ArrayValue>(array)->dtype);
+      if (python) return std::make_shared<NumberValue>(t_.array_contents(*as<ArrayValue>(array)), as<ArrayValue>(array)->dtype);
       as<ArrayValue>(array)->numpy_scalar = true;
       return array;
     }
     case ExternStructure::Kind::Operand: return operand_values_[std::size_t(structure.index)];
-    case ExternStructure::Kind::None: return t_.none;
+    case ExternStructure::Kind::None: return t_.none();
     default: {
       std::vector<V> items;
       for (const ExternStructure& item : structure.items) items.push_back(build(item, arrays));
-      if (structure.kind == ExternStructure::Kind::List) return t_.tracer.list(std::move(items));
-      V tuple = t_.tracer.tuple(std::move(items));
+      if (structure.kind == ExternStructure::Kind::List) return t_.list(std::move(items));
+      V tuple = t_.tuple(std::move(items));
       as<TupleValue>(tuple)->type = structure.type;
       return tuple;
     }
@@ -463,17 +463,17 @@ V ExternBuilder::build(const ExternStructure& structure, const std::vector<V>& a
 void ExternBuilder::add_derivative(std::size_t result, ValueId value) {
   ExternResultDerivative of{result, value, operands_, operands_, operand_strides_, derived_, {}};
   if (call_.mutated.empty()) {
-    const std::vector<std::int64_t> hints = symbol_hints(t_.graph->symbols);
+    const std::vector<std::int64_t> hints = symbol_hints(t_.graph().symbols);
     const ExternSaved& saved = saved_by(call_, operand_arrays(hints), hints, derived_);
     for (std::size_t i = 0; i < saved.operands.size(); ++i) {
-      if (saved.operands[i] == ExternSaved::Copied) t_.copies.maps.insert(of.read[i] = same_again(t_.tracer, operands_[i]));
-      if (saved.operands[i] == ExternSaved::Unread) of.read[i] = full(t_.tracer, operand_values_[i]->dtype, Scalar(0.0), operand_values_[i]->shape);
+      if (saved.operands[i] == ExternSaved::Copied) t_.copies.maps.insert(of.read[i] = same_again(t_, operands_[i]));
+      if (saved.operands[i] == ExternSaved::Unread) of.read[i] = full(t_, operand_values_[i]->dtype, Scalar(0.0), operand_values_[i]->shape);
     }
     if (result < saved.results.size() && saved.results[result]) t_.also_saved[value].push_back(value);
     else if (saved.any) t_.also_saved[value];  // of what the call made itself: it is freed all the same
     if (saved.paths.size() >= (result + 1) * derived_.size()) of.paths = std::span(saved.paths).subspan(result * derived_.size(), derived_.size());
   }
-  add_extern_derivative(*t_.graph, *t_.externs, call_, of);
+  add_extern_derivative(t_.graph(), *t_.externs, call_, of);
 }
 
 /// Functions that draw random numbers for dropout only, and have none.
@@ -528,11 +528,11 @@ V ExternBuilder::run(const std::vector<V>& positional, const Keywords& keywords)
   if (operands_.empty() && !numpy_) {
     if (!effects.factory) give_up("`" + call_.name + "` without a tensor");
     for (auto& [name, value] : keywords)
-      if (name == "device") t_.tracer.make_on(device_argument(t_.tracer, value, kHost));
+      if (name == "device") t_.make_on(device_argument(t_, value, kHost));
     t_.note_torch();
   } else {
     for (auto& [name, value] : keywords)
-      if (name == "device") require_device(t_.tracer, value, t_.made_on);
+      if (name == "device") require_device(t_, value, t_.made_on);
   }
   t_.place_graph(t_.made_on);
   call_.device = t_.made_on;
@@ -547,17 +547,17 @@ V ExternBuilder::run(const std::vector<V>& positional, const Keywords& keywords)
     break_graph(BreakReason::Gradient, "`" + call_.name + "` draws random numbers in torch, which has its derivative");
   call_.grad = call_.grad && !derived;  // its derivative is recorded when it is asked for
 
-  const std::vector<std::int64_t> hints = symbol_hints(t_.graph->symbols);
+  const std::vector<std::int64_t> hints = symbol_hints(t_.graph().symbols);
   const Prediction& now = predicted(hints);
   if (!now.refusal.empty()) give_up("`" + call_.name + "`: " + now.refusal);
   const ExternStructure structure = now.structure;
   const std::vector<int> moves = now.version_moves;
   if (!numpy_) find_mutated(now);
   call_.structure = structure;
-  const std::size_t symbols = t_.graph->symbols.size();
+  const std::size_t symbols = t_.graph().symbols.size();
   call_.results = results_of(now);
   // Guards can't derive a size from one that is known later.
-  if (late_ && t_.graph->symbols.size() > symbols) break_graph(BreakReason::DataDependentShape, "`" + call_.name + "` of an array whose size depends on data");
+  if (late_ && t_.graph().symbols.size() > symbols) break_graph(BreakReason::DataDependentShape, "`" + call_.name + "` of an array whose size depends on data");
   const std::size_t returned = call_.results.size();
   if (derived && !call_.mutated.empty() && effects.writes.empty())
     break_graph(BreakReason::Gradient, "`" + call_.name + "` writes into a tensor");
@@ -594,10 +594,10 @@ V ExternBuilder::run(const std::vector<V>& positional, const Keywords& keywords)
     derived_.push_back(std::int64_t(i));
     real = real && is_float(operand_values_[i]->dtype);
   }
-  std::vector<ValueId> values = t_.graph->add_extern(operands_, attrs, types, t_.location());
+  std::vector<ValueId> values = t_.graph().add_extern(operands_, attrs, types, t_.location());
   // No gradient flows into what is computed where nothing is recorded, and into running statistics. Nobody has read them yet.
   for (std::size_t i = derived ? returned : 0; requires_grad_ && i < values.size(); ++i)
-    t_.graph->composites.push_back({CompositeRule::Stop, {}, values[i], {}, {}});
+    t_.graph().composites.push_back({CompositeRule::Stop, {}, values[i], {}, {}});
   if (derived) {
     // Their old contents, gone by then, say nothing of the derivative.
     for (std::size_t i = 0; i < call_.mutated.size(); ++i) {
@@ -616,17 +616,17 @@ V ExternBuilder::run(const std::vector<V>& positional, const Keywords& keywords)
         arrays.push_back(view_of_new(values[i], result));
         continue;
       }
-      auto made = t_.tracer.new_array(call_.library, values[i], result.strides);
+      auto made = t_.new_array(call_.library, values[i], result.strides);
       made->storage->library_version = result.version;
       // A gradient is told of the view: what is written into it, autograd sees at the view and at what it is of.
       const bool linked = result.made_as_view && t_.requires_gradient(*made);
       made->storage->made_as_view = result.made_as_view && !linked;
-      arrays.push_back(linked ? view_alias(t_.tracer, made) : std::move(made));
+      arrays.push_back(linked ? view_alias(t_, made) : std::move(made));
       continue;
     }
     const auto& base = operand_values_[std::size_t(result.view_of)];
     ViewStep step{Op::extern_call, attrs, base->shape, result.shape, types, int(i)};
-    auto view = t_.tracer.new_view(base, std::move(step), result.shape, result.strides, base->offset + result.offset);
+    auto view = t_.new_view(base, std::move(step), result.shape, result.strides, base->offset + result.offset);
     view->dtype = result.dtype;
     if (view->dtype != base->dtype) give_up("`" + call_.name + "` returns a view as another dtype");
     view->contents = values[i];
@@ -648,12 +648,12 @@ V ExternBuilder::run(const std::vector<V>& positional, const Keywords& keywords)
 
 }  // namespace
 
-V Tracer::extern_call(const V& callable, const std::vector<V>& positional, const std::vector<std::pair<std::string, V>>& keywords) {
+V TraceRun::extern_call(const V& callable, const std::vector<V>& positional, const std::vector<std::pair<std::string, V>>& keywords) {
   for (auto& [name, value] : keywords)
     if (name == "requires_grad" && constant_object(value) != Py_False) break_graph(BreakReason::Gradient, "a library call that makes a leaf");
   FJ_CHECK(as<ObjectValue>(callable), "extern call of something made in the trace");
   const DeviceScope scope(*this, positional, keywords);
-  return ExternBuilder(*impl_, callable).run(positional, keywords);
+  return ExternBuilder(*this, callable).run(positional, keywords);
 }
 
 }  // namespace fj

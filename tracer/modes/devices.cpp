@@ -47,44 +47,42 @@ class Collected {
 
 }  // namespace
 
-std::string TracerImpl::refusal(int device) const {
+std::string TraceRun::refusal(int device) const {
   if (request.refusal) return request.refusal(device);
   return device == kHost ? "" : "no programs are made for it here";
 }
 
-std::string why_not_compiled(const TracerImpl& tracer, PyObject* array) {
+std::string why_not_compiled(const TraceRun& tracer, PyObject* array) {
   const ArrayInfo info = describe(array);
   return info.unsupported.empty() ? "a tensor of device " + device_text(info.device) + ": " + tracer.refusal(info.device) : info.unsupported;
 }
 
-void TracerImpl::place_graph(int device) {
+void TraceRun::place_graph(int device) {
   if (graph_device.value_or(device) != device) several(*graph_device, device);
   if (!graph_device && device != kHost) {
     // Of the numbers so far: branches are decided by the host, and a device's powers are not the C library's.
-    const bool powers = std::any_of(graph->nodes.begin(), graph->nodes.end(), [](const Node& node) { return node.op == Op::pow; });
+    const bool powers = std::any_of(graph().nodes.begin(), graph().nodes.end(), [](const Node& node) { return node.op == Op::pow; });
     if (powers || !followed.empty()) several(kHost, device);
   }
   graph_device = device;
 }
 
-void TracerImpl::place_graph(const ArrayValue& array) {
+void TraceRun::place_graph(const ArrayValue& array) {
   const int device = array.storage->device;
   if (device == kHost && array.storage->shape.empty()) return;
   if (scopes > 0 && device != made_on) several(made_on, device);
   place_graph(device);
 }
 
-int Tracer::device() const { return impl_->made_on; }
-
-void Tracer::make_on(int device) {
+void TraceRun::make_on(int device) {
   if (device != kHost)
-    if (std::string why = impl_->refusal(device); !why.empty()) break_graph(BreakReason::UnsupportedArray, "a tensor of device " + device_text(device) + ": " + why);
-  impl_->made_on = device;
-  impl_->made_of_arrays = false;
+    if (std::string why = refusal(device); !why.empty()) break_graph(BreakReason::UnsupportedArray, "a tensor of device " + device_text(device) + ": " + why);
+  made_on = device;
+  made_of_arrays = false;
 }
 
 DeviceScope::DeviceScope(Tracer& tracer, std::span<const V> operands, std::span<const std::pair<std::string, V>> keywords)
-    : impl_(*tracer.impl_), device_(impl_.made_on), of_arrays_(impl_.made_of_arrays) {
+    : run_(static_cast<TraceRun&>(tracer)), device_(run_.made_on), of_arrays_(run_.made_of_arrays) {
   Collected found;
   for (const V& operand : operands) found.add(operand);
   for (const auto& [name, value] : keywords) found.add(value);
@@ -99,15 +97,15 @@ DeviceScope::DeviceScope(Tracer& tracer, std::span<const V> operands, std::span<
     device = here;
   }
   if (device != kHost && of_host) several(device, kHost);
-  impl_.made_on = device;
-  impl_.made_of_arrays = !found.arrays.empty();
-  ++impl_.scopes;
+  run_.made_on = device;
+  run_.made_of_arrays = !found.arrays.empty();
+  ++run_.scopes;
 }
 
 DeviceScope::~DeviceScope() {
-  impl_.made_on = device_;
-  impl_.made_of_arrays = of_arrays_;
-  --impl_.scopes;
+  run_.made_on = device_;
+  run_.made_of_arrays = of_arrays_;
+  --run_.scopes;
 }
 
 }  // namespace fj

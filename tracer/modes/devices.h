@@ -8,6 +8,6 @@
 namespace fj {
 
 /// Why the array is left to its library: "a tensor of device cuda:0: no CUDA kernels can run: ...".
-std::string why_not_compiled(const TracerImpl& tracer, PyObject* array);
+std::string why_not_compiled(const TraceRun& tracer, PyObject* array);
 
 }  // namespace fj

@@ -64,14 +64,14 @@ bool is_mode(const InstanceValue& instance) {
          is_profiler_label(type) || is_warning_context(type);
 }
 
-bool TracerImpl::mode_is_known(const InstanceValue& instance) {
+bool TraceRun::mode_is_known(const InstanceValue& instance) {
   PyTypeObject* type = instance.type.get();
   return is_inference_mode(type) || is_profiler_label(type) || is_warning_context(type);
 }
 
 /// What np.errstate(divide="ignore", ...) makes for its context variable. The program is run with what is trapped outside, so a
 /// condition that is looked at inside must be trapped there too; how it is reported is then Python's, which runs the piece again.
-V TracerImpl::make_errstate(const Keywords& keywords) {
+V TraceRun::make_errstate(const Keywords& keywords) {
   constexpr std::pair<const char*, std::uint32_t> kConditions[] = {
       {"divide", kFloatDivide}, {"over", kFloatOverflow}, {"under", kFloatUnderflow}, {"invalid", kFloatInvalid}};
   std::uint32_t ignored = 0, wanted = 0;
@@ -95,12 +95,12 @@ V TracerImpl::make_errstate(const Keywords& keywords) {
   if (wanted & ~numpy_trapped_conditions()) break_graph(BreakReason::UnknownCall, "np.errstate() that reports what is ignored outside");
   auto settings = std::make_shared<InstanceValue>();
   settings->type = Ref<PyTypeObject>::borrow(&PyCapsule_Type);
-  settings->attributes.emplace_back(name_of("ignored"), tracer.integer(std::int64_t(ignored)));
-  settings->attributes.emplace_back(name_of("wanted"), tracer.integer(std::int64_t(wanted)));
+  settings->attributes.emplace_back(name_of("ignored"), integer(std::int64_t(ignored)));
+  settings->attributes.emplace_back(name_of("wanted"), integer(std::int64_t(wanted)));
   return settings;
 }
 
-V TracerImpl::call_mode_function(PyObject* callable, const std::vector<V>& positional, const Keywords& keywords) {
+V TraceRun::call_mode_function(PyObject* callable, const std::vector<V>& positional, const Keywords& keywords) {
   if (V done = call_warnings_function(callable, positional, keywords)) return done;
   if (!PyCFunction_Check(callable)) return nullptr;
   if (is_extobj_maker(callable) && positional.empty()) return make_errstate(keywords);
@@ -113,14 +113,14 @@ V TracerImpl::call_mode_function(PyObject* callable, const std::vector<V>& posit
   return nullptr;
 }
 
-V TracerImpl::make_mode(const V& callable, PyTypeObject* type, std::vector<V>& positional, Keywords& keywords) {
+V TraceRun::make_mode(const V& callable, PyTypeObject* type, std::vector<V>& positional, Keywords& keywords) {
   if (is_warning_context(type)) return make_warning_context(type, positional, keywords);
   if (is_profiler_label(type)) {
     PyObject* asked = member(torch_member("autograd"), "_profiler_enabled");
     if (!asked) return nullptr;
     static PyObject* const nothing = PyTuple_New(0);
     Ref<> answer = Ref<>::steal(PyObject_CallNoArgs(asked));
-    if (!answer || truth(wrap(keep(answer).get(), sources->make(SourceKind::Answer, sources->constant(asked), 0, nothing))))
+    if (!answer || truth(wrap(keep(answer).get(), sources().make(SourceKind::Answer, sources().constant(asked), 0, nothing))))
       break_graph(BreakReason::UnsupportedObject, "a profiler records what runs");
     auto label = std::make_shared<InstanceValue>();
     label->type = Ref<PyTypeObject>::borrow(type);
@@ -133,34 +133,34 @@ V TracerImpl::make_mode(const V& callable, PyTypeObject* type, std::vector<V>& p
   note_torch();
   auto mode = std::make_shared<InstanceValue>();
   mode->type = Ref<PyTypeObject>::borrow(type);
-  if (inference) mode->attributes.emplace_back(name_of("enabled"), tracer.boolean(truth(positional[0])));
+  if (inference) mode->attributes.emplace_back(name_of("enabled"), boolean(truth(positional[0])));
   if (sets) {
     // Sets the mode when it is made.
     mode_changed_at = step;
-    mode->attributes.emplace_back(name_of("prev"), tracer.boolean(modes.grad));
+    mode->attributes.emplace_back(name_of("prev"), boolean(modes.grad));
     modes.grad = truth(positional[0]);
   }
   return mode;
 }
 
 /// no_grad and its like: entered and left while tracing. Null: another method.
-V TracerImpl::call_mode_method(const V& owner, const std::string& name) {
+V TraceRun::call_mode_method(const V& owner, const std::string& name) {
   auto* instance = as<InstanceValue>(owner);
   if (!instance || (name != "__enter__" && name != "__exit__")) return nullptr;
   auto& attributes = instance->attributes;
   if (is_warning_context(instance->type.get())) {
     if (name == "__enter__") enter_warning_context(*instance);
     else leave_warning_context(*instance);
-    return none;
+    return none();
   }
-  if (is_profiler_label(instance->type.get())) return name == "__enter__" ? owner : none;
+  if (is_profiler_label(instance->type.get())) return name == "__enter__" ? owner : none();
   if (is_inference_mode(instance->type.get())) {
     mode_changed_at = step;
     if (name == "__enter__") {
       const bool enabled = truth(*attribute_of(*instance, "enabled"));
       if (!enabled && modes_outside().inference) break_graph(BreakReason::UnsupportedObject, "the inference mode that is on outside is left");
-      attributes.emplace_back(name_of("grad"), tracer.boolean(modes.grad));
-      attributes.emplace_back(name_of("inference"), tracer.boolean(modes.inference));
+      attributes.emplace_back(name_of("grad"), boolean(modes.grad));
+      attributes.emplace_back(name_of("inference"), boolean(modes.inference));
       modes.inference = enabled;
       modes.grad = !enabled;
       return owner;
@@ -169,21 +169,21 @@ V TracerImpl::call_mode_method(const V& owner, const std::string& name) {
       modes.grad = truth(*attribute_of(*instance, "grad"));
       modes.inference = truth(*attribute_of(*instance, "inference"));
       attributes.resize(1);
-      return none;
+      return none();
     }
   }
   if (is_grad_mode(instance->type.get())) {
     mode_changed_at = step;
-    if (name == "__enter__" && instance->type.get() == grad_mode_type("set_grad_enabled")) return none;  // it is on already
+    if (name == "__enter__" && instance->type.get() == grad_mode_type("set_grad_enabled")) return none();  // it is on already
     if (name == "__enter__") {
-      attributes.emplace_back(name_of("prev"), tracer.boolean(modes.grad));
+      attributes.emplace_back(name_of("prev"), boolean(modes.grad));
       modes.grad = instance->type.get() == grad_mode_type("enable_grad");
-      return none;
+      return none();
     }
     if (!attributes.empty()) {
       modes.grad = truth(attributes.back().second);
       attributes.pop_back();
-      return none;
+      return none();
     }
   }
   return nullptr;
@@ -191,7 +191,7 @@ V TracerImpl::call_mode_method(const V& owner, const std::string& name) {
 
 // ---- context variables
 
-V TracerImpl::call_context_variable(const V& owner, const std::string& name, const std::vector<V>& positional) {
+V TraceRun::call_context_variable(const V& owner, const std::string& name, const std::vector<V>& positional) {
   auto* known = as<ObjectValue>(owner);
   if (!known || Py_TYPE(known->object.get()) != &PyContextVar_Type) return nullptr;
   PyObject* variable = known->object.get();
@@ -204,7 +204,7 @@ V TracerImpl::call_context_variable(const V& owner, const std::string& name, con
     static PyObject* const nothing = PyTuple_New(0);
     Ref<> found = Ref<>::steal(PyObject_CallObject(getter.get(), nothing));
     if (!found) break_graph(BreakReason::UnsupportedObject, take_error());
-    return wrap(keep(found).get(), sources->make(SourceKind::Answer, sources->constant(getter.get()), 0, nothing));
+    return wrap(keep(found).get(), sources().make(SourceKind::Answer, sources().constant(getter.get()), 0, nothing));
   }
   auto apply = [&](const V& value) {
     context_changed_at = step;
@@ -222,10 +222,10 @@ V TracerImpl::call_context_variable(const V& owner, const std::string& name, con
       auto* settings = as<InstanceValue>(positional[0]);
       if (!settings || settings->type.get() != &PyCapsule_Type) break_graph(BreakReason::UnknownCall, "np.errstate()");
       collected_conditions();
-      token->attributes.emplace_back(name_of("conditions"), tracer.integer(std::int64_t(modes.float_conditions)));
-      token->attributes.emplace_back(name_of("otherwise"), tracer.integer(std::int64_t(modes.otherwise_reported)));
-      modes.float_conditions &= ~std::uint32_t(*tracer.constant_int(*attribute_of(*settings, "ignored")));
-      const auto wanted = std::uint32_t(*tracer.constant_int(*attribute_of(*settings, "wanted")));
+      token->attributes.emplace_back(name_of("conditions"), integer(std::int64_t(modes.float_conditions)));
+      token->attributes.emplace_back(name_of("otherwise"), integer(std::int64_t(modes.otherwise_reported)));
+      modes.float_conditions &= ~std::uint32_t(*constant_int(*attribute_of(*settings, "ignored")));
+      const auto wanted = std::uint32_t(*constant_int(*attribute_of(*settings, "wanted")));
       modes.float_conditions |= wanted;
       modes.otherwise_reported |= wanted;
     }
@@ -238,18 +238,18 @@ V TracerImpl::call_context_variable(const V& owner, const std::string& name, con
       break_graph(BreakReason::UnknownCall, "method reset of " + describe(owner));
     if (V* before = attribute_of(*token, "conditions")) {
       collected_conditions();
-      modes.float_conditions = std::uint32_t(*tracer.constant_int(*before));
-      modes.otherwise_reported = std::uint32_t(*tracer.constant_int(*attribute_of(*token, "otherwise")));
+      modes.float_conditions = std::uint32_t(*constant_int(*before));
+      modes.otherwise_reported = std::uint32_t(*constant_int(*attribute_of(*token, "otherwise")));
     }
     V* old = attribute_of(*token, "old");
     apply(old ? *old : nullptr);
     token->attributes.clear();  // a token is good once
-    return none;
+    return none();
   }
   return nullptr;
 }
 
-void TracerImpl::refuse_open_modes() {
+void TraceRun::refuse_open_modes() {
   if (modes.grad != modes_outside().grad) throw CannotRebuildValue{mode_changed_at, "a grad mode that is not what it was outside"};
   if (modes.inference != modes_outside().inference)
     throw CannotRebuildValue{mode_changed_at, "an inference mode that is not what it was outside"};
@@ -262,7 +262,7 @@ void TracerImpl::refuse_open_modes() {
     if (value) throw CannotRebuildValue{context_changed_at, "a context variable that is not what it was outside"};
 }
 
-bool TracerImpl::modes_changed() const {
+bool TraceRun::modes_changed() const {
   if (modes.grad != modes_outside().grad || modes.inference != modes_outside().inference || modes.float_conditions != modes_outside().float_conditions) return true;
   return filters_warnings() || autocast.changed() || std::any_of(context_values.begin(), context_values.end(), [](auto& set) { return set.second != nullptr; });
 }
@@ -301,7 +301,7 @@ bool AutocastState::changed() const {
                     ask("is_autocast_cache_enabled").get() != cache_.get());
 }
 
-V AutocastState::call(TracerImpl& t, PyObject* function, const std::string& name, const std::vector<V>& positional) {
+V AutocastState::call(TraceRun& t, PyObject* function, const std::string& name, const std::vector<V>& positional) {
   t.note_torch();  // guards the modes as they are outside
   torch_layout();  // found out without modes only
   if (!begun_) {
@@ -313,13 +313,13 @@ V AutocastState::call(TracerImpl& t, PyObject* function, const std::string& name
     for (const char* question : {"get_autocast_dtype", "is_autocast_cache_enabled"}) {
       const V function = t.wrap_constant(torch_member(question));
       std::vector<V> about;
-      if (question[0] == 'g') about.push_back(t.tracer.string("cpu"));
+      if (question[0] == 'g') about.push_back(t.string("cpu"));
       t.constant_object(t.call(function, about, {}));
     }
     begun_ = true;
   }
   // Of a cache that was in use before, nothing is dropped while tracing; outside of autocast it has nothing.
-  if (name == "clear_autocast_cache") return t.none;
+  if (name == "clear_autocast_cache") return t.none();
   if (name == "autocast_decrement_nesting" && nesting_ == 0) break_graph(BreakReason::UnknownCall, "torch." + name + "() of a mode entered outside");
   Ref<> arguments = Ref<>::steal(PyTuple_New(Py_ssize_t(positional.size())));
   for (std::size_t i = 0; i < positional.size(); ++i) {

@@ -75,7 +75,7 @@ bool is_random_method(PyObject* callable) {
   return !std::strncmp(Py_TYPE(callable)->tp_name, "_cython_", 8) && methods().count(callable);
 }
 
-ExternCall TracerImpl::drawing_call(const std::string& name, PyObject* method, ObjectValue& generator) {
+ExternCall TraceRun::drawing_call(const std::string& name, PyObject* method, ObjectValue& generator) {
   ExternCall call;
   call.name = name;
   call.callable = Ref<>::borrow(method);
@@ -83,7 +83,7 @@ ExternCall TracerImpl::drawing_call(const std::string& name, PyObject* method, O
   call.random = true;
   const Location where = location();
   call.place = where.file + ":" + std::to_string(where.line) + ":";
-  if (!generator.source) generator.source = sources->constant(generator.object.get());
+  if (!generator.source) generator.source = sources().constant(generator.object.get());
   ExternArgument held;
   held.kind = ExternArgument::Kind::Held;
   held.index = externs->hold(generator.source);
@@ -91,7 +91,7 @@ ExternCall TracerImpl::drawing_call(const std::string& name, PyObject* method, O
   return call;
 }
 
-ValueId TracerImpl::draw(ExternCall call, DType dtype, const Dims& shape) {
+ValueId TraceRun::draw(ExternCall call, DType dtype, const Dims& shape) {
   const Strides strides = contiguous_strides(shape);
   call.results.push_back({dtype, shape, strides, -1, 0});
   Attrs attrs;
@@ -100,10 +100,10 @@ ValueId TracerImpl::draw(ExternCall call, DType dtype, const Dims& shape) {
   attrs.set("operand_strides", std::vector<std::optional<Dims>>{});
   attrs.set("result_strides", std::vector<std::optional<Dims>>{strides});
   place_graph(kHost);  // the numbers are drawn into its memory
-  return graph->add_extern({}, std::move(attrs), {Type{dtype, shape}}, location())[0];
+  return graph().add_extern({}, std::move(attrs), {Type{dtype, shape}}, location())[0];
 }
 
-V TracerImpl::call_random(PyObject* callable, std::vector<V> positional, const Keywords& keywords) {
+V TraceRun::call_random(PyObject* callable, std::vector<V> positional, const Keywords& keywords) {
   const RandomMethod& method = methods().at(callable);
   const std::string name = method.name;
   auto* generator = positional.empty() ? nullptr : as<ObjectValue>(positional[0]);
@@ -140,7 +140,7 @@ V TracerImpl::call_random(PyObject* callable, std::vector<V> positional, const K
   // NumPy makes an array of either.
   auto fixed = [&](const V& value) -> V {
     auto* list = as<ListValue>(value);
-    return list && !list->type ? tracer.tuple(sequence_items(value)) : value;
+    return list && !list->type ? tuple(sequence_items(value)) : value;
   };
   bool numbers = true;  // and no sequences, which say how many are drawn
   auto constant = [&](const V& value) {
@@ -182,7 +182,7 @@ V TracerImpl::call_random(PyObject* callable, std::vector<V> positional, const K
     }
     if (method.draws == Draws::Permuted) return integers(method);
     const V given = method.size == kDims ? nullptr : argument("dtype", std::size_t(method.size) + 2);
-    return numpy_dtype_argument(tracer, given).value_or(method.draws == Draws::Integers ? integers(method) : DType::F64);
+    return numpy_dtype_argument(*this, given).value_or(method.draws == Draws::Integers ? integers(method) : DType::F64);
   };
   const DType dtype = dtype_of_draws();
 
@@ -200,7 +200,7 @@ V TracerImpl::call_random(PyObject* callable, std::vector<V> positional, const K
   }
   const ValueId value = draw(std::move(call), dtype, shape);
   if (one && !of_numpy) return std::make_shared<NumberValue>(value, dtype);
-  V array = tracer.new_array(Library::Numpy, value, contiguous_strides(shape));
+  V array = new_array(Library::Numpy, value, contiguous_strides(shape));
   as<ArrayValue>(array)->numpy_scalar = one;
   return array;
 }

@@ -83,7 +83,7 @@ PyObject* python_random_method(PyObject* object, std::string_view name) {
   return nullptr;
 }
 
-V TracerImpl::call_python_random(PyObject* callable, const std::vector<V>& positional, const Keywords& keywords) {
+V TraceRun::call_python_random(PyObject* callable, const std::vector<V>& positional, const Keywords& keywords) {
   const RandomClass& known = *known_methods();
   const Method& method = known.methods.at(callable);
   const std::string name = std::string("random.") + method.name;
@@ -92,17 +92,17 @@ V TracerImpl::call_python_random(PyObject* callable, const std::vector<V>& posit
   if (method.drawn == Drawn::Other) give_up(name + "()");
   if (batch_depth > 0) break_graph(BreakReason::OneExample, name + "() draws once for all examples");
   if (!computes_numbers()) give_up(name + "() for a back end that gives no numbers back");
-  if (!generator->source) generator->source = sources->constant(generator->object.get());
+  if (!generator->source) generator->source = sources().constant(generator->object.get());
   // The method calls others of its object, and these are the class's own.
   PyObject* dict = fj_instance_dict(generator->object.get());
-  SourceRef attributes = sources->make(SourceKind::InstanceDict, generator->source);
+  SourceRef attributes = sources().make(SourceKind::InstanceDict, generator->source);
   for (const char* called : kCalled) {
     Ref<> text = keep(Ref<>::steal(PyUnicode_InternFromString(called)));
     if (class_attribute(known.type, text.get()) != known.called.at(called) || (dict && PyDict_Contains(dict, text.get())))
       give_up(name + "() with another " + called + "()");
     if (dict) add_guard(GuardKind::LacksKey, attributes, text.get());
   }
-  if (PyFunction_Check(callable)) add_guard(GuardKind::FunctionCode, sources->constant(callable), PyFunction_GET_CODE(callable));
+  if (PyFunction_Check(callable)) add_guard(GuardKind::FunctionCode, sources().constant(callable), PyFunction_GET_CODE(callable));
 
   ExternCall call = drawing_call(name, callable, *generator);
   bool floats = method.drawn == Drawn::Float;
@@ -110,7 +110,7 @@ V TracerImpl::call_python_random(PyObject* callable, const std::vector<V>& posit
   auto sequence = [&](const V& value) {
     if (value->kind != ValueKind::Tuple && value->kind != ValueKind::List && value->kind != ValueKind::Range) give_up(name + "() from " + describe(value));
     ExternArgument argument;
-    argument.object = constant_object(tracer.tuple(sequence_items(value)));
+    argument.object = constant_object(tuple(sequence_items(value)));
     PyObject* items = argument.object.get();
     const Py_ssize_t count = items ? PyTuple_GET_SIZE(items) : 0;
     floats = count && PyFloat_CheckExact(PyTuple_GET_ITEM(items, 0));
@@ -145,7 +145,7 @@ V TracerImpl::call_python_random(PyObject* callable, const std::vector<V>& posit
   for (std::size_t i = 1; i < positional.size(); ++i) call.positional.push_back(argument_of(positional[i]));
   for (auto& [key, value] : keywords) call.keywords.emplace_back(Ref<>::steal(PyUnicode_InternFromString(key.c_str())), argument_of(value));
   if (!std::strcmp(method.name, "getrandbits")) {
-    const std::optional<std::int64_t> bits = positional.size() == 2 ? tracer.constant_int(positional[1]) : std::nullopt;
+    const std::optional<std::int64_t> bits = positional.size() == 2 ? constant_int(positional[1]) : std::nullopt;
     if (!bits || *bits > 62) give_up(name + "() of more than 62 bits");
   }
 

@@ -75,7 +75,7 @@ bool is_code_of_warnings(PyObject* callable) {
 bool is_warning_context(PyTypeObject* type) { return !std::strcmp(type->tp_name, "catch_warnings") && reinterpret_cast<PyObject*>(type) == of_warnings("catch_warnings"); }
 
 /// The filter that simplefilter(action, category, lineno, append) or filterwarnings(action, message, category, module, lineno, append) adds.
-TracerImpl::WarningFilter TracerImpl::read_filter(const V& action, const V& category, std::initializer_list<V> patterns, const V& line, const V& append) {
+TraceRun::WarningFilter TraceRun::read_filter(const V& action, const V& category, std::initializer_list<V> patterns, const V& line, const V& append) {
   WarningFilter filter;
   PyObject* how = action ? constant_object(action) : nullptr;
   if (!how || !PyUnicode_CheckExact(how) || !is_action(text_of(how))) give_up("a filter of an unknown action");
@@ -94,7 +94,7 @@ TracerImpl::WarningFilter TracerImpl::read_filter(const V& action, const V& cate
 }
 
 /// warnings.catch_warnings(...)
-V TracerImpl::make_warning_context(PyTypeObject* type, const std::vector<V>& positional, const Keywords& keywords) {
+V TraceRun::make_warning_context(PyTypeObject* type, const std::vector<V>& positional, const Keywords& keywords) {
   if (!positional.empty()) give_up("catch_warnings() with positional arguments");
   const std::vector<V> given = arguments_of("catch_warnings", {"record", "module", "action", "category", "lineno", "append"}, positional, keywords);
   if (given[0] && truth(given[0])) give_up("warnings are recorded here");
@@ -107,7 +107,7 @@ V TracerImpl::make_warning_context(PyTypeObject* type, const std::vector<V>& pos
   return context;
 }
 
-void TracerImpl::enter_warning_context(const InstanceValue& context) {
+void TraceRun::enter_warning_context(const InstanceValue& context) {
   collected_conditions();
   warnings_changed_at = step;
   warning_contexts_.push_back({&context, warning_filters_.size(), modes.float_conditions});
@@ -116,7 +116,7 @@ void TracerImpl::enter_warning_context(const InstanceValue& context) {
     if (owner == &context) add_filter(filter);
 }
 
-void TracerImpl::leave_warning_context(const InstanceValue& context) {
+void TraceRun::leave_warning_context(const InstanceValue& context) {
   if (warning_contexts_.empty() || warning_contexts_.back().context != &context) give_up("catch_warnings() left out of order");
   collected_conditions();
   warnings_changed_at = step;
@@ -128,17 +128,17 @@ void TracerImpl::leave_warning_context(const InstanceValue& context) {
   // What warned once may warn again, as it may after any change of the filters.
   Ref<> changed = imported("framejit._api", "filters_mutated");
   if (!changed) give_up(take_error());
-  effects.push_back({Effect::Kind::Call, tracer.integer(std::int64_t(std::exchange(warning_changes_, 0))), {}, {}, changed, {}});
+  effects.push_back({Effect::Kind::Call, integer(std::int64_t(std::exchange(warning_changes_, 0))), {}, {}, changed, {}});
 }
 
-void TracerImpl::refuse_warning_filters(PyObject* module, PyObject* name, bool written) {
+void TraceRun::refuse_warning_filters(PyObject* module, PyObject* name, bool written) {
   Ref<> warnings = Ref<>::steal(PyImport_ImportModule("warnings"));
   PyErr_Clear();
   const std::string text = text_of(name);
   if (warnings.get() == module && (written || text == "filters" || text == "__dict__")) give_up("`" + source_text() + "`");
 }
 
-void TracerImpl::add_filter(const WarningFilter& filter) {
+void TraceRun::add_filter(const WarningFilter& filter) {
   warning_filters_.push_back(filter);
   if (filter.action != "ignore" || filter.conditional || !PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(PyExc_RuntimeWarning), reinterpret_cast<PyTypeObject*>(filter.category.get()))) {
     // Of conditions that are ignored by now some may be reported again.
@@ -149,7 +149,7 @@ void TracerImpl::add_filter(const WarningFilter& filter) {
 }
 
 /// Functions of the module, inside of a `with`. Null: something else.
-V TracerImpl::call_warnings_function(PyObject* callable, const std::vector<V>& positional, const Keywords& keywords) {
+V TraceRun::call_warnings_function(PyObject* callable, const std::vector<V>& positional, const Keywords& keywords) {
   const bool function = PyFunction_Check(callable) || PyCFunction_Check(callable);
   if (!function) return nullptr;
   if (callable == of_warnings("warn")) return warn(positional, keywords);
@@ -170,11 +170,11 @@ V TracerImpl::call_warnings_function(PyObject* callable, const std::vector<V>& p
     const std::vector<V> given = arguments_of("filterwarnings", {"action", "message", "category", "module", "lineno", "append"}, positional, keywords);
     add_filter(read_filter(given[0], given[2], {given[1], given[3]}, given[4], given[5]));
   }
-  return none;
+  return none();
 }
 
 /// The category that warnings.warn gives its message; null: it raises, or runs code that isn't known here.
-PyObject* TracerImpl::warned_category(const V& message, const V& category, const V& level) {
+PyObject* TraceRun::warned_category(const V& message, const V& category, const V& level) {
   PyObject* depth = level ? constant_object(level) : nullptr;
   if (!message || (level && !(depth && PyLong_CheckExact(depth) && PyLong_AsLong(depth) != -1))) return PyErr_Clear(), nullptr;
   if (type_of(message) != &PyUnicode_Type) {
@@ -189,14 +189,14 @@ PyObject* TracerImpl::warned_category(const V& message, const V& category, const
   return is_category(of) ? of : nullptr;
 }
 
-V TracerImpl::warn(const std::vector<V>& positional, const Keywords& keywords) {
+V TraceRun::warn(const std::vector<V>& positional, const Keywords& keywords) {
   const std::vector<V> given = arguments_of("warn", {"message", "category", "stacklevel", "source"}, positional, keywords);
   PyObject* of = warned_category(given[0], given[1], given[2]);
   for (std::size_t i = warning_filters_.size(); of && i-- > 0;) {
     const WarningFilter& filter = warning_filters_[i];
     if (!PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(of), reinterpret_cast<PyTypeObject*>(filter.category.get()))) continue;
     if (filter.conditional || filter.action != "ignore") break;
-    return none;
+    return none();
   }
   give_up("`" + source_text() + "`");
 }

@@ -36,19 +36,19 @@ bool overlap(const FakeStorage& a, const FakeStorage& b) {
 }  // namespace
 
 /// The size of an axis that changes. Bounds the user has given are guarded once, here.
-SymbolId TracerImpl::size_symbol(const DynamicAxis& mark, std::int64_t size) {
+SymbolId TraceRun::size_symbol(const DynamicAxis& mark, std::int64_t size) {
   if (!mark.name.empty())
-    if (auto known = named_sizes_.find(mark.name); known != named_sizes_.end() && graph->symbols[known->second.index].hint == size) return known->second;
-  const SymbolId symbol = graph->new_symbol({"s" + std::to_string(graph->symbols.size()), 0, INT64_MAX, size, {}});
+    if (auto known = named_sizes_.find(mark.name); known != named_sizes_.end() && graph().symbols[known->second.index].hint == size) return known->second;
+  const SymbolId symbol = graph().new_symbol({"s" + std::to_string(graph().symbols.size()), 0, INT64_MAX, size, {}});
   if (mark.min > 0) decide(symbol, Py_GE, mark.min);
   if (mark.max < INT64_MAX) decide(symbol, Py_LE, mark.max);
-  graph->symbols[symbol.index].min = mark.min;
-  graph->symbols[symbol.index].max = mark.max;
+  graph().symbols[symbol.index].min = mark.min;
+  graph().symbols[symbol.index].max = mark.max;
   if (!mark.name.empty()) named_sizes_.emplace(mark.name, symbol);
   return symbol;
 }
 
-V TracerImpl::wrap_array(PyObject* object, SourceRef source) {
+V TraceRun::wrap_array(PyObject* object, SourceRef source) {
   const ArrayInfo info = describe(object);
   if (!info.unsupported.empty() || !refusal(info.device).empty()) return nullptr;
   auto array = std::make_shared<ArrayValue>();
@@ -80,7 +80,7 @@ V TracerImpl::wrap_array(PyObject* object, SourceRef source) {
       continue;
     }
     const SymbolId symbol = size_symbol(marks[std::size_t(i)], info.shape[i]);
-    symbol_sources_.emplace(symbol, sources->make(SourceKind::Size, source, i));
+    symbol_sources_.emplace(symbol, sources().make(SourceKind::Size, source, i));
     array->shape.push_back(symbol);
   }
   // Strides that follow from the sizes: those of a dense array in some order of its axes; without elements those of a row-major one. Of NumPy's without
@@ -110,7 +110,7 @@ V TracerImpl::wrap_array(PyObject* object, SourceRef source) {
     if (any_dynamic && dense && follows[i]) continue;
     // A stride that may move with the sizes is a symbol of its own.
     if (any_dynamic && info.strides[i] != 0 && info.strides[i] != 1)
-      array->strides[i] = graph->new_symbol({"s" + std::to_string(graph->symbols.size()), INT64_MIN, INT64_MAX, info.strides[i], {}});
+      array->strides[i] = graph().new_symbol({"s" + std::to_string(graph().symbols.size()), INT64_MIN, INT64_MAX, info.strides[i], {}});
     else
       array->strides[i] = info.strides[i];
   }
@@ -143,7 +143,7 @@ V TracerImpl::wrap_array(PyObject* object, SourceRef source) {
   guard.array->device = info.device;
   const Location where = location();
   guard.location = where.file + ":" + std::to_string(where.line);
-  guards->add(std::move(guard));
+  guards().add(std::move(guard));
 
   for (const auto& other : written_inputs)
     if (overlap(*other, *storage)) break_graph(BreakReason::MutationOfInput, "two arrays share memory and one is written");
@@ -176,13 +176,13 @@ std::string replaced_tensor_method(PyTypeObject* tensor) {
 
 }  // namespace
 
-void TracerImpl::note_torch() {
+void TraceRun::note_torch() {
   if (uses_torch) return;
   uses_torch = true;
   Ref<> tensor = Ref<>::steal(PyObject_GetAttrString(torch_module(), "Tensor"));
   FJ_CHECK(tensor && PyType_Check(tensor.get()), "torch.Tensor is not a class");
   // Guards first: they say how long a refusal holds.
-  add_guard(GuardKind::TypeVersion, sources->constant(tensor.get()), tensor.get());
+  add_guard(GuardKind::TypeVersion, sources().constant(tensor.get()), tensor.get());
   add_guard(GuardKind::GradMode, nullptr, nullptr, torch_grad_enabled());
   add_guard(GuardKind::TorchModes, nullptr, nullptr, std::int64_t(torch_modes()));
   if (const char* refusal = torch_modes_refusal()) break_graph(BreakReason::UnsupportedObject, refusal);
@@ -190,7 +190,7 @@ void TracerImpl::note_torch() {
   if (!replaced.empty()) break_graph(BreakReason::UnsupportedObject, "torch.Tensor." + replaced + " was replaced");
 }
 
-void TracerImpl::note_array(const ArrayValue& array) {
+void TraceRun::note_array(const ArrayValue& array) {
   if (array.library == Library::Torch) note_torch();
   if (array.library == Library::Numpy && !uses_numpy) {
     uses_numpy = true;
@@ -198,12 +198,12 @@ void TracerImpl::note_array(const ArrayValue& array) {
   }
 }
 
-void TracerImpl::ensure_input(FakeStorage& storage) {
+void TraceRun::ensure_input(FakeStorage& storage) {
   if (storage.contents.valid()) return;
   auto* array = static_cast<ArrayValue*>(storage.input_array);
   FJ_CHECK(array && array->source, "a storage without contents");
-  storage.input = int(graph->inputs.size());
-  storage.contents = graph->add_input(array->source->text(), {storage.dtype, storage.shape}, storage.strides);
+  storage.input = int(graph().inputs.size());
+  storage.contents = graph().add_input(array->source->text(), {storage.dtype, storage.shape}, storage.strides);
   graph_inputs.push_back(array->source);
   host_inputs.push_back(storage.device == kHost);
   in_memory_.insert(storage.contents);
@@ -213,31 +213,31 @@ void TracerImpl::ensure_input(FakeStorage& storage) {
   }
 }
 
-void TracerImpl::note_memory(ValueId contents) {
+void TraceRun::note_memory(ValueId contents) {
   if (!in_memory_.insert(contents).second) {
     copies.twice.insert(contents);
     return;
   }
   // Mostly the last node's result.
-  for (auto node = graph->nodes.rbegin(); node != graph->nodes.rend(); ++node) {
+  for (auto node = graph().nodes.rbegin(); node != graph().nodes.rend(); ++node) {
     if (std::find(node->results.begin(), node->results.end(), contents) == node->results.end()) continue;
     if (stands_for_operand(node->op)) copies.maps.insert(contents);
     return;
   }
 }
 
-bool TracerImpl::requires_gradient(const ArrayValue& array) {
+bool TraceRun::requires_gradient(const ArrayValue& array) {
   if (array.library != Library::Torch || array.stops_gradient) return false;
   auto* base = static_cast<ArrayValue*>(array.storage->input_array);
   if (base && base->requires_grad && modes_outside().records()) return true;
   return array.storage->contents.valid() && flow.needs(array.storage->contents);
 }
 
-ValueId TracerImpl::apart(ValueId value) { return in_memory_.count(value) ? same_again(tracer, value) : value; }
+ValueId TraceRun::apart(ValueId value) { return in_memory_.count(value) ? same_again(*this, value) : value; }
 
-ValueId TracerImpl::stopped(ValueId value) {
-  const ValueId result = same_again(tracer, value);  // what was read before is not stopped with it
-  graph->composites.push_back({CompositeRule::Stop, {}, result, {}, {}});
+ValueId TraceRun::stopped(ValueId value) {
+  const ValueId result = same_again(*this, value);  // what was read before is not stopped with it
+  graph().composites.push_back({CompositeRule::Stop, {}, result, {}, {}});
   return result;
 }
 
@@ -251,7 +251,7 @@ ValueId show(Graph& graph, const ViewStep& view, ValueId value, const Location& 
 
 }  // namespace
 
-ValueId TracerImpl::read(const ArrayValue& array) {
+ValueId TraceRun::array_contents(const ArrayValue& array) {
   FakeStorage& storage = *array.storage;
   place_graph(array);
   ensure_input(storage);
@@ -278,7 +278,7 @@ ValueId TracerImpl::read(const ArrayValue& array) {
     const ArrayValue& view = *views.back();
     if (!is_known(view)) {
       ValueId value = before ? before->contents : storage.contents;
-      for (std::size_t i = before ? before->view.size() : 0; i < view.view.size(); ++i) value = show(*graph, view.view[i], value, location());
+      for (std::size_t i = before ? before->view.size() : 0; i < view.view.size(); ++i) value = show(graph(), view.view[i], value, location());
       if (view.stops_gradient && requires_gradient(value)) value = stopped(value);
       else if (view.is_view && requires_gradient(value)) in_memory_.insert(value);  // of a copy there may be a gradient of its own
       view.contents = value;
@@ -289,7 +289,7 @@ ValueId TracerImpl::read(const ArrayValue& array) {
   return array.contents;
 }
 
-const ArrayValue* TracerImpl::viewed_now(const ArrayValue& view) {
+const ArrayValue* TraceRun::viewed_now(const ArrayValue& view) {
   return view.viewed && !view.stops_gradient && view.made_at == view.storage->version ? view.viewed.get() : nullptr;
 }
 
@@ -343,7 +343,7 @@ bool saves_nothing_written(const Graph& graph, const Node& node, ValueId content
 
 /// Autograd notes the operation as the last one of the tensor's history: so does the graph, whose values are never written. Not where others see
 /// the tensor too, whose history then changes with it.
-void TracerImpl::refuse_history(const ArrayValue& array, bool needed) {
+void TraceRun::refuse_history(const ArrayValue& array, bool needed) {
   FakeStorage& storage = *array.storage;
   std::erase_if(storage.views, [](const std::weak_ptr<ArrayValue>& view) { return view.expired(); });
   const auto seen = [&](const std::weak_ptr<ArrayValue>& view) {
@@ -362,7 +362,7 @@ void TracerImpl::refuse_history(const ArrayValue& array, bool needed) {
 }
 
 /// Whether an element may be at two indices: an axis does not step over all that those of smaller strides reach.
-bool TracerImpl::shows_again(const FakeStorage& storage) {
+bool TraceRun::shows_again(const FakeStorage& storage) {
   std::vector<std::pair<SymDim, SymDim>> axes;  // stride, size
   for (std::size_t i = 0; i < storage.strides.size(); ++i) {
     const SymDim& stride = storage.strides[i];
@@ -379,7 +379,7 @@ bool TracerImpl::shows_again(const FakeStorage& storage) {
   return false;
 }
 
-void TracerImpl::write(ArrayValue& array, ValueId value) {
+void TraceRun::write(ArrayValue& array, ValueId value) {
   FakeStorage& storage = *array.storage;
   place_graph(storage.device);  // a program on a device has a copy of what is the host's
   if (!array.writeable || array.numpy_scalar) break_graph(BreakReason::ErrorWhileTracing, "the array is read-only");
@@ -401,14 +401,14 @@ void TracerImpl::write(ArrayValue& array, ValueId value) {
       if (requires_gradient(value)) value = stopped(value);
     }
   }
-  const Type& type = graph->type(value);
+  const Type& type = graph().type(value);
   if (storage.batch_depth < batch_depth)
     break_graph(BreakReason::OneExample, "`" + source_text() + "` writes into an array from outside the function that is batched");
   FJ_CHECK(type.dtype == array.dtype && type.shape == array.shape, "a write of " + text(type) + " into another type");
   const Location where = location();
   const auto made_here = [&](ValueId value) -> const Node* {
-    for (std::size_t i = graph->nodes.size(); i-- > nodes_before_instruction_;)
-      if (!graph->nodes[i].results.empty() && graph->nodes[i].results[0] == value) return &graph->nodes[i];
+    for (std::size_t i = graph().nodes.size(); i-- > nodes_before_instruction_;)
+      if (!graph().nodes[i].results.empty() && graph().nodes[i].results[0] == value) return &graph().nodes[i];
     return nullptr;
   };
   // What this operation gave is in the tensor alone: its result was never one that somebody has.
@@ -417,11 +417,11 @@ void TracerImpl::write(ArrayValue& array, ValueId value) {
     const Node* made = made_here(value);
     while (made && stands_for_operand(made->op)) made = made_here(made->operands[0]);
     // What torch saves of it is in the tensor too, but not in a value of the graph.
-    if (made && !made->operands.empty() && !saves_nothing_written(*graph, *made, storage.contents)) break_graph(BreakReason::Gradient, "an in-place operation on a view of a tensor that requires a gradient");
+    if (made && !made->operands.empty() && !saves_nothing_written(graph(), *made, storage.contents)) break_graph(BreakReason::Gradient, "an in-place operation on a view of a tensor that requires a gradient");
   }
   std::vector<ValueId> contents{storage.contents};
-  for (const ViewStep& view : array.view) contents.push_back(show(*graph, view, contents.back(), where));
-  for (std::size_t i = array.view.size(); i-- > 0;) value = undo(*graph, array.view[i], contents[i], value, where);
+  for (const ViewStep& view : array.view) contents.push_back(show(graph(), view, contents.back(), where));
+  for (std::size_t i = array.view.size(); i-- > 0;) value = undo(graph(), array.view[i], contents[i], value, where);
   if (storage.input_array) {
     if (shows_again(storage)) break_graph(BreakReason::MutationOfInput, "a write into an array that shows elements more than once");
     auto known = [&](const auto& other) { return other.get() == &storage; };
@@ -435,7 +435,7 @@ void TracerImpl::write(ArrayValue& array, ValueId value) {
   if (with_history) {
     // What was there stays in the tensor's history though nothing of it is left: its gradient is zeros.
     if (needed && !history({value})[storage.contents.index])
-      value = graph->add(Op::where, {full(tracer, DType::Bool, scalar_of(DType::Bool, std::int64_t{1}), storage.shape), value, storage.contents}, {}, where);
+      value = graph().add(Op::where, {full(*this, DType::Bool, scalar_of(DType::Bool, std::int64_t{1}), storage.shape), value, storage.contents}, {}, where);
     written_with_history.emplace(int(nodes_before_instruction_), step);
   }
   // What torch saves of its result is the tensor. Anything else is copied into it.
@@ -451,7 +451,7 @@ void TracerImpl::write(ArrayValue& array, ValueId value) {
   if (array.library == Library::Torch) ++*array.torch_version;
 }
 
-void TracerImpl::write_itself(ArrayValue& array) {
+void TraceRun::write_itself(ArrayValue& array) {
   note_write(array.storage->owner.lock().get());
   ++array.storage->version;
   ++*array.torch_version;
@@ -460,7 +460,7 @@ void TracerImpl::write_itself(ArrayValue& array) {
 namespace {
 
 /// A tensor made in the trace whose memory no other array and no library has: what becomes of it nobody else sees.
-bool is_alone(TracerImpl& t, const ArrayValue& array) {
+bool is_alone(TraceRun& t, const ArrayValue& array) {
   const FakeStorage& storage = *array.storage;
   const bool of_torch = array.library == Library::Torch && storage.library == Library::Torch && !storage.inference && !t.modes.inference;
   const bool seen = array.storage.use_count() != 1 || !array.view.empty() || array.is_view || array.crosses || array.detached;
@@ -469,12 +469,12 @@ bool is_alone(TracerImpl& t, const ArrayValue& array) {
 
 }  // namespace
 
-bool TracerImpl::make_leaf(const V& tensor) {
+bool TraceRun::make_leaf(const V& tensor) {
   auto* array = as<ArrayValue>(tensor);
   if (!array || tensor->source || !is_float(array->dtype) || !is_alone(*this, *array) || array->stops_gradient) return false;
   FakeStorage& storage = *array->storage;
   if (modes_outside().inference || request.follow || !batches.empty() || storage.version != 0) return false;
-  storage.contents = same_again(tracer, read(*array));
+  storage.contents = same_again(*this, array_contents(*array));
   in_memory_.insert(storage.contents);
   array->contents_version = -1;
   flow.want(storage.contents);
@@ -482,13 +482,13 @@ bool TracerImpl::make_leaf(const V& tensor) {
   return true;
 }
 
-bool TracerImpl::turn(const V& tensor, const std::function<V()>& view) {
+bool TraceRun::turn(const V& tensor, const std::function<V()>& view) {
   auto& array = *as<ArrayValue>(tensor);
   if (!is_alone(*this, array) || array.storage->batch_depth != batch_depth) return false;
   const auto old = array.storage;
   auto fresh = [&] {
     auto shown = std::static_pointer_cast<ArrayValue>(view());
-    return shown->offset == SymDim(0) ? tracer.new_array(Library::Torch, read(*shown), shown->strides) : nullptr;
+    return shown->offset == SymDim(0) ? new_array(Library::Torch, array_contents(*shown), shown->strides) : nullptr;
   }();
   if (!fresh) return false;
   note_write(tensor.get());
@@ -501,6 +501,92 @@ bool TracerImpl::turn(const V& tensor, const std::function<V()>& view) {
   array.storage->torch_version = array.torch_version;
   ++*array.torch_version;
   return true;
+}
+
+ValueId TraceRun::read(const ArrayValue& array) {
+  // Of these few of torch's functions have kernels, and which do changes from version to version: its own function answers.
+  if (array.library == Library::Torch && is_late_unsigned(array.dtype)) break_graph(BreakReason::UnsupportedOperation, "a tensor of " + std::string(name(array.dtype)));
+  if (array.storage->device != kHost && is_complex(array.dtype)) break_graph(BreakReason::UnsupportedOperation, "a complex tensor of " + device_text(array.storage->device));
+  return array_contents(array);
+}
+
+std::shared_ptr<ArrayValue> TraceRun::new_array(Library library, ValueId value, std::optional<Strides> strides) {
+  // What is computed under no_grad() or inference_mode() is a constant.
+  if (library == Library::Torch && !modes.records() && requires_gradient(value)) value = stopped(value);
+  // A copy that a gradient flows through is a value of its own: what is computed from it is not computed from the original alone.
+  if (library == Library::Torch && requires_gradient(value)) value = apart(value);
+  note_memory(value);
+  const Type& type = graph().type(value);
+  auto storage = std::make_shared<FakeStorage>();
+  storage->device = library == Library::Torch ? made_on : kHost;
+  // Of numbers of the host alone, or of arrays.
+  if (storage->device != kHost || made_of_arrays) place_graph(storage->device);
+  if (library == Library::Torch && scopes == 0 && on_device())
+    break_graph(BreakReason::UnsupportedObject, "what is made here in a piece on " + device_text(*graph_device));
+  storage->dtype = type.dtype;
+  storage->shape = type.shape;
+  storage->strides = strides ? *strides : contiguous_strides(type.shape);
+  storage->contents = value;
+  storage->batch_depth = batch_depth;
+  storage->library = library;
+  storage->inference = library == Library::Torch && modes.inference;
+  storage->allocated_by_numpy = library == Library::Numpy;
+  auto array = std::make_shared<ArrayValue>();
+  array->library = library;
+  array->dtype = storage->dtype;
+  array->shape = storage->shape;
+  array->strides = storage->strides;
+  array->storage = storage;
+  storage->owner = array;
+  storage->torch_version = array->torch_version;
+  note_array(*array);
+  return array;
+}
+
+std::shared_ptr<ArrayValue> TraceRun::new_view(const std::shared_ptr<ArrayValue>& base, ViewStep step, Dims shape, Strides strides,
+                                             SymDim offset) {
+  if (base->refused_since >= 0 && base->storage->written_without_gradient && modes.records() && requires_gradient(*base))
+    break_graph(BreakReason::Gradient, "a view of a view that torch may refuse, since it was written under no_grad()");
+  auto array = std::make_shared<ArrayValue>();
+  array->library = base->library;
+  array->dtype = base->dtype;
+  array->shape = std::move(shape);
+  array->strides = std::move(strides);
+  array->offset = std::move(offset);
+  array->storage = base->storage;
+  array->view = base->view;
+  array->view.push_back(std::move(step));
+  array->is_view = true;
+  array->made_after = std::uint32_t(graph().value_count());
+  if (base->is_view && base->library == Library::Torch && requires_gradient(*base)) {
+    array->viewed = base;
+    array->made_at = base->storage->version;
+  }
+  array->detached = base->detached;
+  array->torch_version = base->torch_version;
+  array->requires_grad = base->requires_grad;
+  array->stops_gradient = base->stops_gradient || (!modes.records() && requires_gradient(*base));
+  array->refused_since = base->refused_since;
+  if (base->library == Library::Torch && !modes.records()) {
+    array->view.back().recorded = false;
+    if (array->refused_since < 0) array->refused_since = array->born;
+  }
+  if (base->library == Library::Torch && !base->storage->input_array) array->storage->views.push_back(array);
+  array->writeable = base->writeable;
+  array->crossed = base->crosses ? base : base->crossed;
+  array->shown_read_only = base->shown_read_only;
+  array->viewed_in_inference = base->viewed_in_inference ||
+                               (modes.inference && !modes_outside().inference && !base->storage->inference && base->library == Library::Torch);
+  return array;
+}
+
+void TraceRun::composite(CompositeRule rule, std::vector<ValueId> operands, ValueId result, std::vector<ValueId> kept, Attrs attrs) {
+  graph().composites.push_back({rule, std::move(operands), result, std::move(kept), std::move(attrs)});
+}
+
+void TraceRun::also_saves(ValueId result, std::vector<ValueId> values) {
+  std::vector<ValueId>& known = also_saved[result];
+  known.insert(known.end(), values.begin(), values.end());
 }
 
 }  // namespace fj

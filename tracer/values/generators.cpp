@@ -27,30 +27,30 @@ bool is_a(const V& exception, PyObject* type) {
 
 }  // namespace
 
-V TracerImpl::make_generator(std::shared_ptr<Frame> frame) {
+V TraceRun::make_generator(std::shared_ptr<Frame> frame) {
   frame->generator = true;
   auto iterator = std::make_shared<IteratorValue>();
   iterator->frame = std::move(frame);
-  iterator->next = [this, raw = iterator.get()] { return resume_generator(*raw, none, nullptr); };
+  iterator->next = [this, raw = iterator.get()] { return resume_generator(*raw, none(), nullptr); };
   generators.push_back(iterator);
   return iterator;
 }
 
-V TracerImpl::resume_generator(IteratorValue& generator, const V& sent, const V& thrown) {
+V TraceRun::resume_generator(IteratorValue& generator, const V& sent, const V& thrown) {
   Frame& frame = *generator.frame;
   generator.started = true;
   note_write(&generator);
   if (frame.running)
-    raise(PyExc_ValueError, {tracer.string("generator already executing")}, BreakReason::Generator, "a generator that runs already");
+    raise(PyExc_ValueError, {string("generator already executing")}, BreakReason::Generator, "a generator that runs already");
   if (frame.finished || (frame.pc == 0 && thrown)) {
     frame.finished = true;
-    generator.returned = none;
+    generator.returned = none();
     if (thrown) raise(thrown, BreakReason::Raise, source_text());
     return nullptr;
   }
   if (frame.pc == 0) {
     if (!is_none(sent))
-      raise(PyExc_TypeError, {tracer.string("can't send non-None value to a just-started generator")}, BreakReason::Generator,
+      raise(PyExc_TypeError, {string("can't send non-None value to a just-started generator")}, BreakReason::Generator,
             "a value is sent to a generator that has not started");
   } else if (thrown) {
     // What it delegates to would have to handle it first.
@@ -79,22 +79,22 @@ V TracerImpl::resume_generator(IteratorValue& generator, const V& sent, const V&
   return nullptr;
 }
 
-V TracerImpl::stop_iteration_error(const V& exception) {
+V TraceRun::stop_iteration_error(const V& exception) {
   if (!is_a(exception, PyExc_StopIteration)) return exception;
   auto error = std::make_shared<InstanceValue>();
   error->type = Ref<PyTypeObject>::borrow(reinterpret_cast<PyTypeObject*>(PyExc_RuntimeError));
-  error->args = {tracer.string("generator raised StopIteration")};
+  error->args = {string("generator raised StopIteration")};
   set_cause(*error, exception);
   set_context(*error, exception);
   return error;
 }
 
-void TracerImpl::send_instruction(Frame& frame, const FjInstr& instr) {
+void TraceRun::send_instruction(Frame& frame, const FjInstr& instr) {
   V sent = frame.stack.back();
   frame.stack.pop_back();
   V receiver = frame.stack.back();
   auto* iterator = as<IteratorValue>(receiver);
-  V item, returned = none;
+  V item, returned = none();
   if (iterator && iterator->frame) {
     item = resume_generator(*iterator, sent, nullptr);
     if (!item) returned = iterator->returned;
@@ -109,7 +109,7 @@ void TracerImpl::send_instruction(Frame& frame, const FjInstr& instr) {
   frame.pc = instr.arg;
 }
 
-bool TracerImpl::may_be_abandoned(const IteratorValue& generator) const {
+bool TraceRun::may_be_abandoned(const IteratorValue& generator) const {
   const Frame& frame = *generator.frame;
   if (frame.finished || frame.pc == 0) return true;
   // Dropped, a generator raises GeneratorExit where it stands, which a `try` or `with` around it would see. The handler that
@@ -122,14 +122,14 @@ bool TracerImpl::may_be_abandoned(const IteratorValue& generator) const {
   return true;
 }
 
-V TracerImpl::next_or_raise(const V& iterator) {
+V TraceRun::next_or_raise(const V& iterator) {
   if (V item = next(iterator)) return item;
   std::vector<V> arguments;
   if (!is_none(stopped_with)) arguments.push_back(stopped_with);
   raise(PyExc_StopIteration, std::move(arguments), BreakReason::Raise, "StopIteration");
 }
 
-V TracerImpl::iterator_method(const V& owner, const std::string& name, std::vector<V>& positional) {
+V TraceRun::iterator_method(const V& owner, const std::string& name, std::vector<V>& positional) {
   auto& iterator = *as<IteratorValue>(owner);
   if (name == "__iter__" && positional.empty()) return owner;
   if (name == "__next__" && positional.empty()) return next_or_raise(owner);
@@ -146,23 +146,23 @@ V TracerImpl::iterator_method(const V& owner, const std::string& name, std::vect
     if (positional.size() > 1 && !is_none(positional[1])) exception = positional[1];
     if (auto* object = as<ObjectValue>(exception); object && PyExceptionClass_Check(object->object.get())) exception = call(exception, {}, {});
     if (!is_a(exception, PyExc_BaseException)) return nullptr;
-    return result(resume_generator(iterator, none, exception));
+    return result(resume_generator(iterator, none(), exception));
   }
   if (name == "close" && positional.empty()) {
     Frame& frame = *iterator.frame;
     if (frame.pc == 0) frame.finished = true;
-    if (frame.finished) return none;
+    if (frame.finished) return none();
     Count catcher(catching);
     try {
-      if (resume_generator(iterator, none, make_exception(reinterpret_cast<PyTypeObject*>(PyExc_GeneratorExit), {}, {})))
+      if (resume_generator(iterator, none(), make_exception(reinterpret_cast<PyTypeObject*>(PyExc_GeneratorExit), {}, {})))
         break_graph(BreakReason::Generator, "a generator that yields when it is closed");
     } catch (const RaisedInTrace& raised) {
       if (!is_a(raised.exception, PyExc_GeneratorExit) && !is_a(raised.exception, PyExc_StopIteration)) throw;
-      return none;
+      return none();
     }
     // What it returns is seen from 3.13 on.
     if (!is_none(iterator.returned)) break_graph(BreakReason::Generator, "a closed generator that returns a value");
-    return none;
+    return none();
   }
   return nullptr;
 }

@@ -56,7 +56,7 @@ bool is_enum_member(PyObject* object) {
   return !std::strcmp(meta, "EnumType") || !std::strcmp(meta, "EnumMeta");
 }
 
-void TracerImpl::add_guard(GuardKind kind, SourceRef source, PyObject* object, std::int64_t number) {
+void TraceRun::add_guard(GuardKind kind, SourceRef source, PyObject* object, std::int64_t number) {
   Guard guard;
   guard.kind = kind;
   guard.source = source;
@@ -65,10 +65,10 @@ void TracerImpl::add_guard(GuardKind kind, SourceRef source, PyObject* object, s
   add_guard(std::move(guard));
 }
 
-void TracerImpl::add_guard(Guard guard) {
+void TraceRun::add_guard(Guard guard) {
   const Location where = location();
   guard.location = where.file + ":" + std::to_string(where.line);
-  guards->add(std::move(guard));
+  guards().add(std::move(guard));
 }
 
 namespace {
@@ -99,36 +99,36 @@ bool has_name(const std::vector<std::string>& names, const std::string& name) {
 
 }  // namespace
 
-V TracerImpl::wrap_constant(PyObject* object) {
+V TraceRun::wrap_constant(PyObject* object) {
   if (V value = proxied(object)) return value;
   if (auto key = outside_keys_.find(object); key != outside_keys_.end()) return key->second;
   if (PyFunction_Check(object) && !made_functions_.empty())
     if (auto made = made_functions_.find(object); made != made_functions_.end()) return made->second;
-  if (object == Py_None) return none;
-  if (object == Py_True) return true_value;
-  if (object == Py_False) return false_value;
+  if (object == Py_None) return none();
+  if (object == Py_True) return boolean(true);
+  if (object == Py_False) return boolean(false);
   if (is_stateless(object) || PyCode_Check(object)) return std::make_shared<ObjectValue>(Ref<>::borrow(object));
   if (PyTuple_CheckExact(object) && holds_proxy(object)) {
     auto tuple = std::make_shared<TupleValue>();
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(object); ++i) tuple->items.push_back(wrap_constant(PyTuple_GET_ITEM(object, i)));
     return tuple;
   }
-  return wrap(object, sources->constant(object));
+  return wrap(object, sources().constant(object));
 }
 
-V TracerImpl::wrap(PyObject* object, SourceRef source) {
+V TraceRun::wrap(PyObject* object, SourceRef source) {
   FJ_CHECK(object, "wrap of nothing");
   if (!source) return wrap_constant(object);
   if (is_stateless(object)) {
     if (PyLong_CheckExact(object) && !request.generalise.never_dynamic && fits_symbol(object) &&
         (is_made_anew(source) || has_name(request.generalise.sources, source->text()))) {
-      const SymbolId symbol = graph->new_symbol({"s" + std::to_string(graph->symbols.size()), -kLargestInt, kLargestInt,
+      const SymbolId symbol = graph().new_symbol({"s" + std::to_string(graph().symbols.size()), -kLargestInt, kLargestInt,
                                                  PyLong_AsLongLong(object), {}});
       Guard guard;
       guard.kind = GuardKind::IntSymbol;
       guard.source = source;
       guard.symbol = symbol;
-      guards->add(std::move(guard));
+      guards().add(std::move(guard));
       symbol_sources_[symbol] = source;
       auto value = std::make_shared<SymIntValue>(symbol);
       value->source = source;
@@ -144,7 +144,7 @@ V TracerImpl::wrap(PyObject* object, SourceRef source) {
       guard.kind = GuardKind::SameObject;
       guard.source = source;
       guard.others = {known->second->source};
-      guards->add(std::move(guard));
+      guards().add(std::move(guard));
     }
     return known->second;
   }
@@ -170,7 +170,7 @@ V TracerImpl::wrap(PyObject* object, SourceRef source) {
     }
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(object); ++i) {
       PyObject* item = PyTuple_GET_ITEM(object, i);
-      tuple->items.push_back(constant ? wrap_constant(item) : wrap(item, sources->make(SourceKind::TupleItem, source, i)));
+      tuple->items.push_back(constant ? wrap_constant(item) : wrap(item, sources().make(SourceKind::TupleItem, source, i)));
     }
     value = tuple;
   } else if (PyList_CheckExact(object) || PyDict_CheckExact(object) || PyODict_CheckExact(object) || PyAnySet_CheckExact(object) || is_deque(object) ||
@@ -203,7 +203,7 @@ V TracerImpl::wrap(PyObject* object, SourceRef source) {
   return value;
 }
 
-void TracerImpl::guard_type(ObjectValue& value) {
+void TraceRun::guard_type(ObjectValue& value) {
   if (!value.source || value.guarded_type || value.guarded_value) return;
   value.guarded_type = true;
   add_guard(GuardKind::TypeIs, value.source, reinterpret_cast<PyObject*>(Py_TYPE(value.object.get())));
@@ -225,7 +225,7 @@ bool is_identity_constant(PyObject* object) {
 
 }  // namespace
 
-bool TracerImpl::guard_value(ObjectValue& value) {
+bool TraceRun::guard_value(ObjectValue& value) {
   PyObject* object = value.object.get();
   const bool plain = is_plain(object);
   if (!plain && !is_identity_constant(object)) return false;
@@ -236,7 +236,7 @@ bool TracerImpl::guard_value(ObjectValue& value) {
   return true;
 }
 
-ValueId TracerImpl::float_input(const V& value, bool always) {
+ValueId TraceRun::float_input(const V& value, bool always) {
   if (auto* number = as<NumberValue>(value); number && number->dtype == DType::F64) return number->contents;
   auto* held = as<ObjectValue>(value);
   if (!request.generalise.float_inputs || request.generalise.never_dynamic || !held || !held->source || held->guarded_value) return {};
@@ -248,49 +248,49 @@ ValueId TracerImpl::float_input(const V& value, bool always) {
   return number_input(*held, DType::F64);
 }
 
-ValueId TracerImpl::number_input(ObjectValue& held, DType dtype) {
+ValueId TraceRun::number_input(ObjectValue& held, DType dtype) {
   auto [known, fresh] = number_inputs_.emplace(held.source, ValueId{});
   if (fresh) {
     guard_type(held);
-    known->second = graph->add_input(held.source->text(), {dtype, {}}, Dims{});
+    known->second = graph().add_input(held.source->text(), {dtype, {}}, Dims{});
     graph_inputs.push_back(held.source);
     host_inputs.push_back(true);
   }
   return known->second;
 }
 
-V TracerImpl::changing_scalar(const V& value, bool always) {
+V TraceRun::changing_scalar(const V& value, bool always) {
   auto* held = as<ObjectValue>(value);
   if (!request.generalise.float_inputs || request.generalise.never_dynamic || !held || !held->source || held->guarded_value) return nullptr;
   const auto dtype = numpy_scalar_dtype(held->object.get());
   if (!dtype || is_complex(*dtype) || (!always && !has_name(request.generalise.sources, held->source->text()))) return nullptr;
-  auto scalar = tracer.new_array(Library::Numpy, number_input(*held, *dtype));
+  auto scalar = new_array(Library::Numpy, number_input(*held, *dtype));
   scalar->numpy_scalar = true;
   return scalar;
 }
 
-V TracerImpl::scalar_index(const V& value) {
+V TraceRun::scalar_index(const V& value) {
   PyObject* const index = once([] { return PyObject_GetAttrString(Ref<>::steal(PyImport_ImportModule("operator")).get(), "index"); });
   auto* held = as<ObjectValue>(value);
   const auto dtype = held ? numpy_scalar_dtype(held->object.get()) : std::nullopt;
   return dtype && is_integer(*dtype) && *dtype != DType::Bool ? scalar_as(*held, index) : nullptr;
 }
 
-V TracerImpl::scalar_float(const V& value) {
+V TraceRun::scalar_float(const V& value) {
   auto* held = as<ObjectValue>(value);
   const auto dtype = held ? numpy_scalar_dtype(held->object.get()) : std::nullopt;
   return dtype && !is_complex(*dtype) ? scalar_as(*held, reinterpret_cast<PyObject*>(&PyFloat_Type)) : nullptr;
 }
 
-V TracerImpl::scalar_as(ObjectValue& scalar, PyObject* function) {
+V TraceRun::scalar_as(ObjectValue& scalar, PyObject* function) {
   if (!scalar.source || scalar.source->kind == SourceKind::Constant || scalar.guarded_value) return nullptr;
   Ref<> number = Ref<>::steal(PyObject_CallOneArg(function, scalar.object.get()));
   if (!number) return PyErr_Clear(), nullptr;
   guard_type(scalar);
-  return wrap(keep(number).get(), sources->make(SourceKind::AnswerAbout, scalar.source, 0, function));
+  return wrap(keep(number).get(), sources().make(SourceKind::AnswerAbout, scalar.source, 0, function));
 }
 
-V TracerImpl::string_length(const V& value) {
+V TraceRun::string_length(const V& value) {
   auto* held = as<ObjectValue>(value);
   if (!held || !held->source || held->guarded_value || held->source->kind == SourceKind::Constant) return nullptr;
   PyObject* object = held->object.get();
@@ -300,34 +300,34 @@ V TracerImpl::string_length(const V& value) {
   return integer(bound_length(held->source, size));
 }
 
-V TracerImpl::unopened_length(const V& value) {
+V TraceRun::unopened_length(const V& value) {
   auto* list = unopened_list(value);
   if (!list) return nullptr;
-  Ref<> now = sources->fetch(list->source, request.values);
+  Ref<> now = sources().fetch(list->source, request.values);
   if (!now || !PyList_CheckExact(now.get())) return nullptr;
   return integer(bound_length(list->source, PyList_GET_SIZE(now.get())) + SymDim(std::int64_t(list->items.size())));
 }
 
-SymDim TracerImpl::bound_length(SourceRef source, Py_ssize_t size) {
+SymDim TraceRun::bound_length(SourceRef source, Py_ssize_t size) {
   if (request.generalise.never_dynamic || size > kLargestInt || !has_name(request.generalise.lengths, source->text())) {
     add_guard(GuardKind::Length, source, nullptr, size);
     return SymDim(std::int64_t(size));
   }
   auto [known, fresh] = lengths_.emplace(source, SymbolId{});
   if (fresh) {
-    known->second = graph->new_symbol({"s" + std::to_string(graph->symbols.size()), 0, kLargestInt, size, {}});
+    known->second = graph().new_symbol({"s" + std::to_string(graph().symbols.size()), 0, kLargestInt, size, {}});
     Guard guard;
     guard.kind = GuardKind::LengthSymbol;
     guard.source = source;
     guard.symbol = known->second;
     add_guard(std::move(guard));
     PyObject* const len = once([] { return PyDict_GetItemString(PyEval_GetBuiltins(), "len"); });
-    symbol_sources_[known->second] = sources->make(SourceKind::Result, nullptr, 0, len, {source});
+    symbol_sources_[known->second] = sources().make(SourceKind::Result, nullptr, 0, len, {source});
   }
   return known->second;
 }
 
-bool TracerImpl::strings_differ(const V& a, const V& b) {
+bool TraceRun::strings_differ(const V& a, const V& b) {
   auto *left = as<ObjectValue>(a), *right = as<ObjectValue>(b);
   if (!left || !right || !PyUnicode_CheckExact(left->object.get()) || !PyUnicode_CheckExact(right->object.get())) return false;
   if (PyUnicode_Compare(left->object.get(), right->object.get()) == 0) return false;
@@ -343,9 +343,9 @@ bool TracerImpl::strings_differ(const V& a, const V& b) {
   return true;
 }
 
-Ref<> TracerImpl::constant_object(V&& value) { return Ref<>::borrow(constant_object(value)); }
+Ref<> TraceRun::constant_object(V&& value) { return Ref<>::borrow(constant_object(value)); }
 
-PyObject* TracerImpl::constant_object(const V& value) {
+PyObject* TraceRun::constant_object(const V& value) {
   switch (value->kind) {
     case ValueKind::Object: {
       auto& object = *as<ObjectValue>(value);
@@ -381,7 +381,7 @@ PyObject* TracerImpl::constant_object(const V& value) {
   }
 }
 
-PyTypeObject* TracerImpl::type_of(const V& value) {
+PyTypeObject* TraceRun::type_of(const V& value) {
   switch (value->kind) {
     case ValueKind::Object: {
       auto& object = *as<ObjectValue>(value);
@@ -440,7 +440,7 @@ PyTypeObject* TracerImpl::type_of(const V& value) {
   }
 }
 
-bool TracerImpl::is_none(const V& value) {
+bool TraceRun::is_none(const V& value) {
   auto* object = as<ObjectValue>(value);
   if (!object) return false;
   if (object->object.get() == Py_None) {
@@ -451,7 +451,7 @@ bool TracerImpl::is_none(const V& value) {
   return false;
 }
 
-bool TracerImpl::truth(const V& value) {
+bool TraceRun::truth(const V& value) {
   switch (value->kind) {
     case ValueKind::Object: {
       auto& object = *as<ObjectValue>(value);
@@ -473,7 +473,7 @@ bool TracerImpl::truth(const V& value) {
       break_graph(BreakReason::BranchOnData, "`" + source_text() + "` tests " + describe(value));
     case ValueKind::Array:
       if (as<ArrayValue>(value)->dtype == DType::Bool)
-        if (auto known = constant_condition(*graph, read(*as<ArrayValue>(value)))) return *known;
+        if (auto known = constant_condition(graph(), array_contents(*as<ArrayValue>(value)))) return *known;
       if (request.follow) return follow(*as<ArrayValue>(value));
       break_graph(BreakReason::BranchOnData, "`" + source_text() + "` tests " + describe(value) +
                                                  (as<ArrayValue>(value)->storage->device == kHost ? "" : ", of which Python waits for one element"));
@@ -496,7 +496,7 @@ bool TracerImpl::truth(const V& value) {
   }
 }
 
-bool TracerImpl::object_truth(const V& value) {
+bool TraceRun::object_truth(const V& value) {
   PyTypeObject* type = type_of(value);
   if (V method = python_method(value, "__bool__")) {
     V answer = call(method, {}, {});
@@ -523,7 +523,7 @@ bool TracerImpl::object_truth(const V& value) {
   return true;
 }
 
-V TracerImpl::proxied_mapping(const V& value) {
+V TraceRun::proxied_mapping(const V& value) {
   auto* object = as<ObjectValue>(value);
   if (!object || Py_TYPE(object->object.get()) != &PyDictProxy_Type) return nullptr;
   // The one object a proxy refers to.
@@ -534,10 +534,10 @@ V TracerImpl::proxied_mapping(const V& value) {
   }, &mapping);
   if (!mapping || !PyDict_CheckExact(mapping)) return nullptr;
   if (value->source) add_guard(GuardKind::Identity, value->source, object->object.get());
-  return wrap(mapping, sources->constant(mapping));
+  return wrap(mapping, sources().constant(mapping));
 }
 
-bool TracerImpl::same_object(const V& a, const V& b) {
+bool TraceRun::same_object(const V& a, const V& b) {
   if (a == b) return true;
   auto *left = as<ObjectValue>(a), *right = as<ObjectValue>(b);
   if (a->kind == ValueKind::SymInt || b->kind == ValueKind::SymInt) {
@@ -585,7 +585,7 @@ bool TracerImpl::same_object(const V& a, const V& b) {
       guard.kind = GuardKind::NotSame;
       guard.source = a->source;
       guard.others = {b->source};
-      guards->add(std::move(guard));
+      guards().add(std::move(guard));
     }
     return false;
   }
@@ -615,11 +615,41 @@ bool TracerImpl::same_object(const V& a, const V& b) {
   } else {
     Guard guard;
     guard.kind = x == y ? GuardKind::SameObject : GuardKind::NotSame;
-    guard.source = left->source ? left->source : sources->constant(x);
-    guard.others = {right->source ? right->source : sources->constant(y)};
+    guard.source = left->source ? left->source : sources().constant(x);
+    guard.others = {right->source ? right->source : sources().constant(y)};
     add_guard(std::move(guard));
   }
   return x == y;
+}
+
+V TraceRun::constant(Ref<> object) { return wrap_constant(keep(std::move(object)).get()); }
+
+std::optional<std::int64_t> TraceRun::constant_int(const V& value) {
+  if (auto* symbolic = as<SymIntValue>(value)) {
+    // Asked for exactly this number: the trace is good for it only.
+    if (graph().is_late(symbolic->expression))
+      break_graph(BreakReason::DataDependentShape, "`" + source_text() + "` asks for a size that depends on data");
+    const std::int64_t now = hint(symbolic->expression);
+    if (!decide(symbolic->expression, Py_EQ, now)) return std::nullopt;
+    return now;
+  }
+  // NumPy's code counts with arrays: `axes[0]`, axes an arange.
+  if (auto* array = as<ArrayValue>(value); array && array->library == Library::Numpy && array->numpy_scalar && array->dtype == DType::I64)
+    return constant_integer(graph(), read(*array));
+  PyObject* object = as<ObjectValue>(value) && PyLong_Check(as<ObjectValue>(value)->object.get())
+                         ? constant_object(value) : nullptr;
+  if (!object || !(PyLong_CheckExact(object) || PyBool_Check(object))) return std::nullopt;
+  int overflow = 0;
+  const long long number = PyLong_AsLongLongAndOverflow(object, &overflow);
+  if (overflow) return std::nullopt;
+  return number;
+}
+
+std::optional<double> TraceRun::constant_float(const V& value) {
+  if (V known = settled(value); known != value) return constant_float(known);
+  auto* object = as<ObjectValue>(value);
+  if (!object || !PyFloat_CheckExact(object->object.get()) || !guard_value(*object)) return std::nullopt;
+  return PyFloat_AS_DOUBLE(object->object.get());
 }
 
 }  // namespace fj

@@ -14,7 +14,7 @@ namespace {
 struct Proxy {
   PyObject_HEAD
   V value;
-  TracerImpl* tracer;
+  TraceRun* tracer;
   Py_hash_t hash;
   bool by_address;
 };
@@ -36,7 +36,7 @@ PyObject* guarded(Body&& body) {
   }
 }
 
-Ref<> text_object(TracerImpl& tracer, const V& text) {
+Ref<> text_object(TraceRun& tracer, const V& text) {
   PyObject* object = tracer.constant_object(text);
   if (!object || !PyUnicode_CheckExact(object)) break_graph(BreakReason::UnsupportedObject, "a text that is " + describe(text));
   return Ref<>::borrow(object);
@@ -53,7 +53,7 @@ PyObject* proxy_compare(PyObject* a, PyObject* b, int comparison) {
   // Either side may be the proxy.
   V known = proxied(a), other = proxied(b);
   if (known && known == other && (comparison == Py_EQ || comparison == Py_NE)) return PyBool_FromLong(comparison == Py_EQ);
-  TracerImpl& tracer = *(known ? as_proxy(a) : as_proxy(b))->tracer;
+  TraceRun& tracer = *(known ? as_proxy(a) : as_proxy(b))->tracer;
   return guarded([&] {
     V left = tracer.wrap_constant(a), right = tracer.wrap_constant(b);
     return Ref<>::borrow(tracer.truth(tracer.compare(comparison, left, right)) ? Py_True : Py_False);
@@ -117,7 +117,7 @@ PyTypeObject* proxy_type() {
 
 }  // namespace
 
-Ref<> make_proxy(TracerImpl& tracer, const V& value, std::optional<Py_hash_t> hash) {
+Ref<> make_proxy(TraceRun& tracer, const V& value, std::optional<Py_hash_t> hash) {
   Proxy* proxy = PyObject_New(Proxy, proxy_type());
   if (!proxy) throw std::bad_alloc();
   new (&proxy->value) V(value);
@@ -139,7 +139,7 @@ std::optional<bool> same_text(PyObject* a, PyObject* b) {
   const V left = proxied(a), right = proxied(b);
   if ((!left && !right) || !text(a) || !text(b)) return std::nullopt;
   if (left == right) return true;
-  TracerImpl& tracer = *as_proxy(left ? a : b)->tracer;
+  TraceRun& tracer = *as_proxy(left ? a : b)->tracer;
   const V x = tracer.wrap_constant(a), y = tracer.wrap_constant(b);
   // Both may change: what is guarded is the answer.
   if (x->source == y->source && x->source) return true;

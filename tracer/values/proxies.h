@@ -12,10 +12,10 @@
 
 namespace fj {
 
-class TracerImpl;
+class TraceRun;
 
 /// `hash`: what hash(value) gives, asked beforehand; none: by address, or nothing is hashed.
-Ref<> make_proxy(TracerImpl& tracer, const V& value, std::optional<Py_hash_t> hash = std::nullopt);
+Ref<> make_proxy(TraceRun& tracer, const V& value, std::optional<Py_hash_t> hash = std::nullopt);
 /// The Value behind a proxy; null: not a proxy.
 V proxied(PyObject* object);
 /// Whether two keys of dicts that are texts, one of them a proxy of a text that changes between calls, are the same one. Nothing: others.

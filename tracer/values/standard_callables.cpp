@@ -43,10 +43,10 @@ PyObject* free_variable(PyObject* object, const char* name) {
 
 /// The function that functools.singledispatch has for a class. What it depends on: the classes registered (guarded by the
 /// registry's keys and values) and the class of the argument.
-V dispatched(TracerImpl& t, PyObject* dispatch, PyTypeObject* type) {
+V dispatched(TraceRun& t, PyObject* dispatch, PyTypeObject* type) {
   PyObject* registry = dispatch && PyFunction_Check(dispatch) ? free_variable(dispatch, "registry") : nullptr;
   if (!registry || !PyDict_CheckExact(registry)) return nullptr;
-  V known = t.wrap(registry, t.sources->constant(registry));
+  V known = t.wrap(registry, t.sources().constant(registry));
   auto* table = as<DictValue>(known);
   if (!table) return nullptr;
   t.open(*table);
@@ -69,22 +69,22 @@ PyObject* ask_cache(PyObject*, PyObject* const* arguments, Py_ssize_t) {
 
 PyObject* ask_whether_cached(PyObject*, PyObject* const* arguments, Py_ssize_t) { return PyBool_FromLong(bool(held_by_cache(arguments[0], arguments[1]))); }
 
-V answer_of_cache(TracerImpl& t, PyObject* wrapper, const Ref<>& arguments, PyObject* object) {
+V answer_of_cache(TraceRun& t, PyObject* wrapper, const Ref<>& arguments, PyObject* object) {
   PyObject* question = object ? c_function<ask_cache>("cached") : c_function<ask_whether_cached>("is_cached");
   Ref<> about = t.keep(Ref<>::steal(PyTuple_Pack(2, wrapper, arguments.get())));
-  SourceRef source = t.sources->make(SourceKind::Answer, t.sources->constant(question), 0, about.get());
+  SourceRef source = t.sources().make(SourceKind::Answer, t.sources().constant(question), 0, about.get());
   return t.wrap(object ? object : Py_False, source);
 }
 
 /// The wrapped function is traced as if it were called, unless the cache has an answer; the real cache is asked when the segment runs, and a segment is only
 /// good as long as it gives this same constant (RecipeOp::Expect).
-V call_lru_cache(TracerImpl& t, const V& callable, PyObject* wrapper, std::vector<V>& positional, Keywords& keywords) {
+V call_lru_cache(TraceRun& t, const V& callable, PyObject* wrapper, std::vector<V>& positional, Keywords& keywords) {
   Ref<> function = attribute(wrapper, "__wrapped__");
   if (!function || !PyFunction_Check(function.get())) return nullptr;
   std::vector<V> constants = positional;
   for (auto& [name, value] : keywords) constants.push_back(value);
   for (V& value : constants) {
-    value = value->kind == ValueKind::SymInt ? t.tracer.integer(*t.tracer.constant_int(value)) : value;
+    value = value->kind == ValueKind::SymInt ? t.integer(*t.constant_int(value)) : value;
     PyObject* object = t.constant_object(value);
     if (!object || !is_plain(object)) return nullptr;
   }
@@ -110,7 +110,7 @@ V call_lru_cache(TracerImpl& t, const V& callable, PyObject* wrapper, std::vecto
   const bool changed = !t.expecting && (!t.effects.empty() || !t.written_inputs.empty() || t.externs->random() || t.modes_changed());
   // It would have to be held after a call that may put it out.
   const bool put_out = held && !t.expecting && (changed || !plain(plain, held.get())) &&
-                       std::any_of(t.expectations.begin(), t.expectations.end(), [&](const TracerImpl::Expectation& earlier) {
+                       std::any_of(t.expectations.begin(), t.expectations.end(), [&](const TraceRun::Expectation& earlier) {
                          return earlier.callable.get() == wrapper && earlier.value == nullptr && !earlier.only_held && !held_by_cache(wrapper, earlier.arguments.get());
                        });
   if (put_out) break_graph(BreakReason::UnknownCall, "a cached function whose arguments put each other out of the cache");
@@ -135,8 +135,8 @@ V call_lru_cache(TracerImpl& t, const V& callable, PyObject* wrapper, std::vecto
     t.cached_results.emplace_back(key, result);
     return result;
   }
-  const TracerImpl::Mark before = t.mark();
-  const std::size_t nodes = t.graph->nodes.size();
+  const TraceRun::Mark before = t.mark();
+  const std::size_t nodes = t.graph().nodes.size();
   struct Restore {
     bool& expecting;
     ~Restore() { expecting = false; }
@@ -154,7 +154,7 @@ V call_lru_cache(TracerImpl& t, const V& callable, PyObject* wrapper, std::vecto
     }
   }
   PyObject* expected = t.constant_object(result);
-  if (!expected || !plain(plain, expected) || t.written_since(before) || nodes != t.graph->nodes.size()) {
+  if (!expected || !plain(plain, expected) || t.written_since(before) || nodes != t.graph().nodes.size()) {
     // Once the cache holds it, it is a value from outside.
     if (keywords.empty()) t.learnt.empty_caches.emplace_back(Ref<>::borrow(wrapper), arguments);
     break_graph(BreakReason::UnknownCall, "a cached function whose result is no constant");
@@ -172,7 +172,7 @@ bool is_pure_enum_function(PyObject* object) {
   return std::find(std::begin(names), std::end(names), name) != std::end(names);
 }
 
-V call_enum_function(TracerImpl& t, const V& callable, PyObject* function, const std::vector<V>& positional) {
+V call_enum_function(TraceRun& t, const V& callable, PyObject* function, const std::vector<V>& positional) {
   Ref<> arguments = Ref<>::steal(PyTuple_New(Py_ssize_t(positional.size())));
   for (std::size_t i = 0; i < positional.size(); ++i) {
     PyObject* object = t.constant_object(positional[i]);
@@ -188,7 +188,7 @@ V call_enum_function(TracerImpl& t, const V& callable, PyObject* function, const
 }
 
 /// Whether the place outside where the value was found holds it still: nothing on the way there has been written.
-bool is_held_outside(TracerImpl& t, const V& value) {
+bool is_held_outside(TraceRun& t, const V& value) {
   SourceRef root = value->source;
   for (SourceRef step = value->source; step; step = step->base) {
     if (step->kind == SourceKind::Referent || !step->operands.empty()) return false;
@@ -204,12 +204,12 @@ bool is_held_outside(TracerImpl& t, const V& value) {
 }
 
 /// What a weakref refers to. While tracing objects live longer than eagerly, so only where a variable, or what it was reached by, holds it.
-V referent(TracerImpl& t, ObjectValue& reference) {
+V referent(TraceRun& t, ObjectValue& reference) {
   PyObject* object = reference.object.get();
   t.guard_type(reference);
   Ref<> found = t.keep(Ref<>::steal(PyObject_CallNoArgs(object)));
-  SourceRef source = reference.source ? reference.source : t.sources->constant(object);
-  V value = t.wrap(found.get(), t.sources->make(SourceKind::Referent, source));
+  SourceRef source = reference.source ? reference.source : t.sources().constant(object);
+  V value = t.wrap(found.get(), t.sources().make(SourceKind::Referent, source));
   if (found.get() != Py_None && is_held_outside(t, value)) return value;
   for (auto& frame : t.frames)
     for (const V& held : frame->slots)
@@ -262,19 +262,19 @@ bool is_query_about(PyObject* callable) {
   return false;
 }
 
-V ask_about(TracerImpl& t, const V& callable, PyObject* function, const std::vector<V>& positional, const Keywords& keywords) {
+V ask_about(TraceRun& t, const V& callable, PyObject* function, const std::vector<V>& positional, const Keywords& keywords) {
   auto* about = positional.size() == 1 && keywords.empty() ? as<ObjectValue>(positional[0]) : nullptr;
   if (!about) return nullptr;
   Ref<> answer = Ref<>::steal(PyObject_CallOneArg(function, about->object.get()));
   if (!answer) t.raise_python_error();
   if (!is_plain(answer.get())) return nullptr;
   t.guard_value(*as<ObjectValue>(callable));
-  SourceRef source = about->source ? about->source : t.sources->constant(about->object.get());
-  return t.wrap(t.keep(answer).get(), t.sources->make(SourceKind::AnswerAbout, source, 0, function));
+  SourceRef source = about->source ? about->source : t.sources().constant(about->object.get());
+  return t.wrap(t.keep(answer).get(), t.sources().make(SourceKind::AnswerAbout, source, 0, function));
 }
 
 /// The answer of now, which a guard asks for again. Null: arguments that are not known, an answer that is no plain value.
-V ask(TracerImpl& t, const V& callable, PyObject* function, const std::vector<V>& positional, const Keywords& keywords) {
+V ask(TraceRun& t, const V& callable, PyObject* function, const std::vector<V>& positional, const Keywords& keywords) {
   if (!keywords.empty()) return nullptr;
   Ref<> arguments = Ref<>::steal(PyTuple_New(Py_ssize_t(positional.size())));
   for (std::size_t i = 0; i < positional.size(); ++i) {
@@ -293,12 +293,12 @@ V ask(TracerImpl& t, const V& callable, PyObject* function, const std::vector<V>
   const bool about_cpu = positional.empty() || text_of(PyTuple_GET_ITEM(key, 0)) == "cpu";
   if (t.autocast.begun() && about_cpu && std::strstr(reinterpret_cast<PyCFunctionObject*>(function)->m_ml->ml_name, "autocast"))
     return t.wrap_constant(t.keep(answer).get());
-  return t.wrap(t.keep(answer).get(), t.sources->make(SourceKind::Answer, t.sources->constant(function), 0, key));
+  return t.wrap(t.keep(answer).get(), t.sources().make(SourceKind::Answer, t.sources().constant(function), 0, key));
 }
 
 }  // namespace
 
-void TracerImpl::ask_empty_caches() {
+void TraceRun::ask_empty_caches() {
   for (const auto& [wrapper, arguments] : learnt.empty_caches) constant_object(answer_of_cache(*this, wrapper.get(), arguments, nullptr));
 }
 
@@ -307,7 +307,7 @@ bool is_enum_type(PyTypeObject* type) {
   return !std::strcmp(meta, "EnumType") || !std::strcmp(meta, "EnumMeta");
 }
 
-V enum_member(TracerImpl& t, PyTypeObject* type, const std::vector<V>& positional, const Keywords& keywords) {
+V enum_member(TraceRun& t, PyTypeObject* type, const std::vector<V>& positional, const Keywords& keywords) {
   Ref<> value = positional.size() == 1 && keywords.empty() ? t.constant_object(t.number_part(positional[0])) : Ref<>();
   PyObject* given = positional.size() == 1 ? t.constant_object(positional[0]) : nullptr;
   if (!value || !given || !(is_plain(given) || is_enum_member(given))) return nullptr;
@@ -319,7 +319,7 @@ V enum_member(TracerImpl& t, PyTypeObject* type, const std::vector<V>& positiona
   return t.wrap_constant(t.keep(member).get());
 }
 
-V make_functional(TracerImpl& t, PyTypeObject* type, const std::vector<V>& positional, const Keywords& keywords) {
+V make_functional(TraceRun& t, PyTypeObject* type, const std::vector<V>& positional, const Keywords& keywords) {
   const std::string_view name = type->tp_name;
   if (name == "types.SimpleNamespace" && positional.empty()) {
     auto instance = std::make_shared<InstanceValue>();
@@ -332,7 +332,7 @@ V make_functional(TracerImpl& t, PyTypeObject* type, const std::vector<V>& posit
   Ref<> arguments = Ref<>::steal(PyTuple_New(Py_ssize_t(positional.size())));
   for (std::size_t i = 0; i < positional.size(); ++i) {
     const bool symbol = positional[i]->kind == ValueKind::SymInt;
-    Ref<> object = t.constant_object(symbol ? t.tracer.integer(*t.tracer.constant_int(positional[i])) : V(positional[i]));
+    Ref<> object = t.constant_object(symbol ? t.integer(*t.constant_int(positional[i])) : V(positional[i]));
     if (!object) return nullptr;
     PyTuple_SET_ITEM(arguments.get(), Py_ssize_t(i), object.release());
   }
@@ -347,7 +347,7 @@ V make_functional(TracerImpl& t, PyTypeObject* type, const std::vector<V>& posit
   return t.wrap_constant(t.keep(made).get());
 }
 
-V call_functional(TracerImpl& t, const V& callable, std::vector<V>& positional, Keywords& keywords) {
+V call_functional(TraceRun& t, const V& callable, std::vector<V>& positional, Keywords& keywords) {
   auto& known = *as<ObjectValue>(callable);
   PyObject* object = known.object.get();
   const std::string_view type = Py_TYPE(object)->tp_name;
@@ -368,7 +368,7 @@ V call_functional(TracerImpl& t, const V& callable, std::vector<V>& positional, 
   const bool named = !PyType_Check(PyTuple_GET_ITEM(found.get(), 0));
   t.guard_type(known);
   if (!constant && named) t.add_guard(GuardKind::Identity, known.source, object);
-  V parts = constant || named ? t.wrap_constant(found.get()) : t.wrap(found.get(), t.sources->make(SourceKind::AnswerAbout, known.source, 0, reduce.get()));
+  V parts = constant || named ? t.wrap_constant(found.get()) : t.wrap(found.get(), t.sources().make(SourceKind::AnswerAbout, known.source, 0, reduce.get()));
   const std::vector<V> pair = t.sequence_items(parts), arguments = t.sequence_items(pair[1]);
   if (!t.constant_object(pair[0]) && !named) return nullptr;
   const V& owner = positional[0];
@@ -409,10 +409,10 @@ V call_functional(TracerImpl& t, const V& callable, std::vector<V>& positional, 
     }
     results.push_back(found);
   }
-  return results.size() == 1 ? results[0] : t.tracer.tuple(results);
+  return results.size() == 1 ? results[0] : t.tuple(results);
 }
 
-V call_library_object(TracerImpl& t, const V& callable, std::vector<V>& positional, Keywords& keywords) {
+V call_library_object(TraceRun& t, const V& callable, std::vector<V>& positional, Keywords& keywords) {
   auto& known = *as<ObjectValue>(callable);
   PyObject* object = known.object.get();
   if (is_function_of(object, "functools", "singledispatch.<locals>.wrapper")) {

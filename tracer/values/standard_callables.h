@@ -6,23 +6,22 @@
 #include <utility>
 #include <vector>
 
-#include "tracer/value.h"
+#include "tracer/tracer.h"
 
 namespace fj {
 
-class TracerImpl;
-using Keywords = std::vector<std::pair<std::string, V>>;
+class TraceRun;
 
 /// The class is an enumeration.
 bool is_enum_type(PyTypeObject* type);
 /// `Color(2)`; null: the class decides by code of its own.
-V enum_member(TracerImpl& tracer, PyTypeObject* type, const std::vector<V>& positional, const Keywords& keywords);
+V enum_member(TraceRun& tracer, PyTypeObject* type, const std::vector<V>& positional, const Keywords& keywords);
 
 /// attrgetter("a"), itemgetter(1), methodcaller("f"), object() as a sentinel...: made of constants. Null: another class.
-V make_functional(TracerImpl& tracer, PyTypeObject* type, const std::vector<V>& positional, const Keywords& keywords);
+V make_functional(TraceRun& tracer, PyTypeObject* type, const std::vector<V>& positional, const Keywords& keywords);
 /// Calls of such objects, of lru_cache's wrapper. Null: another object.
-V call_functional(TracerImpl& tracer, const V& callable, std::vector<V>& positional, Keywords& keywords);
+V call_functional(TraceRun& tracer, const V& callable, std::vector<V>& positional, Keywords& keywords);
 /// Functions in Python that are better not inlined: singledispatch's wrapper, the operators of flags. Null: another function.
-V call_library_object(TracerImpl& tracer, const V& callable, std::vector<V>& positional, Keywords& keywords);
+V call_library_object(TraceRun& tracer, const V& callable, std::vector<V>& positional, Keywords& keywords);
 
 }  // namespace fj

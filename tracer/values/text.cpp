@@ -31,7 +31,7 @@ bool has_text_of_class(PyObject* object) {
 }
 
 /// A class is the same object under another name too.
-void note_text_of_class(TracerImpl& tracer, const V& value) {
+void note_text_of_class(TraceRun& tracer, const V& value) {
   auto* object = as<ObjectValue>(value);
   if (!object || !PyType_Check(object->object.get()) || !(reinterpret_cast<PyTypeObject*>(object->object.get())->tp_flags & Py_TPFLAGS_HEAPTYPE)) return;
   static PyObject* const names[] = {PyUnicode_InternFromString("__module__"), PyUnicode_InternFromString("__qualname__")};
@@ -47,34 +47,34 @@ bool has_constant_text(PyObject* object) {
   return is_plain(object) || dtype_from_object(object) || has_text_of_class(object) || PyCFunction_Check(object);
 }
 
-V checked(TracerImpl& tracer, Ref<> text) {
+V checked(TraceRun& tracer, Ref<> text) {
   check_proxies();
   if (!text) tracer.raise_python_error();
   return tracer.wrap_constant(tracer.keep(text).get());
 }
 
-V exception_text(TracerImpl& tracer, const InstanceValue& exception) {
+V exception_text(TraceRun& tracer, const InstanceValue& exception) {
   auto* type = exception.type.get();
   auto is = [&](PyObject* known) { return type->tp_str == reinterpret_cast<PyTypeObject*>(known)->tp_str; };
   if (is(PyExc_KeyError) && exception.args.size() == 1) return repr_of(tracer, exception.args[0]);
   if (!is(PyExc_KeyError) && !is(PyExc_Exception)) break_graph(BreakReason::UnsupportedObject, std::string("str() of ") + type->tp_name);
-  if (exception.args.empty()) return tracer.tracer.string("");
-  return str_of(tracer, exception.args.size() == 1 ? exception.args[0] : tracer.tracer.tuple(exception.args));
+  if (exception.args.empty()) return tracer.string("");
+  return str_of(tracer, exception.args.size() == 1 ? exception.args[0] : tracer.tuple(exception.args));
 }
 
-V exception_repr(TracerImpl& tracer, const InstanceValue& exception) {
+V exception_repr(TraceRun& tracer, const InstanceValue& exception) {
   Ref<> name = Ref<>::steal(PyType_GetName(exception.type.get()));
-  Ref<> arguments = readable_object(tracer, tracer.tracer.tuple(exception.args));
+  Ref<> arguments = readable_object(tracer, tracer.tuple(exception.args));
   Ref<> text = Ref<>::steal(PyObject_Repr(exception.args.size() == 1 ? PyTuple_GET_ITEM(arguments.get(), 0) : arguments.get()));
   V inner = checked(tracer, text);
   const std::string joined = text_of(tracer.constant_object(inner));
-  return tracer.tracer.string(text_of(name.get()) + (exception.args.size() == 1 ? "(" + joined + ")" : joined));
+  return tracer.string(text_of(name.get()) + (exception.args.size() == 1 ? "(" + joined + ")" : joined));
 }
 
-V text(TracerImpl& tracer, const V& value, bool repr);
+V text(TraceRun& tracer, const V& value, bool repr);
 
 /// str(e) of an exception that C code or Python outside the trace has raised; null: its class has a way of its own.
-V outside_exception_text(TracerImpl& tracer, const V& value) {
+V outside_exception_text(TraceRun& tracer, const V& value) {
   auto* object = as<ObjectValue>(value);
   if (!object || !PyExceptionInstance_Check(object->object.get()) || !value->source) return nullptr;
   const auto rule = Py_TYPE(object->object.get())->tp_str;
@@ -83,16 +83,16 @@ V outside_exception_text(TracerImpl& tracer, const V& value) {
   static PyObject* const name = PyUnicode_InternFromString("args");
   Ref<> args = Ref<>::steal(PyObject_GenericGetAttr(object->object.get(), name));
   if (!args) return nullptr;
-  V given = tracer.wrap(tracer.keep(args).get(), tracer.sources->make(SourceKind::SlotMember, value->source, 0, name));
+  V given = tracer.wrap(tracer.keep(args).get(), tracer.sources().make(SourceKind::SlotMember, value->source, 0, name));
   const std::vector<V> items = tracer.sequence_items(given);
-  if (items.empty()) return tracer.tracer.string("");
+  if (items.empty()) return tracer.string("");
   return text(tracer, items.size() == 1 ? items[0] : given, of_key || items.size() > 1);
 }
 
-V text(TracerImpl& tracer, const V& value, bool repr) {
+V text(TraceRun& tracer, const V& value, bool repr) {
   PyObject* const repr_function = once([] { return PyDict_GetItemString(PyEval_GetBuiltins(), "repr"); });
   if (V result = tracer.result_of(repr ? repr_function : reinterpret_cast<PyObject*>(&PyUnicode_Type), {value})) return result;
-  if (value->kind == ValueKind::SymInt) return text(tracer, tracer.tracer.integer(*tracer.tracer.constant_int(value)), repr);
+  if (value->kind == ValueKind::SymInt) return text(tracer, tracer.integer(*tracer.constant_int(value)), repr);
   if (value->kind == ValueKind::Object || value->kind == ValueKind::Instance) {
     PyTypeObject* type = tracer.type_of(value);
     auto* object = as<ObjectValue>(value);
@@ -134,15 +134,15 @@ V text(TracerImpl& tracer, const V& value, bool repr) {
 
 }  // namespace
 
-V str_of(TracerImpl& tracer, const V& value) { return text(tracer, value, false); }
-V repr_of(TracerImpl& tracer, const V& value) { return text(tracer, value, true); }
+V str_of(TraceRun& tracer, const V& value) { return text(tracer, value, false); }
+V repr_of(TraceRun& tracer, const V& value) { return text(tracer, value, true); }
 
-V format_of(TracerImpl& tracer, const V& value, const V& specification) {
+V format_of(TraceRun& tracer, const V& value, const V& specification) {
   PyObject* const format_function = once([] { return PyDict_GetItemString(PyEval_GetBuiltins(), "format"); });
-  if (V result = tracer.result_of(format_function, {value, specification ? specification : tracer.tracer.string("")})) return result;
+  if (V result = tracer.result_of(format_function, {value, specification ? specification : tracer.string("")})) return result;
   PyObject* format = specification ? tracer.constant_object(specification) : nullptr;
   if (specification && (!format || !PyUnicode_CheckExact(format))) break_graph(BreakReason::UnsupportedObject, "formats " + describe(value));
-  if (value->kind == ValueKind::SymInt) return format_of(tracer, tracer.tracer.integer(*tracer.tracer.constant_int(value)), specification);
+  if (value->kind == ValueKind::SymInt) return format_of(tracer, tracer.integer(*tracer.constant_int(value)), specification);
   if (value->kind == ValueKind::Object || value->kind == ValueKind::Instance) {
     auto* object = as<ObjectValue>(value);
     if (object && has_constant_text(object->object.get())) note_text_of_class(tracer, value);
@@ -152,7 +152,7 @@ V format_of(TracerImpl& tracer, const V& value, const V& specification) {
     PyTypeObject* type = tracer.type_of(value);
     PyObject* method = tracer.class_attribute(type, name);
     if (method && tracer.is_python_method(method))
-      return tracer.call(tracer.bind_class_attribute(method, value, type), {specification ? specification : tracer.tracer.string("")}, {});
+      return tracer.call(tracer.bind_class_attribute(method, value, type), {specification ? specification : tracer.string("")}, {});
     // C code formats what a derived class is; with nothing to go by it asks for str().
     if (!format || PyUnicode_GET_LENGTH(format) == 0) return str_of(tracer, value);
     if (V part = tracer.number_part(value); part != value && object && method && PyDescr_TYPE(method) != &PyBaseObject_Type) return format_of(tracer, part, specification);
@@ -197,7 +197,7 @@ PyObject* joined(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
 }
 
 /// A template that says itself how wide things get.
-bool has_fixed_widths(TracerImpl& tracer, const V& format, bool percent) {
+bool has_fixed_widths(TraceRun& tracer, const V& format, bool percent) {
   auto* held = as<ObjectValue>(format);
   if (!held || !PyUnicode_CheckExact(held->object.get()) || tracer.changes(format)) return false;
   const char* encoded = PyUnicode_AsUTF8(held->object.get());
@@ -215,7 +215,7 @@ bool has_fixed_widths(TracerImpl& tracer, const V& format, bool percent) {
 }
 
 /// `format % value` of plain operands of which some change; null: others.
-V changing_percent(TracerImpl& tracer, const V& format, const V& value) {
+V changing_percent(TraceRun& tracer, const V& format, const V& value) {
   if (!has_fixed_widths(tracer, format, true)) return nullptr;
   std::vector<V> operands{format};
   if (auto* tuple = as<TupleValue>(value); tuple && !tuple->type && !tuple->view_of) {
@@ -235,8 +235,8 @@ V changing_percent(TracerImpl& tracer, const V& format, const V& value) {
 }
 
 /// A constant of what C reads as an int: one of a derived class is its number (`re` has one that means "no count given").
-V count_or_place(TracerImpl& tracer, const V& value) {
-  if (value->kind == ValueKind::SymInt) return tracer.tracer.integer(*tracer.tracer.constant_int(value));
+V count_or_place(TraceRun& tracer, const V& value) {
+  if (value->kind == ValueKind::SymInt) return tracer.integer(*tracer.constant_int(value));
   auto* held = as<ObjectValue>(value);
   if (!held || !held->source || !PyLong_Check(held->object.get()) || PyLong_CheckExact(held->object.get()) || PyBool_Check(held->object.get())) return value;
   tracer.add_guard(GuardKind::Identity, held->source, held->object.get());
@@ -249,7 +249,7 @@ constexpr std::string_view kMatchMethods[] = {"group", "groups", "groupdict", "s
 
 }  // namespace
 
-V TracerImpl::text_method(const V& owner, const std::string& name, const std::vector<V>& positional, const Keywords& keywords) {
+V TraceRun::text_method(const V& owner, const std::string& name, const std::vector<V>& positional, const Keywords& keywords) {
   auto* held = as<ObjectValue>(owner);
   if (!held) return nullptr;
   PyObject* object = held->object.get();
@@ -267,9 +267,9 @@ V TracerImpl::text_method(const V& owner, const std::string& name, const std::ve
   }
   if (!PyUnicode_CheckExact(object)) return nullptr;
   if (name == "format" && has_fixed_widths(*this, owner, false)) {
-    std::vector<V> operands = with({owner, tracer.integer(std::int64_t(positional.size()))});
+    std::vector<V> operands = with({owner, integer(std::int64_t(positional.size()))});
     for (auto& [key, value] : keywords) {
-      operands.push_back(tracer.string(key));
+      operands.push_back(string(key));
       operands.push_back(value);
     }
     return result_of(c_function<formatted_by_fields>("fields"), operands);
@@ -289,7 +289,7 @@ V TracerImpl::text_method(const V& owner, const std::string& name, const std::ve
   return function && Py_TYPE(function.get()) == &PyMethodDescr_Type ? result_of(function.get(), operands) : nullptr;
 }
 
-V TracerImpl::format_percent(const V& format, const V& value) {
+V TraceRun::format_percent(const V& format, const V& value) {
   PyObject* text = format->kind == ValueKind::Object ? as<ObjectValue>(format)->object.get() : nullptr;
   if (!text || !PyUnicode_CheckExact(text)) return nullptr;
   if (V made = changing_percent(*this, format, value)) return made;
@@ -314,7 +314,7 @@ V TracerImpl::format_percent(const V& format, const V& value) {
   return wrap_constant(keep(result).get());
 }
 
-Ref<> readable_object(TracerImpl& tracer, const V& value) {
+Ref<> readable_object(TraceRun& tracer, const V& value) {
   Deeper deeper;
   auto sequence = [&](const std::vector<V>& items) {
     Ref<> list = Ref<>::steal(PyList_New(Py_ssize_t(items.size())));
@@ -325,7 +325,7 @@ Ref<> readable_object(TracerImpl& tracer, const V& value) {
     return list;
   };
   switch (value->kind) {
-    case ValueKind::SymInt: return tracer.constant_object(tracer.tracer.integer(*tracer.tracer.constant_int(value)));
+    case ValueKind::SymInt: return tracer.constant_object(tracer.integer(*tracer.constant_int(value)));
     case ValueKind::Object: {
       PyObject* object = tracer.constant_object(value);
       note_text_of_class(tracer, value);
@@ -378,7 +378,7 @@ Ref<> readable_object(TracerImpl& tracer, const V& value) {
     }
     case ValueKind::Range: {
       auto& range = *as<RangeValue>(value);
-      auto number = [&](const SymDim& bound) { return Ref<>::steal(PyLong_FromLongLong(*tracer.tracer.constant_int(tracer.integer(bound)))); };
+      auto number = [&](const SymDim& bound) { return Ref<>::steal(PyLong_FromLongLong(*tracer.constant_int(tracer.integer(bound)))); };
       Ref<> start = number(range.start), stop = number(range.stop), step = number(SymDim(range.step));
       return Ref<>::steal(PyObject_CallFunctionObjArgs(reinterpret_cast<PyObject*>(&PyRange_Type), start.get(), stop.get(), step.get(), nullptr));
     }

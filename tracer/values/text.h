@@ -5,14 +5,14 @@
 
 namespace fj {
 
-class TracerImpl;
+class TraceRun;
 
 /// Constants of type str; break where the text isn't known (an address, an array's contents).
-V str_of(TracerImpl& tracer, const V& value);
-V repr_of(TracerImpl& tracer, const V& value);
-V format_of(TracerImpl& tracer, const V& value, const V& specification);
+V str_of(TraceRun& tracer, const V& value);
+V repr_of(TraceRun& tracer, const V& value);
+V format_of(TraceRun& tracer, const V& value, const V& specification);
 /// A real object for CPython functions that only read it and make text or a plain value of it: constants as they are,
 /// containers copied, the rest as proxies. Due afterwards: check_proxies().
-Ref<> readable_object(TracerImpl& tracer, const V& value);
+Ref<> readable_object(TraceRun& tracer, const V& value);
 
 }  // namespace fj

@@ -15,7 +15,7 @@
 
 namespace fj {
 
-void TracerImpl::set_attribute(const V& owner, PyObject* name, const V& value) {
+void TraceRun::set_attribute(const V& owner, PyObject* name, const V& value) {
   if (auto* function = as<FunctionValue>(owner)) {
     const std::string text = text_of(name);
     note_write(owner.get());
@@ -45,7 +45,7 @@ void TracerImpl::set_attribute(const V& owner, PyObject* name, const V& value) {
   if (owner->kind == ValueKind::Array && PyUnicode_Compare(name, requires_name) == 0 && constant_object(value) == Py_True && make_leaf(owner)) return;
   if (owner->kind == ValueKind::Array && PyUnicode_Compare(name, gradient_name) == 0) return set_gradient_field(owner, gradient_name, value);
   if (auto* array = as<ArrayValue>(owner); array && array->library == Library::Numpy && !array->numpy_scalar && text_of(name) == "flat")
-    return numpy_set_flat(tracer, std::static_pointer_cast<ArrayValue>(owner), nullptr, value);
+    return numpy_set_flat(*this, std::static_pointer_cast<ArrayValue>(owner), nullptr, value);
   auto* object = as<ObjectValue>(owner);
   if (object && filters_warnings()) refuse_warning_filters(object->object.get(), name, true);
   if (object && PyModule_CheckExact(object->object.get())) return store_in_module(*object, name, value);
@@ -82,7 +82,7 @@ bool is_library_module(const std::string& name) {
 
 /// As an assignment to a global of the module. Of the user's modules only: C code of a library, or a library call of this graph, may look
 /// at what its own module holds (warnings.filters, settings), and the log is replayed after those.
-void TracerImpl::store_in_module(ObjectValue& module, PyObject* name, const V& value) {
+void TraceRun::store_in_module(ObjectValue& module, PyObject* name, const V& value) {
   PyObject* globals = instance_dict(module.object.get());
   PyObject* descriptor = fj_type_lookup(&PyModule_Type, name);
   Ref<> module_name = globals ? Ref<>::borrow(PyDict_GetItemString(globals, "__name__")) : Ref<>();
@@ -91,15 +91,15 @@ void TracerImpl::store_in_module(ObjectValue& module, PyObject* name, const V& v
       is_library_module(text_of(module_name.get())))
     break_graph(BreakReason::UnsupportedObject, "assigns '" + text + "' of a module");
   guard_value(module);
-  if (!module.source) module.source = sources->constant(module.object.get());
-  V space = known_dict(globals, sources->make(SourceKind::InstanceDict, module.source));
+  if (!module.source) module.source = sources().constant(module.object.get());
+  V space = known_dict(globals, sources().make(SourceKind::InstanceDict, module.source));
   if (space) return dict_store(space, Ref<>::borrow(name), value);
   note_global(globals, name, value);
 }
 
 /// torch.nn.Module.__setattr__ of something that is no parameter, module or tensor, under a name that is none either, is a
 /// plain store: done here. False: it has to run.
-bool TracerImpl::plain_module_store(const V& owner, ObjectValue& object, PyObject* setter, PyObject* name, const V& value) {
+bool TraceRun::plain_module_store(const V& owner, ObjectValue& object, PyObject* setter, PyObject* name, const V& value) {
   if (!is_method_of_module(setter, "Module.__setattr__")) return false;
   auto* stored = as<ObjectValue>(value);
   auto* array = as<ArrayValue>(value);
@@ -132,8 +132,8 @@ bool has_instance_dict(PyTypeObject* type) {
 
 }  // namespace
 
-void TracerImpl::refuse_attribute(const V& owner, PyObject* name, const std::string& message) {
-  raise(PyExc_AttributeError, {tracer.string(message)}, BreakReason::ErrorWhileTracing, "attribute '" + text_of(name) + "' of " + describe(owner));
+void TraceRun::refuse_attribute(const V& owner, PyObject* name, const std::string& message) {
+  raise(PyExc_AttributeError, {string(message)}, BreakReason::ErrorWhileTracing, "attribute '" + text_of(name) + "' of " + describe(owner));
 }
 
 namespace {
@@ -155,7 +155,7 @@ std::string refusal_of(PyObject* property, PyTypeObject* type, bool sets) {
 
 }  // namespace
 
-void TracerImpl::store_attribute(const V& owner, PyObject* name, const V& value) {
+void TraceRun::store_attribute(const V& owner, PyObject* name, const V& value) {
   PyTypeObject* type = type_of(owner);
   static PyObject* const set_name = intern("__set__");
   static PyObject* const delete_name = intern("__delete__");
@@ -204,9 +204,9 @@ void TracerImpl::store_attribute(const V& owner, PyObject* name, const V& value)
   PyObject* real = object ? object->object.get() : nullptr;
   PyObject* members = real && !member ? instance_dict(real) : nullptr;
   if (!real || (!member && !members)) break_graph(BreakReason::UnsupportedObject, std::string(verb) + " an attribute of " + describe(owner));
-  if (!object->source) object->source = sources->constant(real);
+  if (!object->source) object->source = sources().constant(real);
   if (!value && !attribute_by_default(owner, name)) raise_no_attribute(owner, name);
-  if (V known = members ? known_dict(members, sources->make(SourceKind::InstanceDict, object->source)) : nullptr) {
+  if (V known = members ? known_dict(members, sources().make(SourceKind::InstanceDict, object->source)) : nullptr) {
     if (value)
       dict_store(known, Ref<>::borrow(name), value);
     else
@@ -217,7 +217,7 @@ void TracerImpl::store_attribute(const V& owner, PyObject* name, const V& value)
   note_attribute(owner, name, value);
 }
 
-void TracerImpl::delete_attribute(const V& owner, PyObject* name) {
+void TraceRun::delete_attribute(const V& owner, PyObject* name) {
   if (auto* function = as<FunctionValue>(owner)) return delete_item(function->attributes, wrap_constant(name));
   auto* object = as<ObjectValue>(owner);
   if ((!object && owner->kind != ValueKind::Instance) ||
@@ -234,8 +234,8 @@ void TracerImpl::delete_attribute(const V& owner, PyObject* name) {
 
 // ---- dicts of objects from outside
 
-V TracerImpl::outside_dict(const V& owner, ObjectValue& value, PyObject* members) {
-  V wrapped = wrap(members, sources->make(SourceKind::InstanceDict, value.source));
+V TraceRun::outside_dict(const V& owner, ObjectValue& value, PyObject* members) {
+  V wrapped = wrap(members, sources().make(SourceKind::InstanceDict, value.source));
   auto* dict = as<DictValue>(wrapped);
   if (!dict) break_graph(BreakReason::UnsupportedObject, "the __dict__ of " + describe(owner));
   dict->attributes_of = owner;
@@ -244,7 +244,7 @@ V TracerImpl::outside_dict(const V& owner, ObjectValue& value, PyObject* members
 
 /// What was assigned until now to the attributes of an object, or to the globals of a module, whose dict this is, belongs to the
 /// dict. It is in the log.
-void TracerImpl::adopt_writes(const V& dict, PyObject* real) {
+void TraceRun::adopt_writes(const V& dict, PyObject* real) {
   for (const Effect& effect : effects) {
     const void* holder = real;
     SourceRef place = nullptr;
@@ -254,7 +254,7 @@ void TracerImpl::adopt_writes(const V& dict, PyObject* real) {
       const bool slot = descriptor && Py_TYPE(descriptor) == &PyMemberDescr_Type;
       if (!object || slot || instance_dict(object->object.get()) != real) continue;
       holder = effect.owner.get();
-      place = sources->make(SourceKind::InstanceDict, object->source);
+      place = sources().make(SourceKind::InstanceDict, object->source);
     } else if (effect.kind == Effect::Kind::Item && effect.globals.get() == real) {
       place = globals_source(real);
     } else {

@@ -41,7 +41,7 @@ bool is_method_of_module(PyObject* function, const char* qualname) {
 }
 
 /// A method a class has in Python; null: C's.
-PyObject* overridden(TracerImpl& tracer, PyTypeObject* type, PyObject* name) {
+PyObject* overridden(TraceRun& tracer, PyTypeObject* type, PyObject* name) {
   PyObject* found = tracer.class_attribute(type, name);
   return found && tracer.is_python_method(found) ? found : nullptr;
 }
@@ -96,22 +96,22 @@ bool is_pure_getter(PyTypeObject* type, PyObject* descriptor) {
 
 }  // namespace
 
-void TracerImpl::guard_type_version(PyTypeObject* type) { note_class(type, nullptr); }
-void TracerImpl::guard_bases(PyTypeObject* type) { note_class(type, GuardSet::bases_name()); }
+void TraceRun::guard_type_version(PyTypeObject* type) { note_class(type, nullptr); }
+void TraceRun::guard_bases(PyTypeObject* type) { note_class(type, GuardSet::bases_name()); }
 
-PyObject* TracerImpl::class_attribute(PyTypeObject* type, PyObject* name) {
+PyObject* TraceRun::class_attribute(PyTypeObject* type, PyObject* name) {
   if (assigned_classes() && assigned_owner(type, name)) refuse_assigned_class(type);
   note_class(type, name);
   return fj_type_lookup(type, name);
 }
 
 /// What kind of descriptor it is.
-void TracerImpl::note_descriptor(PyTypeObject* type) {
+void TraceRun::note_descriptor(PyTypeObject* type) {
   static PyObject* const names[] = {intern("__get__"), intern("__set__"), intern("__delete__")};
   for (PyObject* name : names) note_class(type, name);
 }
 
-void TracerImpl::note_class(PyTypeObject* type, PyObject* name) {
+void TraceRun::note_class(PyTypeObject* type, PyObject* name) {
   if (!(type->tp_flags & Py_TPFLAGS_HEAPTYPE)) return;  // static types don't change
   if (!type->tp_mro) break_graph(BreakReason::UnsupportedObject, "a class that is not finished");
   if (!made_classes_.empty() && made_classes_.count(reinterpret_cast<PyObject*>(type))) return;  // nobody else has it
@@ -125,14 +125,14 @@ void TracerImpl::note_class(PyTypeObject* type, PyObject* name) {
   PyObject* object = reinterpret_cast<PyObject*>(type);
   Guard guard;
   guard.kind = GuardKind::TypeVersion;
-  guard.source = sources->constant(object);
+  guard.source = sources().constant(object);
   guard.object = Ref<>::borrow(object);
   if (interned) guard.names.push_back(interned);
   add_guard(std::move(guard));
 }
 
 /// Whether a method of a class is written in Python; false: it is C's own. Anything else a class may have there is Python's matter.
-bool TracerImpl::is_python_method(PyObject* found) {
+bool TraceRun::is_python_method(PyObject* found) {
   if (PyFunction_Check(found) || is_function_like(found)) return true;
   PyTypeObject* type = Py_TYPE(found);
   if (type == &PyWrapperDescr_Type || type == &PyMethodDescr_Type || type == &PyClassMethodDescr_Type || type == &PyGetSetDescr_Type ||
@@ -141,7 +141,7 @@ bool TracerImpl::is_python_method(PyObject* found) {
   break_graph(BreakReason::UnsupportedObject, std::string("a method that is an object of type ") + type->tp_name);
 }
 
-V TracerImpl::bind_class_attribute(PyObject* found, const V& self, PyTypeObject* type) {
+V TraceRun::bind_class_attribute(PyObject* found, const V& self, PyTypeObject* type) {
   if (PyFunction_Check(found)) return bound_method(wrap_constant(found), self);
   // What pybind11 makes of a function in C++.
   if (PyInstanceMethod_Check(found)) return bound_method(wrap_constant(PyInstanceMethod_GET_FUNCTION(found)), self);
@@ -197,22 +197,22 @@ V TracerImpl::bind_class_attribute(PyObject* found, const V& self, PyTypeObject*
 }
 
 /// As `owner.name`, where the owner is a class: `__get__` is given no object.
-V TracerImpl::attribute_of_class(PyObject* found, const V& owner, PyTypeObject* type) {
+V TraceRun::attribute_of_class(PyObject* found, const V& owner, PyTypeObject* type) {
   PyTypeObject* kind = Py_TYPE(found);
   if (PyFunction_Check(found) || is_function_like(found)) return wrap_constant(found);
   static PyObject* const get_name = intern("__get__");
   if (PyObject* get = fj_type_lookup(kind, get_name); get && PyFunction_Check(get)) {
     note_descriptor(kind);
-    return call(wrap_constant(get), {wrap_constant(found), none, owner}, {});
+    return call(wrap_constant(get), {wrap_constant(found), none(), owner}, {});
   }
-  if (kind == &PyStaticMethod_Type || kind == &PyClassMethod_Type || kind == &PyClassMethodDescr_Type) return bind_class_attribute(found, none, type);
+  if (kind == &PyStaticMethod_Type || kind == &PyClassMethod_Type || kind == &PyClassMethodDescr_Type) return bind_class_attribute(found, none(), type);
   if (!kind->tp_descr_get || kind == &PyMethodDescr_Type || kind == &PyWrapperDescr_Type || kind == &PyGetSetDescr_Type ||
       kind == &PyMemberDescr_Type || kind == &PyProperty_Type)
     return wrap_constant(found);
   break_graph(BreakReason::UnsupportedObject, std::string("a descriptor of type ") + kind->tp_name);
 }
 
-V TracerImpl::type_attribute(const V& owner, PyTypeObject* type, PyObject* name) {
+V TraceRun::type_attribute(const V& owner, PyTypeObject* type, PyObject* name) {
   auto& value = *as<ObjectValue>(owner);
   guard_value(value);
   PyTypeObject* meta = Py_TYPE(type);
@@ -226,8 +226,8 @@ V TracerImpl::type_attribute(const V& owner, PyTypeObject* type, PyObject* name)
       Ref<> again = PyUnicode_CheckExact(found.get()) ? found : Ref<>::steal(PyObject_GetAttr(reinterpret_cast<PyObject*>(type), name));
       if (!again) PyErr_Clear();
       if (again.get() == found.get() || is_plain(found.get())) {
-        SourceRef source = value.source ? value.source : sources->constant(reinterpret_cast<PyObject*>(type));
-        return wrap(keep(found).get(), sources->make(SourceKind::SlotMember, source, 0, name));
+        SourceRef source = value.source ? value.source : sources().constant(reinterpret_cast<PyObject*>(type));
+        return wrap(keep(found).get(), sources().make(SourceKind::SlotMember, source, 0, name));
       }
       return wrap_constant(keep(found).get());
     }
@@ -243,7 +243,7 @@ V TracerImpl::type_attribute(const V& owner, PyTypeObject* type, PyObject* name)
   return nullptr;
 }
 
-V TracerImpl::super_attribute(SuperValue& super, PyObject* name) {
+V TraceRun::super_attribute(SuperValue& super, PyObject* name) {
   PyTypeObject* type = nullptr;
   V self = super.self;
   auto* object = as<ObjectValue>(self);
@@ -276,29 +276,29 @@ V TracerImpl::super_attribute(SuperValue& super, PyObject* name) {
 }
 
 /// torch.nn.Module.__getattr__ without running it: parameters, buffers, submodules, each lookup guarded.
-V TracerImpl::module_member(const V& owner, ObjectValue& value, PyObject* name) {
+V TraceRun::module_member(const V& owner, ObjectValue& value, PyObject* name) {
   static PyObject* const tables[] = {intern("_parameters"), intern("_buffers"), intern("_modules")};
   PyObject* members = instance_dict(value.object.get());
   for (PyObject* table_name : tables) {
     if (written_attribute(owner, table_name)) break_graph(BreakReason::UnsupportedObject, "a module whose tables were replaced");
     PyObject* table = dict_get(members, table_name);
     if (!table || !PyDict_Check(table)) continue;
-    V tracked = wrap(table, sources->make(SourceKind::Attribute, value.source, 0, table_name));
+    V tracked = wrap(table, sources().make(SourceKind::Attribute, value.source, 0, table_name));
     if (auto* dict = as<DictValue>(tracked)) {
       if (V found = dict_find(*dict, name)) return found;
       continue;
     }
-    SourceRef table_source = sources->make(SourceKind::Attribute, value.source, 0, table_name);
+    SourceRef table_source = sources().make(SourceKind::Attribute, value.source, 0, table_name);
     if (PyObject* found = dict_get(table, name)) {
       add_guard(GuardKind::HasKey, table_source, name);
-      return wrap(found, sources->make(SourceKind::DictItem, table_source, 0, name));
+      return wrap(found, sources().make(SourceKind::DictItem, table_source, 0, name));
     }
     add_guard(GuardKind::LacksKey, table_source, name);
   }
   return nullptr;
 }
 
-V TracerImpl::object_attribute(const V& owner, ObjectValue& value, PyObject* name) {
+V TraceRun::object_attribute(const V& owner, ObjectValue& value, PyObject* name) {
   PyObject* object = value.object.get();
   // Of a class, which many Values may stand for: class_variable.
   if (auto written = PyType_Check(object) ? std::nullopt : written_attribute(owner, name)) {
@@ -318,27 +318,27 @@ V TracerImpl::object_attribute(const V& owner, ObjectValue& value, PyObject* nam
     return type_attribute(owner, reinterpret_cast<PyTypeObject*>(object), name);
   }
   PyTypeObject* type = type_of(owner);
-  if (!value.source) value.source = sources->constant(object);
+  if (!value.source) value.source = sources().constant(object);
 
   if (PyModule_Check(object)) {
     guard_value(value);
     if (filters_warnings()) refuse_warning_filters(object, name, false);
-    V space = known_dict(instance_dict(object), sources->make(SourceKind::InstanceDict, value.source));
+    V space = known_dict(instance_dict(object), sources().make(SourceKind::InstanceDict, value.source));
     if (V found = space ? dict_find(*as<DictValue>(space), name) : nullptr) return found;
     if (auto written = written_global(instance_dict(object), name)) {
       if (!*written) break_graph(BreakReason::UnsupportedObject, "an attribute of a module that was deleted as a global");
       return *written;
     }
     if (PyObject* found = space ? nullptr : dict_get(instance_dict(object), name)) {
-      add_guard(GuardKind::HasKey, sources->make(SourceKind::InstanceDict, value.source), name);
-      return wrap(found, sources->make(SourceKind::Attribute, value.source, 0, name));
+      add_guard(GuardKind::HasKey, sources().make(SourceKind::InstanceDict, value.source), name);
+      return wrap(found, sources().make(SourceKind::Attribute, value.source, 0, name));
     }
     PyObject* from_type = class_attribute(type, name);
     if (!from_type) {
       // A module's __getattr__ (lazy imports) is run by Python.
       static PyObject* const getattr_name = intern("__getattr__");
       if (dict_get(instance_dict(object), getattr_name)) break_graph(BreakReason::UnsupportedObject, "a module with __getattr__");
-      if (!space) add_guard(GuardKind::LacksKey, sources->make(SourceKind::InstanceDict, value.source), name);
+      if (!space) add_guard(GuardKind::LacksKey, sources().make(SourceKind::InstanceDict, value.source), name);
       return nullptr;
     }
   }
@@ -367,7 +367,7 @@ V TracerImpl::object_attribute(const V& owner, ObjectValue& value, PyObject* nam
         PyErr_Clear();
         break_graph(BreakReason::ErrorWhileTracing, "an attribute that is not set");
       }
-      return wrap(keep(result).get(), sources->make(SourceKind::SlotMember, value.source, 0, name));
+      return wrap(keep(result).get(), sources().make(SourceKind::SlotMember, value.source, 0, name));
     }
     static PyObject* const get_name = intern("__get__");
     PyObject* get = fj_type_lookup(Py_TYPE(found), get_name);
@@ -375,7 +375,7 @@ V TracerImpl::object_attribute(const V& owner, ObjectValue& value, PyObject* nam
     break_graph(BreakReason::UnsupportedObject, "attribute '" + text_of(name) + "' of " + describe(owner));
   }
   if (PyObject* members = instance_dict(object)) {
-    SourceRef members_source = sources->make(SourceKind::InstanceDict, value.source);
+    SourceRef members_source = sources().make(SourceKind::InstanceDict, value.source);
     // The dict itself may be a value of the trace, through `vars(x)` or `x.__dict__`: then its items are the attributes.
     if (V known = known_dict(members, members_source)) {
       if (V own = dict_find(*as<DictValue>(known), name)) return own;
@@ -385,7 +385,7 @@ V TracerImpl::object_attribute(const V& owner, ObjectValue& value, PyObject* nam
     }
     if (PyObject* own = dict_get(members, name)) {
       add_guard(GuardKind::HasKey, members_source, name);
-      return wrap(own, sources->make(SourceKind::Attribute, value.source, 0, name));
+      return wrap(own, sources().make(SourceKind::Attribute, value.source, 0, name));
     }
     add_guard(GuardKind::LacksKey, members_source, name);
   }
@@ -395,7 +395,7 @@ V TracerImpl::object_attribute(const V& owner, ObjectValue& value, PyObject* nam
 }
 
 /// functools.cached_property: what its function gives becomes an attribute of the instance.
-V TracerImpl::cached_property(const V& owner, PyObject* property, PyObject* name) {
+V TraceRun::cached_property(const V& owner, PyObject* property, PyObject* name) {
   note_descriptor(Py_TYPE(property));
   Ref<> function = Ref<>::steal(PyObject_GetAttrString(property, "func"));
   if (!function) break_graph(BreakReason::UnsupportedObject, take_error());
@@ -404,7 +404,7 @@ V TracerImpl::cached_property(const V& owner, PyObject* property, PyObject* name
   return value;
 }
 
-V TracerImpl::attribute_by_default(const V& owner, PyObject* name) {
+V TraceRun::attribute_by_default(const V& owner, PyObject* name) {
   if (auto* object = as<ObjectValue>(owner)) return object_attribute(owner, *object, name);
   auto& instance = *as<InstanceValue>(owner);
   PyTypeObject* type = instance.type.get();
@@ -443,7 +443,7 @@ V TracerImpl::attribute_by_default(const V& owner, PyObject* name) {
   return variable;
 }
 
-V TracerImpl::class_attribute_rules(const V& owner, PyObject* name) {
+V TraceRun::class_attribute_rules(const V& owner, PyObject* name) {
   static PyObject* const getattribute_name = intern("__getattribute__");
   static PyObject* const getattr_name = intern("__getattr__");
   PyTypeObject* type = type_of(owner);
@@ -487,7 +487,7 @@ V TracerImpl::class_attribute_rules(const V& owner, PyObject* name) {
 namespace {
 
 /// As a dict, made at the first look; the compiler gives names and values in a flat tuple.
-V function_annotations(TracerImpl& tracer, FunctionValue& function) {
+V function_annotations(TraceRun& tracer, FunctionValue& function) {
   if (function.annotations && function.annotations->kind == ValueKind::Dict) return function.annotations;
   auto dict = std::make_shared<DictValue>();
   if (function.annotations) {
@@ -500,7 +500,7 @@ V function_annotations(TracerImpl& tracer, FunctionValue& function) {
 
 }  // namespace
 
-V TracerImpl::find_attribute(const V& owner, PyObject* name) {
+V TraceRun::find_attribute(const V& owner, PyObject* name) {
   const std::string text = text_of(name);
   // Whether an array has nothing of its own under this name. A tensor made in the trace has no attributes of its own.
   auto lacks_own = [&]() {
@@ -508,7 +508,7 @@ V TracerImpl::find_attribute(const V& owner, PyObject* name) {
     auto real = std::find_if(identity_.begin(), identity_.end(), [&](auto& known) { return known.second == owner; });
     PyObject* members = real != identity_.end() ? instance_dict(real->first) : nullptr;
     if (!members || dict_get(members, name)) return false;
-    add_guard(GuardKind::LacksKey, sources->make(SourceKind::InstanceDict, owner->source), name);
+    add_guard(GuardKind::LacksKey, sources().make(SourceKind::InstanceDict, owner->source), name);
     return true;
   };
   switch (owner->kind) {
@@ -538,10 +538,10 @@ V TracerImpl::find_attribute(const V& owner, PyObject* name) {
       if (text == "__class__") return wrap_constant(reinterpret_cast<PyObject*>(type_of(owner)));
       if (auto written = written_attribute(owner, name)) return *written;
       if (!fj_type_lookup(type_of(owner), name) && lacks_own()) return nullptr;
-      return array_attribute(tracer, owner, text);
+      return array_attribute(*this, owner, text);
     case ValueKind::Builtin:
       if (V array = as<BuiltinValue>(owner)->owner; array->kind == ValueKind::Array && as<BuiltinValue>(owner)->name == "flags")
-        return numpy_flag(tracer, std::static_pointer_cast<ArrayValue>(array), text);
+        return numpy_flag(*this, std::static_pointer_cast<ArrayValue>(array), text);
       break;
     case ValueKind::Super:
       return super_attribute(*as<SuperValue>(owner), name);
@@ -554,7 +554,7 @@ V TracerImpl::find_attribute(const V& owner, PyObject* name) {
     case ValueKind::Partial: {
       auto& partial = *as<PartialValue>(owner);
       if (text == "func") return partial.function;
-      if (text == "args") return tracer.tuple(partial.positional);
+      if (text == "args") return tuple(partial.positional);
       if (text == "keywords") {
         partial.keywords->attributes_of = owner;
         return partial.keywords;
@@ -580,19 +580,19 @@ V TracerImpl::find_attribute(const V& owner, PyObject* name) {
       auto& range = *as<RangeValue>(owner);
       if (text == "start") return integer(range.start);
       if (text == "stop") return integer(range.stop);
-      if (text == "step") return tracer.integer(range.step);
+      if (text == "step") return integer(range.step);
       break;
     }
     case ValueKind::Dict:
       if (text == "default_factory" && as<DictValue>(owner)->type.get() == defaultdict_type()) {
         V factory = as<DictValue>(owner)->default_factory;
-        return factory ? factory : none;
+        return factory ? factory : none();
       }
       break;
     case ValueKind::List:
       if (text == "maxlen" && as<ListValue>(owner)->type) {
         auto longest = as<ListValue>(owner)->longest;
-        return longest ? tracer.integer(*longest) : none;
+        return longest ? integer(*longest) : none();
       }
       break;
     case ValueKind::Function: {
@@ -602,19 +602,19 @@ V TracerImpl::find_attribute(const V& owner, PyObject* name) {
           if (PyUnicode_Compare(key.get(), name) == 0) return value;
       if (text == "__dict__") return function.attributes;
       if (text == "__annotations__") return function_annotations(*this, function);
-      if (text == "__type_params__") return tracer.tuple({});
-      if (text == "__kwdefaults__" && !function.kwdefaults) return none;
+      if (text == "__type_params__") return tuple({});
+      if (text == "__kwdefaults__" && !function.kwdefaults) return none();
       if (text == "__name__") return wrap_constant(keep(Ref<>::borrow(function.code->co_name)).get());
       if (text == "__qualname__") return wrap_constant(function.qualname.get());
       if (text == "__code__") return wrap_constant(reinterpret_cast<PyObject*>(function.code.get()));
-      if (text == "__defaults__") return function.defaults ? function.defaults : none;
+      if (text == "__defaults__") return function.defaults ? function.defaults : none();
       if (text == "__module__" || text == "__doc__") {
         static PyObject* const module_name = intern("__name__");
         PyObject* consts = function.code->co_consts;
         PyObject* first = PyTuple_GET_SIZE(consts) ? PyTuple_GET_ITEM(consts, 0) : Py_None;
         if (text == "__doc__") return wrap_constant(PyUnicode_Check(first) ? first : Py_None);
         PyObject* module = dict_get(function.globals.get(), module_name);
-        return module ? wrap_constant(module) : none;
+        return module ? wrap_constant(module) : none();
       }
       break;
     }
@@ -653,6 +653,13 @@ V TracerImpl::find_attribute(const V& owner, PyObject* name) {
   if (Py_TYPE(found) == &PyClassMethodDescr_Type) return bind_class_attribute(found, owner, type);
   if (Py_TYPE(found) == &PyMethodDescr_Type || Py_TYPE(found) == &PyWrapperDescr_Type) return bind_class_attribute(found, owner, type);
   break_graph(BreakReason::UnsupportedObject, "attribute '" + text + "' of " + describe(owner));
+}
+
+V TraceRun::get_attribute(const V& owner, std::string_view name) {
+  Ref<> text = keep(Ref<>::steal(PyUnicode_FromStringAndSize(name.data(), name.size())));
+  V found = find_attribute(owner, text.get());
+  if (!found) break_graph(BreakReason::ErrorWhileTracing, describe(owner) + " has no attribute '" + std::string(name) + "'");
+  return found;
 }
 
 }  // namespace fj

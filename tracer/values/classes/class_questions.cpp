@@ -11,7 +11,7 @@ namespace fj {
 namespace {
 
 /// The classes named by the second argument of isinstance and issubclass.
-std::vector<PyTypeObject*> classes_of(TracerImpl& t, const V& value) {
+std::vector<PyTypeObject*> classes_of(TraceRun& t, const V& value) {
   std::vector<PyTypeObject*> result;
   if (value->kind == ValueKind::Tuple) {
     for (const V& item : t.sequence_items(value))
@@ -44,7 +44,7 @@ bool is_settled(PyTypeObject* type) {
 
 /// What an abstract class says of a class of the user's holds until some class is registered somewhere, which moves a number that
 /// the module abc keeps, or the class itself changes.
-void guard_abstract_answer(TracerImpl& t, PyTypeObject* type, PyTypeObject* base) {
+void guard_abstract_answer(TraceRun& t, PyTypeObject* type, PyTypeObject* base) {
   static PyObject* const hook_name = PyUnicode_InternFromString("__subclasshook__");
   PyObject* hook = t.class_attribute(base, hook_name);
   Ref<> module = Ref<>::steal(PyObject_GetAttrString(reinterpret_cast<PyObject*>(base), "__module__"));
@@ -58,12 +58,12 @@ void guard_abstract_answer(TracerImpl& t, PyTypeObject* type, PyTypeObject* base
   Ref<> number = token ? Ref<>::steal(PyObject_CallNoArgs(token)) : Ref<>();
   if (!number) break_graph(BreakReason::UnsupportedObject, take_error());
   // Not a value of the program's: nothing here holds for another number, so it is never a symbol.
-  t.add_guard(GuardKind::Equals, t.sources->make(SourceKind::Answer, t.sources->constant(token), 0, nothing), t.keep(number).get());
+  t.add_guard(GuardKind::Equals, t.sources().make(SourceKind::Answer, t.sources().constant(token), 0, nothing), t.keep(number).get());
   t.guard_type_version(type);
 }
 
 /// Plain MRO membership, unless a metaclass decides (then by asking it, if it is one known to be pure).
-bool is_subclass(TracerImpl& t, PyTypeObject* type, PyTypeObject* base) {
+bool is_subclass(TraceRun& t, PyTypeObject* type, PyTypeObject* base) {
   if (PyType_IsSubtype(type, base)) return true;
   static PyObject* const check = PyUnicode_InternFromString("__subclasscheck__");
   static PyObject* const instance_check = PyUnicode_InternFromString("__instancecheck__");
@@ -86,7 +86,7 @@ bool is_subclass(TracerImpl& t, PyTypeObject* type, PyTypeObject* base) {
 
 }  // namespace
 
-V builtin_isinstance(TracerImpl& t, std::vector<V>& a, Keywords& k) {
+V builtin_isinstance(TraceRun& t, std::vector<V>& a, Keywords& k) {
   expect("isinstance", a, k, 2, 2);
   if (a[0]->kind == ValueKind::Builtin) unknown_call("isinstance", a);
   PyTypeObject* type = t.type_of(a[0]);
@@ -97,32 +97,32 @@ V builtin_isinstance(TracerImpl& t, std::vector<V>& a, Keywords& k) {
   const bool pretends = has_rules && t.class_attribute(type, class_name) != fj_type_lookup(&PyBaseObject_Type, class_name);
   PyTypeObject* said = nullptr;
   for (PyTypeObject* base : classes_of(t, a[1])) {
-    if (is_subclass(t, type, base)) return t.true_value;
+    if (is_subclass(t, type, base)) return t.boolean(true);
     if (!pretends) continue;
     if (V found = said ? nullptr : t.find_attribute(a[0], class_name)) {
       PyObject* known = t.constant_object(found);
       if (!known || !PyType_Check(known)) unknown_call("isinstance", a);
       said = reinterpret_cast<PyTypeObject*>(known);
     }
-    if (said && is_subclass(t, said, base)) return t.true_value;
+    if (said && is_subclass(t, said, base)) return t.boolean(true);
   }
-  return t.false_value;
+  return t.boolean(false);
 }
 
-V builtin_issubclass(TracerImpl& t, std::vector<V>& a, Keywords& k) {
+V builtin_issubclass(TraceRun& t, std::vector<V>& a, Keywords& k) {
   expect("issubclass", a, k, 2, 2);
   PyObject* type = t.constant_object(a[0]);
   // What has no bases is no class, whatever the other is.
   if (type && !PyType_Check(type) && (is_plain(type) || dtype_from_object(type)) && !classes_of(t, a[1]).empty())
-    t.raise(PyExc_TypeError, {t.tracer.string("issubclass() arg 1 must be a class")}, BreakReason::ErrorWhileTracing, "issubclass() of something else than a class");
+    t.raise(PyExc_TypeError, {t.string("issubclass() arg 1 must be a class")}, BreakReason::ErrorWhileTracing, "issubclass() of something else than a class");
   if (!type || !PyType_Check(type)) unknown_call("issubclass", a);
   t.guard_bases(reinterpret_cast<PyTypeObject*>(type));
   for (PyTypeObject* base : classes_of(t, a[1]))
-    if (is_subclass(t, reinterpret_cast<PyTypeObject*>(type), base)) return t.true_value;
-  return t.false_value;
+    if (is_subclass(t, reinterpret_cast<PyTypeObject*>(type), base)) return t.boolean(true);
+  return t.boolean(false);
 }
 
-V builtin_type(TracerImpl& t, std::vector<V>& a, Keywords& k) {
+V builtin_type(TraceRun& t, std::vector<V>& a, Keywords& k) {
   if (a.size() == 3 && k.empty()) {
     PyObject* name = t.constant_object(a[0]);
     auto* space = as<DictValue>(a[2]);
@@ -140,23 +140,23 @@ V builtin_type(TracerImpl& t, std::vector<V>& a, Keywords& k) {
   return t.wrap_constant(reinterpret_cast<PyObject*>(t.type_of(a[0])));
 }
 
-V builtin_callable(TracerImpl& t, std::vector<V>& a, Keywords& k) {
+V builtin_callable(TraceRun& t, std::vector<V>& a, Keywords& k) {
   expect("callable", a, k, 1, 1);
   switch (a[0]->kind) {
-    case ValueKind::Function: case ValueKind::BoundMethod: case ValueKind::Builtin: case ValueKind::Partial: return t.true_value;
+    case ValueKind::Function: case ValueKind::BoundMethod: case ValueKind::Builtin: case ValueKind::Partial: return t.boolean(true);
     case ValueKind::Object: case ValueKind::Instance: {
       static PyObject* const name = PyUnicode_InternFromString("__call__");
       PyTypeObject* type = t.type_of(a[0]);
       t.class_attribute(type, name);
-      return t.tracer.boolean(type->tp_call != nullptr);
+      return t.boolean(type->tp_call != nullptr);
     }
-    case ValueKind::Set: case ValueKind::Array: case ValueKind::Tuple: case ValueKind::List: case ValueKind::Dict: case ValueKind::SymInt: return t.false_value;
+    case ValueKind::Set: case ValueKind::Array: case ValueKind::Tuple: case ValueKind::List: case ValueKind::Dict: case ValueKind::SymInt: return t.boolean(false);
     default: unknown_call("callable", a);
   }
 }
 
 /// Names of the instance and of its class, as object.__dir__ gives them.
-V builtin_dir(TracerImpl& t, std::vector<V>& a, Keywords& k) {
+V builtin_dir(TraceRun& t, std::vector<V>& a, Keywords& k) {
   expect("dir", a, k, 1, 1);
   PyTypeObject* type = a[0]->kind == ValueKind::Object || a[0]->kind == ValueKind::Instance ? t.type_of(a[0]) : nullptr;
   static PyObject* const own_rule = PyUnicode_InternFromString("__dir__");
@@ -190,7 +190,7 @@ V builtin_dir(TracerImpl& t, std::vector<V>& a, Keywords& k) {
   if (!sorted || PyList_Sort(sorted.get()) < 0) t.raise_python_error();
   std::vector<V> items;
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(sorted.get()); ++i) items.push_back(t.wrap_constant(t.keep(Ref<>::borrow(PyList_GET_ITEM(sorted.get(), i))).get()));
-  return t.tracer.list(std::move(items));
+  return t.list(std::move(items));
 }
 
 }  // namespace fj

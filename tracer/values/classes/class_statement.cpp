@@ -9,7 +9,7 @@
 
 namespace fj {
 
-Ref<> TracerImpl::stand_in(FunctionValue& function, const V& value) {
+Ref<> TraceRun::stand_in(FunctionValue& function, const V& value) {
   for (auto& [object, known] : made_functions_)
     if (known == value) return Ref<>::borrow(object);
   Ref<> made = Ref<>::steal(PyFunction_NewWithQualName(reinterpret_cast<PyObject*>(function.code.get()), function.globals.get(), function.qualname.get()));
@@ -27,7 +27,7 @@ namespace {
 bool is_wrapper_type(PyTypeObject* type) { return type == &PyProperty_Type || type == &PyStaticMethod_Type || type == &PyClassMethod_Type; }
 
 /// What a class's namespace holds: constants, functions as stand-ins. Null: something that would have to be made anew each time.
-Ref<> real_member(TracerImpl& t, const V& value) {
+Ref<> real_member(TraceRun& t, const V& value) {
   if (auto* function = as<FunctionValue>(value)) return t.stand_in(*function, value);
   if (PyObject* constant = t.constant_object(value)) return Ref<>::borrow(constant);
   auto* object = as<ObjectValue>(value);
@@ -36,7 +36,7 @@ Ref<> real_member(TracerImpl& t, const V& value) {
   return object->object;
 }
 
-bool runs_code_when_derived(TracerImpl& t, PyTypeObject* base) {
+bool runs_code_when_derived(TraceRun& t, PyTypeObject* base) {
   static PyObject* const name = PyUnicode_InternFromString("__init_subclass__");
   PyObject* found = t.class_attribute(base, name);
   return found && (PyFunction_Check(found) || Py_TYPE(found) == &PyClassMethod_Type);
@@ -44,7 +44,7 @@ bool runs_code_when_derived(TracerImpl& t, PyTypeObject* base) {
 
 }  // namespace
 
-V TracerImpl::make_class_wrapper(PyTypeObject* type, const std::vector<V>& positional, const Keywords& keywords) {
+V TraceRun::make_class_wrapper(PyTypeObject* type, const std::vector<V>& positional, const Keywords& keywords) {
   if (!is_wrapper_type(type) || !keywords.empty()) return nullptr;
   bool any_made = false;
   Ref<> arguments = Ref<>::steal(PyTuple_New(Py_ssize_t(positional.size())));
@@ -64,7 +64,7 @@ V TracerImpl::make_class_wrapper(PyTypeObject* type, const std::vector<V>& posit
   return value;
 }
 
-V TracerImpl::make_class(const std::string& name, const std::vector<V>& bases, const std::vector<std::pair<Ref<>, V>>& members) {
+V TraceRun::make_class(const std::string& name, const std::vector<V>& bases, const std::vector<std::pair<Ref<>, V>>& members) {
   Ref<> real_bases = Ref<>::steal(PyTuple_New(Py_ssize_t(bases.size())));
   for (std::size_t i = 0; i < bases.size(); ++i) {
     PyObject* base = constant_object(bases[i]);
@@ -93,7 +93,7 @@ V TracerImpl::make_class(const std::string& name, const std::vector<V>& bases, c
   return value;
 }
 
-V TracerImpl::build_class(const std::vector<V>& positional, const Keywords& keywords) {
+V TraceRun::build_class(const std::vector<V>& positional, const Keywords& keywords) {
   auto* body = positional.size() >= 2 ? as<FunctionValue>(positional[0]) : nullptr;
   PyObject* name = body ? constant_object(positional[1]) : nullptr;
   if (!body || !name || !PyUnicode_Check(name) || !keywords.empty()) break_graph(BreakReason::UnsupportedBytecode, "a class statement");
@@ -109,7 +109,7 @@ V TracerImpl::build_class(const std::vector<V>& positional, const Keywords& keyw
   return make_class(text_of(name), {positional.begin() + 2, positional.end()}, frame->names->items);
 }
 
-std::optional<int> TracerImpl::made_class_at(PyObject* object) const {
+std::optional<int> TraceRun::made_class_at(PyObject* object) const {
   auto known = made_classes_.find(object);
   return known == made_classes_.end() ? std::nullopt : std::optional<int>(known->second);
 }

@@ -59,7 +59,7 @@ PyTypeObject* owner_of(PyTypeObject* type, PyObject* name) {
 }  // namespace
 
 /// The name is `owner`'s, the first of the bases of `type` that has it: the classes before have none of their own.
-void TracerImpl::guard_class_lookup(PyTypeObject* type, PyTypeObject* owner, PyObject* name) {
+void TraceRun::guard_class_lookup(PyTypeObject* type, PyTypeObject* owner, PyObject* name) {
   guard_bases(type);
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(type->tp_mro); ++i) {
     PyObject* base = PyTuple_GET_ITEM(type->tp_mro, i);
@@ -67,12 +67,12 @@ void TracerImpl::guard_class_lookup(PyTypeObject* type, PyTypeObject* owner, PyO
     const bool changes = (reinterpret_cast<PyTypeObject*>(base)->tp_flags & Py_TPFLAGS_HEAPTYPE) && !made_class_at(base);
     const bool written = class_variables_.count({reinterpret_cast<PyTypeObject*>(base), name});
     if (changes && !written)
-      add_guard(is_owner ? GuardKind::HasKey : GuardKind::LacksKey, sources->make(SourceKind::InstanceDict, sources->constant(base)), name);
+      add_guard(is_owner ? GuardKind::HasKey : GuardKind::LacksKey, sources().make(SourceKind::InstanceDict, sources().constant(base)), name);
     if (is_owner) return;
   }
 }
 
-PyTypeObject* TracerImpl::assigned_owner(PyTypeObject* type, PyObject* name) {
+PyTypeObject* TraceRun::assigned_owner(PyTypeObject* type, PyObject* name) {
   if (class_variables_.empty() || !type->tp_mro) return nullptr;
   PyObject* key = interned(name);
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(type->tp_mro); ++i) {
@@ -83,7 +83,7 @@ PyTypeObject* TracerImpl::assigned_owner(PyTypeObject* type, PyObject* name) {
   return nullptr;
 }
 
-V TracerImpl::class_variable(PyTypeObject* type, PyObject* name) {
+V TraceRun::class_variable(PyTypeObject* type, PyObject* name) {
   if (!(type->tp_flags & Py_TPFLAGS_HEAPTYPE)) return nullptr;
   PyObject* key = interned(name);
   if (PyTypeObject* owner = assigned_owner(type, name)) {
@@ -96,12 +96,12 @@ V TracerImpl::class_variable(PyTypeObject* type, PyObject* name) {
   PyTypeObject* owner = owner_of(type, name);
   if (!owner || !(owner->tp_flags & Py_TPFLAGS_HEAPTYPE) || made_class_at(reinterpret_cast<PyObject*>(owner))) return nullptr;
   guard_class_lookup(type, owner, key);
-  V value = wrap(found, sources->make(SourceKind::ClassVariable, sources->constant(reinterpret_cast<PyObject*>(owner)), 0, key));
+  V value = wrap(found, sources().make(SourceKind::ClassVariable, sources().constant(reinterpret_cast<PyObject*>(owner)), 0, key));
   type_of(value);  // no descriptor, whatever becomes of it
   return value;
 }
 
-void TracerImpl::set_class_variable(const V& owner, PyTypeObject* type, PyObject* name, const V& value) {
+void TraceRun::set_class_variable(const V& owner, PyTypeObject* type, PyObject* name, const V& value) {
   auto refuse = [&] { break_graph(BreakReason::UnsupportedObject, "assigns an attribute of " + describe(owner)); };
   const std::string text = text_of(name);
   static PyObject* const setattr_name = intern("__setattr__");
@@ -130,7 +130,7 @@ void TracerImpl::set_class_variable(const V& owner, PyTypeObject* type, PyObject
   note_attribute(first, name, value);
 }
 
-void TracerImpl::refuse_assigned_class(PyTypeObject* type) {
+void TraceRun::refuse_assigned_class(PyTypeObject* type) {
   for (auto& [place, value] : class_variables_)
     if (PyType_IsSubtype(type, const_cast<PyTypeObject*>(place.first)))
       break_graph(BreakReason::UnsupportedObject, std::string("looks at class ") + type->tp_name + ", an attribute of which was assigned");

@@ -78,7 +78,7 @@ bool is_plain_named_tuple(PyTypeObject* type) {
 namespace {
 
 /// OrderedDict's C code stores and deletes by what a derived class makes of it.
-bool has_items_of_ordered_dict(TracerImpl& tracer, PyTypeObject* type) {
+bool has_items_of_ordered_dict(TraceRun& tracer, PyTypeObject* type) {
   static PyObject* const names[] = {intern("__setitem__"), intern("__getitem__"), intern("__delitem__"), intern("__contains__"), intern("__missing__")};
   return std::all_of(std::begin(names), std::end(names), [&](PyObject* name) { return tracer.class_attribute(type, name) == fj_type_lookup(&PyODict_Type, name); });
 }
@@ -86,7 +86,7 @@ bool has_items_of_ordered_dict(TracerImpl& tracer, PyTypeObject* type) {
 }  // namespace
 
 /// What `base.__new__(type, ...)` makes where base is C code: an instance without its attributes.
-V TracerImpl::new_instance(PyTypeObject* type, const std::vector<V>& positional, const Keywords& keywords) {
+V TraceRun::new_instance(PyTypeObject* type, const std::vector<V>& positional, const Keywords& keywords) {
   auto unknown = [&]() { break_graph(BreakReason::UnknownCall, type_name(type) + "()"); };
   static PyObject* const del_name = intern("__del__");
   PyTypeObject* base = builtin_base(type);
@@ -133,7 +133,7 @@ V TracerImpl::new_instance(PyTypeObject* type, const std::vector<V>& positional,
   return type == base && instance->contents ? instance->contents : V(instance);
 }
 
-V TracerImpl::make_instance(PyTypeObject* type, std::vector<V> positional, Keywords keywords) {
+V TraceRun::make_instance(PyTypeObject* type, std::vector<V> positional, Keywords keywords) {
   static PyObject* const new_name = intern("__new__");
   static PyObject* const init_name = intern("__init__");
   guard_bases(type);
@@ -156,7 +156,7 @@ V TracerImpl::make_instance(PyTypeObject* type, std::vector<V> positional, Keywo
     if (init && !own_init && type->tp_init != PyBaseObject_Type.tp_init) break_graph(BreakReason::UnknownCall, type_name(type) + "()");
     if ((!positional.empty() || !keywords.empty()) && !own_init) {
       if (type->tp_init == PyBaseObject_Type.tp_init)
-        raise(PyExc_TypeError, {tracer.string(std::string(type->tp_name) + "() takes no arguments")}, BreakReason::ErrorWhileTracing, "arguments of " + std::string(type->tp_name));
+        raise(PyExc_TypeError, {string(std::string(type->tp_name) + "() takes no arguments")}, BreakReason::ErrorWhileTracing, "arguments of " + std::string(type->tp_name));
       break_graph(BreakReason::UnknownCall, type_name(type) + "()");
     }
     made = new_instance(type, {}, {});
@@ -180,7 +180,7 @@ V TracerImpl::make_instance(PyTypeObject* type, std::vector<V> positional, Keywo
 }
 
 /// Null: not by its fields alone (a __new__ of its own, wrong arguments).
-V TracerImpl::make_named_tuple(PyTypeObject* type, const std::vector<V>& positional, const Keywords& keywords) {
+V TraceRun::make_named_tuple(PyTypeObject* type, const std::vector<V>& positional, const Keywords& keywords) {
   static PyObject* const new_name = intern("__new__");
   PyObject* own = type->tp_dict ? fj_type_lookup(type, new_name) : nullptr;
   Ref<> function = own && Py_TYPE(own) == &PyStaticMethod_Type ? Ref<>::steal(PyObject_GetAttrString(own, "__func__")) : Ref<>::borrow(own);
@@ -203,7 +203,7 @@ V TracerImpl::make_named_tuple(PyTypeObject* type, const std::vector<V>& positio
     if (items[i]) continue;
     PyObject* value = PyDict_GetItemWithError(defaults.get(), PyTuple_GET_ITEM(fields.get(), Py_ssize_t(i)));
     if (!value) return nullptr;
-    items[i] = wrap(value, sources->constant(value));
+    items[i] = wrap(value, sources().constant(value));
   }
   auto tuple = std::make_shared<TupleValue>();
   tuple->type = Ref<>::borrow(reinterpret_cast<PyObject*>(type));
@@ -211,7 +211,7 @@ V TracerImpl::make_named_tuple(PyTypeObject* type, const std::vector<V>& positio
   return tuple;
 }
 
-V TracerImpl::call_type(const V& callable, PyTypeObject* type, std::vector<V> positional, Keywords keywords) {
+V TraceRun::call_type(const V& callable, PyTypeObject* type, std::vector<V> positional, Keywords keywords) {
   if (!std::strcmp(type->tp_name, "functools.partial") && !positional.empty()) return make_partial(type, positional, std::move(keywords));
   if (V mode = make_mode(callable, type, positional, keywords)) return mode;
   if (type == &PyMethod_Type && positional.size() == 2 && keywords.empty()) return bound_method(positional[0], positional[1]);
@@ -246,7 +246,7 @@ V TracerImpl::call_type(const V& callable, PyTypeObject* type, std::vector<V> po
 
 // ---- methods of C code
 
-V TracerImpl::call_builtin_method(BuiltinValue& method, std::vector<V> positional, Keywords keywords) {
+V TraceRun::call_builtin_method(BuiltinValue& method, std::vector<V> positional, Keywords keywords) {
   const V owner = method.owner;
   const std::string& name = method.name;
   if (V done = call_mode_method(owner, name)) return done;
@@ -270,8 +270,8 @@ V TracerImpl::call_builtin_method(BuiltinValue& method, std::vector<V> positiona
   switch (owner->kind) {
     case ValueKind::Array:
       if (as<ArrayValue>(owner)->library == Library::Numpy && ((name == "__copy__" && count == 0) || (name == "__deepcopy__" && count == 1)))
-        return array_method(tracer, owner, "copy", {{tracer.string("K")}, {}});
-      return array_method(tracer, owner, name, {std::move(positional), std::move(keywords)});
+        return array_method(*this, owner, "copy", {{string("K")}, {}});
+      return array_method(*this, owner, name, {std::move(positional), std::move(keywords)});
     case ValueKind::List: case ValueKind::Dict: case ValueKind::Set:
       if (name == "__reduce_ex__" || name == "__reduce__") break;
       return container_method(owner, name, positional, keywords);
@@ -279,13 +279,13 @@ V TracerImpl::call_builtin_method(BuiltinValue& method, std::vector<V> positiona
     case ValueKind::Range:
       if (keywords.empty() && count == 1 && (name == "index" || name == "count")) {
         std::vector<V> given = positional;
-        V items = tracer.tuple(sequence_items(owner));
+        V items = tuple(sequence_items(owner));
         return container_method(items, name, given, keywords);
       }
       break;
     case ValueKind::Slice:
       if (name == "indices" && count == 1) {
-        auto size = tracer.constant_int(positional[0]);
+        auto size = constant_int(positional[0]);
         PyObject* slice = size ? constant_object(owner) : nullptr;
         if (!slice) break;
         Ref<> bounds = Ref<>::steal(PyObject_CallMethod(slice, "indices", "L", static_cast<long long>(*size)));
@@ -306,7 +306,7 @@ V TracerImpl::call_builtin_method(BuiltinValue& method, std::vector<V> positiona
       break;
     case ValueKind::SymInt: {
       BuiltinValue settled;
-      settled.owner = tracer.integer(*tracer.constant_int(owner));
+      settled.owner = integer(*constant_int(owner));
       settled.name = name;
       return call_builtin_method(settled, std::move(positional), std::move(keywords));
     }
@@ -315,7 +315,7 @@ V TracerImpl::call_builtin_method(BuiltinValue& method, std::vector<V> positiona
   break_graph(BreakReason::UnknownCall, "method " + name + " of " + describe(owner));
 }
 
-V TracerImpl::bound_method(const V& function, const V& self) {
+V TraceRun::bound_method(const V& function, const V& self) {
   auto method = std::make_shared<BoundMethodValue>();
   method->function = function;
   method->self = self;
@@ -325,7 +325,7 @@ V TracerImpl::bound_method(const V& function, const V& self) {
 namespace {
 
 /// What object.__reduce_ex__ gives for the copy module: (copyreg.__newobj__, (class, *arguments), state, items, pairs).
-V reduced(TracerImpl& tracer, const V& owner) {
+V reduced(TraceRun& tracer, const V& owner) {
   PyTypeObject* type = tracer.type_of(owner);
   static PyObject* const state_name = intern("__getstate__");
   static PyObject* const special[] = {intern("__getnewargs_ex__"), intern("__getnewargs__"), intern("__reduce__")};
@@ -355,20 +355,20 @@ V reduced(TracerImpl& tracer, const V& owner) {
         any_slot = any_slot || is_slot;
         (is_slot ? slots : plain)->items.emplace_back(key, value);
       }
-      state = plain->items.empty() ? tracer.none : any_slot ? V(plain) : tracer.find_attribute(owner, dict_name);
+      state = plain->items.empty() ? tracer.none() : any_slot ? V(plain) : tracer.find_attribute(owner, dict_name);
     } else {
       for (PyTypeObject* base = type; base; base = base->tp_base)
         if (base->tp_flags & Py_TPFLAGS_HEAPTYPE && PyDict_GetItemString(base->tp_dict, "__slots__")) return nullptr;
-      state = has_dict ? tracer.find_attribute(owner, dict_name) : tracer.none;
+      state = has_dict ? tracer.find_attribute(owner, dict_name) : tracer.none();
       if (auto* dict = as<DictValue>(state)) {
         tracer.open(*dict);
-        if (dict->items.empty()) state = tracer.none;
+        if (dict->items.empty()) state = tracer.none();
       }
     }
-    if (any_slot) state = tracer.tracer.tuple({state, slots});
+    if (any_slot) state = tracer.tuple({state, slots});
   }
   std::vector<V> arguments{tracer.wrap_constant(reinterpret_cast<PyObject*>(type))};
-  V items = tracer.none, pairs = tracer.none;
+  V items = tracer.none(), pairs = tracer.none();
   if (V part = tracer.builtin_part(owner)) {
     if (part->kind == ValueKind::List) items = tracer.make_iterator(part);
     else if (part->kind == ValueKind::Dict) {
@@ -378,34 +378,34 @@ V reduced(TracerImpl& tracer, const V& owner) {
     } else if (part->kind == ValueKind::Tuple || part->kind == ValueKind::Object) arguments.push_back(part);
     else return nullptr;
   }
-  return tracer.tracer.tuple({tracer.wrap_constant(tracer.keep(maker).get()), tracer.tracer.tuple(arguments), state, items, pairs});
+  return tracer.tuple({tracer.wrap_constant(tracer.keep(maker).get()), tracer.tuple(arguments), state, items, pairs});
 }
 
 }  // namespace
 
 /// A method of `object`, `type` or of a builtin base class, on an object or instance. Null: not known.
-V TracerImpl::object_method(const V& owner, const std::string& name, std::vector<V>& positional, Keywords& keywords) {
+V TraceRun::object_method(const V& owner, const std::string& name, std::vector<V>& positional, Keywords& keywords) {
   const std::size_t count = positional.size();
   auto* known = as<ObjectValue>(owner);
   auto* instance = as<InstanceValue>(owner);
   if (known && PyFunction_Check(known->object.get()) && name == "__get__" && count >= 1)
     return is_none(positional[0]) ? owner : bound_method(owner, positional[0]);
   if (PyObject* of_array = ndarray_method(name.c_str()); of_array && Py_TYPE(of_array) == &PyMethodDescr_Type)
-    if (V scalar = changing_scalar(owner, true)) return array_method(tracer, scalar, name, {positional, keywords});
+    if (V scalar = changing_scalar(owner, true)) return array_method(*this, scalar, name, {positional, keywords});
   if (known && PyType_Check(known->object.get())) {
     auto* type = reinterpret_cast<PyTypeObject*>(known->object.get());
     // type.__call__(cls, ...) reached through super() in a metaclass.
     if (name == "__call__" && guard_value(*known)) return make_instance(type, positional, keywords);
     if (name == "mro" && count == 0 && guard_value(*known)) {
       guard_bases(type);
-      return tracer.list(sequence_items(wrap_constant(type->tp_mro)));
+      return list(sequence_items(wrap_constant(type->tp_mro)));
     }
     if (name == "__subclasses__" || name == "__prepare__") return nullptr;
     if ((name == "__instancecheck__" || name == "__subclasscheck__") && count == 1) {
       PyTypeObject* asked = name == "__instancecheck__" ? type_of(positional[0]) : reinterpret_cast<PyTypeObject*>(constant_object(positional[0]));
       if (asked && PyType_Check(reinterpret_cast<PyObject*>(asked))) {
         guard_bases(asked);
-        return tracer.boolean(PyType_IsSubtype(asked, type));
+        return boolean(PyType_IsSubtype(asked, type));
       }
     }
   }
@@ -420,14 +420,14 @@ V TracerImpl::object_method(const V& owner, const std::string& name, std::vector
     }
     if (name == "__setattr__" && count == 2 && named && !special) {
       store_attribute(owner, attribute, positional[1]);
-      return none;
+      return none();
     }
     if (name == "__delattr__" && count == 1 && named && !special) {
       store_attribute(owner, attribute, nullptr);
-      return none;
+      return none();
     }
     if (name == "__reduce_ex__" && count == 1) {
-      auto protocol = tracer.constant_int(positional[0]);
+      auto protocol = constant_int(positional[0]);
       return protocol && *protocol >= 2 ? reduced(*this, owner) : nullptr;
     }
     if (name == "__reduce__" && count == 0) return nullptr;
@@ -435,20 +435,20 @@ V TracerImpl::object_method(const V& owner, const std::string& name, std::vector
       V parts = reduced(*this, owner);
       return parts ? as<TupleValue>(parts)->items[2] : nullptr;
     }
-    if (name == "__init_subclass__" && count == 0) return none;
+    if (name == "__init_subclass__" && count == 0) return none();
     if (name == "__dir__" && count == 0) return nullptr;
   }
   if (instance && is_exception_type(instance->type.get()) && keywords.empty()) {
     if (name == "__init__") {
       instance->args = positional;
-      return none;
+      return none();
     }
   }
   if (instance && name == "__str__" && count == 0 && is_exception_type(instance->type.get())) return str_of(*this, owner);
   PyTypeObject* type = known && is_plain(known->object.get()) ? nullptr : type_of(owner);
   if (V part = builtin_part(owner)) {
     if (part->kind == ValueKind::Object) {
-      if (name == "__init__") return none;
+      if (name == "__init__") return none();
     } else if (part->kind == ValueKind::Dict && name == "__getitem__" && count == 1) {
       if (V found = dict_find(*as<DictValue>(part), constant_key(positional[0]).get())) return found;
       if (V missing = python_method(owner, "__missing__")) return call(missing, positional, {});
@@ -474,9 +474,9 @@ V TracerImpl::object_method(const V& owner, const std::string& name, std::vector
   if (type && keywords.empty()) {
     // object.__init__; an object of a class of C that exists already may do more at its own.
     const bool initialises = known && builtin_base(type)->tp_init != PyBaseObject_Type.tp_init;
-    if (name == "__init__" && !initialises && (count == 0 || type->tp_new != PyBaseObject_Type.tp_new)) return none;
+    if (name == "__init__" && !initialises && (count == 0 || type->tp_new != PyBaseObject_Type.tp_new)) return none();
     if (name == "__hash__" && count == 0 && instance) return nullptr;
-    if (name == "__eq__" && count == 1 && instance) return same_object(owner, positional[0]) ? true_value : wrap_constant(Py_NotImplemented);
+    if (name == "__eq__" && count == 1 && instance) return same_object(owner, positional[0]) ? boolean(true) : wrap_constant(Py_NotImplemented);
     if (name == "__ne__" && count == 1 && instance) return compare(Py_NE, owner, positional[0]);
     if (name == "__repr__" && count == 0 && type->tp_repr != PyBaseObject_Type.tp_repr && instance) return nullptr;
     if (name == "__str__" && count == 0 && instance) return repr_of(*this, owner);
@@ -490,14 +490,14 @@ V TracerImpl::object_method(const V& owner, const std::string& name, std::vector
       if (!guard_value(*known) && owner->source) add_guard(GuardKind::Identity, owner->source, known->object.get());
       const Mark before = mark();
       try {
-        return run_handler(tracer, handler, {positional, keywords}, bound.get());
+        return run_handler(*this, handler, {positional, keywords}, bound.get());
       } catch (const BreakGraph& refused) {
         if (written_since(before) || refused.reason != BreakReason::UnsupportedOperation || !find_numpy_call(bound.get())) throw;
       }
     }
     if (bound && find_numpy_call(bound.get())) {
       if (!guard_value(*known) && owner->source) add_guard(GuardKind::Identity, owner->source, known->object.get());
-      return tracer.extern_call(wrap_constant(keep(bound).get()), positional, keywords);
+      return extern_call(wrap_constant(keep(bound).get()), positional, keywords);
     }
   }
   if (known)
@@ -509,7 +509,7 @@ V TracerImpl::object_method(const V& owner, const std::string& name, std::vector
   PyObject* const object = known_object.get();
   if (!object || !is_plain(object)) return nullptr;
   if (name == "__new__" || name == "__class__") return nullptr;
-  if (name == "join" && PyUnicode_CheckExact(object) && count == 1) positional[0] = tracer.tuple(sequence_items(positional[0]));
+  if (name == "join" && PyUnicode_CheckExact(object) && count == 1) positional[0] = tuple(sequence_items(positional[0]));
   const bool number = PyLong_Check(object) || PyFloat_Check(object) || PyComplex_Check(object);
   if (count == 1 && keywords.empty() && number && operator_method_known(name)) {
     Ref<> other = constant_object(number_part(positional[0]));

@@ -20,10 +20,10 @@
 
 namespace fj {
 
-Bounds slice_of(TracerImpl& tracer, const V& key, std::size_t length) {
+Bounds slice_of(TraceRun& tracer, const V& key, std::size_t length) {
   auto& slice = *as<SliceValue>(key);
   auto bound = [&](const V& value) -> Ref<> {
-    if (value->kind == ValueKind::SymInt) return tracer.constant_object(tracer.tracer.integer(*tracer.tracer.constant_int(value)));
+    if (value->kind == ValueKind::SymInt) return tracer.constant_object(tracer.integer(*tracer.constant_int(value)));
     V number = value->kind == ValueKind::Object && tracer.is_none(value) ? value : tracer.index_number(value);
     PyObject* object = tracer.constant_object(number);
     if (!object || !(object == Py_None || PyLong_Check(object))) break_graph(BreakReason::UnsupportedObject, "a slice of " + describe(value));
@@ -36,12 +36,12 @@ Bounds slice_of(TracerImpl& tracer, const V& key, std::size_t length) {
   return result;
 }
 
-std::size_t index_of(TracerImpl& tracer, const V& key, std::size_t length, const char* message) {
-  auto index = tracer.tracer.constant_int(tracer.index_number(key));
+std::size_t index_of(TraceRun& tracer, const V& key, std::size_t length, const char* message) {
+  auto index = tracer.constant_int(tracer.index_number(key));
   if (!index) break_graph(BreakReason::UnsupportedObject, "an index that is " + describe(key));
   const std::int64_t position = *index < 0 ? *index + std::int64_t(length) : *index;
   if (position < 0 || position >= std::int64_t(length))
-    tracer.raise(PyExc_IndexError, {tracer.tracer.string(message)}, BreakReason::ErrorWhileTracing, "index out of range");
+    tracer.raise(PyExc_IndexError, {tracer.string(message)}, BreakReason::ErrorWhileTracing, "index out of range");
   return std::size_t(position);
 }
 
@@ -85,7 +85,7 @@ void refuse_unknown_numbers(PyObject* key, PyObject* known) {
     break_graph(BreakReason::UnsupportedObject, "a key that is the id() of an object");
 }
 
-bool same_or_equal(TracerImpl& tracer, const V& a, const V& b) {
+bool same_or_equal(TraceRun& tracer, const V& a, const V& b) {
   if (a == b) return true;
   auto is_nan = [](const V& value) {
     auto* object = as<ObjectValue>(value);
@@ -121,7 +121,7 @@ bool compares_as_number_or_text(PyTypeObject* type) {
 
 }  // namespace
 
-Ref<> TracerImpl::dict_key(const V& container, const V& value) {
+Ref<> TraceRun::dict_key(const V& container, const V& value) {
   auto* held = as<ObjectValue>(value);
   auto* dict = as<DictValue>(container);
   // In a dict that is known whole: of another one the keys would have to be looked at first.
@@ -132,16 +132,16 @@ Ref<> TracerImpl::dict_key(const V& container, const V& value) {
   return make_proxy(*this, value, PyObject_Hash(held->object.get()));
 }
 
-Ref<> TracerImpl::constant_key(const V& value) {
+Ref<> TraceRun::constant_key(const V& value) {
   auto unhashable = [&](const char* type) {
-    raise(PyExc_TypeError, {tracer.string("unhashable type: '" + std::string(type) + "'")}, BreakReason::ErrorWhileTracing,
+    raise(PyExc_TypeError, {string("unhashable type: '" + std::string(type) + "'")}, BreakReason::ErrorWhileTracing,
           "a key that is " + describe(value));
   };
   // Another one at each call: no guard tells it from others.
   if (auto* held = as<ObjectValue>(value); held && held->source && is_made_anew(held->source) && !is_plain_operand(held->object.get()))
     break_graph(BreakReason::UnsupportedObject, "a key that is " + describe(value));
   switch (value->kind) {
-    case ValueKind::SymInt: return constant_key(tracer.integer(*tracer.constant_int(value)));
+    case ValueKind::SymInt: return constant_key(integer(*constant_int(value)));
     case ValueKind::Tuple: {
       auto& tuple = *as<TupleValue>(value);
       if (tuple.view_of) unhashable(reinterpret_cast<PyTypeObject*>(tuple.type.get())->tp_name);
@@ -218,13 +218,13 @@ Ref<> TracerImpl::constant_key(const V& value) {
 
 namespace {
 
-void leave_unopened(TracerImpl& t, ListValue& list, const Ref<>& object) {
+void leave_unopened(TraceRun& t, ListValue& list, const Ref<>& object) {
   list.unopened = [&t, &list, object] {
     std::vector<V> before;
     try {
       t.add_guard(GuardKind::Length, list.source, nullptr, PyList_GET_SIZE(object.get()));
       for (Py_ssize_t i = 0; i < PyList_GET_SIZE(object.get()); ++i)
-        before.push_back(t.wrap(PyList_GET_ITEM(object.get(), i), t.sources->make(SourceKind::ListItem, list.source, i)));
+        before.push_back(t.wrap(PyList_GET_ITEM(object.get(), i), t.sources().make(SourceKind::ListItem, list.source, i)));
     } catch (...) {
       leave_unopened(t, list, object);
       throw;
@@ -235,7 +235,7 @@ void leave_unopened(TracerImpl& t, ListValue& list, const Ref<>& object) {
 
 }  // namespace
 
-V TracerImpl::wrap_builtin(PyObject* object, SourceRef source) {
+V TraceRun::wrap_builtin(PyObject* object, SourceRef source) {
   constexpr Py_ssize_t kLongContainer = 2000;
   if (PyList_Check(object) && PyList_GET_SIZE(object) <= kLongContainer) {
     auto list = std::make_shared<ListValue>();
@@ -251,7 +251,7 @@ V TracerImpl::wrap_builtin(PyObject* object, SourceRef source) {
     auto tuple = std::make_shared<TupleValue>();
     add_guard(GuardKind::Length, source, nullptr, PyTuple_GET_SIZE(object));
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(object); ++i)
-      tuple->items.push_back(wrap(PyTuple_GET_ITEM(object, i), sources->make(SourceKind::TupleItem, source, i)));
+      tuple->items.push_back(wrap(PyTuple_GET_ITEM(object, i), sources().make(SourceKind::TupleItem, source, i)));
     return tuple;
   }
   if (is_deque(object) && Py_SIZE(object) <= kLongContainer) {
@@ -263,10 +263,10 @@ V TracerImpl::wrap_builtin(PyObject* object, SourceRef source) {
     add_guard(GuardKind::Length, source, nullptr, Py_SIZE(object));
     static PyObject* const maxlen = PyUnicode_InternFromString("maxlen");
     Ref<> longest = keep(Ref<>::steal(PyObject_GetAttr(object, maxlen)));
-    V bound = wrap(longest.get(), sources->make(SourceKind::SlotMember, source, 0, maxlen));
-    if (!is_none(bound)) list->longest = tracer.constant_int(bound);
+    V bound = wrap(longest.get(), sources().make(SourceKind::SlotMember, source, 0, maxlen));
+    if (!is_none(bound)) list->longest = constant_int(bound);
     for (Py_ssize_t i = 0; i < Py_SIZE(object); ++i)
-      list->items.push_back(wrap(keep(Ref<>::steal(PySequence_GetItem(object, i))).get(), sources->make(SourceKind::DequeItem, source, i)));
+      list->items.push_back(wrap(keep(Ref<>::steal(PySequence_GetItem(object, i))).get(), sources().make(SourceKind::DequeItem, source, i)));
     return list;
   }
   if (PyDict_Check(object) && PyDict_GET_SIZE(object) <= kLongContainer) {
@@ -280,7 +280,7 @@ V TracerImpl::wrap_builtin(PyObject* object, SourceRef source) {
       dict->type = Ref<>::borrow(type);
       static PyObject* const name = PyUnicode_InternFromString("default_factory");
       Ref<> factory = keep(Ref<>::steal(PyObject_GenericGetAttr(object, name)));
-      if (factory && factory.get() != Py_None) dict->default_factory = wrap(factory.get(), sources->make(SourceKind::SlotMember, source, 0, name));
+      if (factory && factory.get() != Py_None) dict->default_factory = wrap(factory.get(), sources().make(SourceKind::SlotMember, source, 0, name));
     }
     return dict;
   }
@@ -303,7 +303,7 @@ V TracerImpl::wrap_builtin(PyObject* object, SourceRef source) {
   return nullptr;
 }
 
-V TracerImpl::builtin_part(const V& value) {
+V TraceRun::builtin_part(const V& value) {
   if (auto* instance = as<InstanceValue>(value)) return instance->contents;
   auto* object = as<ObjectValue>(value);
   if (!object || !object->source) return object ? object->contents : nullptr;
@@ -317,13 +317,13 @@ V TracerImpl::builtin_part(const V& value) {
 
 // ---- items
 
-std::vector<V> TracerImpl::sequence_items(const V& value) {
+std::vector<V> TraceRun::sequence_items(const V& value) {
   switch (value->kind) {
     case ValueKind::Tuple:
       if (as<TupleValue>(value)->view_of) refresh_view(*as<TupleValue>(value));
       return as<TupleValue>(value)->items;
     case ValueKind::List: return as<ListValue>(value)->items;
-    case ValueKind::Array: return array_iterate(tracer, value);
+    case ValueKind::Array: return array_iterate(*this, value);
     case ValueKind::Dict: {
       std::vector<V> keys;
       open(*as<DictValue>(value));
@@ -336,7 +336,7 @@ std::vector<V> TracerImpl::sequence_items(const V& value) {
   }
 }
 
-V read_as_dict(TracerImpl& tracer, const V& mapping) {
+V read_as_dict(TraceRun& tracer, const V& mapping) {
   if (mapping->kind == ValueKind::Dict) return mapping;
   if (mapping->kind != ValueKind::Object && mapping->kind != ValueKind::Instance) return nullptr;
   static PyObject* const iter_name = PyUnicode_InternFromString("__iter__");
@@ -346,7 +346,7 @@ V read_as_dict(TracerImpl& tracer, const V& mapping) {
   return as<DictValue>(part) ? part : nullptr;
 }
 
-std::vector<V> drained(TracerImpl& tracer, const V& iterator) {
+std::vector<V> drained(TraceRun& tracer, const V& iterator) {
   std::vector<V> items;
   while (V item = tracer.next(iterator)) {
     items.push_back(item);
@@ -355,7 +355,7 @@ std::vector<V> drained(TracerImpl& tracer, const V& iterator) {
   return items;
 }
 
-std::vector<std::pair<V, V>> TracerImpl::mapping_items(const V& mapping) {
+std::vector<std::pair<V, V>> TraceRun::mapping_items(const V& mapping) {
   std::vector<std::pair<V, V>> items;
   if (V part = read_as_dict(*this, mapping)) {
     auto* dict = as<DictValue>(part);
@@ -371,50 +371,50 @@ std::vector<std::pair<V, V>> TracerImpl::mapping_items(const V& mapping) {
   return items;
 }
 
-V TracerImpl::make_measured_iterator(const V& value) {
+V TraceRun::make_measured_iterator(const V& value) {
   V iterator = make_iterator(value);
   if (value->kind != ValueKind::Object && value->kind != ValueKind::Instance) return iterator;
   V method = python_method(value, "__len__");
   if (!method) method = python_method(value, "__length_hint__");
   if (!method) return iterator;
-  auto size = tracer.constant_int(call(method, {}, {}));
+  auto size = constant_int(call(method, {}, {}));
   if (!size || *size < 0) break_graph(BreakReason::ErrorWhileTracing, "a length that is none");
   return iterator;
 }
 
-std::vector<V> TracerImpl::listed_items(const V& value) {
+std::vector<V> TraceRun::listed_items(const V& value) {
   if (value->kind != ValueKind::Object && value->kind != ValueKind::Instance) return sequence_items(value);
   return drained(*this, make_measured_iterator(value));
 }
 
-V TracerImpl::length(const V& value) {
+V TraceRun::length(const V& value) {
   switch (value->kind) {
-    case ValueKind::Tuple: return tracer.integer(std::int64_t(sequence_items(value).size()));
+    case ValueKind::Tuple: return integer(std::int64_t(sequence_items(value).size()));
     case ValueKind::List:
       if (V unseen = unopened_length(value)) return unseen;
-      return tracer.integer(std::int64_t(as<ListValue>(value)->items.size()));
-    case ValueKind::Set: return tracer.integer(std::int64_t(PySet_GET_SIZE(as<SetValue>(value)->real.get())));
+      return integer(std::int64_t(as<ListValue>(value)->items.size()));
+    case ValueKind::Set: return integer(std::int64_t(PySet_GET_SIZE(as<SetValue>(value)->real.get())));
     case ValueKind::Dict: {
       auto& dict = *as<DictValue>(value);
-      if (dict.opened) return tracer.integer(std::int64_t(dict.items.size()));
+      if (dict.opened) return integer(std::int64_t(dict.items.size()));
       add_guard(GuardKind::Length, dict.source, nullptr, PyDict_GET_SIZE(dict.real.get()));
-      return tracer.integer(std::int64_t(PyDict_GET_SIZE(dict.real.get())));
+      return integer(std::int64_t(PyDict_GET_SIZE(dict.real.get())));
     }
-    case ValueKind::Array: return array_length(tracer, value);
+    case ValueKind::Array: return array_length(*this, value);
     case ValueKind::Range: {
       auto& range = *as<RangeValue>(value);
       const SymDim distance = range.step > 0 ? range.stop - range.start : range.start - range.stop;
-      if (!decide(distance, Py_GT, 0)) return tracer.integer(std::int64_t(0));
+      if (!decide(distance, Py_GT, 0)) return integer(std::int64_t(0));
       if (range.step == 1 || range.step == -1) return integer(distance);
-      const std::int64_t count = *tracer.constant_int(integer(distance)), step = range.step < 0 ? -range.step : range.step;
-      return tracer.integer((count + step - 1) / step);
+      const std::int64_t count = *constant_int(integer(distance)), step = range.step < 0 ? -range.step : range.step;
+      return integer((count + step - 1) / step);
     }
     default: break;
   }
   if (value->kind == ValueKind::Object || value->kind == ValueKind::Instance) {
     if (V method = python_method(value, "__len__")) {
       V size = index_number(call(method, {}, {}));
-      if (auto known = tracer.constant_int(size); known && *known >= 0) return size;
+      if (auto known = constant_int(size); known && *known >= 0) return size;
       break_graph(BreakReason::ErrorWhileTracing, "a length that is none");
     }
     if (V part = builtin_part(value)) return length(part);
@@ -422,7 +422,7 @@ V TracerImpl::length(const V& value) {
     Ref<> object = constant_object(number_part(value));
     if (object && (is_plain(object.get()) || Py_TYPE(object.get()) == &PyType_Type)) {
       const Py_ssize_t size = PyObject_Size(object.get());
-      if (size >= 0) return tracer.integer(std::int64_t(size));
+      if (size >= 0) return integer(std::int64_t(size));
       raise_python_error();
     }
     if (V mapping = proxied_mapping(value)) return length(mapping);
@@ -430,25 +430,25 @@ V TracerImpl::length(const V& value) {
   break_graph(BreakReason::UnsupportedObject, "len() of " + describe(value));
 }
 
-V TracerImpl::get_item(const V& container, const V& key) {
+V TraceRun::get_item(const V& container, const V& key) {
   switch (container->kind) {
     case ValueKind::Builtin: {
       auto& part = *as<BuiltinValue>(container);
       if (part.owner->kind != ValueKind::Array) break;
       const auto array = std::static_pointer_cast<ArrayValue>(part.owner);
       PyObject* name = part.name == "flags" ? constant_object(key) : nullptr;
-      if (name && PyUnicode_Check(name)) return numpy_flag(tracer, array, text_of(name));
-      if (part.name == "flat") return numpy_flat_item(tracer, array, key);
+      if (name && PyUnicode_Check(name)) return numpy_flag(*this, array, text_of(name));
+      if (part.name == "flat") return numpy_flat_item(*this, array, key);
       break;
     }
-    case ValueKind::Array: return array_get_item(tracer, container, key->kind == ValueKind::Instance || key->kind == ValueKind::Object ? index_number(key) : key);
+    case ValueKind::Array: return array_get_item(*this, container, key->kind == ValueKind::Instance || key->kind == ValueKind::Object ? index_number(key) : key);
     case ValueKind::Tuple:
       if (as<TupleValue>(container)->view_of) break;
       [[fallthrough]];
     case ValueKind::List: {
       if (auto* unseen = unopened_list(container); unseen && key->kind == ValueKind::Object) {
         // One that was appended, counted from the end.
-        const auto place = tracer.constant_int(key);
+        const auto place = constant_int(key);
         if (place && *place < 0 && -*place <= std::int64_t(unseen->items.size())) return unseen->items[unseen->items.size() - std::size_t(-*place)];
       }
       if (V item = item_of(container, key)) return item;
@@ -460,7 +460,7 @@ V TracerImpl::get_item(const V& container, const V& key) {
       const Bounds bounds = slice_of(*this, key, items.size());
       std::vector<V> part;
       for (Py_ssize_t i = 0; i < bounds.count; ++i) part.push_back(items[bounds.start + i * bounds.step]);
-      if (list) return tracer.list(part);
+      if (list) return Tracer::list(part);
       if (!as<TupleValue>(container)->type && bounds.start == 0 && bounds.step == 1 && part.size() == items.size()) return container;
       auto tuple = std::make_shared<TupleValue>();
       tuple->items = std::move(part);
@@ -482,7 +482,7 @@ V TracerImpl::get_item(const V& container, const V& key) {
     case ValueKind::Range: {
       auto& range = *as<RangeValue>(container);
       if (key->kind == ValueKind::Slice) {
-        const Bounds bounds = slice_of(*this, key, std::size_t(*tracer.constant_int(length(container))));
+        const Bounds bounds = slice_of(*this, key, std::size_t(*constant_int(length(container))));
         auto part = std::make_shared<RangeValue>();
         part->start = range.start + SymDim(bounds.start * range.step);
         part->step = range.step * bounds.step;
@@ -496,7 +496,7 @@ V TracerImpl::get_item(const V& container, const V& key) {
       auto size = int_expression(length(container));
       SymDim position = decide(*index, Py_LT, 0) ? *index + *size : *index;
       if (decide(position, Py_LT, 0) || !decide(position, Py_LT, *size))
-        raise(PyExc_IndexError, {tracer.string("range object index out of range")}, BreakReason::ErrorWhileTracing, "index out of range");
+        raise(PyExc_IndexError, {string("range object index out of range")}, BreakReason::ErrorWhileTracing, "index out of range");
       return integer(range.start + position * SymDim(range.step));
     }
     case ValueKind::Object: case ValueKind::Instance: {
@@ -545,12 +545,12 @@ V TracerImpl::get_item(const V& container, const V& key) {
   break_graph(BreakReason::UnsupportedObject, "an item of " + describe(container));
 }
 
-void TracerImpl::set_item(const V& container, const V& key, const V& value) {
+void TraceRun::set_item(const V& container, const V& key, const V& value) {
   switch (container->kind) {
-    case ValueKind::Array: return array_set_item(tracer, container, key, value);
+    case ValueKind::Array: return array_set_item(*this, container, key, value);
     case ValueKind::Builtin:
       if (auto& part = *as<BuiltinValue>(container); part.owner->kind == ValueKind::Array && part.name == "flat")
-        return numpy_set_flat(tracer, std::static_pointer_cast<ArrayValue>(part.owner), key, value);
+        return numpy_set_flat(*this, std::static_pointer_cast<ArrayValue>(part.owner), key, value);
       break;
     case ValueKind::List: return list_set_item(*this, container, key, value);
     case ValueKind::Dict:
@@ -569,7 +569,7 @@ void TracerImpl::set_item(const V& container, const V& key, const V& value) {
   break_graph(BreakReason::UnsupportedObject, "assigns an item of " + describe(container));
 }
 
-void TracerImpl::delete_item(const V& container, const V& key) {
+void TraceRun::delete_item(const V& container, const V& key) {
   if (container->kind == ValueKind::List) return list_delete_item(*this, container, key);
   if (auto* dict = as<DictValue>(container)) {
     open(*dict);
@@ -588,11 +588,11 @@ void TracerImpl::delete_item(const V& container, const V& key) {
   break_graph(BreakReason::UnsupportedObject, "deletes an item of " + describe(container));
 }
 
-void TracerImpl::no_key(const V& key) {
+void TraceRun::no_key(const V& key) {
   raise(PyExc_KeyError, {key}, BreakReason::ErrorWhileTracing, "a key that is not there");
 }
 
-V TracerImpl::container_method(const V& owner, const std::string& name, std::vector<V>& positional, Keywords& keywords) {
+V TraceRun::container_method(const V& owner, const std::string& name, std::vector<V>& positional, Keywords& keywords) {
   V result;
   switch (owner->kind) {
     case ValueKind::Dict: result = dict_method(*this, owner, name, positional, keywords); break;
@@ -611,20 +611,20 @@ V TracerImpl::container_method(const V& owner, const std::string& name, std::vec
     if (name == "__getitem__" && count == 1) result = get_item(owner, positional[0]);
     if (name == "__setitem__" && count == 2) {
       set_item(owner, positional[0], positional[1]);
-      result = none;
+      result = none();
     }
     if (name == "__delitem__" && count == 1) {
       delete_item(owner, positional[0]);
-      result = none;
+      result = none();
     }
-    if (name == "__contains__" && count == 1) result = tracer.boolean(contains(owner, positional[0]));
+    if (name == "__contains__" && count == 1) result = boolean(contains(owner, positional[0]));
     if (name == "__iter__" && count == 0) result = make_iterator(owner);
     if (name == "__reversed__" && count == 0) result = call(wrap_constant(PyDict_GetItemString(PyEval_GetBuiltins(), "reversed")), {owner}, {});
     if (!result && count == 1) result = operator_method(name, owner, positional[0]);
     if (name == "__hash__" && count == 0) result = hash_of(owner);
     if (name == "__repr__" && count == 0) result = call(wrap_constant(PyDict_GetItemString(PyEval_GetBuiltins(), "repr")), {owner}, {});
     if (!result && name == "numel" && owner->kind == ValueKind::Tuple && count == 0) {
-      V total = tracer.integer(std::int64_t(1));
+      V total = integer(std::int64_t(1));
       for (const V& item : as<TupleValue>(owner)->items) total = binary(NB_MULTIPLY, total, item);
       result = total;
     }
@@ -642,16 +642,16 @@ bool is_of_typing(PyObject* method) {
   return name == "typing" || name == "types";
 }
 
-V TracerImpl::hash_of(const V& value) {
+V TraceRun::hash_of(const V& value) {
   Ref<> key = constant_key(value);
   if (hashes_by_address(key.get()) || !(is_plain(key.get()) || PyTuple_Check(key.get()) || PyAnySet_Check(key.get()) || proxied(key.get())))
     break_graph(BreakReason::UnsupportedObject, "the hash of " + describe(value));
   const Py_hash_t hash = PyObject_Hash(key.get());
   check_proxies();
-  return tracer.integer(std::int64_t(hash));
+  return integer(std::int64_t(hash));
 }
 
-V TracerImpl::identity_number(const V& value) {
+V TraceRun::identity_number(const V& value) {
   // A constant has several Values; the object is one.
   auto* object = as<ObjectValue>(value);
   if (object && object->source && is_plain(object->object.get())) guard_value(*object);

@@ -26,9 +26,9 @@ auto on_part_of(const V& owner, Run run) {
 struct Bounds {
   Py_ssize_t start, stop, step, count;
 };
-Bounds slice_of(TracerImpl& tracer, const V& key, std::size_t length);
+Bounds slice_of(TraceRun& tracer, const V& key, std::size_t length);
 /// The place an index means; IndexError with this message if there is none.
-std::size_t index_of(TracerImpl& tracer, const V& key, std::size_t length, const char* message);
+std::size_t index_of(TraceRun& tracer, const V& key, std::size_t length, const char* message);
 /// Keys of dicts and sets, as a dict compares them: proxies run what their classes define.
 bool same_key(PyObject* a, PyObject* b);
 /// What id() gave: an int that is known by its object only, good for comparing with others of its kind.
@@ -38,7 +38,7 @@ bool any_identity_number();
 /// Breaks the graph where one of two keys is such a number and the other an int: nobody knows whether they are the same.
 void refuse_unknown_numbers(PyObject* key, PyObject* known);
 /// What containers ask of two elements: `a is b or a == b`.
-bool same_or_equal(TracerImpl& tracer, const V& a, const V& b);
+bool same_or_equal(TraceRun& tracer, const V& a, const V& b);
 /// collections.defaultdict
 PyObject* defaultdict_type();
 /// A class made by collections.namedtuple or typing.NamedTuple that is a tuple with names and no more: instances have no
@@ -49,32 +49,32 @@ bool is_of_typing(PyObject* callable);
 
 /// The dict that dict.update() and `**` read a mapping as: a class derived from dict that iterates as dicts do is read as one, whatever
 /// else it defines. Null: it is asked for keys() and items.
-V read_as_dict(TracerImpl& tracer, const V& mapping);
+V read_as_dict(TraceRun& tracer, const V& mapping);
 /// The elements of a set or frozenset as a list, in its order, whatever a derived class makes of iterating over it.
 Ref<> elements_of(PyObject* set);
 /// What an iterator still gives.
-std::vector<V> drained(TracerImpl& tracer, const V& iterator);
+std::vector<V> drained(TraceRun& tracer, const V& iterator);
 
 // Methods by name; null: not known, or not with these arguments.
-void list_append(TracerImpl& tracer, const V& owner, const V& item);
-V list_method(TracerImpl& tracer, const V& owner, const std::string& name, std::vector<V>& arguments, Keywords& keywords);
-V sequence_method(TracerImpl& tracer, const V& owner, const std::string& name, std::vector<V>& arguments);
-V dict_method(TracerImpl& tracer, const V& owner, const std::string& name, std::vector<V>& arguments, Keywords& keywords);
-V view_method(TracerImpl& tracer, const V& owner, const std::string& name, std::vector<V>& arguments);
-V set_method(TracerImpl& tracer, const V& owner, const std::string& name, std::vector<V>& arguments);
+void list_append(TraceRun& tracer, const V& owner, const V& item);
+V list_method(TraceRun& tracer, const V& owner, const std::string& name, std::vector<V>& arguments, Keywords& keywords);
+V sequence_method(TraceRun& tracer, const V& owner, const std::string& name, std::vector<V>& arguments);
+V dict_method(TraceRun& tracer, const V& owner, const std::string& name, std::vector<V>& arguments, Keywords& keywords);
+V view_method(TraceRun& tracer, const V& owner, const std::string& name, std::vector<V>& arguments);
+V set_method(TraceRun& tracer, const V& owner, const std::string& name, std::vector<V>& arguments);
 
-void list_set_item(TracerImpl& tracer, const V& owner, const V& key, const V& value);
-void list_delete_item(TracerImpl& tracer, const V& owner, const V& key);
+void list_set_item(TraceRun& tracer, const V& owner, const V& key, const V& value);
+void list_delete_item(TraceRun& tracer, const V& owner, const V& key);
 /// collections.deque(iterable=(), maxlen=None) and what such a deque keeps of its items.
-V make_deque(TracerImpl& tracer, PyTypeObject* type, std::vector<V> positional, Keywords keywords);
+V make_deque(TraceRun& tracer, PyTypeObject* type, std::vector<V> positional, Keywords keywords);
 /// What PyDict_Copy makes of a dict, or of an object of a class derived from dict.
-V dict_copy(TracerImpl& tracer, const V& owner);
+V dict_copy(TraceRun& tracer, const V& owner);
 /// What dict.update(*arguments, **keywords) does.
-void dict_update(TracerImpl& tracer, const V& owner, const std::vector<V>& arguments, const Keywords& keywords);
+void dict_update(TraceRun& tracer, const V& owner, const std::vector<V>& arguments, const Keywords& keywords);
 
 /// The set operators on two sets, keys or items views (a view counts as a set); null: not such operands.
-V set_operator(TracerImpl& tracer, int nb_op, const V& a, const V& b);
-bool set_contains(TracerImpl& tracer, const SetValue& set, const Ref<>& key);
-V set_comparison(TracerImpl& tracer, int comparison, const V& a, const V& b);
+V set_operator(TraceRun& tracer, int nb_op, const V& a, const V& b);
+bool set_contains(TraceRun& tracer, const SetValue& set, const Ref<>& key);
+V set_comparison(TraceRun& tracer, int comparison, const V& a, const V& b);
 
 }  // namespace fj

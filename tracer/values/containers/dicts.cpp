@@ -54,7 +54,7 @@ bool is_ordered(const DictValue& dict) { return dict.type.get() == reinterpret_c
 
 }  // namespace
 
-void TracerImpl::open(DictValue& dict) {
+void TraceRun::open(DictValue& dict) {
   if (dict.opened) return;
   dict.opened = true;
   std::vector<std::pair<Ref<>, V>> fetched = std::move(dict.items);
@@ -82,13 +82,13 @@ void TracerImpl::open(DictValue& dict) {
     if (!item) break_graph(BreakReason::ErrorWhileTracing, "a key that is not found");
     auto known = std::find_if(fetched.begin(), fetched.end(), [&](auto& item) { return same_key(item.first.get(), key); });
     V value = known != fetched.end() ? known->second
-                                     : wrap(item, sources->make(SourceKind::DictItem, dict.source, 0, key));
+                                     : wrap(item, sources().make(SourceKind::DictItem, dict.source, 0, key));
     dict.items.emplace_back(Ref<>::borrow(key), value);
   }
 }
 
 /// Keys that no guard may compare: each is guarded at its place, as the value it is.
-void TracerImpl::open_by_place(DictValue& dict, PyObject* keys, const std::vector<std::pair<Ref<>, V>>& fetched) {
+void TraceRun::open_by_place(DictValue& dict, PyObject* keys, const std::vector<std::pair<Ref<>, V>>& fetched) {
   const Py_ssize_t count = PyList_GET_SIZE(keys);
   add_guard(GuardKind::Length, dict.source, nullptr, count);
   for (Py_ssize_t i = 0; i < count; ++i) {
@@ -98,17 +98,17 @@ void TracerImpl::open_by_place(DictValue& dict, PyObject* keys, const std::vecto
     // A key that was deleted leaves a gap, and those behind it are not at their number.
     if (!PyDict_Next(dict.real.get(), &position, &there, &item) || there != key)
       break_graph(BreakReason::UnsupportedObject, "a dict with tensors as keys of which some were deleted");
-    V known = wrap(key, sources->make(SourceKind::DictKey, dict.source, i));
+    V known = wrap(key, sources().make(SourceKind::DictKey, dict.source, i));
     Ref<> stored = is_tensor_key(key) && known->kind == ValueKind::Array ? make_proxy(*this, known) : Ref<>::borrow(constant_object(known));
     if (!stored || (!proxied(stored.get()) && !is_plain(stored.get())))
       break_graph(BreakReason::UnsupportedObject, "a key of a class with its own __hash__ or __eq__");
     auto before = std::find_if(fetched.begin(), fetched.end(), [&](auto& one) { return one.first.get() == key; });
-    V value = before != fetched.end() ? before->second : wrap(item, sources->make(SourceKind::DictValue, dict.source, i));
+    V value = before != fetched.end() ? before->second : wrap(item, sources().make(SourceKind::DictValue, dict.source, i));
     dict.items.emplace_back(stored, value);
   }
 }
 
-std::size_t TracerImpl::dict_place(DictValue& dict, PyObject* key) {
+std::size_t TraceRun::dict_place(DictValue& dict, PyObject* key) {
   const Mark before = mark();
   const Py_hash_t hash = PyObject_Hash(key);
   if (hash == -1) raise_python_error();
@@ -131,7 +131,7 @@ std::size_t TracerImpl::dict_place(DictValue& dict, PyObject* key) {
   return dict.items.size();
 }
 
-bool TracerImpl::has_plain_keys(DictValue& dict) {
+bool TraceRun::has_plain_keys(DictValue& dict) {
   Py_ssize_t position = 0;
   PyObject *other, *item;
   while (!dict.plain_keys && PyDict_Next(dict.real.get(), &position, &other, &item))
@@ -139,7 +139,7 @@ bool TracerImpl::has_plain_keys(DictValue& dict) {
   return dict.plain_keys = true;
 }
 
-V TracerImpl::dict_find(DictValue& dict, PyObject* key) {
+V TraceRun::dict_find(DictValue& dict, PyObject* key) {
   if (!dict.opened && holds_proxy(key)) open(dict);
   if (const std::size_t place = dict_place(dict, key); place < dict.items.size()) return dict.items[place].second;
   if (dict.opened) return nullptr;
@@ -151,19 +151,19 @@ V TracerImpl::dict_find(DictValue& dict, PyObject* key) {
     return nullptr;
   }
   add_guard(GuardKind::HasKey, dict.source, key);  // the value may never be looked at
-  V value = wrap(found, sources->make(SourceKind::DictItem, dict.source, 0, key));
+  V value = wrap(found, sources().make(SourceKind::DictItem, dict.source, 0, key));
   dict.items.emplace_back(Ref<>::borrow(key), value);
   return value;
 }
 
-void TracerImpl::dict_store(const V& target, Ref<> key, const V& value) {
+void TraceRun::dict_store(const V& target, Ref<> key, const V& value) {
   auto& dict = *as<DictValue>(target);
   open(dict);
   const std::size_t place = dict_place(dict, key.get());
   dict_store_at(target, place, std::move(key), value);
 }
 
-void TracerImpl::dict_store_at(const V& target, std::size_t place, Ref<> key, const V& value) {
+void TraceRun::dict_store_at(const V& target, std::size_t place, Ref<> key, const V& value) {
   auto& dict = *as<DictValue>(target);
   if (place < dict.items.size()) key = dict.items[place].first;  // which the dict keeps
   note_item(target, key, value);
@@ -173,14 +173,14 @@ void TracerImpl::dict_store_at(const V& target, std::size_t place, Ref<> key, co
     dict.items.emplace_back(std::move(key), value);
 }
 
-void TracerImpl::dict_erase(const V& target, std::size_t place) {
+void TraceRun::dict_erase(const V& target, std::size_t place) {
   auto& dict = *as<DictValue>(target);
   note_item(target, dict.items[place].first, nullptr);
   ++dict.deletions;
   dict.items.erase(dict.items.begin() + std::ptrdiff_t(place));
 }
 
-void TracerImpl::dict_put(DictValue& dict, Ref<> key, const V& value) {
+void TraceRun::dict_put(DictValue& dict, Ref<> key, const V& value) {
   const std::size_t place = dict_place(dict, key.get());
   const bool known = place < dict.items.size();
   if (!value && known) {
@@ -193,7 +193,7 @@ void TracerImpl::dict_put(DictValue& dict, Ref<> key, const V& value) {
   }
 }
 
-void dict_update(TracerImpl& tracer, const V& owner, const std::vector<V>& arguments, const Keywords& keywords) {
+void dict_update(TraceRun& tracer, const V& owner, const std::vector<V>& arguments, const Keywords& keywords) {
   if (!arguments.empty()) {
     const V& from = arguments[0];
     V part = read_as_dict(tracer, from);
@@ -222,7 +222,7 @@ void dict_update(TracerImpl& tracer, const V& owner, const std::vector<V>& argum
 
 namespace {
 
-std::shared_ptr<DictValue> copy_of(TracerImpl& tracer, DictValue& dict) {
+std::shared_ptr<DictValue> copy_of(TraceRun& tracer, DictValue& dict) {
   tracer.open(dict);
   auto copy = std::make_shared<DictValue>();
   copy->items = dict.items;
@@ -240,7 +240,7 @@ V view(const V& dict, PyTypeObject* type) {
 
 }  // namespace
 
-V dict_copy(TracerImpl& tracer, const V& owner) {
+V dict_copy(TraceRun& tracer, const V& owner) {
   V part = read_as_dict(tracer, owner);
   if (!part && tracer.truth(tracer.builtin_part(owner))) {
     // A class that iterates in its own way is asked for its keys and items.
@@ -251,7 +251,7 @@ V dict_copy(TracerImpl& tracer, const V& owner) {
   return part ? copy_of(tracer, *as<DictValue>(part)) : std::make_shared<DictValue>();
 }
 
-V dict_method(TracerImpl& tracer, const V& owner, const std::string& name, std::vector<V>& arguments, Keywords& keywords) {
+V dict_method(TraceRun& tracer, const V& owner, const std::string& name, std::vector<V>& arguments, Keywords& keywords) {
   auto& dict = *as<DictValue>(owner);
   const std::size_t count = arguments.size();
   if (name == "move_to_end" && count >= 1 && is_ordered(dict)) {
@@ -262,18 +262,18 @@ V dict_method(TracerImpl& tracer, const V& owner, const std::string& name, std::
     const std::size_t place = tracer.dict_place(dict, wanted.get());
     if (place == dict.items.size()) tracer.no_key(arguments[0]);
     auto moved = dict.items[place];
-    tracer.note_call(owner, "move_to_end", moved.first, {tracer.tracer.boolean(to_end)});
+    tracer.note_call(owner, "move_to_end", moved.first, {tracer.boolean(to_end)});
     ++dict.deletions;
     dict.items.erase(dict.items.begin() + std::ptrdiff_t(place));
     dict.items.insert(to_end ? dict.items.end() : dict.items.begin(), moved);
-    return tracer.none;
+    return tracer.none();
   }
   if (name == "popitem" && (count == 0 || is_ordered(dict))) {
     V last = count ? arguments[0] : keywords.empty() ? nullptr : keywords[0].second;
     const bool from_end = !last || tracer.truth(last);
     tracer.open(dict);
     if (dict.items.empty())
-      tracer.raise(PyExc_KeyError, {tracer.tracer.string(is_ordered(dict) ? "dictionary is empty" : "popitem(): dictionary is empty")},
+      tracer.raise(PyExc_KeyError, {tracer.string(is_ordered(dict) ? "dictionary is empty" : "popitem(): dictionary is empty")},
                    BreakReason::ErrorWhileTracing, "an empty dict");
     const std::size_t place = from_end ? dict.items.size() - 1 : 0;
     auto [key, value] = dict.items[place];
@@ -284,7 +284,7 @@ V dict_method(TracerImpl& tracer, const V& owner, const std::string& name, std::
       tracer.note_call(owner, "popitem", {}, {});
     ++dict.deletions;
     dict.items.erase(dict.items.begin() + std::ptrdiff_t(place));
-    return tracer.tracer.tuple({tracer.wrap_constant(key.get()), value});
+    return tracer.tuple({tracer.wrap_constant(key.get()), value});
   }
   if ((name == "update" || name == "__init__") && count <= 1) {
     if (name == "__init__" && dict.type.get() == defaultdict_type()) {
@@ -293,7 +293,7 @@ V dict_method(TracerImpl& tracer, const V& owner, const std::string& name, std::
     } else {
       dict_update(tracer, owner, arguments, keywords);
     }
-    return tracer.none;
+    return tracer.none();
   }
   if (name == "pop" && count == 1 && is_ordered(dict) && keywords.size() == 1 && keywords[0].first == "default") arguments.push_back(keywords[0].second);
   else if (name == "setdefault" && count == 1 && is_ordered(dict) && keywords.size() == 1 && keywords[0].first == "default") arguments.push_back(keywords[0].second);
@@ -301,7 +301,7 @@ V dict_method(TracerImpl& tracer, const V& owner, const std::string& name, std::
   const std::size_t given = arguments.size();
   if (name == "get" && (given == 1 || given == 2)) {
     V found = tracer.dict_find(dict, tracer.dict_key(owner, arguments[0]).get());
-    return found ? found : given == 2 ? arguments[1] : tracer.none;
+    return found ? found : given == 2 ? arguments[1] : tracer.none();
   }
   if (given == 0 && (name == "items" || name == "keys" || name == "values")) {
     tracer.open(dict);
@@ -320,7 +320,7 @@ V dict_method(TracerImpl& tracer, const V& owner, const std::string& name, std::
     tracer.open(dict);
     const std::size_t place = tracer.dict_place(dict, key.get());
     if (place < dict.items.size()) return dict.items[place].second;
-    V value = given == 2 ? arguments[1] : tracer.none;
+    V value = given == 2 ? arguments[1] : tracer.none();
     tracer.dict_store_at(owner, place, key, value);
     return value;
   }
@@ -341,12 +341,12 @@ V dict_method(TracerImpl& tracer, const V& owner, const std::string& name, std::
     tracer.note_call(owner, "clear", {}, {});
     dict.deletions += !dict.items.empty();
     dict.items.clear();
-    return tracer.none;
+    return tracer.none();
   }
   if (name == "__missing__" && given == 1) return tracer.get_item(owner, arguments[0]);
   if (name == "fromkeys" && (given == 1 || given == 2)) {
     auto made = std::make_shared<DictValue>();
-    for (const V& item : tracer.sequence_items(arguments[0])) tracer.dict_store(made, tracer.dict_key(made, item), given == 2 ? arguments[1] : tracer.none);
+    for (const V& item : tracer.sequence_items(arguments[0])) tracer.dict_store(made, tracer.dict_key(made, item), given == 2 ? arguments[1] : tracer.none());
     return made;
   }
   return nullptr;
@@ -361,18 +361,18 @@ bool is_items(const TupleValue& view) { return view.type.get() == reinterpret_ca
 
 }  // namespace
 
-void TracerImpl::refresh_view(TupleValue& view) {
+void TraceRun::refresh_view(TupleValue& view) {
   auto& dict = *as<DictValue>(view.view_of);
   open(dict);
   std::vector<V> fresh;
   for (auto& [key, value] : dict.items) {
     V key_value = is_keys(view) || is_items(view) ? wrap_constant(key.get()) : nullptr;
-    fresh.push_back(is_keys(view) ? key_value : is_items(view) ? tracer.tuple({key_value, value}) : value);
+    fresh.push_back(is_keys(view) ? key_value : is_items(view) ? tuple({key_value, value}) : value);
   }
   view.items = std::move(fresh);
 }
 
-bool TracerImpl::view_contains(TupleValue& view, const V& item) {
+bool TraceRun::view_contains(TupleValue& view, const V& item) {
   auto& dict = *as<DictValue>(view.view_of);
   if (is_keys(view)) return dict_find(dict, dict_key(view.view_of, item).get()) != nullptr;
   if (is_items(view)) {
@@ -387,14 +387,14 @@ bool TracerImpl::view_contains(TupleValue& view, const V& item) {
   return false;
 }
 
-V view_method(TracerImpl& tracer, const V& owner, const std::string& name, std::vector<V>& arguments) {
+V view_method(TraceRun& tracer, const V& owner, const std::string& name, std::vector<V>& arguments) {
   if (name == "isdisjoint" && arguments.size() == 1) {
     auto& view = *as<TupleValue>(owner);
     for (const V& item : tracer.sequence_items(arguments[0]))
-      if (tracer.view_contains(view, item)) return tracer.false_value;
-    return tracer.true_value;
+      if (tracer.view_contains(view, item)) return tracer.boolean(false);
+    return tracer.boolean(true);
   }
-  if (name == "__contains__" && arguments.size() == 1) return tracer.tracer.boolean(tracer.view_contains(*as<TupleValue>(owner), arguments[0]));
+  if (name == "__contains__" && arguments.size() == 1) return tracer.boolean(tracer.view_contains(*as<TupleValue>(owner), arguments[0]));
   return nullptr;
 }
 

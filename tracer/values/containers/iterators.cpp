@@ -4,7 +4,7 @@
 
 namespace fj {
 
-std::shared_ptr<IteratorValue> TracerImpl::iterate_sequence(const V& sequence) {
+std::shared_ptr<IteratorValue> TraceRun::iterate_sequence(const V& sequence) {
   auto iterator = std::make_shared<IteratorValue>();
   auto position = std::make_shared<std::size_t>(0);
   // The list is looked at anew at each step: it may be mutated while it is iterated over.
@@ -18,14 +18,14 @@ std::shared_ptr<IteratorValue> TracerImpl::iterate_sequence(const V& sequence) {
     if (*position == 0) return sequence;
     if (sequence->kind == ValueKind::List) return nullptr;  // a list iterator's position can't be set by iter()
     auto& items = as<TupleValue>(sequence)->items;
-    return tracer.tuple({items.begin() + std::ptrdiff_t(std::min(*position, items.size())), items.end()});
+    return tuple({items.begin() + std::ptrdiff_t(std::min(*position, items.size())), items.end()});
   };
   return iterator;
 }
 
 namespace {
 
-std::shared_ptr<IteratorValue> iterate_range(TracerImpl& tracer, const std::shared_ptr<RangeValue>& range) {
+std::shared_ptr<IteratorValue> iterate_range(TraceRun& tracer, const std::shared_ptr<RangeValue>& range) {
   auto iterator = std::make_shared<IteratorValue>();
   auto position = std::make_shared<SymDim>(range->start);
   iterator->next = [&tracer, range, position]() -> V {
@@ -49,7 +49,7 @@ std::shared_ptr<IteratorValue> iterate_range(TracerImpl& tracer, const std::shar
 
 /// Over the keys, items or values of a dict, which may change meanwhile: values are those of the moment, another number of
 /// keys is an error. `view`: null: the keys.
-std::shared_ptr<IteratorValue> iterate_dict(TracerImpl& tracer, const V& owner, const std::shared_ptr<TupleValue>& view) {
+std::shared_ptr<IteratorValue> iterate_dict(TraceRun& tracer, const V& owner, const std::shared_ptr<TupleValue>& view) {
   auto& dict = *as<DictValue>(owner);
   tracer.open(dict);
   std::vector<Ref<>> keys;
@@ -62,7 +62,7 @@ std::shared_ptr<IteratorValue> iterate_dict(TracerImpl& tracer, const V& owner, 
     if (dict.items.size() != keys.size()) {
       const bool ordered = dict.type.get() == reinterpret_cast<PyObject*>(&PyODict_Type);
       *position = keys.size() + 1;
-      tracer.raise(PyExc_RuntimeError, {tracer.tracer.string(ordered ? "OrderedDict mutated during iteration" : "dictionary changed size during iteration")},
+      tracer.raise(PyExc_RuntimeError, {tracer.string(ordered ? "OrderedDict mutated during iteration" : "dictionary changed size during iteration")},
                    BreakReason::ErrorWhileTracing, "a dict that changes while it is iterated over");
     }
     const std::size_t at = (*position)++;
@@ -74,7 +74,7 @@ std::shared_ptr<IteratorValue> iterate_dict(TracerImpl& tracer, const V& owner, 
     return view->items[at];
   };
   // Iterators are made again before effects are replayed, which change a dict from outside: then nothing may have changed it at all.
-  const TracerImpl::Mark made = owner->source ? TracerImpl::Mark{} : tracer.mark();
+  const TraceRun::Mark made = owner->source ? TraceRun::Mark{} : tracer.mark();
   iterator->remaining = [&tracer, iterator = iterator.get(), owner, view, made]() -> V {
     if (iterator->started || tracer.written_since(owner.get(), made)) return nullptr;
     return view ? V(view) : owner;
@@ -83,8 +83,8 @@ std::shared_ptr<IteratorValue> iterate_dict(TracerImpl& tracer, const V& owner, 
 }
 
 /// Python decides what becomes of an iterator whose container changes.
-void break_if_written(TracerImpl& tracer, IteratorValue& iterator, const V& container, const char* what) {
-  auto seen = std::make_shared<TracerImpl::Mark>(tracer.mark());
+void break_if_written(TraceRun& tracer, IteratorValue& iterator, const V& container, const char* what) {
+  auto seen = std::make_shared<TraceRun::Mark>(tracer.mark());
   iterator.next = [&tracer, container, what, seen, next = std::move(iterator.next)]() -> V {
     if (tracer.written_since(container.get(), *seen)) break_graph(BreakReason::UnsupportedObject, what);
     *seen = tracer.mark();
@@ -98,7 +98,7 @@ void break_if_written(TracerImpl& tracer, IteratorValue& iterator, const V& cont
 
 }  // namespace
 
-V TracerImpl::make_iterator(const V& value) {
+V TraceRun::make_iterator(const V& value) {
   switch (value->kind) {
     case ValueKind::Iterator: return value;
     case ValueKind::Tuple:
@@ -115,13 +115,13 @@ V TracerImpl::make_iterator(const V& value) {
       std::shared_ptr<IteratorValue> iterator;
       if (const auto array = std::static_pointer_cast<ArrayValue>(value); array->library == Library::Numpy && !array->shape.empty()) {
         // A row is taken when its turn comes: an element is a copy of what is there then.
-        const std::int64_t count = rows_to_unroll(tracer, value);
+        const std::int64_t count = rows_to_unroll(*this, value);
         iterator = std::make_shared<IteratorValue>();
         iterator->next = [this, value, count, position = std::int64_t(0)]() mutable -> V {
-          return position < count ? array_get_item(tracer, value, tracer.integer(position++)) : nullptr;
+          return position < count ? array_get_item(*this, value, integer(position++)) : nullptr;
         };
       } else {
-        iterator = iterate_sequence(tracer.tuple(array_iterate(tracer, value)));
+        iterator = iterate_sequence(tuple(array_iterate(*this, value)));
       }
       iterator->remaining = [iterator = iterator.get(), value] { return iterator->started ? nullptr : value; };
       return iterator;
@@ -130,7 +130,7 @@ V TracerImpl::make_iterator(const V& value) {
     case ValueKind::Set: {
       auto& set = *as<SetValue>(value);
       if (!set.ordered && PySet_GET_SIZE(set.real.get()) > 1) break_graph(BreakReason::UnsupportedObject, "the order of a set");
-      auto iterator = iterate_sequence(tracer.tuple(set_items(set)));
+      auto iterator = iterate_sequence(tuple(set_items(set)));
       iterator->remaining = nullptr;
       break_if_written(*this, *iterator, value, "a set that changes while it is iterated over");
       return iterator;
@@ -146,15 +146,15 @@ V TracerImpl::make_iterator(const V& value) {
         Ref<> character = Ref<>::steal(PyUnicode_Substring(real, i, i + 1));
         characters.push_back(wrap_constant(keep(character).get()));
       }
-      auto iterator = iterate_sequence(tracer.tuple(characters));
+      auto iterator = iterate_sequence(tuple(characters));
       iterator->remaining = nullptr;
       return iterator;
     }
     if (PyBytes_CheckExact(real)) {
       constant_object(value);
       std::vector<V> numbers;
-      for (Py_ssize_t i = 0; i < PyBytes_GET_SIZE(real); ++i) numbers.push_back(tracer.integer(std::int64_t(static_cast<unsigned char>(PyBytes_AS_STRING(real)[i]))));
-      auto iterator = iterate_sequence(tracer.tuple(numbers));
+      for (Py_ssize_t i = 0; i < PyBytes_GET_SIZE(real); ++i) numbers.push_back(integer(std::int64_t(static_cast<unsigned char>(PyBytes_AS_STRING(real)[i]))));
+      auto iterator = iterate_sequence(tuple(numbers));
       iterator->remaining = nullptr;
       return iterator;
     }
@@ -173,7 +173,7 @@ V TracerImpl::make_iterator(const V& value) {
       auto position = std::make_shared<std::int64_t>(0);
       iterator->next = [this, item, position]() -> V {
         if (*position < 0) return nullptr;
-        V found = catch_stop_iteration([&] { return call(item, {tracer.integer((*position)++)}, {}); }, PyExc_IndexError);
+        V found = catch_stop_iteration([&] { return call(item, {integer((*position)++)}, {}); }, PyExc_IndexError);
         if (!found) *position = -1;
         return found;
       };
@@ -183,11 +183,11 @@ V TracerImpl::make_iterator(const V& value) {
   break_graph(BreakReason::UnsupportedObject, "iterates over " + describe(value));
 }
 
-V TracerImpl::next(const V& value) {
+V TraceRun::next(const V& value) {
   if (auto* iterator = as<IteratorValue>(value)) {
     iterator->started = true;
     note_write(value.get());
-    stopped_with = none;
+    stopped_with = none();
     V item = iterator->frame ? iterator->next() : catch_stop_iteration([&] { return iterator->next(); });
     if (!item && iterator->returned) stopped_with = iterator->returned;
     return item;
@@ -197,7 +197,7 @@ V TracerImpl::next(const V& value) {
     PyTypeObject* type = type_of(value);
     PyObject* method = class_attribute(type, next_name);
     if (method && is_python_method(method)) {
-      stopped_with = none;
+      stopped_with = none();
       return catch_stop_iteration([&] { return call(wrap_constant(method), {value}, {}); });
     }
   }

@@ -28,33 +28,33 @@ Iteration iteration(std::function<V()> next) {
   return iterator;
 }
 
-std::int64_t constant_size(TracerImpl& t, const V& value, const char* name) {
-  auto number = t.tracer.constant_int(value);
+std::int64_t constant_size(TraceRun& t, const V& value, const char* name) {
+  auto number = t.constant_int(value);
   if (!number) unknown_call(name);
   return *number;
 }
 
 /// One tuple after the other from a list made when it was called, as the pools of C are.
-V of_tuples(const char* name, TracerImpl& t, std::vector<Items> tuples, Items arguments) {
+V of_tuples(const char* name, TraceRun& t, std::vector<Items> tuples, Items arguments) {
   auto rest = std::make_shared<std::deque<Items>>(tuples.begin(), tuples.end());
   auto iterator = iteration([&t, rest]() -> V {
     if (rest->empty()) return nullptr;
     Items items = std::move(rest->front());
     rest->pop_front();
-    return t.tracer.tuple(std::move(items));
+    return t.tuple(std::move(items));
   });
   return made_by("itertools", name, iterator, std::move(arguments));
 }
 
 // ---- endless and short ones
 
-V make_count(TracerImpl& t, Items& a, Keywords& k) {
+V make_count(TraceRun& t, Items& a, Keywords& k) {
   V start = take_keyword(k, "start"), step = take_keyword(k, "step");
   expect("count", a, k, 0, 2);
   if (!a.empty()) start = a[0];
   if (a.size() == 2) step = a[1];
-  auto now = std::make_shared<V>(start ? start : t.tracer.integer(std::int64_t(0)));
-  V by = step ? step : t.tracer.integer(std::int64_t(1));
+  auto now = std::make_shared<V>(start ? start : t.integer(std::int64_t(0)));
+  V by = step ? step : t.integer(std::int64_t(1));
   // Floats are added up differently in C when the step is an int.
   for (const V& value : {*now, by})
     if (!t.int_expression(value)) unknown_call("count");
@@ -67,7 +67,7 @@ V make_count(TracerImpl& t, Items& a, Keywords& k) {
   return made_by("itertools", "count", iterator, std::move(arguments));
 }
 
-V make_repeat(TracerImpl& t, Items& a, Keywords& k) {
+V make_repeat(TraceRun& t, Items& a, Keywords& k) {
   V times = take_keyword(k, "times"), object = take_keyword(k, "object");
   if (object) a.insert(a.begin(), object);
   expect("repeat", a, k, 1, 2);
@@ -84,7 +84,7 @@ V make_repeat(TracerImpl& t, Items& a, Keywords& k) {
   return made_by("itertools", "repeat", iterator, std::move(arguments));
 }
 
-V make_cycle(TracerImpl& t, Items& a, Keywords& k) {
+V make_cycle(TraceRun& t, Items& a, Keywords& k) {
   expect("cycle", a, k, 1, 1);
   V source = t.make_iterator(a[0]);
   auto saved = std::make_shared<Items>();
@@ -107,7 +107,7 @@ V make_cycle(TracerImpl& t, Items& a, Keywords& k) {
 
 // ---- one after the other
 
-V chain_of(TracerImpl& t, const V& sources) {
+V chain_of(TraceRun& t, const V& sources) {
   auto current = std::make_shared<V>();
   return iteration([&t, sources, current]() -> V {
     while (true) {
@@ -122,18 +122,18 @@ V chain_of(TracerImpl& t, const V& sources) {
   });
 }
 
-V make_chain(TracerImpl& t, Items& a, Keywords& k) {
+V make_chain(TraceRun& t, Items& a, Keywords& k) {
   expect("chain", a, k, 0, 10000);
-  V chain = chain_of(t, t.make_iterator(t.tracer.tuple(a)));
+  V chain = chain_of(t, t.make_iterator(t.tuple(a)));
   return made_by("itertools", "chain", std::static_pointer_cast<IteratorValue>(chain), a);
 }
 
-V make_chain_from_iterable(TracerImpl& t, Items& a, Keywords& k) {
+V make_chain_from_iterable(TraceRun& t, Items& a, Keywords& k) {
   expect("chain.from_iterable", a, k, 1, 1);
   return chain_of(t, t.make_iterator(a[0]));
 }
 
-V make_islice(TracerImpl& t, Items& a, Keywords& k) {
+V make_islice(TraceRun& t, Items& a, Keywords& k) {
   expect("islice", a, k, 2, 4);
   auto bound = [&](const V& value, std::int64_t otherwise) {
     const std::int64_t number = t.is_none(value) ? otherwise : constant_size(t, value, "islice");
@@ -169,7 +169,7 @@ V make_islice(TracerImpl& t, Items& a, Keywords& k) {
   return made_by("itertools", "islice", iterator, std::move(arguments));
 }
 
-V make_pairwise(TracerImpl& t, Items& a, Keywords& k) {
+V make_pairwise(TraceRun& t, Items& a, Keywords& k) {
   expect("pairwise", a, k, 1, 1);
   V source = t.make_iterator(a[0]);
   auto old = std::make_shared<V>();
@@ -177,14 +177,14 @@ V make_pairwise(TracerImpl& t, Items& a, Keywords& k) {
     if (!*old) *old = t.next(source);
     V fresh = *old ? t.next(source) : nullptr;
     if (!fresh) return nullptr;
-    V pair = t.tracer.tuple({*old, fresh});
+    V pair = t.tuple({*old, fresh});
     *old = fresh;
     return pair;
   });
   return made_by("itertools", "pairwise", iterator, {source});
 }
 
-V make_batched(TracerImpl& t, Items& a, Keywords& k) {
+V make_batched(TraceRun& t, Items& a, Keywords& k) {
   V strict = take_keyword(k, "strict"), size = take_keyword(k, "n");
   if (size) a.push_back(size);
   expect("batched", a, k, 2, 2);
@@ -198,14 +198,14 @@ V make_batched(TracerImpl& t, Items& a, Keywords& k) {
       if (!item) break;
       items.push_back(item);
     }
-    return items.empty() ? nullptr : t.tracer.tuple(std::move(items));
+    return items.empty() ? nullptr : t.tuple(std::move(items));
   });
   return made_by("itertools", "batched", iterator, {source, a[1]});
 }
 
 // ---- by a function
 
-V make_starmap(TracerImpl& t, Items& a, Keywords& k) {
+V make_starmap(TraceRun& t, Items& a, Keywords& k) {
   expect("starmap", a, k, 2, 2);
   V function = a[0], source = t.make_iterator(a[1]);
   auto iterator = iteration([&t, function, source]() -> V {
@@ -215,11 +215,11 @@ V make_starmap(TracerImpl& t, Items& a, Keywords& k) {
   return made_by("itertools", "starmap", iterator, {function, source});
 }
 
-bool satisfies(TracerImpl& t, const V& function, const V& item) {
+bool satisfies(TraceRun& t, const V& function, const V& item) {
   return t.truth(t.is_none(function) ? item : t.call(function, {item}, {}));
 }
 
-V make_takewhile(TracerImpl& t, Items& a, Keywords& k) {
+V make_takewhile(TraceRun& t, Items& a, Keywords& k) {
   expect("takewhile", a, k, 2, 2);
   V function = a[0], source = t.make_iterator(a[1]);
   auto over = std::make_shared<bool>(false);
@@ -233,7 +233,7 @@ V make_takewhile(TracerImpl& t, Items& a, Keywords& k) {
   return made_by("itertools", "takewhile", iterator, {function, source});
 }
 
-V make_dropwhile(TracerImpl& t, Items& a, Keywords& k) {
+V make_dropwhile(TraceRun& t, Items& a, Keywords& k) {
   expect("dropwhile", a, k, 2, 2);
   V function = a[0], source = t.make_iterator(a[1]);
   auto begun = std::make_shared<bool>(false);
@@ -248,7 +248,7 @@ V make_dropwhile(TracerImpl& t, Items& a, Keywords& k) {
   return made_by("itertools", "dropwhile", iterator, {function, source});
 }
 
-V make_filterfalse(TracerImpl& t, Items& a, Keywords& k) {
+V make_filterfalse(TraceRun& t, Items& a, Keywords& k) {
   expect("filterfalse", a, k, 2, 2);
   V function = a[0], source = t.make_iterator(a[1]);
   auto iterator = iteration([&t, function, source]() -> V {
@@ -259,7 +259,7 @@ V make_filterfalse(TracerImpl& t, Items& a, Keywords& k) {
   return made_by("itertools", "filterfalse", iterator, {function, source});
 }
 
-V make_compress(TracerImpl& t, Items& a, Keywords& k) {
+V make_compress(TraceRun& t, Items& a, Keywords& k) {
   if (V data = take_keyword(k, "data")) a.insert(a.begin(), data);
   if (V selectors = take_keyword(k, "selectors")) a.push_back(selectors);
   expect("compress", a, k, 2, 2);
@@ -275,7 +275,7 @@ V make_compress(TracerImpl& t, Items& a, Keywords& k) {
   return made_by("itertools", "compress", iterator, {data, selectors});
 }
 
-V make_accumulate(TracerImpl& t, Items& a, Keywords& k) {
+V make_accumulate(TraceRun& t, Items& a, Keywords& k) {
   V function = take_keyword(k, "func"), initial = take_keyword(k, "initial");
   expect("accumulate", a, k, 1, 2);
   if (a.size() == 2) function = a[1];
@@ -290,10 +290,10 @@ V make_accumulate(TracerImpl& t, Items& a, Keywords& k) {
     if (!*total) return *total = item;
     return *total = adds ? t.binary(kAdd, *total, item) : t.call(function, {*total, item}, {});
   });
-  return given ? V(iterator) : made_by("itertools", "accumulate", iterator, {source, adds ? t.none : function});
+  return given ? V(iterator) : made_by("itertools", "accumulate", iterator, {source, adds ? t.none() : function});
 }
 
-V make_groupby(TracerImpl& t, Items& a, Keywords& k) {
+V make_groupby(TraceRun& t, Items& a, Keywords& k) {
   V key = take_keyword(k, "key");
   expect("groupby", a, k, 1, 2);
   if (a.size() == 2) key = a[1];
@@ -323,12 +323,12 @@ V make_groupby(TracerImpl& t, Items& a, Keywords& k) {
       if (!same(own, state->key)) return nullptr;
       return std::exchange(state->value, nullptr);
     });
-    return t.tracer.tuple({state->key, members});
+    return t.tuple({state->key, members});
   });
-  return made_by("itertools", "groupby", iterator, {source, key ? key : t.none});
+  return made_by("itertools", "groupby", iterator, {source, key ? key : t.none()});
 }
 
-V make_tee(TracerImpl& t, Items& a, Keywords& k) {
+V make_tee(TraceRun& t, Items& a, Keywords& k) {
   expect("tee", a, k, 1, 2);
   const std::int64_t count = a.size() == 2 ? constant_size(t, a[1], "tee") : 2;
   if (count < 0) unknown_call("tee");
@@ -346,12 +346,12 @@ V make_tee(TracerImpl& t, Items& a, Keywords& k) {
       return (*seen)[(*position)++];
     }));
   }
-  return t.tracer.tuple(std::move(parts));
+  return t.tuple(std::move(parts));
 }
 
 // ---- side by side
 
-V make_zip(TracerImpl& t, Items& a, Keywords& k) {
+V make_zip(TraceRun& t, Items& a, Keywords& k) {
   V strict = take_keyword(k, "strict");
   expect("zip", a, k, 0, 10000);
   const bool checks = strict && t.truth(strict);
@@ -360,7 +360,7 @@ V make_zip(TracerImpl& t, Items& a, Keywords& k) {
   auto iterator = iteration([&t, parts, checks]() -> V {
     auto wrong = [&](std::size_t i, const char* how) {
       const std::string others = i == 1 ? " 1" : "s 1-" + std::to_string(i);
-      t.raise(PyExc_ValueError, {t.tracer.string("zip() argument " + std::to_string(i + 1) + " is " + how + " than argument" + others)},
+      t.raise(PyExc_ValueError, {t.string("zip() argument " + std::to_string(i + 1) + " is " + how + " than argument" + others)},
               BreakReason::ErrorWhileTracing, "zip() of different lengths");
     };
     Items items;
@@ -373,18 +373,18 @@ V make_zip(TracerImpl& t, Items& a, Keywords& k) {
       if (!item) return nullptr;
       items.push_back(item);
     }
-    return items.empty() ? nullptr : t.tracer.tuple(std::move(items));
+    return items.empty() ? nullptr : t.tuple(std::move(items));
   });
   return checks ? V(iterator) : made_by("builtins", "zip", iterator, parts);
 }
 
-V make_zip_longest(TracerImpl& t, Items& a, Keywords& k) {
+V make_zip_longest(TraceRun& t, Items& a, Keywords& k) {
   V fill = take_keyword(k, "fillvalue");
   expect("zip_longest", a, k, 0, 10000);
   auto parts = std::make_shared<Items>();
   for (const V& value : a) parts->push_back(t.make_iterator(value));
   Items arguments = *parts;
-  V filler = fill ? fill : t.none;
+  V filler = fill ? fill : t.none();
   auto active = std::make_shared<std::size_t>(parts->size());
   auto iterator = iteration([&t, parts, filler, active]() -> V {
     if (*active == 0) return nullptr;
@@ -397,7 +397,7 @@ V make_zip_longest(TracerImpl& t, Items& a, Keywords& k) {
       }
       items.push_back(item ? item : filler);
     }
-    return t.tracer.tuple(std::move(items));
+    return t.tuple(std::move(items));
   });
   return fill ? V(iterator) : made_by("itertools", "zip_longest", iterator, std::move(arguments));
 }
@@ -431,29 +431,29 @@ std::vector<Items> choose(const Items& pool, std::int64_t length, Accepts accept
 using Chosen = std::vector<std::size_t>;
 
 template <class Accepts>
-V chosen_of(TracerImpl& t, Items& a, Keywords& k, const char* name, std::size_t least, Accepts accepts) {
+V chosen_of(TraceRun& t, Items& a, Keywords& k, const char* name, std::size_t least, Accepts accepts) {
   if (V length = take_keyword(k, "r")) a.push_back(length);
   expect(name, a, k, least, 2);
   Items pool = t.sequence_items(a[0]);
   const std::int64_t length = a.size() == 2 && !t.is_none(a[1]) ? constant_size(t, a[1], name) : std::int64_t(pool.size());
   if (length < 0) unknown_call(name);
   std::vector<Items> tuples = choose(pool, length, accepts);
-  return of_tuples(name, t, std::move(tuples), {t.tracer.tuple(pool), t.tracer.integer(length)});
+  return of_tuples(name, t, std::move(tuples), {t.tuple(pool), t.integer(length)});
 }
 
-V make_permutations(TracerImpl& t, Items& a, Keywords& k) {
+V make_permutations(TraceRun& t, Items& a, Keywords& k) {
   return chosen_of(t, a, k, "permutations", 1,
                    [](const Chosen& chosen, std::size_t i) { return std::find(chosen.begin(), chosen.end(), i) == chosen.end(); });
 }
-V make_combinations(TracerImpl& t, Items& a, Keywords& k) {
+V make_combinations(TraceRun& t, Items& a, Keywords& k) {
   return chosen_of(t, a, k, "combinations", 2, [](const Chosen& chosen, std::size_t i) { return chosen.empty() || i > chosen.back(); });
 }
-V make_combinations_with_replacement(TracerImpl& t, Items& a, Keywords& k) {
+V make_combinations_with_replacement(TraceRun& t, Items& a, Keywords& k) {
   return chosen_of(t, a, k, "combinations_with_replacement", 2,
                    [](const Chosen& chosen, std::size_t i) { return chosen.empty() || i >= chosen.back(); });
 }
 
-V make_product(TracerImpl& t, Items& a, Keywords& k) {
+V make_product(TraceRun& t, Items& a, Keywords& k) {
   V repeat = take_keyword(k, "repeat");
   expect("product", a, k, 0, 10000);
   const std::int64_t times = repeat ? constant_size(t, repeat, "product") : 1;
@@ -476,13 +476,13 @@ V make_product(TracerImpl& t, Items& a, Keywords& k) {
     tuples = std::move(longer);
   }
   Items arguments;
-  for (const Items& pool : pools) arguments.push_back(t.tracer.tuple(pool));
+  for (const Items& pool : pools) arguments.push_back(t.tuple(pool));
   return of_tuples("product", t, std::move(tuples), std::move(arguments));
 }
 
 // ---- builtins
 
-V make_enumerate(TracerImpl& t, Items& a, Keywords& k) {
+V make_enumerate(TraceRun& t, Items& a, Keywords& k) {
   V start = take_keyword(k, "start");
   expect("enumerate", a, k, 1, 2);
   if (a.size() == 2) start = a[1];
@@ -494,13 +494,13 @@ V make_enumerate(TracerImpl& t, Items& a, Keywords& k) {
     V item = t.next(inner);
     if (!item) return nullptr;
     V number = *position;
-    *position = t.binary(NB_ADD, number, t.tracer.integer(1));
-    return t.tracer.tuple({number, item});
+    *position = t.binary(NB_ADD, number, t.integer(1));
+    return t.tuple({number, item});
   });
   return made_by("builtins", "enumerate", iterator, {inner, t.integer(*from)});
 }
 
-V make_map(TracerImpl& t, Items& a, Keywords& k) {
+V make_map(TraceRun& t, Items& a, Keywords& k) {
   expect("map", a, k, 2, 1000);
   V function = a[0];
   std::vector<V> parts;
@@ -519,7 +519,7 @@ V make_map(TracerImpl& t, Items& a, Keywords& k) {
   return made_by("builtins", "map", iterator, std::move(arguments));
 }
 
-V make_filter(TracerImpl& t, Items& a, Keywords& k) {
+V make_filter(TraceRun& t, Items& a, Keywords& k) {
   expect("filter", a, k, 2, 2);
   V function = a[0], inner = t.make_iterator(a[1]);
   auto iterator = iteration([&t, function, inner]() -> V {
@@ -534,12 +534,12 @@ bool is_number_or_none(PyObject* object) {
   return object == Py_None || PyLong_CheckExact(object) || PyFloat_CheckExact(object) || PyBool_Check(object);
 }
 
-V make_iter(TracerImpl& t, Items& a, Keywords& k) {
+V make_iter(TraceRun& t, Items& a, Keywords& k) {
   expect("iter", a, k, 1, 2);
   auto* object = as<ObjectValue>(a[0]);
   const bool number = a[0]->kind == ValueKind::SymInt || a[0]->kind == ValueKind::Number || (object && is_number_or_none(object->object.get()));
   if (a.size() == 1 && number)
-    t.raise(PyExc_TypeError, {t.tracer.string(std::string("'") + t.type_of(a[0])->tp_name + "' object is not iterable")},
+    t.raise(PyExc_TypeError, {t.string(std::string("'") + t.type_of(a[0])->tp_name + "' object is not iterable")},
             BreakReason::ErrorWhileTracing, "iter() of a number");
   if (a.size() == 1) return t.make_iterator(a[0]);
   auto over = std::make_shared<bool>(false);
@@ -554,14 +554,14 @@ V make_iter(TracerImpl& t, Items& a, Keywords& k) {
   return made_by("builtins", "iter", iterator, {function, sentinel});
 }
 
-V take_next(TracerImpl& t, Items& a, Keywords& k) {
+V take_next(TraceRun& t, Items& a, Keywords& k) {
   expect("next", a, k, 1, 2);
   if (a.size() == 1) return t.next_or_raise(a[0]);
   V item = t.next(a[0]);
   return item ? item : a[1];
 }
 
-V make_reversed(TracerImpl& t, Items& a, Keywords& k) {
+V make_reversed(TraceRun& t, Items& a, Keywords& k) {
   expect("reversed", a, k, 1, 1);
   static PyObject* const own_name = PyUnicode_InternFromString("__reversed__");
   if (V own = t.python_method(a[0], "__reversed__")) return t.call(own, {}, {});
@@ -575,7 +575,7 @@ V make_reversed(TracerImpl& t, Items& a, Keywords& k) {
       auto position = std::make_shared<std::int64_t>(constant_size(t, t.length(a[0]), "reversed") - 1);
       return iteration([&t, item, part, position]() -> V {
         if (*position < 0) return nullptr;
-        V index = t.tracer.integer((*position)--);
+        V index = t.integer((*position)--);
         V found = t.catch_stop_iteration([&] { return item ? t.call(item, {index}, {}) : t.get_item(part, index); }, PyExc_IndexError);
         if (!found) *position = -1;
         return found;
@@ -605,7 +605,7 @@ V make_reversed(TracerImpl& t, Items& a, Keywords& k) {
     case ValueKind::Dict: {
       Items items = t.sequence_items(value);
       std::reverse(items.begin(), items.end());
-      auto iterator = t.iterate_sequence(t.tracer.tuple(std::move(items)));
+      auto iterator = t.iterate_sequence(t.tuple(std::move(items)));
       iterator->remaining = nullptr;
       return made_by("builtins", "reversed", iterator, {value});
     }

@@ -17,19 +17,19 @@ void trim(ListValue& list, bool from_left) {
     list.items.erase(from_left ? list.items.begin() : list.items.end() - 1);
 }
 
-[[noreturn]] void value_error(TracerImpl& tracer, const std::string& message) {
-  tracer.raise(PyExc_ValueError, {tracer.tracer.string(message)}, BreakReason::ErrorWhileTracing, message);
+[[noreturn]] void value_error(TraceRun& tracer, const std::string& message) {
+  tracer.raise(PyExc_ValueError, {tracer.string(message)}, BreakReason::ErrorWhileTracing, message);
 }
 
 /// An index, a comparison or the items of a value may run code of the user's, which may change the list itself.
-void unchanged(TracerImpl& tracer, const V& list, const TracerImpl::Mark& before) {
+void unchanged(TraceRun& tracer, const V& list, const TraceRun::Mark& before) {
   if (tracer.written_since(list.get(), before)) break_graph(BreakReason::UnsupportedObject, "a list that changes while it is looked at");
 }
 
 /// The first item that is equal; none: nothing is.
-std::optional<std::size_t> find_equal(TracerImpl& tracer, const V& owner, const V& wanted) {
+std::optional<std::size_t> find_equal(TraceRun& tracer, const V& owner, const V& wanted) {
   auto& items = as<ListValue>(owner)->items;
-  const TracerImpl::Mark before = tracer.mark();
+  const TraceRun::Mark before = tracer.mark();
   for (std::size_t i = 0; i < items.size(); ++i) {
     V item = items[i];
     const bool found = same_or_equal(tracer, item, wanted);
@@ -42,7 +42,7 @@ std::optional<std::size_t> find_equal(TracerImpl& tracer, const V& owner, const 
 /// A place in a deque as the key of an effect.
 Ref<> place_key(std::size_t place) { return Ref<>::steal(PyLong_FromSize_t(place)); }
 
-void erase_at(TracerImpl& tracer, const V& owner, std::size_t place) {
+void erase_at(TraceRun& tracer, const V& owner, std::size_t place) {
   auto& list = *as<ListValue>(owner);
   if (list.type)
     tracer.note_item(owner, place_key(place), nullptr);
@@ -54,7 +54,7 @@ void erase_at(TracerImpl& tracer, const V& owner, std::size_t place) {
 /// As CPython takes the items of an argument: of a list, tuple or the like all at once, of anything else one after the other, so that
 /// code which makes them sees what was done with those before.
 template <class Use>
-void for_each_item(TracerImpl& tracer, const V& owner, const V& from, Use use) {
+void for_each_item(TraceRun& tracer, const V& owner, const V& from, Use use) {
   const bool at_once = from->kind == ValueKind::List || from->kind == ValueKind::Tuple || from->kind == ValueKind::Array;
   if (at_once ? !tracer.python_method(from, "__iter__") : tracer.builtin_part(from) == owner) {
     for (const V& item : tracer.sequence_items(from)) use(item);
@@ -69,7 +69,7 @@ void for_each_item(TracerImpl& tracer, const V& owner, const V& from, Use use) {
 }
 
 /// What only a deque has, or does in its own way.
-V deque_method(TracerImpl& tracer, const V& owner, const std::string& name, std::vector<V>& arguments) {
+V deque_method(TraceRun& tracer, const V& owner, const std::string& name, std::vector<V>& arguments) {
   auto& list = *as<ListValue>(owner);
   auto& items = list.items;
   const std::size_t count = arguments.size();
@@ -77,7 +77,7 @@ V deque_method(TracerImpl& tracer, const V& owner, const std::string& name, std:
     tracer.note_call(owner, name.c_str(), {}, arguments);
     items.insert(name == "append" ? items.end() : items.begin(), arguments[0]);
     trim(list, name == "append");
-    return tracer.none;
+    return tracer.none();
   }
   if ((name == "extend" || name == "extendleft") && count == 1) {
     const bool at_end = name == "extend";
@@ -86,10 +86,10 @@ V deque_method(TracerImpl& tracer, const V& owner, const std::string& name, std:
       items.insert(at_end ? items.end() : items.begin(), item);
       trim(list, at_end);
     });
-    return tracer.none;
+    return tracer.none();
   }
   if ((name == "pop" || name == "popleft") && count == 0) {
-    if (items.empty()) tracer.raise(PyExc_IndexError, {tracer.tracer.string("pop from an empty deque")}, BreakReason::ErrorWhileTracing, "pop from an empty deque");
+    if (items.empty()) tracer.raise(PyExc_IndexError, {tracer.string("pop from an empty deque")}, BreakReason::ErrorWhileTracing, "pop from an empty deque");
     tracer.note_call(owner, name.c_str(), {}, {});
     auto place = name == "pop" ? items.end() - 1 : items.begin();
     V item = *place;
@@ -97,14 +97,14 @@ V deque_method(TracerImpl& tracer, const V& owner, const std::string& name, std:
     return item;
   }
   if (name == "rotate" && count <= 1) {
-    auto steps = count ? tracer.tracer.constant_int(tracer.index_number(arguments[0])) : std::optional<std::int64_t>(1);
+    auto steps = count ? tracer.constant_int(tracer.index_number(arguments[0])) : std::optional<std::int64_t>(1);
     if (!steps) return nullptr;
-    tracer.note_call(owner, "rotate", {}, {tracer.tracer.integer(*steps)});
-    if (items.empty()) return tracer.none;
+    tracer.note_call(owner, "rotate", {}, {tracer.integer(*steps)});
+    if (items.empty()) return tracer.none();
     const auto size = std::int64_t(items.size());
     const std::int64_t shift = ((*steps % size) + size) % size;
     std::rotate(items.begin(), items.end() - shift, items.end());
-    return tracer.none;
+    return tracer.none();
   }
   if ((name == "copy" || name == "__copy__") && count == 0) {
     auto copy = std::make_shared<ListValue>();
@@ -114,11 +114,11 @@ V deque_method(TracerImpl& tracer, const V& owner, const std::string& name, std:
     return copy;
   }
   if (name == "insert" && list.longest && std::int64_t(items.size()) >= *list.longest)
-    tracer.raise(PyExc_IndexError, {tracer.tracer.string("deque already at its maximum size")}, BreakReason::ErrorWhileTracing, "a full deque");
+    tracer.raise(PyExc_IndexError, {tracer.string("deque already at its maximum size")}, BreakReason::ErrorWhileTracing, "a full deque");
   if (name == "remove" && count == 1) {
     if (auto place = find_equal(tracer, owner, arguments[0])) {
       erase_at(tracer, owner, *place);
-      return tracer.none;
+      return tracer.none();
     }
     break_graph(BreakReason::ErrorWhileTracing, "a value that is not there");
   }
@@ -127,7 +127,7 @@ V deque_method(TracerImpl& tracer, const V& owner, const std::string& name, std:
 
 }  // namespace
 
-void list_append(TracerImpl& tracer, const V& owner, const V& item) {
+void list_append(TraceRun& tracer, const V& owner, const V& item) {
   if (auto* unseen = unopened_list(owner)) {
     tracer.note_call(owner, "append", {}, {item});
     unseen->items.push_back(item);
@@ -137,10 +137,10 @@ void list_append(TracerImpl& tracer, const V& owner, const V& item) {
   as<ListValue>(owner)->items.push_back(item);
 }
 
-V list_method(TracerImpl& tracer, const V& owner, const std::string& name, std::vector<V>& arguments, Keywords& keywords) {
+V list_method(TraceRun& tracer, const V& owner, const std::string& name, std::vector<V>& arguments, Keywords& keywords) {
   if (unopened_list(owner) && name == "append" && arguments.size() == 1 && keywords.empty()) {
     list_append(tracer, owner, arguments[0]);
-    return tracer.none;
+    return tracer.none();
   }
   auto& list = *as<ListValue>(owner);
   auto& items = list.items;
@@ -160,7 +160,7 @@ V list_method(TracerImpl& tracer, const V& owner, const std::string& name, std::
       ~Lent() { items = std::move(sorted); }
     };
     tracer.note_items(owner);
-    const TracerImpl::Mark before = tracer.mark();
+    const TraceRun::Mark before = tracer.mark();
     bool changed;
     {
       Lent lent{items, std::exchange(items, {})};
@@ -169,37 +169,37 @@ V list_method(TracerImpl& tracer, const V& owner, const std::string& name, std::
     }
     if (changed) value_error(tracer, "list modified during sort");
     if (tracer.written_since(owner.get(), before)) break_graph(BreakReason::UnsupportedObject, "a list that changes while it is sorted");
-    return tracer.none;
+    return tracer.none();
   }
   if (!keywords.empty()) return nullptr;
   if (deque)
     if (V done = deque_method(tracer, owner, name, arguments)) return done;
   if (name == "append" && count == 1) {
     list_append(tracer, owner, arguments[0]);
-    return tracer.none;
+    return tracer.none();
   }
   if (name == "extend" && count == 1) {
     for_each_item(tracer, owner, arguments[0], [&](const V& item) {
       tracer.note_items(owner);
       items.push_back(item);
     });
-    return tracer.none;
+    return tracer.none();
   }
   if (name == "insert" && count == 2) {
-    auto index = tracer.tracer.constant_int(tracer.index_number(arguments[0]));
+    auto index = tracer.constant_int(tracer.index_number(arguments[0]));
     if (!index) return nullptr;
     if (deque)
-      tracer.note_call(owner, "insert", {}, {tracer.tracer.integer(*index), arguments[1]});
+      tracer.note_call(owner, "insert", {}, {tracer.integer(*index), arguments[1]});
     else
       tracer.note_items(owner);
     std::int64_t position = *index < 0 ? *index + std::int64_t(items.size()) : *index;
     position = std::clamp<std::int64_t>(position, 0, std::int64_t(items.size()));
     items.insert(items.begin() + position, arguments[1]);
-    return tracer.none;
+    return tracer.none();
   }
   if (name == "pop" && count <= 1 && !deque) {
-    if (items.empty()) tracer.raise(PyExc_IndexError, {tracer.tracer.string("pop from empty list")}, BreakReason::ErrorWhileTracing, "pop from empty list");
-    const TracerImpl::Mark before = tracer.mark();
+    if (items.empty()) tracer.raise(PyExc_IndexError, {tracer.string("pop from empty list")}, BreakReason::ErrorWhileTracing, "pop from empty list");
+    const TraceRun::Mark before = tracer.mark();
     const std::size_t index = count ? index_of(tracer, arguments[0], items.size(), "pop index out of range") : items.size() - 1;
     unchanged(tracer, owner, before);
     tracer.note_items(owner);
@@ -213,7 +213,7 @@ V list_method(TracerImpl& tracer, const V& owner, const std::string& name, std::
     else
       tracer.note_items(owner);
     items.clear();
-    return tracer.none;
+    return tracer.none();
   }
   if (name == "reverse" && count == 0) {
     if (deque)
@@ -221,13 +221,13 @@ V list_method(TracerImpl& tracer, const V& owner, const std::string& name, std::
     else
       tracer.note_items(owner);
     std::reverse(items.begin(), items.end());
-    return tracer.none;
+    return tracer.none();
   }
-  if (name == "copy" && count == 0 && !deque) return tracer.tracer.list(items);
+  if (name == "copy" && count == 0 && !deque) return tracer.list(items);
   if (name == "remove" && count == 1) {
     if (auto place = find_equal(tracer, owner, arguments[0])) {
       erase_at(tracer, owner, *place);
-      return tracer.none;
+      return tracer.none();
     }
     value_error(tracer, "list.remove(x): x not in list");
   }
@@ -239,36 +239,36 @@ V list_method(TracerImpl& tracer, const V& owner, const std::string& name, std::
         tracer.note_items(owner);
         items.push_back(item);
       });
-    return tracer.none;
+    return tracer.none();
   }
   return sequence_method(tracer, owner, name, arguments);
 }
 
-V sequence_method(TracerImpl& tracer, const V& owner, const std::string& name, std::vector<V>& arguments) {
+V sequence_method(TraceRun& tracer, const V& owner, const std::string& name, std::vector<V>& arguments) {
   const std::size_t count = arguments.size();
   if (name == "count" && count == 1) {
     std::int64_t seen = 0;
-    const TracerImpl::Mark before = tracer.mark();
+    const TraceRun::Mark before = tracer.mark();
     for (const V& item : tracer.sequence_items(owner)) {
       seen += same_or_equal(tracer, item, arguments[0]);
       unchanged(tracer, owner, before);
     }
-    return tracer.tracer.integer(seen);
+    return tracer.integer(seen);
   }
   if (name == "index" && count >= 1 && count <= 3) {
     std::vector<V> items = tracer.sequence_items(owner);
     const auto size = std::int64_t(items.size());
     std::int64_t bounds[2] = {0, size};
     for (std::size_t i = 1; i < count; ++i) {
-      auto given = tracer.tracer.constant_int(tracer.index_number(arguments[i]));
+      auto given = tracer.constant_int(tracer.index_number(arguments[i]));
       if (!given) return nullptr;
       bounds[i - 1] = std::clamp<std::int64_t>(*given < 0 ? *given + size : *given, 0, size);
     }
-    const TracerImpl::Mark before = tracer.mark();
+    const TraceRun::Mark before = tracer.mark();
     for (std::int64_t i = bounds[0]; i < bounds[1]; ++i) {
       const bool found = same_or_equal(tracer, items[std::size_t(i)], arguments[0]);
       unchanged(tracer, owner, before);
-      if (found) return tracer.tracer.integer(i);
+      if (found) return tracer.integer(i);
     }
     if (owner->kind == ValueKind::Tuple) value_error(tracer, "tuple.index(x): x not in tuple");
     PyObject* wanted = tracer.constant_object(arguments[0]);
@@ -279,11 +279,11 @@ V sequence_method(TracerImpl& tracer, const V& owner, const std::string& name, s
   return nullptr;
 }
 
-void list_set_item(TracerImpl& tracer, const V& owner, const V& key, const V& value) {
+void list_set_item(TraceRun& tracer, const V& owner, const V& key, const V& value) {
   auto& list = *as<ListValue>(owner);
   auto& items = list.items;
   if (key->kind != ValueKind::Slice) {
-    const TracerImpl::Mark before = tracer.mark();
+    const TraceRun::Mark before = tracer.mark();
     const std::size_t index = index_of(tracer, key, items.size(), list.type ? "deque index out of range" : "list assignment index out of range");
     unchanged(tracer, owner, before);
     if (list.type)
@@ -294,7 +294,7 @@ void list_set_item(TracerImpl& tracer, const V& owner, const V& key, const V& va
     return;
   }
   if (list.type) break_graph(BreakReason::ErrorWhileTracing, "a slice of a deque");
-  const TracerImpl::Mark before = tracer.mark();
+  const TraceRun::Mark before = tracer.mark();
   const Bounds bounds = slice_of(tracer, key, items.size());
   std::vector<V> fresh = tracer.sequence_items(value);
   unchanged(tracer, owner, before);
@@ -311,17 +311,17 @@ void list_set_item(TracerImpl& tracer, const V& owner, const V& key, const V& va
   for (Py_ssize_t i = 0; i < bounds.count; ++i) items[std::size_t(bounds.start + i * bounds.step)] = fresh[std::size_t(i)];
 }
 
-void list_delete_item(TracerImpl& tracer, const V& owner, const V& key) {
+void list_delete_item(TraceRun& tracer, const V& owner, const V& key) {
   auto& list = *as<ListValue>(owner);
   auto& items = list.items;
   if (key->kind != ValueKind::Slice) {
-    const TracerImpl::Mark before = tracer.mark();
+    const TraceRun::Mark before = tracer.mark();
     const std::size_t index = index_of(tracer, key, items.size(), list.type ? "deque index out of range" : "list assignment index out of range");
     unchanged(tracer, owner, before);
     return erase_at(tracer, owner, index);
   }
   if (list.type) break_graph(BreakReason::ErrorWhileTracing, "a slice of a deque");
-  const TracerImpl::Mark before = tracer.mark();
+  const TraceRun::Mark before = tracer.mark();
   const Bounds bounds = slice_of(tracer, key, items.size());
   unchanged(tracer, owner, before);
   if (bounds.count == 0) return;
@@ -334,7 +334,7 @@ void list_delete_item(TracerImpl& tracer, const V& owner, const V& key) {
   items = std::move(left);
 }
 
-void TracerImpl::sort(std::vector<V>& items, const V& key, bool descending) {
+void TraceRun::sort(std::vector<V>& items, const V& key, bool descending) {
   // CPython's own sort of proxies that stand for the keys.
   Ref<> list = Ref<>::steal(PyList_New(Py_ssize_t(items.size())));
   std::unordered_map<PyObject*, std::size_t> place;
@@ -354,13 +354,13 @@ void TracerImpl::sort(std::vector<V>& items, const V& key, bool descending) {
   if (!done) raise_python_error();
 }
 
-V make_deque(TracerImpl& tracer, PyTypeObject* type, std::vector<V> positional, Keywords keywords) {
+V make_deque(TraceRun& tracer, PyTypeObject* type, std::vector<V> positional, Keywords keywords) {
   V from = positional.size() > 0 ? positional[0] : nullptr, longest = positional.size() > 1 ? positional[1] : nullptr;
   for (auto& [name, value] : keywords) (name == "iterable" ? from : longest) = value;
   auto deque = std::make_shared<ListValue>();
   deque->type = Ref<>::borrow(reinterpret_cast<PyObject*>(type));
   if (longest && !tracer.is_none(longest)) {
-    auto number = tracer.tracer.constant_int(longest);
+    auto number = tracer.constant_int(longest);
     if (!number || *number < 0) break_graph(BreakReason::ErrorWhileTracing, "a deque's maxlen");
     deque->longest = *number;
   }

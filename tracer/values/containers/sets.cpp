@@ -33,7 +33,7 @@ void refuse_unknown_elements(PyObject* set, PyObject* other, bool is_key) {
 }
 
 /// Only looks at the elements of exact builtin types and proxies, so nothing of the user's runs but through a proxy.
-Ref<> checked(TracerImpl& tracer, Ref<> result) {
+Ref<> checked(TraceRun& tracer, Ref<> result) {
   check_proxies();
   if (!result) tracer.raise_python_error();
   return result;
@@ -54,7 +54,7 @@ V new_set(Ref<> real, bool ordered) {
 }
 
 /// What a method of a set is given instead of a set: with its keys made real, in the same order.
-Ref<> real_operand(TracerImpl& tracer, const V& value, bool& ordered) {
+Ref<> real_operand(TraceRun& tracer, const V& value, bool& ordered) {
   V part = value->kind == ValueKind::Set ? value : tracer.builtin_part(value);
   if (auto* set = as<SetValue>(part)) {
     ordered = ordered && set->ordered;
@@ -75,7 +75,7 @@ Ref<> real_operand(TracerImpl& tracer, const V& value, bool& ordered) {
 }
 
 /// A set, frozenset, or view of keys or items as a set; null: something else.
-std::shared_ptr<SetValue> as_set_operand(TracerImpl& tracer, const V& value) {
+std::shared_ptr<SetValue> as_set_operand(TraceRun& tracer, const V& value) {
   V part = value->kind == ValueKind::Set ? value : tracer.builtin_part(value);
   if (part && part->kind == ValueKind::Set) return std::static_pointer_cast<SetValue>(part);
   auto* view = as<TupleValue>(value);
@@ -96,7 +96,7 @@ void refuse_derived(const V& a, const V& b) {
 
 }  // namespace
 
-std::vector<V> TracerImpl::set_items(const SetValue& set) {
+std::vector<V> TraceRun::set_items(const SetValue& set) {
   std::vector<V> items;
   Ref<> list = Ref<>::steal(PySequence_List(set.real.get()));
   for (Py_ssize_t i = 0; list && i < PyList_GET_SIZE(list.get()); ++i) items.push_back(wrap_constant(keep(Ref<>::borrow(PyList_GET_ITEM(list.get(), i))).get()));
@@ -107,7 +107,7 @@ namespace {
 
 /// An argument of a method of a set as it is now, for the log: what is in it, in its order. A set from outside is itself, since it
 /// will be at the exit what it is here.
-V logged_operand(TracerImpl& tracer, const V& argument, const Ref<>& real) {
+V logged_operand(TraceRun& tracer, const V& argument, const Ref<>& real) {
   V part = argument->kind == ValueKind::Set ? argument : tracer.builtin_part(argument);
   if (part && part->kind == ValueKind::Set && part->source) return argument;
   if (PyAnySet_Check(real.get())) {
@@ -118,15 +118,15 @@ V logged_operand(TracerImpl& tracer, const V& argument, const Ref<>& real) {
   std::vector<V> keys;
   Ref<> list = Ref<>::steal(PySequence_List(real.get()));
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list.get()); ++i) keys.push_back(tracer.wrap_constant(tracer.keep(Ref<>::borrow(PyList_GET_ITEM(list.get(), i))).get()));
-  if (!PyDict_Check(real.get())) return tracer.tracer.tuple(std::move(keys));
+  if (!PyDict_Check(real.get())) return tracer.tuple(std::move(keys));
   auto dict = std::make_shared<DictValue>();
-  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list.get()); ++i) dict->items.emplace_back(Ref<>::borrow(PyList_GET_ITEM(list.get(), i)), tracer.none);
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list.get()); ++i) dict->items.emplace_back(Ref<>::borrow(PyList_GET_ITEM(list.get(), i)), tracer.none());
   return dict;
 }
 
 /// A set or exact dict, which has its hashes, is taken over whole, anything else item by item: an iterator that raises leaves what
 /// it gave.
-void update(TracerImpl& tracer, const V& owner, const V& from) {
+void update(TraceRun& tracer, const V& owner, const V& from) {
   auto& set = *as<SetValue>(owner);
   V part = from->kind == ValueKind::Set ? from : tracer.builtin_part(from);
   const bool exact_dict = from->kind == ValueKind::Dict && !as<DictValue>(from)->type;
@@ -153,7 +153,7 @@ void update(TracerImpl& tracer, const V& owner, const V& from) {
 
 }  // namespace
 
-bool set_contains(TracerImpl& tracer, const SetValue& set, const Ref<>& key) {
+bool set_contains(TraceRun& tracer, const SetValue& set, const Ref<>& key) {
   refuse_unknown_elements(set.real.get(), key.get(), true);
   const int answer = PySet_Contains(set.real.get(), key.get());
   check_proxies();
@@ -161,7 +161,7 @@ bool set_contains(TracerImpl& tracer, const SetValue& set, const Ref<>& key) {
   return answer;
 }
 
-void TracerImpl::add_to_set(SetValue& set, Ref<> item) {
+void TraceRun::add_to_set(SetValue& set, Ref<> item) {
   if (hashes_by_address(item.get())) set.ordered = false;
   refuse_unknown_elements(set.real.get(), item.get(), true);
   const int done = PySet_Add(set.real.get(), item.get());
@@ -169,7 +169,7 @@ void TracerImpl::add_to_set(SetValue& set, Ref<> item) {
   if (done < 0) raise_python_error();
 }
 
-V set_operator(TracerImpl& tracer, int op, const V& a, const V& b) {
+V set_operator(TraceRun& tracer, int op, const V& a, const V& b) {
   const bool is_view = a->kind == ValueKind::Tuple || b->kind == ValueKind::Tuple;
   if (is_view) refuse_derived(a, b);
   auto left = as_set_operand(tracer, a);
@@ -188,21 +188,21 @@ V set_operator(TracerImpl& tracer, int op, const V& a, const V& b) {
   return new_set(checked(tracer, Ref<>::steal(function(first.get(), other.get()))), ordered && !is_view);
 }
 
-V set_comparison(TracerImpl& tracer, int comparison, const V& a, const V& b) {
+V set_comparison(TraceRun& tracer, int comparison, const V& a, const V& b) {
   auto left = as_set_operand(tracer, a), right = as_set_operand(tracer, b);
   if (!left || !right) return nullptr;
   if (a->kind == ValueKind::Tuple || b->kind == ValueKind::Tuple) refuse_derived(a, b);
   refuse_unknown_elements(left->real.get(), right->real.get(), false);
   Ref<> answer = checked(tracer, Ref<>::steal(PyObject_RichCompare(left->real.get(), right->real.get(), comparison)));
-  return tracer.tracer.boolean(answer.get() == Py_True);
+  return tracer.boolean(answer.get() == Py_True);
 }
 
-V set_method(TracerImpl& tracer, const V& owner, const std::string& name, std::vector<V>& arguments) {
+V set_method(TraceRun& tracer, const V& owner, const std::string& name, std::vector<V>& arguments) {
   auto& set = *as<SetValue>(owner);
   if (name == "__init__" && !set.frozen) {
     std::vector<V> nothing;
     if (PySet_GET_SIZE(set.real.get())) set_method(tracer, owner, "clear", nothing);
-    if (arguments.empty()) return tracer.none;
+    if (arguments.empty()) return tracer.none();
     return arguments.size() == 1 ? set_method(tracer, owner, "update", arguments) : nullptr;
   }
   struct Row {
@@ -224,7 +224,7 @@ V set_method(TracerImpl& tracer, const V& owner, const std::string& name, std::v
     bool ordered = set.ordered;
     if (name == "update") {
       for (const V& from : arguments) update(tracer, owner, from);
-      return tracer.none;
+      return tracer.none();
     }
     Ref<> real = Ref<>::steal(PyTuple_New(Py_ssize_t(arguments.size())));
     std::vector<V> operands;
@@ -253,7 +253,7 @@ V set_method(TracerImpl& tracer, const V& owner, const std::string& name, std::v
         tracer.note_call(owner, row.name, Ref<>::borrow(PyTuple_GET_ITEM(real.get(), 0)), {});
       else
         tracer.note_call(owner, row.name, {}, std::move(operands));
-      return result.get() == Py_None ? tracer.none : tracer.wrap_constant(tracer.keep(result).get());
+      return result.get() == Py_None ? tracer.none() : tracer.wrap_constant(tracer.keep(result).get());
     }
     if (PyAnySet_Check(result.get())) return new_set(result, ordered);
     return tracer.wrap_constant(result.get());

@@ -18,7 +18,7 @@ namespace fj {
 namespace {
 
 /// A float of the graph: computed, or from outside and not always the same. Invalid: something else.
-ValueId changing_float(TracerImpl& t, const V& value) {
+ValueId changing_float(TraceRun& t, const V& value) {
   if (auto* number = as<NumberValue>(value)) return number->dtype == DType::F64 ? number->contents : ValueId{};
   auto* object = as<ObjectValue>(value);
   return object && PyFloat_CheckExact(object->object.get()) ? t.float_input(value) : ValueId{};
@@ -34,14 +34,14 @@ bool is_int(const V& value) {
 }
 
 /// What float arithmetic takes the value for; invalid where it is no number it takes.
-ValueId as_float(TracerImpl& t, const V& value) {
+ValueId as_float(TraceRun& t, const V& value) {
   if (const ValueId changing = changing_float(t, value); changing.valid()) return changing;
-  if (auto* symbolic = as<SymIntValue>(value)) return size_value(t.tracer, symbolic->expression, DType::F64);
+  if (auto* symbolic = as<SymIntValue>(value)) return size_value(t, symbolic->expression, DType::F64);
   if (auto* number = as<NumberValue>(value); number && number->dtype == DType::I64) {
     // Held by a double, or the program fails.
-    auto bound = [&](std::int64_t value) { return fj::constant(t.tracer, DType::I64, value); };
-    const ValueId low = emit(t.tracer, Op::ge, {number->contents, bound(-kLargestHeld)}), high = emit(t.tracer, Op::le, {number->contents, bound(kLargestHeld)});
-    return t.checked(cast(t.tracer, number->contents, DType::F64), emit(t.tracer, Op::bit_and, {low, high}));
+    auto bound = [&](std::int64_t value) { return fj::constant(t, DType::I64, value); };
+    const ValueId low = emit(t, Op::ge, {number->contents, bound(-kLargestHeld)}), high = emit(t, Op::le, {number->contents, bound(kLargestHeld)});
+    return t.checked(cast(t, number->contents, DType::F64), emit(t, Op::bit_and, {low, high}));
   }
   auto* object = as<ObjectValue>(value);
   if (!object || !(PyFloat_CheckExact(object->object.get()) || PyLong_CheckExact(object->object.get()) || PyBool_Check(object->object.get()))) return {};
@@ -51,26 +51,26 @@ ValueId as_float(TracerImpl& t, const V& value) {
     PyErr_Clear();
     return {};
   }
-  return fj::constant(t.tracer, DType::F64, number);
+  return fj::constant(t, DType::F64, number);
 }
 
 V float_of(ValueId contents) { return std::make_shared<NumberValue>(contents, DType::F64); }
 
 /// The number, and what it is as a value from outside, where `function` makes it of such.
-V with_known(TracerImpl& t, V made, const std::vector<V>& operands, PyObject* function) {
+V with_known(TraceRun& t, V made, const std::vector<V>& operands, PyObject* function) {
   as<NumberValue>(made)->known = t.result_of(function, operands, false);
   return made;
 }
 
 /// An int that a double holds, asked of a symbol by a guard.
-bool fits_double(TracerImpl& t, const V& value) {
+bool fits_double(TraceRun& t, const V& value) {
   const auto expression = t.int_expression(value);
   return expression && t.decide(*expression, Py_LE, kLargestHeld) && t.decide(*expression, Py_GE, -kLargestHeld);
 }
 
 /// Whether an operator on an int that is a symbol and another number gives a float that the program can compute: the quotient of ints is
 /// rounded once, as that of doubles is that hold them.
-bool gives_float(TracerImpl& t, int op, const V& a, const V& b) {
+bool gives_float(TraceRun& t, int op, const V& a, const V& b) {
   if (a->kind != ValueKind::SymInt && b->kind != ValueKind::SymInt) return false;
   bool real = false;
   for (const V& value : {a, b}) {
@@ -89,34 +89,34 @@ bool gives_float(TracerImpl& t, int op, const V& a, const V& b) {
 
 }  // namespace
 
-bool TracerImpl::computes_numbers() const {
+bool TraceRun::computes_numbers() const {
   // What is computed leaves the program in one of NumPy's arrays.
   return request.generalise.float_inputs && !request.generalise.never_dynamic && numpy_module();
 }
 
-V TracerImpl::settled(const V& value) {
+V TraceRun::settled(const V& value) {
   auto* number = as<NumberValue>(value);
   if (!number || !number->known) return value;
   if (auto* known = as<ObjectValue>(number->known)) guard_type(*known);
   return number->known;
 }
 
-V TracerImpl::symbol_as_float(const V& value) {
+V TraceRun::symbol_as_float(const V& value) {
   auto* symbolic = as<SymIntValue>(value);
   if (!symbolic || !computes_numbers()) return nullptr;
-  V made = with_known(*this, float_of(size_value(tracer, symbolic->expression, DType::F64)), {value}, reinterpret_cast<PyObject*>(&PyFloat_Type));
-  return as<NumberValue>(made)->known || graph->is_late(symbolic->expression) ? made : nullptr;
+  V made = with_known(*this, float_of(size_value(*this, symbolic->expression, DType::F64)), {value}, reinterpret_cast<PyObject*>(&PyFloat_Type));
+  return as<NumberValue>(made)->known || graph().is_late(symbolic->expression) ? made : nullptr;
 }
 
-ValueId TracerImpl::checked(ValueId value, ValueId holds) {
+ValueId TraceRun::checked(ValueId value, ValueId holds) {
   // 1 / 0 fails the program, before it has written anything; else it is 1, and the value is what it was.
-  const ValueId unit = fj::constant(tracer, DType::I64, 1);
-  const ValueId held = emit(tracer, Op::floor_div, {unit, cast(tracer, holds, DType::I64)});
-  const Type type = graph->type(value);
-  return emit(tracer, Op::mul, {value, broadcast_to(tracer, cast(tracer, held, type.dtype), type.shape)});
+  const ValueId unit = fj::constant(*this, DType::I64, 1);
+  const ValueId held = emit(*this, Op::floor_div, {unit, cast(*this, holds, DType::I64)});
+  const Type type = graph().type(value);
+  return emit(*this, Op::mul, {value, broadcast_to(*this, fj::cast(*this, held, type.dtype), type.shape)});
 }
 
-V TracerImpl::number(const ArrayValue& array) {
+V TraceRun::number(const ArrayValue& array) {
   for (const SymDim& size : array.shape)
     if (!decide(size, Py_EQ, 1)) break_graph(BreakReason::ErrorWhileTracing, "item() of an array that has not one element");
   if (on_device() && array.storage->device == kHost)
@@ -127,7 +127,7 @@ V TracerImpl::number(const ArrayValue& array) {
   if (!request.generalise.float_inputs || is_complex(array.dtype)) break_graph(BreakReason::ScalarFromArray, "an element becomes a Python number");
   if (is_unsigned_integer(array.dtype) && size_in_bytes(array.dtype) == 8) break_graph(BreakReason::ScalarFromArray, "an int of more than 63 bits");
   const DType dtype = is_float(array.dtype) ? DType::F64 : array.dtype == DType::Bool ? DType::Bool : DType::I64;
-  ValueId value = cast(tracer, reshape(tracer, tracer.read(array), {}), dtype);
+  ValueId value = cast(*this, reshape(*this, read(array), {}), dtype);
   if (requires_gradient(value)) {
     // torch's item() is no part of what is derived; a derivative of NumPy code would have to go on through Python's numbers.
     if (array.library == Library::Numpy) break_graph(BreakReason::ScalarFromArray, "a Python number is read from an array");
@@ -136,7 +136,7 @@ V TracerImpl::number(const ArrayValue& array) {
   return std::make_shared<NumberValue>(value, dtype);
 }
 
-std::optional<V> TracerImpl::computed_binary(int nb_op, const V& a, const V& b) {
+std::optional<V> TraceRun::computed_binary(int nb_op, const V& a, const V& b) {
   const int plain = nb_op >= NB_INPLACE_ADD ? nb_op - NB_INPLACE_ADD : nb_op;
   const bool known = plain == NB_ADD || plain == NB_SUBTRACT || plain == NB_MULTIPLY || plain == NB_TRUE_DIVIDE || plain == NB_POWER;
   const bool computed = a->kind == ValueKind::Number || b->kind == ValueKind::Number;
@@ -149,7 +149,7 @@ std::optional<V> TracerImpl::computed_binary(int nb_op, const V& a, const V& b) 
     for (const V& operand : {a, b}) round_as_library(operand);
     break_graph(BreakReason::ScalarFromArray, "`" + source_text() + "` computes with " + describe(a->kind == ValueKind::Number ? a : b));
   }
-  auto make = [&](Op op, std::vector<ValueId> operands) { return graph->add(op, std::move(operands), {}, location()); };
+  auto make = [&](Op op, std::vector<ValueId> operands) { return graph().add(op, std::move(operands), {}, location()); };
   auto made = [&](ValueId contents, const char* function) { return with_known(*this, float_of(contents), {a, b}, operator_function(function)); };
   switch (plain) {
     case NB_ADD: return made(make(Op::add, {left, right}), "add");
@@ -160,9 +160,9 @@ std::optional<V> TracerImpl::computed_binary(int nb_op, const V& a, const V& b) 
       auto* divisor = as<ObjectValue>(b);
       auto* symbol = as<SymIntValue>(b);
       const bool not_zero = divisor  ? !changing_float(*this, b).valid() && PyObject_IsTrue(divisor->object.get()) == 1
-                            : symbol ? !graph->is_late(symbol->expression) && !decide(symbol->expression, Py_EQ, 0)
+                            : symbol ? !graph().is_late(symbol->expression) && !decide(symbol->expression, Py_EQ, 0)
                                      : false;
-      const ValueId zero = fj::constant(tracer, DType::F64, 0.0);
+      const ValueId zero = fj::constant(*this, DType::F64, 0.0);
       return made(make(Op::div, {left, not_zero ? right : checked(right, make(Op::ne, {right, zero}))}), "truediv");
     }
     default: {
@@ -175,46 +175,46 @@ std::optional<V> TracerImpl::computed_binary(int nb_op, const V& a, const V& b) 
   }
 }
 
-std::optional<V> TracerImpl::computed_unary(int opcode, const V& a) {
+std::optional<V> TraceRun::computed_unary(int opcode, const V& a) {
   const ValueId value = changing_float(*this, a);
   if (value.valid() && opcode == FJ_UNARY_NEGATIVE)
-    return with_known(*this, float_of(graph->add(Op::neg, {value}, {}, location())), {a}, operator_function("neg"));
+    return with_known(*this, float_of(graph().add(Op::neg, {value}, {}, location())), {a}, operator_function("neg"));
   if (value.valid() && opcode == FJ_UNARY_POSITIVE) return a;  // the same object
   if (a->kind != ValueKind::Number) return std::nullopt;
   if (V known = settled(a); known != a) return unary(opcode, known);
   break_graph(BreakReason::ScalarFromArray, "`" + source_text() + "` computes with " + describe(a));
 }
 
-V TracerImpl::computed_choice(const V& condition, const V& yes, const V& no) {
+V TraceRun::computed_choice(const V& condition, const V& yes, const V& no) {
   auto* decides = as<NumberValue>(condition);
   if (!decides || decides->dtype != DType::Bool || type_of(yes) != &PyFloat_Type || type_of(no) != &PyFloat_Type) return nullptr;
   const ValueId left = as_float(*this, yes), right = left.valid() ? as_float(*this, no) : ValueId{};
-  return right.valid() ? float_of(graph->add(Op::where, {decides->contents, left, right}, {}, location())) : nullptr;
+  return right.valid() ? float_of(graph().add(Op::where, {decides->contents, left, right}, {}, location())) : nullptr;
 }
 
-V TracerImpl::computed_int(const V& number) {
+V TraceRun::computed_int(const V& number) {
   const auto& held = *as<NumberValue>(number);
   if (held.dtype == DType::F64) return nullptr;
-  return held.dtype == DType::I64 ? number : std::make_shared<NumberValue>(cast(tracer, held.contents, DType::I64), DType::I64);
+  return held.dtype == DType::I64 ? number : std::make_shared<NumberValue>(cast(*this, held.contents, DType::I64), DType::I64);
 }
 
-V TracerImpl::computed_float(const V& number) {
+V TraceRun::computed_float(const V& number) {
   const auto& held = *as<NumberValue>(number);
-  return held.dtype == DType::F64 ? number : float_of(cast(tracer, held.contents, DType::F64));
+  return held.dtype == DType::F64 ? number : float_of(cast(*this, held.contents, DType::F64));
 }
 
-V TracerImpl::computed_function(Op op, const V& a) {
+V TraceRun::computed_function(Op op, const V& a) {
   const ValueId value = changing_float(*this, a);
   if (!value.valid()) return nullptr;
-  const ValueId result = graph->add(op, {value}, {}, location());
+  const ValueId result = graph().add(op, {value}, {}, location());
   if (op != Op::sqrt) return with_known(*this, float_of(result), {a}, operator_function("abs"));
   // Of a negative number math.sqrt raises; of NaN it is NaN.
   PyObject* const root = once([] { return imported("math", "sqrt").release(); });
-  const ValueId negative = graph->add(Op::lt, {value, fj::constant(tracer, DType::F64, 0.0)}, {}, location());
-  return with_known(*this, float_of(checked(result, emit(tracer, Op::logical_not, {negative}))), {a}, root);
+  const ValueId negative = graph().add(Op::lt, {value, fj::constant(*this, DType::F64, 0.0)}, {}, location());
+  return with_known(*this, float_of(checked(result, emit(*this, Op::logical_not, {negative}))), {a}, root);
 }
 
-std::optional<V> TracerImpl::computed_compare(int comparison, const V& a, const V& b) {
+std::optional<V> TraceRun::computed_compare(int comparison, const V& a, const V& b) {
   if (a->kind != ValueKind::Number && b->kind != ValueKind::Number) return std::nullopt;
   // An int that a float holds; others are compared exactly by CPython, not as floats.
   auto comparable = [&](const V& value) -> ValueId {
@@ -231,7 +231,7 @@ std::optional<V> TracerImpl::computed_compare(int comparison, const V& a, const 
     break_graph(BreakReason::ScalarFromArray, "`" + source_text() + "` compares " + describe(a->kind == ValueKind::Number ? a : b));
   }
   constexpr Op kOps[] = {Op::lt, Op::le, Op::eq, Op::ne, Op::gt, Op::ge};
-  return std::make_shared<NumberValue>(graph->add(kOps[comparison], {left, right}, {}, location()), DType::Bool);
+  return std::make_shared<NumberValue>(graph().add(kOps[comparison], {left, right}, {}, location()), DType::Bool);
 }
 
 }  // namespace fj

@@ -43,18 +43,17 @@ class Likeness {
 
 }  // namespace
 
-ValueId Tracer::positions(ValueId mask) { return impl_->positions(mask); }
 
-ValueId TracerImpl::positions(ValueId mask) {
+ValueId TraceRun::positions(ValueId mask) {
   if (auto known = positions_.find(mask); known != positions_.end()) return known->second;
-  Likeness likeness(*graph);
+  Likeness likeness(graph());
   for (auto [other, result] : positions_)
     if (likeness.alike(mask, other)) return positions_.emplace(mask, result).first->second;
   // Other back ends do not say what the sizes were.
   if (!request.generalise.float_inputs || request.generalise.never_dynamic) break_graph(BreakReason::DataDependentShape, source_text());
   if (on_device()) break_graph(BreakReason::DataDependentShape, "`" + source_text() + "` has a size that Python waits for");
   if (depends_on_example(mask)) break_graph(BreakReason::OneExample, "`" + source_text() + "` has a size of its own for each example");
-  const SymDim elements = product(graph->type(mask).shape);
+  const SymDim elements = product(graph().type(mask).shape);
   Symbol symbol;
   symbol.min = 0;
   // `decide` speaks for every number from 2 on: there is one.
@@ -62,9 +61,9 @@ ValueId TracerImpl::positions(ValueId mask) {
   symbol.hint = std::max<std::int64_t>(hint(elements) / 2, 2);
   symbol.late = true;
   Attrs attrs;
-  attrs.set("count", SymDim(graph->new_symbol(std::move(symbol))));
+  attrs.set("count", SymDim(graph().new_symbol(std::move(symbol))));
   attrs.set("excluded", std::vector<std::int64_t>());
-  const ValueId result = graph->add(Op::nonzero, {mask}, std::move(attrs), location());
+  const ValueId result = graph().add(Op::nonzero, {mask}, std::move(attrs), location());
   positions_.emplace(mask, result);
   return result;
 }
@@ -80,12 +79,12 @@ Node* counter(Graph& graph, SymbolId symbol) {
 
 }  // namespace
 
-bool TracerImpl::follow_size(const SymDim& difference, int comparison) {
+bool TraceRun::follow_size(const SymDim& difference, int comparison) {
   for (const AskedSize& asked : asked_sizes_)
     if (asked.difference == difference && asked.comparison == comparison) return asked.answer;
   constexpr Op kComparisons[] = {Op::lt, Op::le, Op::eq, Op::ne, Op::gt, Op::ge};
-  const ValueId size = size_value(tracer, difference, DType::I64);
-  const ValueId condition = pointwise(tracer, kComparisons[comparison], {size, constant_like(tracer, size, 0)});
+  const ValueId size = size_value(*this, difference, DType::I64);
+  const ValueId condition = pointwise(*this, kComparisons[comparison], {size, constant_like(*this, size, 0)});
   // A guess could lead to an error that is none.
   const std::optional<bool> answer = outcome_of(condition);
   if (!answer) break_graph(BreakReason::DataDependentShape, "`" + source_text() + "` asks for a size that depends on what a library call gives");
@@ -94,7 +93,7 @@ bool TracerImpl::follow_size(const SymDim& difference, int comparison) {
   return *answer;
 }
 
-bool TracerImpl::decide_late(const SymDim& difference, int comparison) {
+bool TraceRun::decide_late(const SymDim& difference, int comparison) {
   auto give_up = [&]() { break_graph(BreakReason::DataDependentShape, "`" + source_text() + "` asks for a size that depends on data"); };
   if (request.follow) return follow_size(difference, comparison);
   const auto& terms = difference.terms();
@@ -102,7 +101,7 @@ bool TracerImpl::decide_late(const SymDim& difference, int comparison) {
     // A product of sizes, none of them negative: is it 0?
     const bool positive = terms[0].coefficient > 0;
     for (SymbolId symbol : terms[0].symbols)
-      if (graph->symbols[symbol.index].min < 0) give_up();
+      if (graph().symbols[symbol.index].min < 0) give_up();
     bool zero = false;
     for (SymbolId symbol : terms[0].symbols) zero = zero || decide(SymDim(symbol), Py_EQ, 0);
     return compare_numbers(zero ? 0 : positive ? 1 : -1, comparison, 0);
@@ -119,8 +118,8 @@ bool TracerImpl::decide_late(const SymDim& difference, int comparison) {
       give_up();
     }
   }
-  Node* node = counter(*graph, symbol);
-  const std::int64_t max = graph->symbols[symbol.index].max;
+  Node* node = counter(graph(), symbol);
+  const std::int64_t max = graph().symbols[symbol.index].max;
   if (!node || std::abs(slope) > (1 << 30) || std::abs(rest) > (std::int64_t(1) << 40)) give_up();
   // The answer of every number from 2 on.
   const std::int64_t most = std::min<std::int64_t>(std::max<std::int64_t>(max, 2), std::int64_t(1) << 62 >> 31);

@@ -24,7 +24,7 @@ constexpr int kDeepestText = 16;
 
 /// A guard asks before it is known which way the function goes: what an int or a specification of a format that nobody has seen yet makes
 /// large is not made of one that changes.
-bool may_be_large(TracerImpl& t, PyObject* function, const std::vector<V>& operands) {
+bool may_be_large(TraceRun& t, PyObject* function, const std::vector<V>& operands) {
   static constexpr std::string_view kGrowing[] = {"factorial", "comb", "perm", "pow", "lshift"};
   auto int_changes = [&](const V& value) {
     auto* object = as<ObjectValue>(value);
@@ -75,7 +75,7 @@ PyObject* operator_function(const char* name) {
   return found.get();
 }
 
-bool TracerImpl::changes(const V& value) {
+bool TraceRun::changes(const V& value) {
   if (value->kind == ValueKind::SymInt) return true;
   if (auto* number = as<NumberValue>(value)) return number->known && changes(number->known);
   auto* held = as<ObjectValue>(value);
@@ -87,19 +87,19 @@ bool TracerImpl::changes(const V& value) {
          std::find(names.begin(), names.end(), held->source->text()) != names.end();
 }
 
-SourceRef TracerImpl::source_of(const SymDim& expression) {
+SourceRef TraceRun::source_of(const SymDim& expression) {
   PyObject* const add = once([] { return operator_function("__add__"); });
   PyObject* const multiply = once([] { return operator_function("mul"); });
   PyObject* const quotient = once([] { return operator_function("floordiv"); });
   PyObject* const remainder = once([] { return operator_function("mod"); });
-  auto number = [&](std::int64_t value) { return sources->constant(keep(Ref<>::steal(PyLong_FromLongLong(value))).get()); };
+  auto number = [&](std::int64_t value) { return sources().constant(keep(Ref<>::steal(PyLong_FromLongLong(value))).get()); };
   auto of_symbol = [&](SymbolId id) -> SourceRef {
     if (auto known = symbol_sources_.find(id); known != symbol_sources_.end()) return known->second;
-    const auto& definition = graph->symbols[id.index].definition;
+    const auto& definition = graph().symbols[id.index].definition;
     if (!definition) return nullptr;
     SourceRef dividend = source_of(definition->dividend), divisor = source_of(definition->divisor);
     if (!dividend || !divisor) return nullptr;
-    return sources->make(SourceKind::Result, nullptr, 0, definition->remainder ? remainder : quotient, {dividend, divisor});
+    return sources().make(SourceKind::Result, nullptr, 0, definition->remainder ? remainder : quotient, {dividend, divisor});
   };
   SourceRef sum = nullptr;
   for (const auto& term : expression.terms()) {
@@ -107,36 +107,36 @@ SourceRef TracerImpl::source_of(const SymDim& expression) {
     for (SymbolId id : term.symbols) {
       SourceRef factor = of_symbol(id);
       if (!factor) return nullptr;
-      product = product ? sources->make(SourceKind::Result, nullptr, 0, multiply, {factor, product}) : factor;
+      product = product ? sources().make(SourceKind::Result, nullptr, 0, multiply, {factor, product}) : factor;
     }
-    sum = sum ? sources->make(SourceKind::Result, nullptr, 0, add, {sum, product}) : product;
+    sum = sum ? sources().make(SourceKind::Result, nullptr, 0, add, {sum, product}) : product;
   }
   return sum ? sum : number(0);
 }
 
 /// The plain value and where it is from; no source: it is none, or computed by the program.
-TracerImpl::Known TracerImpl::known_outside(const V& value) {
+TraceRun::Known TraceRun::known_outside(const V& value) {
   if (auto* symbolic = as<SymIntValue>(value)) {
-    if (graph->is_late(symbolic->expression)) return {};
+    if (graph().is_late(symbolic->expression)) return {};
     return {Ref<>::steal(PyLong_FromLongLong(hint(symbolic->expression))), source_of(symbolic->expression)};
   }
   if (auto* number = as<NumberValue>(value)) return number->known ? known_outside(number->known) : Known{};
   auto* held = as<ObjectValue>(value);
   if (value->kind == ValueKind::Tuple || value->kind == ValueKind::Slice) {
     PyObject* whole = constant_object(value);
-    return whole && is_operand(whole) ? Known{Ref<>::borrow(whole), sources->constant(whole)} : Known{};
+    return whole && is_operand(whole) ? Known{Ref<>::borrow(whole), sources().constant(whole)} : Known{};
   }
   if (!held || !is_operand(held->object.get())) return {};
   if (held->source && is_match(held->object.get())) return {held->object, held->source};
-  return {held->object, changes(value) ? held->source : sources->constant(held->object.get())};
+  return {held->object, changes(value) ? held->source : sources().constant(held->object.get())};
 }
 
-V TracerImpl::result_of(PyObject* function, const std::vector<V>& operands, bool looked_at) {
+V TraceRun::result_of(PyObject* function, const std::vector<V>& operands, bool looked_at) {
   if (request.generalise.never_dynamic || std::none_of(operands.begin(), operands.end(), [&](const V& operand) { return changes(operand); })) return nullptr;
   return made_by(function, operands, looked_at);
 }
 
-V TracerImpl::made_by(PyObject* function, const std::vector<V>& operands, bool looked_at) {
+V TraceRun::made_by(PyObject* function, const std::vector<V>& operands, bool looked_at) {
   if (may_be_large(*this, function, operands)) return nullptr;
   std::vector<SourceRef> from;
   std::vector<Ref<>> held;
@@ -161,7 +161,7 @@ V TracerImpl::made_by(PyObject* function, const std::vector<V>& operands, bool l
   const bool constant = std::all_of(from.begin(), from.end(), is_of_constants);
   if (constant && plain) return wrap_constant(keep(made).get());
   // An object that can be told from others is another one each time it is made.
-  SourceRef source = sources->make(SourceKind::Result, nullptr, plain ? 0 : std::int64_t(results_.size()) + 1, function, from);
+  SourceRef source = sources().make(SourceKind::Result, nullptr, plain ? 0 : std::int64_t(results_.size()) + 1, function, from);
   if (PyUnicode_Check(made.get()) && source->depth > kDeepestText) return nullptr;
   auto [known, fresh] = results_.emplace(source, nullptr);
   if (fresh) known->second = wrap(keep(made).get(), source);
@@ -172,7 +172,7 @@ V TracerImpl::made_by(PyObject* function, const std::vector<V>& operands, bool l
 }
 
 /// `name`: of a function of the module operator.
-V TracerImpl::result_of_operator(const char* name, const std::vector<V>& operands) {
+V TraceRun::result_of_operator(const char* name, const std::vector<V>& operands) {
   if (std::none_of(operands.begin(), operands.end(), [&](const V& operand) { return changes(operand); })) return nullptr;
   bool text = false;
   for (const V& operand : operands) {
@@ -189,12 +189,12 @@ V TracerImpl::result_of_operator(const char* name, const std::vector<V>& operand
   return result_of(operator_function(name), operands);
 }
 
-V TracerImpl::result_of_comparison(int comparison, const V& a, const V& b) {
+V TraceRun::result_of_comparison(int comparison, const V& a, const V& b) {
   constexpr const char* kNames[] = {"__lt__", "__le__", "__eq__", "__ne__", "__gt__", "__ge__"};
   return result_of_operator(kNames[comparison], {a, b});  // texts are guarded by value, or as another one
 }
 
-V TracerImpl::item_of(const V& container, const V& key) {
+V TraceRun::item_of(const V& container, const V& key) {
   if (container->kind != ValueKind::Dict) {
     // Of a list or tuple a number or text: other items are known by their places.
     auto* list = as<ListValue>(container);
@@ -208,7 +208,7 @@ V TracerImpl::item_of(const V& container, const V& key) {
     const std::int64_t place = hint(index->expression) + (hint(index->expression) < 0 ? size : 0);
     auto* item = place >= 0 && place < size ? as<ObjectValue>(items[std::size_t(place)]) : nullptr;
     if (!item || !is_plain_operand(item->object.get())) return nullptr;
-    return wrap(item->object.get(), sources->make(SourceKind::ItemOf, container->source, 0, nullptr, {known.source}));
+    return wrap(item->object.get(), sources().make(SourceKind::ItemOf, container->source, 0, nullptr, {known.source}));
   }
   auto& dict = *as<DictValue>(container);
   auto* held = as<ObjectValue>(key);
@@ -221,7 +221,7 @@ V TracerImpl::item_of(const V& container, const V& key) {
   PyObject* found = PyDict_GetItemWithError(dict.real.get(), known.object.get());
   if (!found) return PyErr_Clear(), nullptr;
   if (held) guard_type(*held);
-  return wrap(found, sources->make(SourceKind::ItemOf, dict.source, 0, nullptr, {known.source}));
+  return wrap(found, sources().make(SourceKind::ItemOf, dict.source, 0, nullptr, {known.source}));
 }
 
 }  // namespace fj

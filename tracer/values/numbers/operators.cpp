@@ -167,16 +167,16 @@ std::optional<SymDim> combine(int op, const SymDim& a, const SymDim& b) {
 
 }  // namespace
 
-std::int64_t TracerImpl::hint(const SymDim& expression) const {
-  return fj::hint(expression, graph->symbols);
+std::int64_t TraceRun::hint(const SymDim& expression) const {
+  return fj::hint(expression, graph().symbols);
 }
 
-V TracerImpl::integer(const SymDim& value) {
-  if (auto constant = value.constant()) return tracer.integer(*constant);
+V TraceRun::integer(const SymDim& value) {
+  if (auto constant = value.constant()) return integer(*constant);
   return std::make_shared<SymIntValue>(value);
 }
 
-std::optional<SymDim> TracerImpl::int_expression(const V& value) {
+std::optional<SymDim> TraceRun::int_expression(const V& value) {
   if (auto* symbolic = as<SymIntValue>(value)) return symbolic->expression;
   auto* object = as<ObjectValue>(value);
   if (!object || !PyLong_CheckExact(object->object.get())) return std::nullopt;
@@ -187,14 +187,14 @@ std::optional<SymDim> TracerImpl::int_expression(const V& value) {
   return SymDim(number);
 }
 
-bool TracerImpl::decide(const SymDim& a, int comparison, const SymDim& b) {
+bool TraceRun::decide(const SymDim& a, int comparison, const SymDim& b) {
   if (a.is_constant() && b.is_constant()) return compare_numbers(a.value(), comparison, b.value());
   if (const auto difference = combine(NB_SUBTRACT, a, b)) {
     if (auto constant = difference->constant()) return compare_numbers(*constant, comparison, 0);
     // Sizes are never negative, and within the bounds the user gave: n >= 0 and n > -1 need no guard.
-    if (auto known = known_sign(*graph, comparison, *difference)) return *known;
-    if (graph->is_late(*difference)) return decide_late(*difference, comparison);
-  } else if (graph->is_late(a) || graph->is_late(b)) {
+    if (auto known = known_sign(graph(), comparison, *difference)) return *known;
+    if (graph().is_late(*difference)) return decide_late(*difference, comparison);
+  } else if (graph().is_late(a) || graph().is_late(b)) {
     break_graph(BreakReason::DataDependentShape, "`" + source_text() + "` asks for a size that depends on data");
   }
   const bool answer = compare_numbers(hint(a), comparison, hint(b));
@@ -203,7 +203,7 @@ bool TracerImpl::decide(const SymDim& a, int comparison, const SymDim& b) {
   return answer;
 }
 
-void TracerImpl::guard_relation(const SymDim& a, int comparison, const SymDim& b) {
+void TraceRun::guard_relation(const SymDim& a, int comparison, const SymDim& b) {
   Guard guard;
   guard.kind = GuardKind::Relation;
   guard.number = comparison;
@@ -211,28 +211,28 @@ void TracerImpl::guard_relation(const SymDim& a, int comparison, const SymDim& b
   guard.right = b;
   const Location where = location();
   guard.location = where.file + ":" + std::to_string(where.line);
-  guards->add(std::move(guard));
+  guards().add(std::move(guard));
 }
 
-std::optional<SymDim> TracerImpl::exact(int op, const SymDim& a, const SymDim& b) {
+std::optional<SymDim> TraceRun::exact(int op, const SymDim& a, const SymDim& b) {
   const auto result = combine(op, a, b);
   if (!result || !is_short(*result)) return std::nullopt;
-  const auto [low, high] = bounds_of(*graph, *result);
+  const auto [low, high] = bounds_of(graph(), *result);
   if (low && high) return result;
-  if (graph->is_late(*result)) return std::nullopt;  // no guard can ask
-  if (!result->evaluate_exactly(symbol_hints(graph->symbols))) return std::nullopt;
+  if (graph().is_late(*result)) return std::nullopt;  // no guard can ask
+  if (!result->evaluate_exactly(symbol_hints(graph().symbols))) return std::nullopt;
   // That it has no more than 64 bits is asked at each call: a side of a relation that has does not hold.
   guard_relation(*result, Py_LE, INT64_MAX);
   return result;
 }
 
-std::optional<V> TracerImpl::symbolic_binary(int op, const V& a, const V& b) {
+std::optional<V> TraceRun::symbolic_binary(int op, const V& a, const V& b) {
   if (a->kind != ValueKind::SymInt && b->kind != ValueKind::SymInt) return std::nullopt;
   auto left = int_expression(a), right = int_expression(b);
   if (!left || !right) {
     if (V result = result_of_operator(binary_row(op).method, {a, b})) return result;
     // With anything else, the number of this run.
-    auto settle = [&](const V& value) { return value->kind == ValueKind::SymInt ? tracer.integer(*tracer.constant_int(value)) : value; };
+    auto settle = [&](const V& value) { return value->kind == ValueKind::SymInt ? integer(*constant_int(value)) : value; };
     return binary(op, settle(a), settle(b));
   }
   const int plain = op >= NB_INPLACE_ADD ? op - NB_INPLACE_ADD : op;
@@ -240,22 +240,22 @@ std::optional<V> TracerImpl::symbolic_binary(int op, const V& a, const V& b) {
     if (auto result = exact(plain, *left, *right)) return integer(*result);
   if (plain == NB_FLOOR_DIVIDE || plain == NB_REMAINDER) {
     if (decide(*right, Py_EQ, 0))
-      raise(PyExc_ZeroDivisionError, {tracer.string(plain == NB_FLOOR_DIVIDE ? "integer division or modulo by zero" : "integer modulo by zero")},
+      raise(PyExc_ZeroDivisionError, {string(plain == NB_FLOOR_DIVIDE ? "integer division or modulo by zero" : "integer modulo by zero")},
             BreakReason::ErrorWhileTracing, "integer division by zero");
     if (auto exact = left->divide_exactly(*right)) return integer(plain == NB_FLOOR_DIVIDE ? *exact : SymDim(0));
     if (decide(*right, Py_GT, 0)) {
       Symbol symbol;
-      symbol.name = "s" + std::to_string(graph->symbols.size());
-      symbol.min = plain == NB_REMAINDER || never_negative(*graph, *left) ? 0 : INT64_MIN;
+      symbol.name = "s" + std::to_string(graph().symbols.size());
+      symbol.min = plain == NB_REMAINDER || never_negative(graph(), *left) ? 0 : INT64_MIN;
       symbol.hint = floor_quotient(hint(*left), hint(*right), plain == NB_REMAINDER).value_or(0);  // a late size has no true hint
       symbol.definition = Symbol::Quotient{*left, *right, plain == NB_REMAINDER};
-      const SymbolId defined = graph->new_symbol(symbol);
-      if (!graph->symbols[defined.index].late) guards->define(defined, *symbol.definition);
+      const SymbolId defined = graph().new_symbol(symbol);
+      if (!graph().symbols[defined.index].late) guards().define(defined, *symbol.definition);
       return integer(SymDim(defined));
     }
   }
   if (V result = result_of_operator(binary_row(op).method, {a, b})) return result;
-  return binary(op, tracer.integer(*tracer.constant_int(a)), tracer.integer(*tracer.constant_int(b)));
+  return binary(op, integer(*constant_int(a)), integer(*constant_int(b)));
 }
 
 namespace {
@@ -305,7 +305,7 @@ class RaisingConditions {
   Ref<> manager_;
 };
 
-V fold_scalars(TracerImpl& tracer, auto&& function) {
+V fold_scalars(TraceRun& tracer, auto&& function) {
   Ref<> result;
   {
     const RaisingConditions raising;
@@ -317,7 +317,7 @@ V fold_scalars(TracerImpl& tracer, auto&& function) {
 
 }  // namespace
 
-V TracerImpl::python_method(const V& value, const char* name) {
+V TraceRun::python_method(const V& value, const char* name) {
   PyTypeObject* type = nullptr;
   if (value->kind == ValueKind::Object || value->kind == ValueKind::Instance) {
     type = type_of(value);
@@ -337,7 +337,7 @@ V TracerImpl::python_method(const V& value, const char* name) {
   return bind_class_attribute(found, value, type);
 }
 
-V TracerImpl::number_part(const V& value) {
+V TraceRun::number_part(const V& value) {
   if (auto* instance = as<InstanceValue>(value); instance && instance->contents && instance->contents->kind == ValueKind::Object) return instance->contents;
   auto* object = as<ObjectValue>(value);
   if (!object || is_plain(object->object.get()) || !(PyLong_Check(object->object.get()) || PyUnicode_Check(object->object.get()))) return value;
@@ -347,7 +347,7 @@ V TracerImpl::number_part(const V& value) {
   return wrap_constant(keep(Ref<>::steal(PyNumber_Add(number, Ref<>::steal(PyLong_FromLong(0)).get()))).get());
 }
 
-V TracerImpl::array_operand(const V& value, const V& array) {
+V TraceRun::array_operand(const V& value, const V& array) {
   V number = number_part(value);
   if (number == value || as<ArrayValue>(array)->library == Library::Torch) return number;
   // torch takes the number that the object is, NumPy asks it.
@@ -362,7 +362,7 @@ V TracerImpl::array_operand(const V& value, const V& array) {
   return scalar ? wrap_constant(keep(scalar).get()) : value;
 }
 
-V TracerImpl::index_number(const V& value) {
+V TraceRun::index_number(const V& value) {
   if (value->kind == ValueKind::SymInt) return value;
   if (V index = scalar_index(value)) return index;
   V method = python_method(value, "__index__");
@@ -375,7 +375,7 @@ V TracerImpl::index_number(const V& value) {
 namespace {
 
 /// The builtin type whose C code is the operand's, whatever class is derived from it; null: none that takes others here.
-PyTypeObject* c_type(TracerImpl& tracer, const V& value) {
+PyTypeObject* c_type(TraceRun& tracer, const V& value) {
   switch (value->kind) {
     case ValueKind::Object: case ValueKind::Instance: case ValueKind::List: case ValueKind::Tuple: case ValueKind::Dict: case ValueKind::Set: break;
     default: return nullptr;
@@ -395,13 +395,13 @@ bool takes_number(PyTypeObject* type, PyTypeObject* other) {
 }
 
 /// The right operand's class is derived from the left one's, and so has the first word.
-bool is_asked_first(TracerImpl& tracer, const V& a, const V& b) {
+bool is_asked_first(TraceRun& tracer, const V& a, const V& b) {
   if (b->kind != ValueKind::Object && b->kind != ValueKind::Instance) return false;
   return tracer.type_of(a) != tracer.type_of(b) && PyType_IsSubtype(tracer.type_of(b), tracer.type_of(a));
 }
 
 /// Whether the left operand's type changes it in C, whatever __or__ and the like its class and the right operand have.
-bool taken_in_place(TracerImpl& tracer, const char* method, const V& a, const V& b) {
+bool taken_in_place(TraceRun& tracer, const char* method, const V& a, const V& b) {
   const std::string_view name = method;
   PyTypeObject* left = c_type(tracer, a);
   if (left == &PySet_Type && (name == "__and__" || name == "__or__" || name == "__sub__" || name == "__xor__"))
@@ -410,7 +410,7 @@ bool taken_in_place(TracerImpl& tracer, const char* method, const V& a, const V&
 }
 
 /// Whether the C code of the left operand's type has an answer for the right one, which then is not asked.
-bool taken_by_c(TracerImpl& tracer, const char* method, const V& a, const V& b) {
+bool taken_by_c(TraceRun& tracer, const char* method, const V& a, const V& b) {
   PyTypeObject* left = c_type(tracer, a);
   PyTypeObject* right = c_type(tracer, b);
   if (!left || is_asked_first(tracer, a, b)) return false;
@@ -426,7 +426,7 @@ bool taken_by_c(TracerImpl& tracer, const char* method, const V& a, const V& b) 
 }
 
 /// The same of comparisons.
-bool compared_by_c(TracerImpl& tracer, const V& a, const V& b) {
+bool compared_by_c(TraceRun& tracer, const V& a, const V& b) {
   PyTypeObject* left = c_type(tracer, a);
   PyTypeObject* right = c_type(tracer, b);
   if (!left || !right || is_asked_first(tracer, a, b)) return false;
@@ -439,7 +439,7 @@ bool compared_by_c(TracerImpl& tracer, const V& a, const V& b) {
 
 }  // namespace
 
-std::optional<V> TracerImpl::try_operator(const BinaryMethods& row, bool in_place, const V& a, const V& b) {
+std::optional<V> TraceRun::try_operator(const BinaryMethods& row, bool in_place, const V& a, const V& b) {
   auto attempt = [&](const V& self, const V& other, const char* name) -> V {
     V method = python_method(self, name);
     if (!method) return nullptr;
@@ -471,7 +471,7 @@ std::optional<V> TracerImpl::try_operator(const BinaryMethods& row, bool in_plac
 namespace {
 
 /// dict.__or__ where an operand is of a derived class: a copy of the left one, updated with the right one. Null: other operands.
-V joined_dicts(TracerImpl& tracer, const V& a, const V& b) {
+V joined_dicts(TraceRun& tracer, const V& a, const V& b) {
   auto is_class = [](const V& value) { return value->kind == ValueKind::Object || value->kind == ValueKind::Instance; };
   if (!is_class(a) && !is_class(b)) return nullptr;
   for (const V& value : {a, b}) {
@@ -485,7 +485,7 @@ V joined_dicts(TracerImpl& tracer, const V& a, const V& b) {
 
 }  // namespace
 
-V TracerImpl::binary(int op, const V& a, const V& b) {
+V TraceRun::binary(int op, const V& a, const V& b) {
   const BinaryRow& row = binary_row(op);
   const bool in_place = op >= NB_INPLACE_ADD;
   if (is_unwrapped_array(a) || is_unwrapped_array(b)) break_graph(BreakReason::UnsupportedArray, why_not_compiled(*this, as<ObjectValue>(is_unwrapped_array(a) ? a : b)->object.get()));
@@ -497,7 +497,7 @@ V TracerImpl::binary(int op, const V& a, const V& b) {
     // The object on the left is asked first; what NumPy makes of one on the right is its own affair.
     if (is_array(b))
       if (auto answer = try_operator(methods, in_place, a, b)) return *answer;
-    return array_binary(tracer, op, is_array(a) ? a : array_operand(a, b), is_array(b) ? b : array_operand(b, a));
+    return array_binary(*this, op, is_array(a) ? a : array_operand(a, b), is_array(b) ? b : array_operand(b, a));
   }
   if (auto computed = computed_binary(op, a, b)) return *computed;
   if (auto symbolic = symbolic_binary(op, a, b)) return *symbolic;
@@ -506,7 +506,7 @@ V TracerImpl::binary(int op, const V& a, const V& b) {
   return builtin_binary(op, a, b);
 }
 
-V TracerImpl::builtin_binary(int op, const V& a, const V& b) {
+V TraceRun::builtin_binary(int op, const V& a, const V& b) {
   const BinaryRow& row = binary_row(op);
   const bool in_place = op >= NB_INPLACE_ADD;
   if (row.op == NB_OR && !in_place)
@@ -542,7 +542,7 @@ V TracerImpl::builtin_binary(int op, const V& a, const V& b) {
       return result;
     }
     if (row.op == NB_ADD && !list->type && b->kind != ValueKind::Instance)
-      raise(PyExc_TypeError, {tracer.string("can only concatenate list (not \"" + std::string(type_of(b)->tp_name) + "\") to list")},
+      raise(PyExc_TypeError, {string("can only concatenate list (not \"" + std::string(type_of(b)->tp_name) + "\") to list")},
             BreakReason::ErrorWhileTracing, "operator on " + describe(a) + " and " + describe(b));
   }
   if (auto* tuple = as<TupleValue>(a); tuple && !tuple->view_of && row.op == NB_ADD && b->kind == ValueKind::Tuple && !as<TupleValue>(b)->view_of) {
@@ -594,11 +594,11 @@ V TracerImpl::builtin_binary(int op, const V& a, const V& b) {
     auto* list = as<ListValue>(sequence);
     auto* tuple = as<TupleValue>(sequence);
     if ((list && !list->type) || (tuple && !tuple->view_of && (!tuple->type || std::strcmp(type_of(sequence)->tp_name, "torch.Size")))) {
-      if (auto count = tracer.constant_int(number); count && *count < 10000) {
+      if (auto count = constant_int(number); count && *count < 10000) {
         if (tuple && !tuple->type && (*count == 1 || tuple->items.empty())) return sequence;
         std::vector<V> items = sequence_items(sequence), repeated;
         for (std::int64_t i = 0; i < *count; ++i) repeated.insert(repeated.end(), items.begin(), items.end());
-        return list ? tracer.list(repeated) : tracer.tuple(repeated);
+        return list ? Tracer::list(repeated) : Tracer::tuple(repeated);
       }
     }
   }
@@ -634,7 +634,7 @@ V TracerImpl::builtin_binary(int op, const V& a, const V& b) {
                                                       {NB_TRUE_DIVIDE, "/"}, {NB_XOR, "^"}};
     for (auto [known, sign] : kSigns)
       if (known == row.op)
-        raise(PyExc_TypeError, {tracer.string(std::string("unsupported operand type(s) for ") + sign + ": '" + type_of(a)->tp_name + "' and '" + type_of(b)->tp_name + "'")},
+        raise(PyExc_TypeError, {string(std::string("unsupported operand type(s) for ") + sign + ": '" + type_of(a)->tp_name + "' and '" + type_of(b)->tp_name + "'")},
               BreakReason::ErrorWhileTracing, "operator on " + describe(a) + " and " + describe(b));
   }
   if (is_foldable(left) && is_foldable(right) && !is_large(row.op, left, right)) {
@@ -647,7 +647,7 @@ V TracerImpl::builtin_binary(int op, const V& a, const V& b) {
   break_graph(BreakReason::UnsupportedObject, "operator on " + describe(a) + " and " + describe(b));
 }
 
-V TracerImpl::operator_method(const std::string& name, const V& owner, const V& other) {
+V TraceRun::operator_method(const std::string& name, const V& owner, const V& other) {
   for (const BinaryRow& row : kBinary) {
     if (name == row.method) return binary(row.op, owner, other);
     if (name == row.reflected) return binary(row.op, other, owner);
@@ -658,21 +658,21 @@ V TracerImpl::operator_method(const std::string& name, const V& owner, const V& 
   return nullptr;
 }
 
-bool TracerImpl::operator_method_known(const std::string& name) {
+bool TraceRun::operator_method_known(const std::string& name) {
   for (const BinaryRow& row : kBinary)
     if (name == row.method || name == row.reflected) return true;
   return std::find(std::begin(kComparisonMethod), std::end(kComparisonMethod), name) != std::end(kComparisonMethod) || name == "__divmod__" || name == "__rdivmod__";
 }
 
-V TracerImpl::unary(int opcode, const V& a) {
+V TraceRun::unary(int opcode, const V& a) {
   if (V scalar = changing_scalar(a)) return unary(opcode, scalar);
-  if (is_array(a)) return array_unary(tracer, opcode, a);
+  if (is_array(a)) return array_unary(*this, opcode, a);
   if (opcode == FJ_UNARY_INVERT && fj_bool_invert_warns() && type_of(a) == &PyBool_Type) break_graph(BreakReason::Warning, "`~` of a bool");
   if (auto computed = computed_unary(opcode, a)) return *computed;
   if (auto* symbolic = as<SymIntValue>(a)) {
     if (opcode == FJ_UNARY_POSITIVE) return a;
     const auto result = exact(NB_SUBTRACT, SymDim(opcode == FJ_UNARY_NEGATIVE ? 0 : -1), symbolic->expression);
-    return result ? integer(*result) : unary(opcode, tracer.integer(*tracer.constant_int(a)));
+    return result ? integer(*result) : unary(opcode, integer(*constant_int(a)));
   }
   const char* name = opcode == FJ_UNARY_NEGATIVE ? "__neg__" : opcode == FJ_UNARY_POSITIVE ? "__pos__" : "__invert__";
   if (V method = python_method(a, name)) return call(method, {}, {});
@@ -687,7 +687,7 @@ V TracerImpl::unary(int opcode, const V& a) {
 }
 
 /// What the classes of a and b say in Python; nothing: they leave it to C code.
-std::optional<V> TracerImpl::try_comparison(int comparison, const V& a, const V& b) {
+std::optional<V> TraceRun::try_comparison(int comparison, const V& a, const V& b) {
   auto attempt = [&](const V& self, const V& other, int asked) -> std::optional<V> {
     V method = python_method(self, kComparisonMethod[asked]);
     bool inverted = false;
@@ -702,7 +702,7 @@ std::optional<V> TracerImpl::try_comparison(int comparison, const V& a, const V&
     V answer = call(method, {other}, {});
     auto* object = as<ObjectValue>(answer);
     if (object && object->object.get() == Py_NotImplemented) return std::nullopt;
-    return inverted ? tracer.boolean(!truth(answer)) : answer;
+    return inverted ? boolean(!truth(answer)) : answer;
   };
   const bool classes = (a->kind == ValueKind::Object || a->kind == ValueKind::Instance) && (b->kind == ValueKind::Object || b->kind == ValueKind::Instance);
   const bool right_first = classes && type_of(a) != type_of(b) && PyType_IsSubtype(type_of(b), type_of(a));
@@ -713,7 +713,7 @@ std::optional<V> TracerImpl::try_comparison(int comparison, const V& a, const V&
   return attempt(b, a, kReflected[comparison]);
 }
 
-V TracerImpl::compare(int comparison, const V& a, const V& b) {
+V TraceRun::compare(int comparison, const V& a, const V& b) {
   // Containers in themselves have no end.
   constexpr int kDeepest = 200;
   struct Deeper {
@@ -726,7 +726,7 @@ V TracerImpl::compare(int comparison, const V& a, const V& b) {
   const bool equality = comparison == Py_EQ || comparison == Py_NE;
   if (is_identity_number(a) || is_identity_number(b)) {
     if (!equality || !is_identity_number(a) || !is_identity_number(b)) break_graph(BreakReason::UnsupportedObject, "compares the id() of an object with " + describe(is_identity_number(a) ? b : a));
-    return tracer.boolean((a == b) == (comparison == Py_EQ));
+    return boolean((a == b) == (comparison == Py_EQ));
   }
   if (V scalar = meets_numpy(b) ? changing_scalar(a) : nullptr) return compare(comparison, scalar, b);
   if (V scalar = meets_numpy(a) ? changing_scalar(b) : nullptr) return compare(comparison, a, scalar);
@@ -737,23 +737,23 @@ V TracerImpl::compare(int comparison, const V& a, const V& b) {
         auto* object = as<ObjectValue>(answer);
         if (!object || object->object.get() != Py_NotImplemented) return answer;
       }
-    return array_compare(tracer, comparison, is_array(a) ? a : array_operand(a, b), is_array(b) ? b : array_operand(b, a));
+    return array_compare(*this, comparison, is_array(a) ? a : array_operand(a, b), is_array(b) ? b : array_operand(b, a));
   }
   if (a->kind == ValueKind::SymInt || b->kind == ValueKind::SymInt) {
     auto left = int_expression(a), right = int_expression(b);
-    if (left && right) return tracer.boolean(decide(*left, comparison, *right));
+    if (left && right) return boolean(decide(*left, comparison, *right));
     if (V result = result_of_comparison(comparison, a, b)) return result;
-    auto settle = [&](const V& value) { return value->kind == ValueKind::SymInt ? tracer.integer(*tracer.constant_int(value)) : value; };
+    auto settle = [&](const V& value) { return value->kind == ValueKind::SymInt ? integer(*constant_int(value)) : value; };
     return compare(comparison, settle(a), settle(b));
   }
   if (V result = result_of_comparison(comparison, a, b)) return result;
   if (auto computed = computed_compare(comparison, a, b)) return *computed;
-  if (equality && strings_differ(a, b)) return tracer.boolean(comparison == Py_NE);
+  if (equality && strings_differ(a, b)) return boolean(comparison == Py_NE);
   if (auto answer = try_comparison(comparison, a, b)) return *answer;
   return builtin_compare(comparison, a, b);
 }
 
-V TracerImpl::builtin_compare(int comparison, const V& a, const V& b) {
+V TraceRun::builtin_compare(int comparison, const V& a, const V& b) {
   const bool equality = comparison == Py_EQ || comparison == Py_NE;
   if (V answer = set_comparison(*this, comparison, a, b)) return answer;
   auto* left_tuple = as<TupleValue>(a);
@@ -763,17 +763,17 @@ V TracerImpl::builtin_compare(int comparison, const V& a, const V& b) {
   if (both_tuples || both_lists) {
     std::vector<V> left = sequence_items(a), right = sequence_items(b);
     const Mark before = mark();
-    if (equality && left.size() != right.size() && both_lists) return tracer.boolean(comparison == Py_NE);
+    if (equality && left.size() != right.size() && both_lists) return boolean(comparison == Py_NE);
     for (std::size_t i = 0; i < std::min(left.size(), right.size()); ++i) {
       // As CPython: identity first, then ==; the first difference decides the order.
       const bool same = same_or_equal(*this, left[i], right[i]);
       if (both_lists && (written_since(a.get(), before) || written_since(b.get(), before)))
         break_graph(BreakReason::UnsupportedObject, "a list that its elements' __eq__ changes");
       if (same) continue;
-      if (equality) return tracer.boolean(comparison == Py_NE);
+      if (equality) return boolean(comparison == Py_NE);
       return compare(comparison, left[i], right[i]);
     }
-    return tracer.boolean(compare_numbers(std::int64_t(left.size()), comparison, std::int64_t(right.size())));
+    return boolean(compare_numbers(std::int64_t(left.size()), comparison, std::int64_t(right.size())));
   }
   if (a->kind == ValueKind::Dict && b->kind == ValueKind::Dict && equality) {
     auto &left = *as<DictValue>(a), &right = *as<DictValue>(b);
@@ -790,24 +790,24 @@ V TracerImpl::builtin_compare(int comparison, const V& a, const V& b) {
     const auto ordered = [](const DictValue& dict) { return dict.type.get() == reinterpret_cast<PyObject*>(&PyODict_Type); };
     if (same && ordered(left) && ordered(right))
       for (std::size_t i = 0; same && i < left.items.size(); ++i) same = same_key(left.items[i].first.get(), right.items[i].first.get());
-    return tracer.boolean(same == (comparison == Py_EQ));
+    return boolean(same == (comparison == Py_EQ));
   }
   if (a->kind == ValueKind::Range && b->kind == ValueKind::Range && equality) {
     // By the numbers in them.
     std::vector<V> left = sequence_items(a), right = sequence_items(b);
-    return tracer.boolean(truth(compare(Py_EQ, tracer.tuple(left), tracer.tuple(right))) == (comparison == Py_EQ));
+    return boolean(truth(compare(Py_EQ, tuple(left), tuple(right))) == (comparison == Py_EQ));
   }
   if (a->kind == ValueKind::Slice && b->kind == ValueKind::Slice) {
     auto parts = [&](const V& value) {
       auto& slice = *as<SliceValue>(value);
-      return tracer.tuple({slice.start, slice.stop, slice.step});
+      return tuple({slice.start, slice.stop, slice.step});
     };
     return compare(comparison, parts(a), parts(b));
   }
   V left_part = builtin_part(a), right_part = builtin_part(b);
   if (left_part || right_part) return on_part_of(left_part ? a : b, [&] { return builtin_compare(comparison, left_part ? left_part : a, right_part ? right_part : b); });
   auto is_function = [](const V& value) { return value->kind == ValueKind::Object && PyFunction_Check(as<ObjectValue>(value)->object.get()); };
-  if (equality && is_function(a) && is_function(b)) return tracer.boolean(same_object(a, b) == (comparison == Py_EQ));
+  if (equality && is_function(a) && is_function(b)) return boolean(same_object(a, b) == (comparison == Py_EQ));
   PyObject* left = constant_object(a);
   PyObject* right = constant_object(b);
   if (left && right) {
@@ -828,12 +828,12 @@ V TracerImpl::builtin_compare(int comparison, const V& a, const V& b) {
     static PyObject* const name = PyUnicode_InternFromString("__eq__");
     return class_attribute(type, name) == fj_type_lookup(&PyBaseObject_Type, name) || python_method(value, "__eq__");
   };
-  if (equality && a->kind != b->kind && builtin(a) && builtin(b)) return tracer.boolean(comparison == Py_NE);
+  if (equality && a->kind != b->kind && builtin(a) && builtin(b)) return boolean(comparison == Py_NE);
   if (equality && (builtin(a) || by_identity(a)) && (builtin(b) || by_identity(b)) && (by_identity(a) || by_identity(b)))
-    return tracer.boolean(same_object(a, b) == (comparison == Py_EQ));
+    return boolean(same_object(a, b) == (comparison == Py_EQ));
   if (!equality && builtin(a) && builtin(b) && a->kind != b->kind) {
     constexpr const char* kSigns[] = {"<", "<=", "==", "!=", ">", ">="};
-    raise(PyExc_TypeError, {tracer.string(std::string("'") + kSigns[comparison] + "' not supported between instances of '" + type_of(a)->tp_name + "' and '" + type_of(b)->tp_name + "'")},
+    raise(PyExc_TypeError, {string(std::string("'") + kSigns[comparison] + "' not supported between instances of '" + type_of(a)->tp_name + "' and '" + type_of(b)->tp_name + "'")},
           BreakReason::ErrorWhileTracing, "compares " + describe(a) + " with " + describe(b));
   }
   break_graph(BreakReason::UnsupportedObject, "compares " + describe(a) + " with " + describe(b));
@@ -842,7 +842,7 @@ V TracerImpl::builtin_compare(int comparison, const V& a, const V& b) {
 namespace {
 
 /// `in` of what has no __contains__: takes items until one is found.
-bool iterates_to(TracerImpl& tracer, const V& container, const V& item) {
+bool iterates_to(TraceRun& tracer, const V& container, const V& item) {
   V iterator = tracer.make_iterator(container);
   while (V element = tracer.next(iterator)) {
     if (same_or_equal(tracer, element, item)) return true;
@@ -853,7 +853,7 @@ bool iterates_to(TracerImpl& tracer, const V& container, const V& item) {
 
 }  // namespace
 
-bool TracerImpl::contains(const V& container, const V& item) {
+bool TraceRun::contains(const V& container, const V& item) {
   switch (container->kind) {
     case ValueKind::Tuple:
       if (as<TupleValue>(container)->view_of) return view_contains(*as<TupleValue>(container), item);

@@ -26,44 +26,44 @@ bool within_a_bound(const Graph& graph, const Node& node) {
 
 }  // namespace
 
-LibraryChoice::LibraryChoice(Tracer& tracer) : impl_(*tracer.impl_), first_(impl_.graph->nodes.size()) {
-  if (impl_.row_depth == 0) {
+LibraryChoice::LibraryChoice(Tracer& tracer) : run_(static_cast<TraceRun&>(tracer)), first_(run_.graph().nodes.size()) {
+  if (run_.row_depth == 0) {
     CallPlace place;
-    place.frames.reserve(impl_.frames.size());
-    for (const Frame* frame : impl_.frames) place.frames.emplace_back(frame->code, frame->executing);
-    int& before = impl_.row_calls[place];
+    place.frames.reserve(run_.frames.size());
+    for (const Frame* frame : run_.frames) place.frames.emplace_back(frame->code, frame->executing);
+    int& before = run_.row_calls[place];
     place.before = before++;
-    if (impl_.learnt.library_calls.count(place)) unsupported("a number whose whole part is asked for");
-    impl_.row_call = std::move(place);
+    if (run_.learnt.library_calls.count(place)) unsupported("a number whose whole part is asked for");
+    run_.row_call = std::move(place);
   }
-  ++impl_.row_depth;
+  ++run_.row_depth;
 }
 
-LibraryChoice::~LibraryChoice() { --impl_.row_depth; }
+LibraryChoice::~LibraryChoice() { --run_.row_depth; }
 
 void LibraryChoice::done() {
-  if (impl_.row_depth > 1) return;
-  const auto& nodes = impl_.graph->nodes;
+  if (run_.row_depth > 1) return;
+  const auto& nodes = run_.graph().nodes;
   for (std::size_t i = first_; i < nodes.size(); ++i)
-    if (within_a_bound(*impl_.graph, nodes[i])) {
-      impl_.rounded_calls.push_back({impl_.row_call, first_, nodes.size()});
+    if (within_a_bound(run_.graph(), nodes[i])) {
+      run_.rounded_calls.push_back({run_.row_call, first_, nodes.size()});
       return;
     }
 }
 
-void TracerImpl::round_as_library(const V& number) {
+void TraceRun::round_as_library(const V& number) {
   if (rounded_calls.empty()) return;
   if (auto* computed = as<NumberValue>(number)) round_as_library(computed->contents);
-  else if (auto* array = as<ArrayValue>(number)) round_as_library(read(*array));
+  else if (auto* array = as<ArrayValue>(number)) round_as_library(array_contents(*array));
 }
 
-void TracerImpl::round_as_library(ValueId asked) {
+void TraceRun::round_as_library(ValueId asked) {
   if (rounded_calls.empty()) return;
   // Nodes it is computed from.
-  std::vector<bool> leads(graph->nodes.size());
+  std::vector<bool> leads(graph().nodes.size());
   std::set<ValueId> wanted{asked};
-  for (std::size_t i = graph->nodes.size(); i-- > 0;) {
-    const Node& node = graph->nodes[i];
+  for (std::size_t i = graph().nodes.size(); i-- > 0;) {
+    const Node& node = graph().nodes[i];
     if (std::none_of(node.results.begin(), node.results.end(), [&](ValueId result) { return wanted.count(result); })) continue;
     leads[i] = true;
     wanted.insert(node.operands.begin(), node.operands.end());
@@ -71,7 +71,7 @@ void TracerImpl::round_as_library(ValueId asked) {
   bool more = false;
   for (const RowCall& call : rounded_calls) {
     bool here = false;
-    for (std::size_t i = call.first; i < call.last; ++i) here = here || (leads[i] && within_a_bound(*graph, graph->nodes[i]));
+    for (std::size_t i = call.first; i < call.last; ++i) here = here || (leads[i] && within_a_bound(graph(), graph().nodes[i]));
     if (here) more = learnt.library_calls.insert(call.place).second || more;
   }
   if (more) throw TraceAgain{};
