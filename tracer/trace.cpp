@@ -9,9 +9,11 @@
 #include "runtime/base/error.h"
 #include "runtime/base/phase.h"
 #include "segment/finalizers.h"
+#include "tracer/exits/exit_builder.h"
 #include "tracer/interpreter/interpreter.h"
 #include "tracer/interpreter/loops.h"
 #include "tracer/restart.h"
+#include "tracer/values/standard_callables.h"
 
 namespace fj {
 
@@ -96,7 +98,7 @@ std::unique_ptr<Segment> trace_segment(const TraceRequest& request) {
     std::optional<Exit> fresh;
     try {
       V result = tracer.run();
-      auto segment = tracer.build_return(result);
+      auto segment = build_return(tracer, result);
       segment->exit = exit_at(request, request.start_instruction, Exit::Kind::Return);
       if (!has_array_work(*segment) || !(tracer.uses_torch || tracer.uses_numpy)) {
         // Nothing to compile for such values, or numbers alone; for others there may be.
@@ -108,8 +110,8 @@ std::unique_ptr<Segment> trace_segment(const TraceRequest& request) {
       return segment;
     } catch (const StopReached&) {
       try {
-        tracer.ask_empty_caches();
-        return tracer.build_stop(exit);
+        ask_empty_caches(tracer);
+        return build_stop(tracer, exit);
       } catch (const CannotRebuildValue& failure) {
         broke_at = std::min(failure.born, stop_step - 1);
         fresh.emplace();

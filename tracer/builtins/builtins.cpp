@@ -6,7 +6,20 @@
 #include <utility>
 
 #include "tracer/builtins/builtin_table.h"
+#include "tracer/interpreter/exceptions.h"
+#include "tracer/interpreter/scopes.h"
+#include "tracer/values/classes/attribute_writes.h"
+#include "tracer/values/classes/attributes.h"
+#include "tracer/values/classes/class_statement.h"
 #include "tracer/values/containers/containers.h"
+#include "tracer/values/containers/dicts.h"
+#include "tracer/values/containers/iterators.h"
+#include "tracer/values/containers/lists.h"
+#include "tracer/values/containers/sets.h"
+#include "tracer/values/numbers/computed_numbers.h"
+#include "tracer/values/numbers/derived_values.h"
+#include "tracer/values/numbers/operators.h"
+#include "tracer/values/outside_objects.h"
 #include "tracer/values/proxies.h"
 #include "tracer/values/text.h"
 
@@ -20,10 +33,10 @@ using Arguments_ = std::vector<V>;
 
 V builtin_len(TraceRun& t, Arguments_& a, Keywords& k) {
   expect("len", a, k, 1, 1);
-  return t.length(a[0]);
+  return length(t, a[0]);
 }
 
-V builtin_build_class(TraceRun& t, Arguments_& a, Keywords& k) { return t.build_class(a, k); }
+V builtin_build_class(TraceRun& t, Arguments_& a, Keywords& k) { return build_class(t, a, k); }
 
 PyObject* attribute_name(TraceRun& t, const V& value) {
   PyObject* name = t.constant_object(value);
@@ -39,7 +52,7 @@ V attribute_or_null(TraceRun& t, const V& owner, PyObject* name) {
     ~Restore() { --catching; }
   } restore{t.catching};
   try {
-    return t.find_attribute(owner, name);
+    return find_attribute(t, owner, name);
   } catch (const RaisedInTrace& raised) {
     auto* error = as<InstanceValue>(raised.exception);
     if (!PyType_IsSubtype(error->type.get(), reinterpret_cast<PyTypeObject*>(PyExc_AttributeError))) throw;
@@ -50,9 +63,9 @@ V attribute_or_null(TraceRun& t, const V& owner, PyObject* name) {
 V builtin_getattr(TraceRun& t, Arguments_& a, Keywords& k) {
   expect("getattr", a, k, 2, 3);
   PyObject* name = attribute_name(t, a[1]);
-  if (V found = a.size() == 3 ? attribute_or_null(t, a[0], name) : t.find_attribute(a[0], name)) return found;
+  if (V found = a.size() == 3 ? attribute_or_null(t, a[0], name) : find_attribute(t, a[0], name)) return found;
   if (a.size() == 3) return a[2];
-  t.raise_no_attribute(a[0], name);
+  raise_no_attribute(t, a[0], name);
 }
 
 V builtin_hasattr(TraceRun& t, Arguments_& a, Keywords& k) {
@@ -62,7 +75,7 @@ V builtin_hasattr(TraceRun& t, Arguments_& a, Keywords& k) {
 
 V builtin_setattr(TraceRun& t, Arguments_& a, Keywords& k) {
   expect("setattr", a, k, 3, 3);
-  t.set_attribute(a[0], attribute_name(t, a[1]), a[2]);
+  set_attribute(t, a[0], attribute_name(t, a[1]), a[2]);
   return t.none();
 }
 
@@ -78,9 +91,9 @@ V builtin_super(TraceRun& t, Arguments_& a, Keywords& k) {
     PyObject* names = frame.co->co_localsplusnames;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names); ++i)
       if (text_of(PyTuple_GET_ITEM(names, i)) == "__class__")
-        if (V cell = t.local(frame, int(i)); cell && cell->kind == ValueKind::Cell) type = t.cell_contents(*as<CellValue>(cell));
+        if (V cell = t.local(frame, int(i)); cell && cell->kind == ValueKind::Cell) type = cell_contents(t, *as<CellValue>(cell));
     if (frame.co->co_argcount > 0) super->self = t.local(frame, 0);
-    if (super->self && super->self->kind == ValueKind::Cell) super->self = t.cell_contents(*as<CellValue>(super->self));
+    if (super->self && super->self->kind == ValueKind::Cell) super->self = cell_contents(t, *as<CellValue>(super->self));
   }
   PyObject* real = type ? t.constant_object(type) : nullptr;
   if (!real || !PyType_Check(real) || !super->self) unknown_call("super", a);
@@ -123,10 +136,10 @@ V builtin_sorted(TraceRun& t, Arguments_& a, Keywords& k) {
   std::vector<V> items;
   // Without a key equal elements of a set are one, so their order in it is not seen.
   if (a[0]->kind == ValueKind::Set && !key)
-    items = t.set_items(*as<SetValue>(a[0]));
+    items = set_items(t, *as<SetValue>(a[0]));
   else
-    items = t.listed_items(a[0]);
-  t.sort(items, key, reverse && t.truth(reverse));
+    items = listed_items(t, a[0]);
+  sort(t, items, key, reverse && t.truth(reverse));
   return t.list(items);
 }
 
@@ -141,7 +154,7 @@ V extreme(TraceRun& t, Arguments_& a, Keywords& k, const char* name, int better)
     V candidate = key && !t.is_none(key) ? t.call(key, {item}, {}) : item;
     if (best) {
       V answer = t.compare(better, candidate, best_key);
-      if (V chosen = !key ? t.computed_choice(answer, item, best) : nullptr) {
+      if (V chosen = !key ? computed_choice(t, answer, item, best) : nullptr) {
         best = best_key = chosen;
         return;
       }
@@ -153,16 +166,16 @@ V extreme(TraceRun& t, Arguments_& a, Keywords& k, const char* name, int better)
   auto* set = as<SetValue>(a[0]);
   if (a.size() > 1 || (set && !key)) {
     // Without a key equal elements of a set are one, so their order in it is not seen.
-    for (const V& item : a.size() > 1 ? a : t.set_items(*set)) look(item);
+    for (const V& item : a.size() > 1 ? a : set_items(t, *set)) look(item);
   } else {
-    t.for_each(a[0], look);
+    for_each(t, a[0], look);
   }
   if (best) return best;
   if (otherwise) return otherwise;
   if (a[0]->kind == ValueKind::Array) unknown_call(name, a);
   Ref<> empty = Ref<>::steal(PyTuple_New(0));
   Ref<> none = Ref<>::steal(PyObject_CallOneArg(PyDict_GetItemString(PyEval_GetBuiltins(), name), empty.get()));
-  t.raise_python_error();
+  raise_python_error(t);
 }
 
 V builtin_min(TraceRun& t, Arguments_& a, Keywords& k) { return extreme(t, a, k, "min", Py_LT); }
@@ -196,7 +209,7 @@ V builtin_sum(TraceRun& t, Arguments_& a, Keywords& k) {
   };
   auto constant = [&](const V& value) { return value->kind == ValueKind::Object && is_plain(as<ObjectValue>(value)->object.get()); };
   if (constant(total)) fold();  // of nothing: it refuses to start with a str
-  t.for_each(a[0], [&](const V& item) {
+  for_each(t, a[0], [&](const V& item) {
     if (!any_other && constant(item) && constant(total)) return plain.push_back(item);
     if (!plain.empty()) fold();
     if (item->kind == ValueKind::Number && adds_with_compensation(sum)) unknown_call("sum", a);
@@ -210,16 +223,16 @@ V builtin_sum(TraceRun& t, Arguments_& a, Keywords& k) {
 
 V builtin_any(TraceRun& t, Arguments_& a, Keywords& k) {
   expect("any", a, k, 1, 1);
-  V iterator = t.make_iterator(a[0]);
-  while (V item = t.next(iterator))
+  V iterator = make_iterator(t, a[0]);
+  while (V item = next(t, iterator))
     if (t.truth(item)) return t.boolean(true);
   return t.boolean(false);
 }
 
 V builtin_all(TraceRun& t, Arguments_& a, Keywords& k) {
   expect("all", a, k, 1, 1);
-  V iterator = t.make_iterator(a[0]);
-  while (V item = t.next(iterator))
+  V iterator = make_iterator(t, a[0]);
+  while (V item = next(t, iterator))
     if (!t.truth(item)) return t.boolean(false);
   return t.boolean(true);
 }
@@ -227,7 +240,7 @@ V builtin_all(TraceRun& t, Arguments_& a, Keywords& k) {
 V builtin_reduce(TraceRun& t, Arguments_& a, Keywords& k) {
   expect("reduce", a, k, 2, 3);
   V total = a.size() == 3 ? a[2] : nullptr;
-  t.for_each(a[1], [&](const V& item) { total = total ? t.call(a[0], {total, item}, {}) : item; });
+  for_each(t, a[1], [&](const V& item) { total = total ? t.call(a[0], {total, item}, {}) : item; });
   if (!total) break_graph(BreakReason::ErrorWhileTracing, "reduce() of nothing");
   return total;
 }
@@ -239,14 +252,14 @@ V method_or_fold(TraceRun& t, Arguments_& a, Keywords& k, const char* name, cons
   if (!std::strcmp(name, "round")) t.round_as_library(a[0]);
   if (a[0]->kind == ValueKind::Array) {
     Ref<> text = t.keep(Ref<>::steal(PyUnicode_InternFromString(method)));
-    V bound = t.find_attribute(a[0], text.get());
+    V bound = find_attribute(t, a[0], text.get());
     if (!bound) unknown_call(name, a);
     return t.call(bound, {a.begin() + 1, a.end()}, k);
   }
-  if (V own = t.python_method(a[0], method)) return t.call(own, {a.begin() + 1, a.end()}, k);
-  if (V result = k.empty() ? t.result_of(PyDict_GetItemString(PyEval_GetBuiltins(), name), a) : nullptr) return result;
+  if (V own = python_method(t, a[0], method)) return t.call(own, {a.begin() + 1, a.end()}, k);
+  if (V result = k.empty() ? result_of(t, PyDict_GetItemString(PyEval_GetBuiltins(), name), a) : nullptr) return result;
   for (V& argument : a) {
-    argument = t.number_part(argument);
+    argument = number_part(t, argument);
     if (argument->kind == ValueKind::SymInt) argument = t.integer(*t.constant_int(argument));
   }
   if (V folded = on_part_of(a[0], [&] { return fold_call(t, PyDict_GetItemString(PyEval_GetBuiltins(), name), a, k); })) return folded;
@@ -255,7 +268,7 @@ V method_or_fold(TraceRun& t, Arguments_& a, Keywords& k, const char* name, cons
 
 V builtin_abs(TraceRun& t, Arguments_& a, Keywords& k) {
   if (a.size() == 1 && k.empty())
-    if (V computed = t.computed_function(Op::abs, a[0])) return computed;
+    if (V computed = computed_function(t, Op::abs, a[0])) return computed;
   return method_or_fold(t, a, k, "abs", "__abs__");
 }
 V builtin_round(TraceRun& t, Arguments_& a, Keywords& k) { return method_or_fold(t, a, k, "round", "__round__"); }
@@ -269,8 +282,8 @@ V builtin_pow(TraceRun& t, Arguments_& a, Keywords& k) {
 
 V builtin_divmod(TraceRun& t, Arguments_& a, Keywords& k) {
   expect("divmod", a, k, 2, 2);
-  if (V own = t.python_method(a[0], "__divmod__")) return t.call(own, {a[1]}, {});
-  if (t.python_method(a[1], "__rdivmod__")) unknown_call("divmod", a);
+  if (V own = python_method(t, a[0], "__divmod__")) return t.call(own, {a[1]}, {});
+  if (python_method(t, a[1], "__rdivmod__")) unknown_call("divmod", a);
   // Tensors have // and %, but no __divmod__.
   for (const V& operand : a)
     if (auto* array = as<ArrayValue>(operand); array && array->library == Library::Torch) unknown_call("divmod", a);
@@ -298,12 +311,12 @@ V element(TraceRun& t, const Arguments_& a, const Keywords& k) {
 /// int(), float(), complex() of an object whose class has a method for it, which has to give a `type`; null: it has none.
 V converted(TraceRun& t, Arguments_& a, Keywords& k, const char* method, PyTypeObject* type) {
   if (a.size() != 1 || !k.empty()) return nullptr;
-  if (V own = t.python_method(a[0], method)) {
+  if (V own = python_method(t, a[0], method)) {
     V number = t.call(own, {}, {});
     if (t.type_of(number) != type) break_graph(BreakReason::ErrorWhileTracing, std::string(method) + "() that gives " + describe(number));
     return number;
   }
-  a[0] = t.number_part(a[0]);
+  a[0] = number_part(t, a[0]);
   return nullptr;
 }
 
@@ -316,12 +329,12 @@ V builtin_int(TraceRun& t, Arguments_& a, Keywords& k) {
   if (a.size() == 1 && k.empty())
     if (V index = t.scalar_index(a[0])) return index;
   if (V number = element(t, a, k))
-    if (V whole = t.computed_int(number)) return whole;
+    if (V whole = computed_int(t, number)) return whole;
   if (!a.empty()) t.round_as_library(a[0]);
   break_on_array("int", a);
   for (const char* method : {"__int__", "__index__"})
     if (V number = converted(t, a, k, method, &PyLong_Type)) return number;
-  if (a.size() == 1 && t.python_method(a[0], "__trunc__")) unknown_call("int", a);
+  if (a.size() == 1 && python_method(t, a[0], "__trunc__")) unknown_call("int", a);
   if (a.size() == 1 && k.empty() && a[0]->kind == ValueKind::SymInt) return a[0];
   if (V folded = fold_number(t, &PyLong_Type, a, k)) return folded;
   unknown_call("int", a);
@@ -329,17 +342,17 @@ V builtin_int(TraceRun& t, Arguments_& a, Keywords& k) {
 
 V builtin_index(TraceRun& t, Arguments_& a, Keywords& k) {
   expect("index", a, k, 1, 1);
-  V number = t.index_number(a[0]);
+  V number = index_number(t, a[0]);
   if (t.int_expression(number)) return number;
   unknown_call("index", a);
 }
 
 V builtin_float(TraceRun& t, Arguments_& a, Keywords& k) {
   if (a.size() == 1 && k.empty())
-    if (V number = t.scalar_float(a[0])) return number;
-  if (V number = a.size() == 1 && k.empty() ? t.symbol_as_float(a[0]) : nullptr) return number;
+    if (V number = scalar_float(t, a[0])) return number;
+  if (V number = a.size() == 1 && k.empty() ? symbol_as_float(t, a[0]) : nullptr) return number;
   if (V number = element(t, a, k))
-    if (V real = t.computed_float(number)) return real;
+    if (V real = computed_float(t, number)) return real;
   break_on_array("float", a);
   if (V number = converted(t, a, k, "__float__", &PyFloat_Type)) return number;
   if (V number = converted(t, a, k, "__index__", &PyLong_Type)) a[0] = number;
@@ -356,20 +369,20 @@ V builtin_bool(TraceRun& t, Arguments_& a, Keywords& k) {
 V builtin_vars(TraceRun& t, Arguments_& a, Keywords& k) {
   expect("vars", a, k, 1, 1);
   static PyObject* const name = PyUnicode_InternFromString("__dict__");
-  if (V found = t.find_attribute(a[0], name)) return found;
+  if (V found = find_attribute(t, a[0], name)) return found;
   unknown_call("vars", a);
 }
 
 V builtin_delattr(TraceRun& t, Arguments_& a, Keywords& k) {
   expect("delattr", a, k, 2, 2);
-  t.delete_attribute(a[0], attribute_name(t, a[1]));
+  delete_attribute(t, a[0], attribute_name(t, a[1]));
   return t.none();
 }
 
 V builtin_dict_fromkeys(TraceRun& t, Arguments_& a, Keywords& k) {
   expect("dict.fromkeys", a, k, 1, 2);
   auto dict = std::make_shared<DictValue>();
-  t.for_each(a[0], [&](const V& item) { t.dict_store(dict, t.constant_key(item), a.size() == 2 ? a[1] : t.none()); });
+  for_each(t, a[0], [&](const V& item) { dict_store(t, dict, constant_key(t, item), a.size() == 2 ? a[1] : t.none()); });
   return dict;
 }
 
@@ -402,22 +415,22 @@ V builtin_format(TraceRun& t, Arguments_& a, Keywords& k) {
 }
 
 V builtin_math_sqrt(TraceRun& t, Arguments_& a, Keywords& k) {
-  V symbol = a.size() == 1 && k.empty() ? t.symbol_as_float(a[0]) : nullptr;
+  V symbol = a.size() == 1 && k.empty() ? symbol_as_float(t, a[0]) : nullptr;
   if (V number = symbol ? symbol : element(t, a, k))
-    if (V root = t.computed_function(Op::sqrt, number)) return root;
+    if (V root = computed_function(t, Op::sqrt, number)) return root;
   if (V folded = fold_call(t, imported("math", "sqrt").get(), a, k)) return folded;
   unknown_call("math.sqrt", a);
 }
 
 V builtin_hash(TraceRun& t, Arguments_& a, Keywords& k) {
   expect("hash", a, k, 1, 1);
-  return t.hash_of(a[0]);
+  return hash_of(t, a[0]);
 }
 
 /// The address itself is not known; that two are the same or not is.
 V builtin_id(TraceRun& t, Arguments_& a, Keywords& k) {
   expect("id", a, k, 1, 1);
-  return t.identity_number(a[0]);
+  return identity_number(t, a[0]);
 }
 
 V builtin_complex(TraceRun& t, Arguments_& a, Keywords& k) {
@@ -445,12 +458,12 @@ V builtin_object(TraceRun& t, Arguments_& a, Keywords& k) {
 V builtin_globals(TraceRun& t, Arguments_& a, Keywords& k) {
   expect("globals", a, k, 0, 0);
   Frame& frame = *t.frames.back();
-  return t.wrap(frame.globals.get(), t.globals_place(frame));
+  return t.wrap(frame.globals.get(), globals_place(t, frame));
 }
 
 V operator_delitem(TraceRun& t, Arguments_& a, Keywords& k) {
   expect("delitem", a, k, 2, 2);
-  t.delete_item(a[0], a[1]);
+  delete_item(t, a[0], a[1]);
   return t.none();
 }
 
@@ -465,31 +478,31 @@ V builtin_prod(TraceRun& t, Arguments_& a, Keywords& k) {
   V start = take_keyword(k, "start");
   expect("prod", a, k, 1, 1);
   V total = start ? start : t.integer(std::int64_t(1));
-  t.for_each(a[0], [&](const V& item) { total = t.binary(NB_MULTIPLY, total, item); });
+  for_each(t, a[0], [&](const V& item) { total = t.binary(NB_MULTIPLY, total, item); });
   return total;
 }
 
 V operator_count(TraceRun& t, Arguments_& a, Keywords& k) {
   expect("countOf", a, k, 2, 2);
   std::int64_t seen = 0;
-  t.for_each(a[0], [&](const V& item) { seen += same_or_equal(t, item, a[1]); });
+  for_each(t, a[0], [&](const V& item) { seen += same_or_equal(t, item, a[1]); });
   return t.integer(seen);
 }
 
 V operator_length_hint(TraceRun& t, Arguments_& a, Keywords& k) {
   expect("length_hint", a, k, 1, 2);
   if (a[0]->kind != ValueKind::List && a[0]->kind != ValueKind::Tuple && a[0]->kind != ValueKind::Dict) unknown_call("length_hint", a);
-  return t.length(a[0]);
+  return length(t, a[0]);
 }
 
 /// collections.Counter's loop: self[item] = self.get(item, 0) + 1
 V builtin_count_elements(TraceRun& t, Arguments_& a, Keywords& k) {
   expect("_count_elements", a, k, 2, 2);
   static PyObject* const get_name = PyUnicode_InternFromString("get");
-  V get = t.find_attribute(a[0], get_name);
-  t.for_each(a[1], [&](const V& item) {
+  V get = find_attribute(t, a[0], get_name);
+  for_each(t, a[1], [&](const V& item) {
     V seen = t.call(get, {item, t.integer(std::int64_t(0))}, {});
-    t.set_item(a[0], item, t.binary(NB_ADD, seen, t.integer(std::int64_t(1))));
+    set_item(t, a[0], item, t.binary(NB_ADD, seen, t.integer(std::int64_t(1))));
   });
   return t.none();
 }
@@ -499,12 +512,12 @@ V builtin_count_elements(TraceRun& t, Arguments_& a, Keywords& k) {
 V builtin_tuple(TraceRun& t, Arguments_& a, Keywords& k) {
   expect("tuple", a, k, 0, 1);
   if (!a.empty() && a[0]->kind == ValueKind::Tuple && !as<TupleValue>(a[0])->type) return a[0];
-  return t.tuple(a.empty() ? std::vector<V>() : t.listed_items(a[0]));
+  return t.tuple(a.empty() ? std::vector<V>() : listed_items(t, a[0]));
 }
 
 V builtin_list(TraceRun& t, Arguments_& a, Keywords& k) {
   expect("list", a, k, 0, 1);
-  return t.list(a.empty() ? std::vector<V>() : t.listed_items(a[0]));
+  return t.list(a.empty() ? std::vector<V>() : listed_items(t, a[0]));
 }
 
 V builtin_dict(TraceRun& t, Arguments_& a, Keywords& k) {
@@ -548,7 +561,7 @@ V operator_compare(TraceRun& t, Arguments_& a, Keywords& k) {
 template <int opcode>
 V operator_unary(TraceRun& t, Arguments_& a, Keywords& k) {
   expect("operator", a, k, 1, 1);
-  return t.unary(opcode, a[0]);
+  return unary(t, opcode, a[0]);
 }
 V operator_getitem(TraceRun& t, Arguments_& a, Keywords& k) {
   expect("getitem", a, k, 2, 2);
@@ -556,7 +569,7 @@ V operator_getitem(TraceRun& t, Arguments_& a, Keywords& k) {
 }
 V operator_setitem(TraceRun& t, Arguments_& a, Keywords& k) {
   expect("setitem", a, k, 3, 3);
-  t.set_item(a[0], a[1], a[2]);
+  set_item(t, a[0], a[1], a[2]);
   return t.none();
 }
 V operator_not(TraceRun& t, Arguments_& a, Keywords& k) {
@@ -565,15 +578,15 @@ V operator_not(TraceRun& t, Arguments_& a, Keywords& k) {
 }
 V operator_is(TraceRun& t, Arguments_& a, Keywords& k) {
   expect("is_", a, k, 2, 2);
-  return t.boolean(t.same_object(a[0], a[1]));
+  return t.boolean(same_object(t, a[0], a[1]));
 }
 V operator_is_not(TraceRun& t, Arguments_& a, Keywords& k) {
   expect("is_not", a, k, 2, 2);
-  return t.boolean(!t.same_object(a[0], a[1]));
+  return t.boolean(!same_object(t, a[0], a[1]));
 }
 V operator_contains(TraceRun& t, Arguments_& a, Keywords& k) {
   expect("contains", a, k, 2, 2);
-  return t.boolean(t.contains(a[0], a[1]));
+  return t.boolean(contains(t, a[0], a[1]));
 }
 
 constexpr BuiltinRow kRows[] = {
@@ -613,7 +626,7 @@ bool is_pure(PyObject* callable) {
 V fold_call(TraceRun& tracer, PyObject* callable, const std::vector<V>& positional, const Keywords& keywords) {
   const bool of_parts = PyCFunction_Check(callable) && PyCFunction_GET_SELF(callable) && !PyModule_Check(PyCFunction_GET_SELF(callable));
   if (!of_parts && keywords.empty())
-    if (V result = tracer.result_of(callable, positional)) return result;
+    if (V result = result_of(tracer, callable, positional)) return result;
   auto plain = [](auto& self, PyObject* object) -> bool {
     if (PyTuple_CheckExact(object)) {
       for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(object); ++i)
@@ -636,11 +649,11 @@ V fold_call(TraceRun& tracer, PyObject* callable, const std::vector<V>& position
     PyDict_SetItemString(names.get(), name.c_str(), object);
   }
   Ref<> result = Ref<>::steal(PyObject_Call(callable, arguments.get(), names.get()));
-  if (!result) tracer.raise_python_error();
+  if (!result) raise_python_error(tracer);
   // A list or tuple is a new one in each call.
   auto made = [&](auto& self, Ref<> object) -> V {
     const bool list = PyList_CheckExact(object.get());
-    if (!list && !(PyTuple_CheckExact(object.get()) && PyTuple_GET_SIZE(object.get()))) return tracer.wrap_constant(tracer.keep(object).get());
+    if (!list && !(PyTuple_CheckExact(object.get()) && PyTuple_GET_SIZE(object.get()))) return wrap_constant(tracer, tracer.keep(object).get());
     std::vector<V> items;
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(object.get()); ++i)
       items.push_back(self(self, Ref<>::borrow(PySequence_Fast_GET_ITEM(object.get(), i))));
@@ -663,8 +676,8 @@ V fold_reading_call(TraceRun& tracer, PyObject* callable, const std::vector<V>& 
   Ref<> result = Ref<>::steal(PyObject_Call(callable, arguments.get(), names.get()));
   check_proxies();
   if (!result && any_proxy) break_graph(BreakReason::ErrorWhileTracing, take_error());
-  if (!result) tracer.raise_python_error();
-  return tracer.wrap_constant(tracer.keep(result).get());
+  if (!result) raise_python_error(tracer);
+  return wrap_constant(tracer, tracer.keep(result).get());
 }
 
 }  // namespace fj

@@ -4,96 +4,98 @@
 /// code of the user's may have run in between, that is the question. `effects` has the writes that Python code outside the trace
 /// will see, each as the operation that the program made: replayed in this order on the real objects, they leave the same insertion
 /// orders, layouts of sets and states of iterators that somebody else holds.
+#include "tracer/exits/effect_log.h"
+
 #include "runtime/base/error.h"
 #include "tracer/interpreter/interpreter.h"
 
 namespace fj {
 
-void TraceRun::note_write(const Value* owner) {
-  writes_.push_back({owner, !owner || owner->source ? 0 : owner->number});
+void note_write(TraceRun& t, const Value* owner) {
+  t.writes_.push_back({owner, !owner || owner->source ? 0 : owner->number});
 }
 
-bool TraceRun::written_since(const Mark& mark) const {
+bool TraceRun::written_since(const Tracer::Mark& mark) const {
   for (std::size_t i = mark.writes; i < writes_.size(); ++i)
     if (writes_[i].number < mark.values) return true;
   return false;
 }
 
-bool TraceRun::written_since(const Value* owner, const Mark& mark) const {
+bool TraceRun::written_since(const Value* owner, const Tracer::Mark& mark) const {
   for (std::size_t i = mark.writes; i < writes_.size(); ++i)
     if (writes_[i].owner == owner) return true;
   return false;
 }
 
-void TraceRun::note_items(const V& container) {
+void note_items(TraceRun& t, const V& container) {
   auto& list = *as<ListValue>(container);
-  note_write(container.get());
+  note_write(t, container.get());
   if (!container->source || list.mutated) return;
   list.mutated = true;
   // Only what a list holds in the end can be seen of it: its iterators count places.
-  effects.push_back({Effect::Kind::Items, container, {}, {}, {}, {}});
+  t.effects.push_back({Effect::Kind::Items, container, {}, {}, {}, {}});
 }
 
-void TraceRun::note_item(const V& owner, Ref<> key, V value) {
-  note_write(owner.get());
+void note_item(TraceRun& t, const V& owner, Ref<> key, V value) {
+  note_write(t, owner.get());
   if (!owner->source) return;
   Effect effect{Effect::Kind::Item, owner, {}, std::move(key), {}, {}};
   if (value) effect.arguments.push_back(std::move(value));
-  effects.push_back(std::move(effect));
+  t.effects.push_back(std::move(effect));
 }
 
-void TraceRun::note_call(const V& owner, const char* method, Ref<> key, std::vector<V> arguments) {
-  note_write(owner.get());
+void note_call(TraceRun& t, const V& owner, const char* method, Ref<> key, std::vector<V> arguments) {
+  note_write(t, owner.get());
   if (!owner->source) return;
   // Of the builtin type, which is what a container Value has: nothing that a derived class defines runs again.
-  Ref<> found = Ref<>::steal(PyObject_GetAttrString(reinterpret_cast<PyObject*>(type_of(owner)), method));
+  Ref<> found = Ref<>::steal(PyObject_GetAttrString(reinterpret_cast<PyObject*>(t.type_of(owner)), method));
   FJ_CHECK(found, "a method of a builtin container");
-  effects.push_back({Effect::Kind::Call, owner, {}, std::move(key), std::move(found), std::move(arguments)});
+  t.effects.push_back({Effect::Kind::Call, owner, {}, std::move(key), std::move(found), std::move(arguments)});
 }
 
-void TraceRun::note_attribute(const V& owner, PyObject* name, const V& value) {
-  note_write(owner.get());
-  PyObject* key = interned(name);
-  written_names_[{owner.get(), key}] = value;
+void note_attribute(TraceRun& t, const V& owner, PyObject* name, const V& value) {
+  note_write(t, owner.get());
+  PyObject* key = interned(t, name);
+  t.written_names_[{owner.get(), key}] = value;
   Effect effect{Effect::Kind::Attribute, owner, {}, Ref<>::borrow(key), {}, {}};
   if (value) effect.arguments.push_back(value);
-  effects.push_back(std::move(effect));
+  t.effects.push_back(std::move(effect));
 }
 
-void TraceRun::note_cell(const V& cell, const V& contents) {
-  note_write(cell.get());
+void note_cell(TraceRun& t, const V& cell, const V& contents) {
+  note_write(t, cell.get());
   if (!cell->source) return;
   Effect effect{Effect::Kind::Cell, cell, {}, {}, {}, {}};
   if (contents) effect.arguments.push_back(contents);
-  effects.push_back(std::move(effect));
+  t.effects.push_back(std::move(effect));
 }
 
-void TraceRun::note_global(PyObject* globals, PyObject* name, const V& value) {
-  note_write(nullptr);
-  PyObject* key = interned(name);
-  written_names_[{globals, key}] = value;
+void note_global(TraceRun& t, PyObject* globals, PyObject* name, const V& value) {
+  note_write(t, nullptr);
+  PyObject* key = interned(t, name);
+  t.written_names_[{globals, key}] = value;
   Effect effect{Effect::Kind::Item, nullptr, Ref<>::borrow(globals), Ref<>::borrow(key), {}, {}};
   if (value) effect.arguments.push_back(value);
-  effects.push_back(std::move(effect));
+  t.effects.push_back(std::move(effect));
 }
 
-PyObject* TraceRun::interned(PyObject* name) {
+PyObject* interned(TraceRun& t, PyObject* name) {
   if (PyUnicode_CHECK_INTERNED(name)) return name;
   PyObject* text = Py_NewRef(name);
   PyUnicode_InternInPlace(&text);
-  return keep(Ref<>::steal(text)).get();
+  return t.keep(Ref<>::steal(text)).get();
 }
 
-std::optional<V> TraceRun::written_global(PyObject* globals, PyObject* name) {
-  if (written_names_.empty()) return std::nullopt;
-  auto found = written_names_.find({globals, interned(name)});
-  return found == written_names_.end() ? std::nullopt : std::optional<V>(found->second);
+std::optional<V> written_global(TraceRun& t, PyObject* globals, PyObject* name) {
+  if (t.written_names_.empty()) return std::nullopt;
+  auto found = t.written_names_.find({globals, interned(t, name)});
+  return found == t.written_names_.end() ? std::nullopt : std::optional<V>(found->second);
 }
 
-std::optional<V> TraceRun::written_attribute(const V& owner, PyObject* name) {
-  if (written_names_.empty()) return std::nullopt;
-  auto found = written_names_.find({owner.get(), interned(name)});
-  return found == written_names_.end() ? std::nullopt : std::optional<V>(found->second);
+std::optional<V> written_attribute(TraceRun& t, const V& owner, PyObject* name) {
+  if (t.written_names_.empty()) return std::nullopt;
+  auto found = t.written_names_.find({owner.get(), interned(t, name)});
+  return found == t.written_names_.end() ? std::nullopt : std::optional<V>(found->second);
 }
 
 }  // namespace fj

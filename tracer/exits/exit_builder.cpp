@@ -5,8 +5,15 @@
 
 #include "graph_ir/passes/equal_sizes.h"
 #include "runtime/base/error.h"
+#include "tracer/gradients/backward_call.h"
+#include "tracer/gradients/graph_transforms.h"
 #include "tracer/interpreter/liveness.h"
+#include "tracer/modes/modes.h"
 #include "tracer/values/classes/attributes.h"
+#include "tracer/values/classes/class_statement.h"
+#include "tracer/values/fake_arrays.h"
+#include "tracer/values/generators.h"
+#include "tracer/values/outside_objects.h"
 #include "tracer/values/proxies.h"
 
 namespace fj {
@@ -39,7 +46,7 @@ int ExitBuilder::key(Ref<> object) {
   if (V value = proxied(object.get())) return build(value);
   // Fetched again: a segment keeps no object of the program alive.
   if (auto known = t_.outside_keys_.find(object.get()); known != t_.outside_keys_.end()) return build(known->second);
-  if (holds_proxy(object.get())) return build(t_.wrap_constant(t_.keep(object).get()));
+  if (holds_proxy(object.get())) return build(wrap_constant(t_, t_.keep(object).get()));
   return constant(std::move(object));
 }
 
@@ -68,9 +75,9 @@ int ExitBuilder::make(const V& value) {
     return targets;
   };
   if (PyObject* object = as<ObjectValue>(value) ? as<ObjectValue>(value)->object.get() : nullptr)
-    if (auto step = t_.made_class_at(object)) throw CannotRebuildValue{*step, describe(value)};
+    if (auto step = made_class_at(t_, object)) throw CannotRebuildValue{*step, describe(value)};
   if (auto* instance = as<InstanceValue>(value))
-    if (auto step = t_.made_class_at(reinterpret_cast<PyObject*>(instance->type.get()))) throw CannotRebuildValue{*step, describe(value)};
+    if (auto step = made_class_at(t_, reinterpret_cast<PyObject*>(instance->type.get()))) throw CannotRebuildValue{*step, describe(value)};
   if (value->kind == ValueKind::Object && as<ObjectValue>(value)->object && !value->source) return constant(as<ObjectValue>(value)->object);
   if (value->source && value->source->kind == SourceKind::Constant) return constant(value->source->key);
   if (value->source) return from_source(value->source);
@@ -368,7 +375,7 @@ int ExitBuilder::build_instance(const V& value, InstanceValue& instance) {
 }
 
 int ExitBuilder::output_of(ValueId value, Library library, const Strides& strides, bool scalar, bool inference) {
-  if (!t_.batches.empty()) t_.check_example(value);
+  if (!t_.batches.empty()) check_example(t_, value);
   RecipeStep& made = step(scalar ? RecipeOp::OutputScalar : RecipeOp::Output);
   made.index = std::int64_t(t_.graph().outputs.size());
   t_.graph().outputs.push_back({value, strides});
@@ -385,11 +392,11 @@ int ExitBuilder::storage_owner(FakeStorage& storage, const std::shared_ptr<FakeS
     target = from_source(storage.input_array->source);
   } else {
     owner_outputs_[&storage] = int(t_.graph().outputs.size());
-    const bool freed = t_.is_freed(shared->contents);
-    target = output_of(freed ? t_.stopped(shared->contents) : shared->contents, storage.library, storage.strides, false, storage.inference);
+    const bool freed = is_freed(t_, shared->contents);
+    target = output_of(freed ? stopped(t_, shared->contents) : shared->contents, storage.library, storage.strides, false, storage.inference);
     if (freed && !t_.inputs_requiring_gradient.empty()) {
       // It has a history, which a backward in the trace has used up.
-      const int leaf = build(t_.input_array(t_.inputs_requiring_gradient.front()));
+      const int leaf = build(input_array(t_, t_.inputs_requiring_gradient.front()));
       RecipeStep& made = step(RecipeOp::Call, {target, leaf});
       Ref<> module = Ref<>::steal(PyImport_ImportModule("framejit._support.autograd"));
       made.object = module ? Ref<>::steal(PyObject_GetAttrString(module.get(), "freed")) : Ref<>();
@@ -435,9 +442,9 @@ int ExitBuilder::build_array(const V& value) {
     throw CannotRebuildValue{value->born, "an array of cpu made in a piece on " + device_text(*t_.graph_device), BreakReason::SeveralDevices};
   // How torch remembers where a view was made is not ours to set.
   if (array.viewed_in_inference) cannot(value);
-  const bool leaf = t_.made_leaf(array);
-  if (!leaf && t_.requires_gradient(array)) t_.refuse_made_history(t_.array_contents(array));
-  if (array.numpy_scalar) return output_of(t_.array_contents(array), Library::Numpy, contiguous_strides(array.shape), true);
+  const bool leaf = made_leaf(t_, array);
+  if (!leaf && t_.requires_gradient(array)) refuse_made_history(t_, array_contents(t_, array));
+  if (array.numpy_scalar) return output_of(array_contents(t_, array), Library::Numpy, contiguous_strides(array.shape), true);
   const auto view = [&](int owner, const SymDim& offset) -> RecipeStep& {
     RecipeStep& made = step(RecipeOp::View, {owner});
     made.dtype = array.dtype;
@@ -639,7 +646,7 @@ void ExitBuilder::build_effects() {
   }
   keep_written_apart();
   for (const auto& storage : t_.written_inputs) {
-    t_.refuse_made_history(storage->contents);
+    refuse_made_history(t_, storage->contents);
     t_.graph().writes.push_back({storage->input, storage->contents});
     SourceRef written = storage->input_array->source;
     if (storage->library == Library::Numpy)
@@ -696,8 +703,8 @@ std::unique_ptr<Segment> ExitBuilder::finish(const Frame& frame, const V* result
   Recipe& recipe = segment_->recipe;
   if (!t_.handling.empty()) cannot(t_.handling.front());
   for (const auto& generator : t_.generators)
-    if (!t_.may_be_abandoned(*generator)) cannot(generator);
-  t_.refuse_open_modes();
+    if (!may_be_abandoned(t_, *generator)) cannot(generator);
+  refuse_open_modes(t_);
   // What they are asked for is fetched first: a cache that has lost one of them ends the recipe before another has counted a hit.
   std::vector<std::vector<int>> asked_for;
   for (const TraceRun::Expectation& expected : t_.expectations)
@@ -770,17 +777,17 @@ std::unique_ptr<Segment> ExitBuilder::finish(const Frame& frame, const V* result
   return std::move(segment_);
 }
 
-std::unique_ptr<Segment> TraceRun::build_return(const V& result) { return ExitBuilder(*this).finish(outer, &result, Exit::Kind::Return); }
+std::unique_ptr<Segment> build_return(TraceRun& t, const V& result) { return ExitBuilder(t).finish(t.outer, &result, Exit::Kind::Return); }
 
-std::unique_ptr<Segment> TraceRun::build_stop(Exit exit) {
-  auto segment = ExitBuilder(*this).finish(outer, nullptr, exit.kind);
+std::unique_ptr<Segment> build_stop(TraceRun& t, Exit exit) {
+  auto segment = ExitBuilder(t).finish(t.outer, nullptr, exit.kind);
   segment->exit = std::move(exit);
   return segment;
 }
 
-std::vector<V> TraceRun::tracked_values() const {
+std::vector<V> tracked_values(TraceRun& t) {
   std::vector<V> values;
-  for (auto& [object, value] : identity_) values.push_back(value);
+  for (auto& [object, value] : t.identity_) values.push_back(value);
   // By source, so that guards come out in the same order in every run.
   std::sort(values.begin(), values.end(), [](const V& a, const V& b) {
     return (a->source ? a->source->id : -1) < (b->source ? b->source->id : -1);

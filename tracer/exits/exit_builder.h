@@ -16,6 +16,13 @@
 
 namespace fj {
 
+/// The segment of a trace that ran to the return of the outermost frame.
+std::unique_ptr<Segment> build_return(TraceRun& t, const V& result);
+/// The segment of a trace that ends where it stands: `exit` says why.
+std::unique_ptr<Segment> build_stop(TraceRun& t, Exit exit);
+/// Values of real objects that have an identity.
+std::vector<V> tracked_values(TraceRun& t);
+
 class ExitBuilder {
  public:
   explicit ExitBuilder(TraceRun& tracer) : t_(tracer), segment_(std::make_unique<Segment>()) {}
@@ -38,7 +45,7 @@ class ExitBuilder {
   void build_effects();
   void keep_written_apart();
   const std::vector<V>& tracked() {
-    if (tracked_.empty()) tracked_ = t_.tracked_values();
+    if (tracked_.empty()) tracked_ = tracked_values(t_);
     return tracked_;
   }
   void guard_apart(SourceRef written, const std::vector<SourceRef>& others);

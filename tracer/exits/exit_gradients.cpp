@@ -2,6 +2,8 @@
 #include <algorithm>
 
 #include "tracer/exits/exit_builder.h"
+#include "tracer/gradients/backward_call.h"
+#include "tracer/values/fake_arrays.h"
 
 namespace fj {
 
@@ -13,8 +15,8 @@ void ExitBuilder::order_views() {
     return std::pair(a.array->made_after, a.array->view.size()) < std::pair(b.array->made_after, b.array->view.size());
   });
   for (const BuiltView& view : gradient_views_) {
-    const ArrayValue* viewed = TraceRun::viewed_now(*view.array);
-    while (viewed && !built.count(viewed)) viewed = TraceRun::viewed_now(*viewed);
+    const ArrayValue* viewed = viewed_now(*view.array);
+    while (viewed && !built.count(viewed)) viewed = viewed_now(*viewed);
     built.emplace(view.array, built.size());
     if (!viewed) continue;
     const int first = gradient_views_[built.at(viewed)].target;
@@ -54,7 +56,7 @@ void ExitBuilder::derive() {
                                                      [&](int input) { return t_.host_inputs[std::size_t(input)]; });
   const std::vector<GradientView> views = views_to_link();
   try {
-    segment_->derivative = Derivative::of(t_.graph(), t_.inputs_requiring_gradient, t_.copies, t_.also_saved, views, t_.overwritten());
+    segment_->derivative = Derivative::of(t_.graph(), t_.inputs_requiring_gradient, t_.copies, t_.also_saved, views, overwritten(t_));
   } catch (const NoDerivative&) {
     segment_->eager_gradient = true;
   }

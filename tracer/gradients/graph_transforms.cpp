@@ -7,6 +7,8 @@
 //
 // The other half are branches on data. The outcome is not known while tracing, but it decides what the function is: `follow`
 // takes the one of this call, computed by the reference evaluator, and notes the condition, which every run checks.
+#include "tracer/gradients/graph_transforms.h"
+
 #include <algorithm>
 #include <cstring>
 #include <map>
@@ -18,8 +20,11 @@
 #include "tracer/frontends/builders.h"
 #include "tracer/frontends/numpy/numpy.h"
 #include "tracer/interpreter/interpreter.h"
+#include "tracer/values/outside_objects.h"
 
 namespace fj {
+
+static const DenseArray* evaluated(TraceRun& t, ValueId value);
 namespace {
 
 Array array_like(Tracer& tracer, const ArrayValue& like, ValueId value, std::optional<Strides> strides = std::nullopt) {
@@ -190,7 +195,7 @@ V linear(TraceRun& t, const V& values, const V& marks) {
   made.release();
   std::vector<V> arrays;
   for (ValueId value : saved) arrays.push_back(tracer.new_array(library, value));
-  return tracer.tuple({t.wrap_constant(handle.get()), tracer.list(std::move(arrays))});
+  return tracer.tuple({wrap_constant(t, handle.get()), tracer.list(std::move(arrays))});
 }
 
 /// The nodes of a pullback added to this graph.
@@ -198,7 +203,7 @@ V pulled_back(TraceRun& t, const V& handle, const V& saved, const V& cotangents)
   Tracer& tracer = t;
   auto* object = as<ObjectValue>(handle);
   if (!object || !PyCapsule_IsValid(object->object.get(), kPullback)) refuse("a pullback that is " + describe(handle));
-  if (object->source && object->source->kind != SourceKind::Constant) t.add_guard(GuardKind::Identity, object->source, object->object.get());
+  if (object->source && object->source->kind != SourceKind::Constant) add_guard(t, GuardKind::Identity, object->source, object->object.get());
   const auto& pullback = *static_cast<const Pullback*>(PyCapsule_GetPointer(object->object.get(), kPullback));
   std::vector<V> given = tracer.sequence_items(saved), added = tracer.sequence_items(cotangents);
   given.insert(given.end(), added.begin(), added.end());
@@ -339,34 +344,34 @@ std::vector<V> together(TraceRun& t, const V& number, const V& values, const V& 
 
 }  // namespace
 
-V TraceRun::transform(const std::string& marker, const std::vector<V>& arguments) {
-  const DeviceScope scope(*this, arguments);
-  if (marker == "watch") return watch(*this, arguments.at(0));
-  if (marker == "gradients") return list(gradients(*this, arguments.at(0), arguments.at(1), arguments.at(2)));
-  if (marker == "linear") return linear(*this, arguments.at(0), arguments.at(1));
-  if (marker == "pulled_back") return pulled_back(*this, arguments.at(0), arguments.at(1), arguments.at(2));
-  if (marker == "basis") return basis(*this, arguments.at(0));
-  if (marker == "seeds") return seeds(*this, arguments.at(0));
-  if (marker == "kept") return kept(*this, arguments.at(0));
-  if (marker == "traced") return traced(*this, arguments.at(0));
-  if (marker == "examples") return examples(*this, arguments.at(0), arguments.at(1));
-  if (marker == "left") return left(*this, arguments.at(0));
-  if (marker == "together") return list(together(*this, arguments.at(0), arguments.at(1), arguments.at(2)));
+V transform(TraceRun& t, const std::string& marker, const std::vector<V>& arguments) {
+  const DeviceScope scope(t, arguments);
+  if (marker == "watch") return watch(t, arguments.at(0));
+  if (marker == "gradients") return t.list(gradients(t, arguments.at(0), arguments.at(1), arguments.at(2)));
+  if (marker == "linear") return linear(t, arguments.at(0), arguments.at(1));
+  if (marker == "pulled_back") return pulled_back(t, arguments.at(0), arguments.at(1), arguments.at(2));
+  if (marker == "basis") return basis(t, arguments.at(0));
+  if (marker == "seeds") return seeds(t, arguments.at(0));
+  if (marker == "kept") return kept(t, arguments.at(0));
+  if (marker == "traced") return traced(t, arguments.at(0));
+  if (marker == "examples") return examples(t, arguments.at(0), arguments.at(1));
+  if (marker == "left") return left(t, arguments.at(0));
+  if (marker == "together") return t.list(together(t, arguments.at(0), arguments.at(1), arguments.at(2)));
   return nullptr;
 }
 
-bool TraceRun::depends_on_example(ValueId value) {
-  return std::any_of(batches.begin(), batches.end(), [&](Batch& batch) { return !batch.ended && batch.dependence.depends(value); });
+bool depends_on_example(TraceRun& t, ValueId value) {
+  return std::any_of(t.batches.begin(), t.batches.end(), [&](TraceRun::Batch& batch) { return !batch.ended && batch.dependence.depends(value); });
 }
 
-void TraceRun::check_example(ValueId value) {
-  for (Batch& batch : batches) {
+void check_example(TraceRun& t, ValueId value) {
+  for (TraceRun::Batch& batch : t.batches) {
     if (!batch.ended || !batch.dependence.depends(value)) continue;
-    if (!frames.empty())
-      break_graph(BreakReason::OneExample, "`" + source_text() + "` uses a value of one example after the function that was batched");
-    for (const Node& node : graph().nodes)
-      if (std::find(node.results.begin(), node.results.end(), value) != node.results.end()) break_location = node.location;
-    break_function = "a function that is batched";
+    if (!t.frames.empty())
+      break_graph(BreakReason::OneExample, "`" + t.source_text() + "` uses a value of one example after the function that was batched");
+    for (const Node& node : t.graph().nodes)
+      if (std::find(node.results.begin(), node.results.end(), value) != node.results.end()) t.break_location = node.location;
+    t.break_function = "a function that is batched";
     break_graph(BreakReason::OneExample, "a value of one example is kept after the function that was batched");
   }
 }
@@ -398,69 +403,69 @@ std::optional<DenseArray> contents_of(PyObject* object) {
 }  // namespace
 
 /// Null: it depends on what only a library can compute.
-const DenseArray* TraceRun::evaluated(ValueId value) {
-  std::vector<bool> needed(graph().value_count(), false);
+const DenseArray* evaluated(TraceRun& t, ValueId value) {
+  std::vector<bool> needed(t.graph().value_count(), false);
   needed[value.index] = true;
-  std::vector<std::int64_t> symbols = symbol_hints(graph().symbols);
+  std::vector<std::int64_t> symbols = symbol_hints(t.graph().symbols);
   std::map<SymbolId, ValueId> counted;
-  for (const Node& node : graph().nodes) {
+  for (const Node& node : t.graph().nodes) {
     if (node.op != Op::nonzero) continue;
     const SymbolId symbol = node.attrs.get<SymDim>("count").symbols()[0];
     counted.emplace(symbol, node.results[0]);
-    const auto known = evaluated_.find(node.results[0].index);
-    if (known != evaluated_.end()) symbols[symbol.index] = known->second.element_count();
+    const auto known = t.evaluated_.find(node.results[0].index);
+    if (known != t.evaluated_.end()) symbols[symbol.index] = known->second.element_count();
   }
-  if (!evaluate_definitions(graph(), symbols)) return nullptr;
+  if (!evaluate_definitions(t.graph(), symbols)) return nullptr;
   std::vector<const Node*> order;
-  for (std::size_t i = graph().nodes.size(); i-- > 0;) {
-    const Node& node = graph().nodes[i];
+  for (std::size_t i = t.graph().nodes.size(); i-- > 0;) {
+    const Node& node = t.graph().nodes[i];
     bool wanted = false;
-    for (ValueId result : node.results) wanted = wanted || (needed[result.index] && !evaluated_.contains(result.index));
+    for (ValueId result : node.results) wanted = wanted || (needed[result.index] && !t.evaluated_.contains(result.index));
     if (!wanted) continue;
     if (node.op == Op::extern_call) return nullptr;
     order.push_back(&node);
     for (ValueId operand : node.operands) needed[operand.index] = true;
     if (counted.empty()) continue;
-    for (SymbolId symbol : symbols_used(graph(), node))
+    for (SymbolId symbol : symbols_used(t.graph(), node))
       if (auto found = counted.find(symbol); found != counted.end()) needed[found->second.index] = true;
   }
-  for (std::size_t i = 0; i < graph().inputs.size(); ++i) {
-    const std::uint32_t index = graph().inputs[i].value.index;
-    if (!needed[index] || evaluated_.contains(index)) continue;
-    Ref<> object = sources().fetch(graph_inputs[i], request.values);
+  for (std::size_t i = 0; i < t.graph().inputs.size(); ++i) {
+    const std::uint32_t index = t.graph().inputs[i].value.index;
+    if (!needed[index] || t.evaluated_.contains(index)) continue;
+    Ref<> object = t.sources().fetch(t.graph_inputs[i], t.request.values);
     std::optional<DenseArray> contents = object ? contents_of(object.get()) : std::nullopt;
     PyErr_Clear();
     if (!contents) return nullptr;
-    evaluated_.emplace(index, std::move(*contents));
+    t.evaluated_.emplace(index, std::move(*contents));
   }
   for (auto node = order.rbegin(); node != order.rend(); ++node) {
     std::vector<const DenseArray*> operands;
-    for (ValueId operand : (*node)->operands) operands.push_back(&evaluated_.at(operand.index));
+    for (ValueId operand : (*node)->operands) operands.push_back(&t.evaluated_.at(operand.index));
     DenseArray result;
-    if (count_nonzero(graph(), **node, operands, symbols)) return nullptr;
-    if (evaluate(graph(), **node, operands, symbols, result) & (kIndexOutOfRange | kIntegerDivisionByZero)) return nullptr;
-    evaluated_.emplace((*node)->results[0].index, std::move(result));
+    if (count_nonzero(t.graph(), **node, operands, symbols)) return nullptr;
+    if (evaluate(t.graph(), **node, operands, symbols, result) & (kIndexOutOfRange | kIntegerDivisionByZero)) return nullptr;
+    t.evaluated_.emplace((*node)->results[0].index, std::move(result));
   }
-  return &evaluated_.at(value.index);
+  return &t.evaluated_.at(value.index);
 }
 
-bool TraceRun::follow(const ArrayValue& array) {
+bool follow(TraceRun& t, const ArrayValue& array) {
   for (const SymDim& size : array.shape)
-    if (!decide(size, Py_EQ, 1)) refuse("the truth value of an array with more than one element");
-  if (array.storage->device != kHost || on_device()) break_graph(BreakReason::BranchOnData, "`" + source_text() + "` branches in a piece on " + device_text(graph_device.value_or(array.storage->device)));
-  ValueId condition = reshape(*this, read(array), {});
-  if (depends_on_example(condition))
-    break_graph(BreakReason::OneExample, "`" + source_text() + "` branches on each example by itself");
-  if (array.dtype != DType::Bool) condition = emit(*this, Op::ne, {condition, constant_like(*this, condition, 0)});
+    if (!t.decide(size, Py_EQ, 1)) refuse("the truth value of an array with more than one element");
+  if (array.storage->device != kHost || t.on_device()) break_graph(BreakReason::BranchOnData, "`" + t.source_text() + "` branches in a piece on " + device_text(t.graph_device.value_or(array.storage->device)));
+  ValueId condition = reshape(t, t.read(array), {});
+  if (depends_on_example(t, condition))
+    break_graph(BreakReason::OneExample, "`" + t.source_text() + "` branches on each example by itself");
+  if (array.dtype != DType::Bool) condition = emit(t, Op::ne, {condition, constant_like(t, condition, 0)});
   // Where nothing says how it goes, a run will.
-  const bool outcome = outcome_of(condition).value_or(false);
-  followed.push_back({condition, outcome});
+  const bool outcome = outcome_of(t, condition).value_or(false);
+  t.followed.push_back({condition, outcome});
   return outcome;
 }
 
-std::optional<bool> TraceRun::outcome_of(ValueId condition) {
-  if (followed.size() < request.decisions.size()) return request.decisions[followed.size()];
-  const DenseArray* value = evaluated(condition);
+std::optional<bool> outcome_of(TraceRun& t, ValueId condition) {
+  if (t.followed.size() < t.request.decisions.size()) return t.request.decisions[t.followed.size()];
+  const DenseArray* value = evaluated(t, condition);
   return value ? std::optional(std::get<bool>(value->scalar(0))) : std::nullopt;
 }
 

@@ -1,16 +1,44 @@
 /// Calls: which of the ways to treat a callable applies, and inlining Python functions with their arguments bound as
 /// CPython binds them. Start at `TraceRun::call`.
+#include "tracer/interpreter/calls.h"
+
 #include <algorithm>
 #include <cstring>
 
 #include "runtime/base/error.h"
 #include "segment/recipe.h"
 #include "tracer/frontends/numpy/calls.h"
+#include "tracer/gradients/graph_transforms.h"
+#include "tracer/interpreter/exceptions.h"
 #include "tracer/interpreter/interpreter.h"
+#include "tracer/interpreter/scopes.h"
+#include "tracer/library_calls/collectives.h"
+#include "tracer/modes/modes.h"
+#include "tracer/modes/numpy_random.h"
+#include "tracer/modes/python_random.h"
+#include "tracer/values/classes/attributes.h"
+#include "tracer/values/classes/classes.h"
 #include "tracer/values/containers/containers.h"
+#include "tracer/values/containers/dicts.h"
+#include "tracer/values/generators.h"
+#include "tracer/values/numbers/operators.h"
+#include "tracer/values/outside_objects.h"
 #include "tracer/values/standard_callables.h"
 
 namespace fj {
+
+static V make_torch_leaf(TraceRun& t, const V& callable, PyObject* object, const std::vector<V>& positional, const Keywords& keywords);
+static V call_object(TraceRun& t, const V& callable, PyObject* object, std::vector<V> positional, Keywords keywords);
+static V call_numpy_implementation(TraceRun& t, const V& callable, PyObject* object, const std::vector<V>& positional, const Keywords& keywords);
+static V call_without_row(TraceRun& t, const V& callable, PyObject* object, std::vector<V> positional, Keywords keywords);
+static V bound_to(TraceRun& t, ObjectValue& method);
+static V call_module(TraceRun& t, const V& module, std::vector<V> positional, Keywords keywords);
+static V inline_function(TraceRun& t, PyCodeObject* code, PyObject* globals, const std::vector<V>& defaults,
+                  const std::vector<std::pair<std::string, V>>& kwdefaults, std::vector<V> closure, const char* name,
+                  std::vector<V> positional, Keywords keywords);
+static void guard_code(TraceRun& t, SourceRef source, PyFunctionObject* function);
+static V inline_python_function(TraceRun& t, const V& function, PyFunctionObject* object, std::vector<V> positional, Keywords keywords);
+static V inline_made_function(TraceRun& t, FunctionValue& function, std::vector<V> positional, Keywords keywords);
 
 namespace {
 
@@ -97,7 +125,7 @@ bool is_builtin_value(PyObject* object) {
 V call_numpy_library(TraceRun& tracer, const V& callable, const std::vector<V>& positional, const Keywords& keywords) {
   auto& value = *as<ObjectValue>(callable);
   if (!find_numpy_call(value.object.get())) return nullptr;
-  if (!tracer.guard_value(value) && value.source) tracer.add_guard(GuardKind::Identity, value.source, value.object.get());
+  if (!guard_value(tracer, value) && value.source) add_guard(tracer, GuardKind::Identity, value.source, value.object.get());
   try {
     return tracer.extern_call(callable, positional, keywords);
   } catch (const BreakGraph& refused) {
@@ -138,9 +166,9 @@ std::string callable_name(const V& callable) {
 
 }  // namespace
 
-V TraceRun::make_partial(PyTypeObject* type, const std::vector<V>& positional, Keywords keywords) {
-  V callable = call(wrap_constant(attribute_of("builtins", "callable")), {positional[0]}, {});
-  if (!truth(callable)) break_graph(BreakReason::ErrorWhileTracing, "partial() of " + describe(positional[0]));
+V make_partial(TraceRun& t, PyTypeObject* type, const std::vector<V>& positional, Keywords keywords) {
+  V callable = t.call(wrap_constant(t, attribute_of("builtins", "callable")), {positional[0]}, {});
+  if (!t.truth(callable)) break_graph(BreakReason::ErrorWhileTracing, "partial() of " + describe(positional[0]));
   auto partial = std::make_shared<PartialValue>();
   partial->type = Ref<PyTypeObject>::borrow(type);
   partial->function = positional[0];
@@ -158,23 +186,23 @@ V TraceRun::make_partial(PyTypeObject* type, const std::vector<V>& positional, K
 V TraceRun::call(const V& callable, std::vector<V> positional, Keywords keywords) {
   switch (callable->kind) {
     case ValueKind::Object:
-      return call_object(callable, as<ObjectValue>(callable)->object.get(), std::move(positional), std::move(keywords));
+      return call_object(*this, callable, as<ObjectValue>(callable)->object.get(), std::move(positional), std::move(keywords));
     case ValueKind::BoundMethod: {
       auto& method = *as<BoundMethodValue>(callable);
       positional.insert(positional.begin(), method.self);
       return call(method.function, std::move(positional), std::move(keywords));
     }
     case ValueKind::Function:
-      return inline_made_function(*as<FunctionValue>(callable), std::move(positional), std::move(keywords));
+      return inline_made_function(*this, *as<FunctionValue>(callable), std::move(positional), std::move(keywords));
     case ValueKind::Partial: {
       auto& partial = *as<PartialValue>(callable);
       positional.insert(positional.begin(), partial.positional.begin(), partial.positional.end());
       return call(partial.function, std::move(positional), merged_keywords(*partial.keywords, keywords));
     }
     case ValueKind::Builtin:
-      return call_builtin_method(*as<BuiltinValue>(callable), std::move(positional), std::move(keywords));
+      return call_builtin_method(*this, *as<BuiltinValue>(callable), std::move(positional), std::move(keywords));
     case ValueKind::Instance:
-      if (V method = python_method(callable, "__call__")) return call(method, std::move(positional), std::move(keywords));
+      if (V method = python_method(*this, callable, "__call__")) return call(method, std::move(positional), std::move(keywords));
       [[fallthrough]];
     default:
       break_graph(BreakReason::UnknownCall, describe(callable));
@@ -182,235 +210,235 @@ V TraceRun::call(const V& callable, std::vector<V> positional, Keywords keywords
 }
 
 /// torch.zeros(2, requires_grad=True) and its like: the tensor, which becomes a leaf. Null: no such call.
-V TraceRun::make_torch_leaf(const V& callable, PyObject* object, const std::vector<V>& positional, const Keywords& keywords) {
+V make_torch_leaf(TraceRun& t, const V& callable, PyObject* object, const std::vector<V>& positional, const Keywords& keywords) {
   const auto option = std::find_if(keywords.begin(), keywords.end(), [](const auto& keyword) { return keyword.first == "requires_grad"; });
   if (option == keywords.end() || !PyCFunction_Check(object) || extern_use(object) == ExternUse::No) return nullptr;
   // Those that have the option; others raise.
   static const std::set<std::string_view> factories{"arange", "empty", "empty_like", "eye", "full", "full_like", "linspace", "logspace", "ones", "ones_like", "rand",
                                                     "rand_like", "randint", "randn", "randn_like", "randperm", "tensor", "zeros", "zeros_like"};
   if (!factories.count(reinterpret_cast<PyCFunctionObject*>(object)->m_ml->ml_name)) return nullptr;
-  PyObject* wanted = constant_object(option->second);
+  PyObject* wanted = t.constant_object(option->second);
   if (!wanted || !PyBool_Check(wanted)) break_graph(BreakReason::ErrorWhileTracing, "requires_grad=" + describe(option->second));
   Keywords rest = keywords;
   rest.erase(rest.begin() + (option - keywords.begin()));
-  V made = call_object(callable, object, positional, std::move(rest));
-  if (wanted == Py_True && !make_leaf(made)) break_graph(BreakReason::Gradient, callable_name(callable) + " makes a leaf");
+  V made = call_object(t, callable, object, positional, std::move(rest));
+  if (wanted == Py_True && !t.make_leaf(made)) break_graph(BreakReason::Gradient, callable_name(callable) + " makes a leaf");
   return made;
 }
 
-V TraceRun::call_object(const V& callable, PyObject* object, std::vector<V> positional, Keywords keywords) {
+V call_object(TraceRun& t, const V& callable, PyObject* object, std::vector<V> positional, Keywords keywords) {
   auto& value = *as<ObjectValue>(callable);
-  if (V made = make_torch_leaf(callable, object, positional, keywords)) return made;
+  if (V made = make_torch_leaf(t, callable, object, positional, keywords)) return made;
   // Rows of the libraries and of builtins.def, by identity.
   if (Handler handler = find_handler(object)) {
-    if (!guard_value(value) && value.source) add_guard(GuardKind::Identity, value.source, object);
-    const Mark before = mark();
+    if (!guard_value(t, value) && value.source) add_guard(t, GuardKind::Identity, value.source, object);
+    const Tracer::Mark before = t.mark();
     try {
-      return run_handler(*this, handler, {positional, keywords}, object);
+      return run_handler(t, handler, {positional, keywords}, object);
     } catch (const BreakGraph& refused) {
-      if (written_since(before)) throw;
+      if (t.written_since(before)) throw;
       if ((refused.reason != BreakReason::UnsupportedOperation && refused.reason != BreakReason::Gradient) || !goes_on_without_row(object))
         throw;
       try {
-        return call_without_row(callable, object, positional, keywords);
+        return call_without_row(t, callable, object, positional, keywords);
       } catch (const BreakGraph& again) {
         if (again.reason != BreakReason::UnsupportedOperation && again.reason != BreakReason::UnknownCall) throw;
-        break_location.reset();
+        t.break_location.reset();
       }
       throw;
     }
   }
-  return call_without_row(callable, object, std::move(positional), std::move(keywords));
+  return call_without_row(t, callable, object, std::move(positional), std::move(keywords));
 }
 
 /// What a method of C is bound to: such a method is a new object at each look, so it is known by its parts.
-V TraceRun::bound_to(ObjectValue& method) {
+V bound_to(TraceRun& t, ObjectValue& method) {
   auto* function = reinterpret_cast<PyCFunctionObject*>(method.object.get());
-  if (!method.source) return wrap_constant(function->m_self);
-  guard_type(method);
-  V owner = wrap(function->m_self, sources().make(SourceKind::MethodSelf, method.source));
-  type_of(owner);
-  Ref<> key = keep(Ref<>::steal(PyUnicode_InternFromString("__name__"))), name = keep(Ref<>::steal(PyUnicode_FromString(function->m_ml->ml_name)));
-  constant_object(wrap(name.get(), sources().make(SourceKind::SlotMember, method.source, 0, key.get())));
+  if (!method.source) return wrap_constant(t, function->m_self);
+  guard_type(t, method);
+  V owner = t.wrap(function->m_self, t.sources().make(SourceKind::MethodSelf, method.source));
+  t.type_of(owner);
+  Ref<> key = t.keep(Ref<>::steal(PyUnicode_InternFromString("__name__"))), name = t.keep(Ref<>::steal(PyUnicode_FromString(function->m_ml->ml_name)));
+  t.constant_object(t.wrap(name.get(), t.sources().make(SourceKind::SlotMember, method.source, 0, key.get())));
   return owner;
 }
 
 /// Of math: what they give is decided by the whole part.
 constexpr const char* kRounding[] = {"floor", "ceil", "trunc"};
 
-V TraceRun::call_without_row(const V& callable, PyObject* object, std::vector<V> positional, Keywords keywords) {
+V call_without_row(TraceRun& t, const V& callable, PyObject* object, std::vector<V> positional, Keywords keywords) {
   auto& value = *as<ObjectValue>(callable);
-  if (V done = call_mode_function(object, positional, keywords)) {
-    guard_value(value);
+  if (V done = call_mode_function(t, object, positional, keywords)) {
+    guard_value(t, value);
     return done;
   }
   if (is_random_method(object)) {
-    if (value.source && value.source->kind != SourceKind::Constant) add_guard(GuardKind::Identity, value.source, object);
-    return call_random(object, std::move(positional), keywords);
+    if (value.source && value.source->kind != SourceKind::Constant) add_guard(t, GuardKind::Identity, value.source, object);
+    return call_random(t, object, std::move(positional), keywords);
   }
   if (is_python_random_method(object)) {
-    if (value.source && value.source->kind != SourceKind::Constant) add_guard(GuardKind::Identity, value.source, object);
-    if (V drawn = call_python_random(object, positional, keywords)) return drawn;
+    if (value.source && value.source->kind != SourceKind::Constant) add_guard(t, GuardKind::Identity, value.source, object);
+    if (V drawn = call_python_random(t, object, positional, keywords)) return drawn;
   }
   PyObject* bound = PyCFunction_Check(object) ? PyCFunction_GET_SELF(object) : nullptr;
   if (PyObject* method = bound ? python_random_method(bound, reinterpret_cast<PyCFunctionObject*>(object)->m_ml->ml_name) : nullptr) {
-    positional.insert(positional.begin(), bound_to(value));
-    return call_python_random(method, positional, keywords);
+    positional.insert(positional.begin(), bound_to(t, value));
+    return call_python_random(t, method, positional, keywords);
   }
   if (BuiltinHandler handler = find_builtin(object)) {
-    guard_value(value);
-    return handler(*this, positional, keywords);
+    guard_value(t, value);
+    return handler(t, positional, keywords);
   }
   if (const std::string mark = marker(object); !mark.empty()) {
-    guard_value(value);
-    if (mark == "is_compiling") return asked_compiling = true, boolean(true);
-    if (mark == "graph_break") break_graph(BreakReason::UserRequest, source_text());
-    if (V made = transform(mark, positional)) return made;
+    guard_value(t, value);
+    if (mark == "is_compiling") return t.asked_compiling = true, t.boolean(true);
+    if (mark == "graph_break") break_graph(BreakReason::UserRequest, t.source_text());
+    if (V made = transform(t, mark, positional)) return made;
   }
   if (PyType_Check(object)) {
-    guard_value(value);
-    return call_type(callable, reinterpret_cast<PyTypeObject*>(object), std::move(positional), std::move(keywords));
+    guard_value(t, value);
+    return call_type(t, callable, reinterpret_cast<PyTypeObject*>(object), std::move(positional), std::move(keywords));
   }
   if (const ExternUse use = extern_use(object); use != ExternUse::No) {
     bool any_array = use == ExternUse::Always;
-    for (const V& argument : positional) any_array = any_array || holds_array(*this, argument);
-    for (auto& [name, argument] : keywords) any_array = any_array || holds_array(*this, argument);
+    for (const V& argument : positional) any_array = any_array || holds_array(t, argument);
+    for (auto& [name, argument] : keywords) any_array = any_array || holds_array(t, argument);
     if (any_array) {
-      if (!guard_value(value) && value.source) add_guard(GuardKind::Identity, value.source, object);
-      return extern_call(callable, positional, keywords);
+      if (!guard_value(t, value) && value.source) add_guard(t, GuardKind::Identity, value.source, object);
+      return t.extern_call(callable, positional, keywords);
     }
   }
-  if (V done = call_library_object(*this, callable, positional, keywords)) return done;
+  if (V done = call_library_object(t, callable, positional, keywords)) return done;
   if (PyFunction_Check(object)) {
-    if (V done = call_numpy_library(*this, callable, positional, keywords)) return done;
-    if (V done = call_collective(callable, object, positional, keywords)) return done;
+    if (V done = call_numpy_library(t, callable, positional, keywords)) return done;
+    if (V done = call_collective(t, callable, object, positional, keywords)) return done;
     if (is_disabled(object)) break_graph(BreakReason::Disabled, callable_name(callable));
     if (PyObject* wrapped = left_alone_by_dynamo(object)) {
-      guard_value(value);
-      return call(wrap_constant(wrapped), std::move(positional), std::move(keywords));
+      guard_value(t, value);
+      return t.call(wrap_constant(t, wrapped), std::move(positional), std::move(keywords));
     }
-    return inline_python_function(callable, reinterpret_cast<PyFunctionObject*>(object), std::move(positional), std::move(keywords));
+    return inline_python_function(t, callable, reinterpret_cast<PyFunctionObject*>(object), std::move(positional), std::move(keywords));
   }
   if (PyCFunction_Check(object) && !std::strcmp(reinterpret_cast<PyCFunctionObject*>(object)->m_ml->ml_name, "__new__") && !positional.empty()) {
     // object.__new__(cls), super().__new__(cls, ...)
-    PyObject* type = constant_object(positional[0]);
+    PyObject* type = t.constant_object(positional[0]);
     if (type && PyType_Check(type)) {
-      guard_value(value);
+      guard_value(t, value);
       positional.erase(positional.begin());
       auto* made = reinterpret_cast<PyTypeObject*>(type);
       const bool plain = PyCFunction_GET_SELF(object) == reinterpret_cast<PyObject*>(&PyBaseObject_Type);
       // Python refuses another class's __new__, and arguments nobody takes.
       const bool excess = plain && (!positional.empty() || !keywords.empty()) && (made->tp_new != PyBaseObject_Type.tp_new ? true : made->tp_init == PyBaseObject_Type.tp_init);
       if (excess || PyCFunction_GET_SELF(object) != reinterpret_cast<PyObject*>(builtin_base(made))) break_graph(BreakReason::UnknownCall, std::string("__new__ of ") + made->tp_name);
-      return new_instance(made, plain ? std::vector<V>() : positional, plain ? Keywords() : keywords);
+      return new_instance(t, made, plain ? std::vector<V>() : positional, plain ? Keywords() : keywords);
     }
   }
   if (PyMethod_Check(object)) {
-    guard_type(value);
+    guard_type(t, value);
     PyObject *function = PyMethod_GET_FUNCTION(object), *self = PyMethod_GET_SELF(object);
-    V function_value = value.source ? wrap(function, sources().make(SourceKind::MethodFunction, value.source)) : wrap_constant(function);
-    positional.insert(positional.begin(), value.source ? wrap(self, sources().make(SourceKind::MethodSelf, value.source)) : wrap_constant(self));
-    return call(function_value, std::move(positional), std::move(keywords));
+    V function_value = value.source ? t.wrap(function, t.sources().make(SourceKind::MethodFunction, value.source)) : wrap_constant(t, function);
+    positional.insert(positional.begin(), value.source ? t.wrap(self, t.sources().make(SourceKind::MethodSelf, value.source)) : wrap_constant(t, self));
+    return t.call(function_value, std::move(positional), std::move(keywords));
   }
   if (PyObject* self = PyCFunction_Check(object) ? PyCFunction_GET_SELF(object) : nullptr; self && is_builtin_value(self)) {
     // `frozenset(names).__contains__`, `items.append`
     BuiltinValue method;
     method.name = reinterpret_cast<PyCFunctionObject*>(object)->m_ml->ml_name;
-    method.owner = bound_to(value);
-    return call_builtin_method(method, std::move(positional), std::move(keywords));
+    method.owner = bound_to(t, value);
+    return call_builtin_method(t, method, std::move(positional), std::move(keywords));
   }
   if (Py_TYPE(object) == &PyMethodDescr_Type || Py_TYPE(object) == &PyWrapperDescr_Type) {
     // str.upper, list.append: the method of the first argument.
-    guard_value(value);
+    guard_value(t, value);
     PyTypeObject* owner = PyDescr_TYPE(object);
-    if (!positional.empty() && positional[0]->kind == ValueKind::Instance && owner != &PyBaseObject_Type && !builtin_part(positional[0]) &&
+    if (!positional.empty() && positional[0]->kind == ValueKind::Instance && owner != &PyBaseObject_Type && !builtin_part(t, positional[0]) &&
         !PyType_IsSubtype(owner, reinterpret_cast<PyTypeObject*>(PyExc_BaseException)))
       break_graph(BreakReason::UnknownCall, callable_name(callable));
-    if (!positional.empty() && PyType_IsSubtype(type_of(positional[0]), owner)) {
+    if (!positional.empty() && PyType_IsSubtype(t.type_of(positional[0]), owner)) {
       BuiltinValue method;
       method.owner = positional[0];
       method.name = text_of(reinterpret_cast<PyDescrObject*>(object)->d_name);
       method.descriptor = Ref<>::borrow(object);
       positional.erase(positional.begin());
-      return call_builtin_method(method, std::move(positional), std::move(keywords));
+      return call_builtin_method(t, method, std::move(positional), std::move(keywords));
     }
   }
   if (object == attribute_of("sys", "exc_info") && positional.empty() && keywords.empty()) {
-    guard_value(value);
-    return exception_info();
+    guard_value(t, value);
+    return exception_info(t);
   }
   if (object == attribute_of("sys", "exception") && positional.empty() && keywords.empty()) {
-    guard_value(value);
-    return as<TupleValue>(exception_info())->items[1];
+    guard_value(t, value);
+    return as<TupleValue>(exception_info(t))->items[1];
   }
   if (is_pure(object)) {
-    guard_value(value);
+    guard_value(t, value);
     bool of_parts = false;
     for (V& argument : positional) {
-      V part = number_part(argument);
+      V part = number_part(t, argument);
       of_parts = of_parts || part != argument;
       argument = part;
       // math.fsum(values): only read.
-      if (argument->kind == ValueKind::List || argument->kind == ValueKind::Iterator) argument = tuple(sequence_items(argument));
+      if (argument->kind == ValueKind::List || argument->kind == ValueKind::Iterator) argument = t.tuple(t.sequence_items(argument));
     }
-    auto fold = [&] { return fold_call(*this, object, positional, keywords); };
+    auto fold = [&] { return fold_call(t, object, positional, keywords); };
     if (V result = of_parts ? on_part_of(callable, fold) : fold()) return result;
   }
-  if (V done = call_functional(*this, callable, positional, keywords)) return done;
+  if (V done = call_functional(t, callable, positional, keywords)) return done;
   static PyObject* const call_name = PyUnicode_InternFromString("__call__");
   PyObject* method = fj_type_lookup(Py_TYPE(object), call_name);
   const std::string_view type = Py_TYPE(object)->tp_name;
   // What a field of C of the callable holds.
   auto part = [&](const char* name) {
     Ref<> found = Ref<>::steal(PyObject_GetAttrString(object, name));
-    guard_type(value);
-    Ref<> text = keep(Ref<>::steal(PyUnicode_InternFromString(name)));
-    return wrap(keep(found).get(), sources().make(SourceKind::SlotMember, value.source ? value.source : sources().constant(object), 0, text.get()));
+    guard_type(t, value);
+    Ref<> text = t.keep(Ref<>::steal(PyUnicode_InternFromString(name)));
+    return t.wrap(t.keep(found).get(), t.sources().make(SourceKind::SlotMember, value.source ? value.source : t.sources().constant(object), 0, text.get()));
   };
   if (type == "framejit.CompiledMethod") {
     positional.insert(positional.begin(), part("__self__"));
-    return call(part("__func__"), std::move(positional), std::move(keywords));
+    return t.call(part("__func__"), std::move(positional), std::move(keywords));
   }
   if (type == "framejit.CompiledFunction") {
     const bool constant = !value.source || value.source->kind == SourceKind::Constant;
-    V wrapped = constant ? wrap_constant(keep(Ref<>::steal(PyObject_GetAttrString(object, "__wrapped__"))).get()) : part("__wrapped__");
-    return call(wrapped, std::move(positional), std::move(keywords));
+    V wrapped = constant ? wrap_constant(t, t.keep(Ref<>::steal(PyObject_GetAttrString(object, "__wrapped__"))).get()) : part("__wrapped__");
+    return t.call(wrapped, std::move(positional), std::move(keywords));
   }
   if (type == "functools.partial") {
-    std::vector<V> arguments = sequence_items(part("args"));
+    std::vector<V> arguments = t.sequence_items(part("args"));
     arguments.insert(arguments.end(), positional.begin(), positional.end());
     V given = part("keywords");
     auto* dict = as<DictValue>(given);
     if (!dict) break_graph(BreakReason::UnknownCall, callable_name(callable));
-    open(*dict);
-    return call(part("func"), std::move(arguments), merged_keywords(*dict, keywords));
+    open(t, *dict);
+    return t.call(part("func"), std::move(arguments), merged_keywords(*dict, keywords));
   }
-  if (method && is_python_method(method)) {
-    class_attribute(type_of(callable), call_name);
-    if (method == module_call()) return call_module(callable, std::move(positional), std::move(keywords));
+  if (method && is_python_method(t, method)) {
+    class_attribute(t, t.type_of(callable), call_name);
+    if (method == module_call()) return call_module(t, callable, std::move(positional), std::move(keywords));
     positional.insert(positional.begin(), callable);
-    return call(wrap_constant(method), std::move(positional), std::move(keywords));
+    return t.call(wrap_constant(t, method), std::move(positional), std::move(keywords));
   }
-  if (V done = call_numpy_implementation(callable, object, positional, keywords)) return done;
-  if (V done = call_numpy_library(*this, callable, positional, keywords)) return done;
-  if (PyObject* code = python_code_of(*this, object, positional, keywords)) {
-    guard_value(value);
+  if (V done = call_numpy_implementation(t, callable, object, positional, keywords)) return done;
+  if (V done = call_numpy_library(t, callable, positional, keywords)) return done;
+  if (PyObject* code = python_code_of(t, object, positional, keywords)) {
+    guard_value(t, value);
     try {
-      return call(wrap_constant(code), std::move(positional), std::move(keywords));
+      return t.call(wrap_constant(t, code), std::move(positional), std::move(keywords));
     } catch (const BreakGraph& inside) {
-      break_location.reset();
+      t.break_location.reset();
       break_graph(BreakReason::UnknownCall, callable_name(callable) + ": " + inside.detail);
     }
   }
-  if (object == attribute_of("builtins", "print")) break_graph(BreakReason::Print, source_text());
+  if (object == attribute_of("builtins", "print")) break_graph(BreakReason::Print, t.source_text());
   if (PyObject* self = PyCFunction_Check(object) ? PyCFunction_GET_SELF(object) : nullptr; self && is_lock(self))
-    break_graph(BreakReason::Lock, source_text());
+    break_graph(BreakReason::Lock, t.source_text());
   if (is_of_library(object))
     for (const V& argument : positional)
-      if (holds_array(*this, argument)) break_graph(BreakReason::UnsupportedOperation, callable_name(callable));
+      if (holds_array(t, argument)) break_graph(BreakReason::UnsupportedOperation, callable_name(callable));
   const bool rounds = std::any_of(std::begin(kRounding), std::end(kRounding), [&](const char* name) { return object == attribute_of("math", name); });
   for (const V& argument : positional)
-    if (rounds || argument->kind == ValueKind::Number) round_as_library(argument);
+    if (rounds || argument->kind == ValueKind::Number) t.round_as_library(argument);
   for (const V& argument : positional)
     if (argument->kind == ValueKind::Number) break_graph(BreakReason::ScalarFromArray, callable_name(callable) + " of " + describe(argument));
   break_graph(BreakReason::UnknownCall, callable_name(callable));
@@ -438,24 +466,24 @@ bool dispatches_to_numpy(TraceRun& tracer, const V& value) {
 }  // namespace
 
 /// A function of NumPy that is Python code below its dispatch by __array_function__: inlined as any function. Null: it is none.
-V TraceRun::call_numpy_implementation(const V& callable, PyObject* object, const std::vector<V>& positional, const Keywords& keywords) {
+V call_numpy_implementation(TraceRun& t, const V& callable, PyObject* object, const std::vector<V>& positional, const Keywords& keywords) {
   if (std::strcmp(Py_TYPE(object)->tp_name, "numpy._ArrayFunctionDispatcher")) return nullptr;
   PyObject* instead = traced_instead(object);
   bool own = true;
-  for (const V& argument : positional) own = own && dispatches_to_numpy(*this, argument);
-  for (auto& [name, argument] : keywords) own = own && dispatches_to_numpy(*this, argument);
+  for (const V& argument : positional) own = own && dispatches_to_numpy(t, argument);
+  for (auto& [name, argument] : keywords) own = own && dispatches_to_numpy(t, argument);
   Ref<> implementation = !own ? Ref<>() : instead ? Ref<>::borrow(instead) : Ref<>::steal(PyObject_GetAttrString(object, "_implementation"));
   PyErr_Clear();
   if (!implementation || !PyFunction_Check(implementation.get())) return nullptr;
-  guard_value(*as<ObjectValue>(callable));
-  const Mark before = mark();
+  guard_value(t, *as<ObjectValue>(callable));
+  const Tracer::Mark before = t.mark();
   try {
-    return call(wrap_constant(keep(implementation).get()), positional, keywords);
+    return t.call(wrap_constant(t, t.keep(implementation).get()), positional, keywords);
   } catch (const BreakGraph& inside) {
     // Somewhere in NumPy's code, which is not the user's to change.
-    break_location.reset();
-    if (!written_since(before))
-      if (V done = call_numpy_library(*this, callable, positional, keywords)) return done;
+    t.break_location.reset();
+    if (!t.written_since(before))
+      if (V done = call_numpy_library(t, callable, positional, keywords)) return done;
     const std::string name = callable_name(callable);
     break_graph(BreakReason::UnsupportedOperation, inside.detail == name ? name : name + ": " + inside.detail);
   }
@@ -463,7 +491,7 @@ V TraceRun::call_numpy_implementation(const V& callable, PyObject* object, const
 
 /// torch.nn.Module.__call__: where no hook is registered, forward; with forward hooks, torch's own code, inlined.
 /// The tests of the hooks are guarded like any other.
-V TraceRun::call_module(const V& module, std::vector<V> positional, Keywords keywords) {
+V call_module(TraceRun& t, const V& module, std::vector<V> positional, Keywords keywords) {
   auto name = [](const char* text) { return PyUnicode_InternFromString(text); };
   struct Hooks {
     PyObject* name;
@@ -477,8 +505,8 @@ V TraceRun::call_module(const V& module, std::vector<V> positional, Keywords key
   static PyObject* const call_impl = name("_call_impl");
   bool any = false;
   for (const Hooks& hooks : own) {
-    V found = find_attribute(module, hooks.name);
-    if (!found || !truth(found)) continue;
+    V found = find_attribute(t, module, hooks.name);
+    if (!found || !t.truth(found)) continue;
     if (!hooks.forward) break_graph(BreakReason::UnsupportedObject, "a module with backward hooks");
     any = true;
   }
@@ -486,18 +514,18 @@ V TraceRun::call_module(const V& module, std::vector<V> positional, Keywords key
   PyObject* globals = PyFunction_GET_GLOBALS(implementation);
   for (const Hooks& hooks : global) {
     PyObject* found = PyDict_GetItemWithError(globals, hooks.name);
-    if (found && !truth(wrap(found, sources().make(SourceKind::DictItem, globals_source(globals), 0, hooks.name)))) continue;
+    if (found && !t.truth(t.wrap(found, t.sources().make(SourceKind::DictItem, globals_source(t, globals), 0, hooks.name)))) continue;
     if (!found || !hooks.forward) break_graph(BreakReason::UnsupportedObject, "a backward hook for all modules");
     any = true;
   }
   if (any) {
-    V method = find_attribute(module, call_impl);
+    V method = find_attribute(t, module, call_impl);
     if (!method) break_graph(BreakReason::UnsupportedObject, "a module with hooks");
-    return call(method, std::move(positional), std::move(keywords));
+    return t.call(method, std::move(positional), std::move(keywords));
   }
-  V method = find_attribute(module, forward);
+  V method = find_attribute(t, module, forward);
   if (!method) break_graph(BreakReason::ErrorWhileTracing, "a module without forward");
-  return call(method, std::move(positional), std::move(keywords));
+  return t.call(method, std::move(positional), std::move(keywords));
 }
 
 namespace {
@@ -506,7 +534,7 @@ std::vector<std::pair<std::string, V>> keyword_defaults(TraceRun& tracer, const 
   std::vector<std::pair<std::string, V>> result;
   if (!mapping) return result;
   if (auto* dict = as<DictValue>(mapping)) {
-    tracer.open(*dict);
+    open(tracer, *dict);
     for (auto& [key, value] : dict->items) result.emplace_back(text_of(key.get()), value);
   } else {
     // 3.13 passes names and values in a tuple.
@@ -519,61 +547,61 @@ std::vector<std::pair<std::string, V>> keyword_defaults(TraceRun& tracer, const 
 
 }  // namespace
 
-V TraceRun::inline_made_function(FunctionValue& function, std::vector<V> positional, Keywords keywords) {
-  return inline_function(function.code.get(), function.globals.get(),
-                         function.defaults ? sequence_items(function.defaults) : std::vector<V>(),
-                         keyword_defaults(*this, function.kwdefaults), function.closure,
+V inline_made_function(TraceRun& t, FunctionValue& function, std::vector<V> positional, Keywords keywords) {
+  return inline_function(t, function.code.get(), function.globals.get(),
+                         function.defaults ? t.sequence_items(function.defaults) : std::vector<V>(),
+                         keyword_defaults(t, function.kwdefaults), function.closure,
                          text_of(function.qualname.get()).c_str(), std::move(positional), std::move(keywords));
 }
 
 /// That it has the code it has, and the same globals: of defaults and cells those that are looked at are guarded like any value.
-void TraceRun::guard_code(SourceRef source, PyFunctionObject* function) {
-  add_guard(GuardKind::FunctionCode, source, function->func_code);
+void guard_code(TraceRun& t, SourceRef source, PyFunctionObject* function) {
+  add_guard(t, GuardKind::FunctionCode, source, function->func_code);
   if (source->kind == SourceKind::Constant) return;  // `__globals__` can't be assigned
-  SourceRef globals = sources().make(SourceKind::FunctionGlobals, source);
-  if (function->func_globals != request.function->func_globals) return add_guard(GuardKind::Identity, globals, function->func_globals);
+  SourceRef globals = t.sources().make(SourceKind::FunctionGlobals, source);
+  if (function->func_globals != t.request.function->func_globals) return add_guard(t, GuardKind::Identity, globals, function->func_globals);
   Guard same;
   same.kind = GuardKind::SameObject;
   same.source = globals;
-  same.others = {sources().make(SourceKind::FunctionGlobals, sources().function())};
-  add_guard(std::move(same));
+  same.others = {t.sources().make(SourceKind::FunctionGlobals, t.sources().function())};
+  add_guard(t, std::move(same));
 }
 
-V TraceRun::inline_python_function(const V& callable, PyFunctionObject* function, std::vector<V> positional, Keywords keywords) {
+V inline_python_function(TraceRun& t, const V& callable, PyFunctionObject* function, std::vector<V> positional, Keywords keywords) {
   auto& value = *as<ObjectValue>(callable);
-  SourceRef source = value.source ? value.source : sources().constant(reinterpret_cast<PyObject*>(function));
-  guard_code(source, function);
+  SourceRef source = value.source ? value.source : t.sources().constant(reinterpret_cast<PyObject*>(function));
+  guard_code(t, source, function);
   std::vector<V> defaults, closure;
   if (PyObject* tuple = function->func_defaults)
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); ++i)
-      defaults.push_back(wrap(PyTuple_GET_ITEM(tuple, i), sources().make(SourceKind::FunctionDefault, source, i - PyTuple_GET_SIZE(tuple))));
+      defaults.push_back(t.wrap(PyTuple_GET_ITEM(tuple, i), t.sources().make(SourceKind::FunctionDefault, source, i - PyTuple_GET_SIZE(tuple))));
   std::vector<std::pair<std::string, V>> keyword_only;
   if (PyObject* dict = function->func_kwdefaults) {
     PyObject *key, *item;
     Py_ssize_t position = 0;
     while (PyDict_Next(dict, &position, &key, &item))
-      keyword_only.emplace_back(text_of(key), wrap(item, sources().make(SourceKind::FunctionKwDefault, source, 0, key)));
+      keyword_only.emplace_back(text_of(key), t.wrap(item, t.sources().make(SourceKind::FunctionKwDefault, source, 0, key)));
   }
   if (PyObject* tuple = function->func_closure)
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); ++i)
-      closure.push_back(wrap(PyTuple_GET_ITEM(tuple, i), sources().make(SourceKind::ClosureCell, source, i)));
-  return inline_function(reinterpret_cast<PyCodeObject*>(function->func_code), function->func_globals, defaults, keyword_only,
+      closure.push_back(t.wrap(PyTuple_GET_ITEM(tuple, i), t.sources().make(SourceKind::ClosureCell, source, i)));
+  return inline_function(t, reinterpret_cast<PyCodeObject*>(function->func_code), function->func_globals, defaults, keyword_only,
                          std::move(closure), text_of(function->func_qualname).c_str(), std::move(positional), std::move(keywords));
 }
 
-V TraceRun::inline_function(PyCodeObject* code, PyObject* globals, const std::vector<V>& defaults,
+V inline_function(TraceRun& t, PyCodeObject* code, PyObject* globals, const std::vector<V>& defaults,
                               const std::vector<std::pair<std::string, V>>& kwdefaults, std::vector<V> closure, const char* name,
                               std::vector<V> positional, Keywords keywords) {
   auto refuse = [&](const std::string& what) { break_graph(BreakReason::ErrorWhileTracing, std::string(name) + "() " + what); };
   if (code->co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR)) break_graph(BreakReason::Generator, name);
   const int positional_count = code->co_argcount, keyword_only = code->co_kwonlyargcount, named = positional_count + keyword_only;
   auto frame = std::make_shared<Frame>();
-  frame->code = decodes.get(code);
+  frame->code = t.decodes.get(code);
   frame->co = code;
   frame->globals = Ref<>::borrow(globals);
   PyObject* builtins = PyDict_GetItemString(globals, "__builtins__");
   if (builtins && PyModule_Check(builtins)) builtins = PyModule_GetDict(builtins);
-  frame->builtins = Ref<>::borrow(builtins ? builtins : request.function->func_builtins);
+  frame->builtins = Ref<>::borrow(builtins ? builtins : t.request.function->func_builtins);
   frame->closure = std::move(closure);
   frame->slots.resize(code->co_nlocalsplus);
 
@@ -581,7 +609,7 @@ V TraceRun::inline_function(PyCodeObject* code, PyObject* globals, const std::ve
   if (code->co_flags & CO_VARARGS) {
     std::vector<V> rest;
     for (std::size_t i = positional_count; i < positional.size(); ++i) rest.push_back(positional[i]);
-    frame->slots[named] = tuple(std::move(rest));
+    frame->slots[named] = t.tuple(std::move(rest));
   } else if (int(positional.size()) > positional_count) {
     refuse("takes fewer arguments");
   }
@@ -616,10 +644,10 @@ V TraceRun::inline_function(PyCodeObject* code, PyObject* globals, const std::ve
       if (known == key) frame->slots[i] = value;
     if (!frame->slots[i]) refuse("misses keyword argument '" + key + "'");
   }
-  if (!(code->co_flags & CO_GENERATOR)) return run_frame(*frame);
+  if (!(code->co_flags & CO_GENERATOR)) return t.run_frame(*frame);
 
   // Its frame runs on at each `next`. One that has started can't be handed back to Python.
-  return make_generator(std::move(frame));
+  return make_generator(t, std::move(frame));
 }
 
 }  // namespace fj

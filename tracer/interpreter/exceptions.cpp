@@ -3,14 +3,21 @@
 /// A raise whose handler is in a frame being traced goes there, as a C++ exception; one that would leave the outermost frame
 /// is a break at the raise, which Python then performs with a true traceback. An exception that was raised can't be handed
 /// back to Python (its traceback is missing), nor can a frame that is handling one: see ExitBuilder.
+#include "tracer/interpreter/exceptions.h"
+
 #include <algorithm>
 #include <cstring>
 #include <set>
 
 #include "runtime/base/error.h"
+#include "tracer/exits/effect_log.h"
 #include "tracer/interpreter/interpreter.h"
+#include "tracer/values/classes/attributes.h"
+#include "tracer/values/outside_objects.h"
 
 namespace fj {
+
+static bool can_catch(TraceRun& t);
 
 namespace {
 
@@ -49,52 +56,52 @@ void cut_context(const V& from, const V& exception) {
 
 }  // namespace
 
-bool TraceRun::can_catch() const {
-  if (catching > 0) return true;
+bool can_catch(TraceRun& t) {
+  if (t.catching > 0) return true;
   FjHandler handler;
-  for (const Frame* frame : frames)
+  for (const Frame* frame : t.frames)
     if (fj_find_handler(frame->co, frame->code->instrs[frame->executing].executing, &handler)) return true;
   return false;
 }
 
-void TraceRun::raise(const V& exception, BreakReason reason, const std::string& detail) {
+void raise(TraceRun& t, const V& exception, BreakReason reason, const std::string& detail) {
   auto& instance = *as<InstanceValue>(exception);
   // One that is raised again breaks, if it comes to that, for the reason and at the place of its first raise.
-  auto known = std::find_if(raises_.begin(), raises_.end(), [&](const RaisedInTrace& old) { return old.exception == exception; });
-  if (!can_catch()) {
-    if (known == raises_.end()) break_graph(reason, detail);
-    break_location = known->where;
-    break_function = known->function;
-    step = known->step;
+  auto known = std::find_if(t.raises_.begin(), t.raises_.end(), [&](const RaisedInTrace& old) { return old.exception == exception; });
+  if (!can_catch(t)) {
+    if (known == t.raises_.end()) break_graph(reason, detail);
+    t.break_location = known->where;
+    t.break_function = known->function;
+    t.step = known->step;
     break_graph(known->reason, known->detail);
   }
   instance.raised = true;
-  if (!handling.empty() && handling.back() != exception) {
-    cut_context(handling.back(), exception);
-    set_context(instance, handling.back());
+  if (!t.handling.empty() && t.handling.back() != exception) {
+    cut_context(t.handling.back(), exception);
+    set_context(t, instance, t.handling.back());
   }
-  if (known == raises_.end()) {
-    raises_.push_back({exception, reason, detail, location(), text_of(frames.back()->co->co_qualname), step});
-    throw RaisedInTrace(raises_.back());
+  if (known == t.raises_.end()) {
+    t.raises_.push_back({exception, reason, detail, t.location(), text_of(t.frames.back()->co->co_qualname), t.step});
+    throw RaisedInTrace(t.raises_.back());
   }
   throw RaisedInTrace(*known);
 }
 
-void TraceRun::set_cause(InstanceValue& exception, const V& cause) {
+void set_cause(TraceRun& t, InstanceValue& exception, const V& cause) {
   set_exception_field(exception, "__cause__", cause);
-  set_exception_field(exception, "__suppress_context__", boolean(true));
+  set_exception_field(exception, "__suppress_context__", t.boolean(true));
 }
 
-void TraceRun::set_context(InstanceValue& exception, const V& context) { set_exception_field(exception, "__context__", context); }
+void set_context(TraceRun& t, InstanceValue& exception, const V& context) { set_exception_field(exception, "__context__", context); }
 
-std::optional<V> TraceRun::exception_attribute(InstanceValue& exception, const std::string& name) {
+std::optional<V> exception_attribute(TraceRun& t, InstanceValue& exception, const std::string& name) {
   auto* base = reinterpret_cast<PyTypeObject*>(PyExc_BaseException);
   if (!PyType_IsSubtype(exception.type.get(), base)) return std::nullopt;
-  if (name == "args") return tuple(exception.args);
-  if (name == "__cause__" || name == "__context__") return none();  // not set: those that are set are attributes
-  if (name == "__suppress_context__") return boolean(false);
+  if (name == "args") return t.tuple(exception.args);
+  if (name == "__cause__" || name == "__context__") return t.none();  // not set: those that are set are attributes
+  if (name == "__suppress_context__") return t.boolean(false);
   if (name == "value" && PyType_IsSubtype(exception.type.get(), reinterpret_cast<PyTypeObject*>(PyExc_StopIteration)))
-    return exception.args.empty() ? none() : exception.args[0];
+    return exception.args.empty() ? t.none() : exception.args[0];
   // Fields of C that are set from the arguments in ways of their own: OSError.errno, UnicodeError.start, ...
   Ref<> text = Ref<>::steal(PyUnicode_FromString(name.c_str()));
   PyObject* found = text ? fj_type_lookup(exception.type.get(), text.get()) : nullptr;
@@ -105,44 +112,44 @@ std::optional<V> TraceRun::exception_attribute(InstanceValue& exception, const s
   return std::nullopt;
 }
 
-bool TraceRun::set_exception_attribute(const V& owner, const std::string& name, const V& value) {
+bool set_exception_attribute(TraceRun& t, const V& owner, const std::string& name, const V& value) {
   if (!is_exception(owner)) return false;
   auto& exception = *as<InstanceValue>(owner);
   // An exception raised in the trace has no traceback that could be looked at.
   if (name == "__traceback__") return exception.raised;
   if (name != "__cause__" && name != "__context__" && name != "__suppress_context__") return false;
-  note_write(owner.get());
-  if (name == "__cause__") set_cause(exception, value);
+  note_write(t, owner.get());
+  if (name == "__cause__") set_cause(t, exception, value);
   else set_exception_field(exception, name.c_str(), value);
   return true;
 }
 
-V TraceRun::exception_info() {
-  if (handling.empty()) {
+V exception_info(TraceRun& t) {
+  if (t.handling.empty()) {
     // Whoever called the function may be handling one: asked again at every call.
-    Ref<> function = keep(imported("sys", "exception"));
+    Ref<> function = t.keep(imported("sys", "exception"));
     static PyObject* const nothing = PyTuple_New(0);
     Ref<> outside = function ? Ref<>::steal(PyObject_CallNoArgs(function.get())) : Ref<>();
     if (outside.get() != Py_None) break_graph(BreakReason::UnsupportedObject, "sys.exc_info() of an exception that is handled outside");
-    is_none(wrap(Py_None, sources().make(SourceKind::Answer, sources().constant(function.get()), 0, nothing)));
-    return tuple({none(), none(), none()});
+    t.is_none(t.wrap(Py_None, t.sources().make(SourceKind::Answer, t.sources().constant(function.get()), 0, nothing)));
+    return t.tuple({t.none(), t.none(), t.none()});
   }
-  V exception = handling.back();
+  V exception = t.handling.back();
   auto traceback = std::make_shared<InstanceValue>();
   traceback->type = Ref<PyTypeObject>::borrow(&PyTraceBack_Type);
   traceback->raised = true;
-  return tuple({wrap_constant(reinterpret_cast<PyObject*>(as<InstanceValue>(exception)->type.get())), exception, traceback});
+  return t.tuple({wrap_constant(t, reinterpret_cast<PyObject*>(as<InstanceValue>(exception)->type.get())), exception, traceback});
 }
 
-bool TraceRun::is_stop(const V& exception, PyObject* other) {
+bool is_stop(TraceRun& t, const V& exception, PyObject* other) {
   auto& instance = *as<InstanceValue>(exception);
   if (other && PyType_IsSubtype(instance.type.get(), reinterpret_cast<PyTypeObject*>(other))) return true;
   if (!PyType_IsSubtype(instance.type.get(), reinterpret_cast<PyTypeObject*>(PyExc_StopIteration))) return false;
-  stopped_with = instance.args.empty() ? none() : instance.args[0];
+  t.stopped_with = instance.args.empty() ? t.none() : instance.args[0];
   return true;
 }
 
-void TraceRun::raise_python_error() {
+void raise_python_error(TraceRun& t) {
   Ref<> error = Ref<>::steal(fj_take_exception());
   FJ_CHECK(error, "no error is set");
   const std::string detail = std::string(Py_TYPE(error.get())->tp_name) + ": " + text_of(error.get());
@@ -159,65 +166,65 @@ void TraceRun::raise_python_error() {
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(arguments.get()); ++i) {
     PyObject* item = PyTuple_GET_ITEM(arguments.get(), i);
     if (!is_plain(item)) break_graph(BreakReason::ErrorWhileTracing, detail);
-    values.push_back(wrap_constant(keep(Ref<>::borrow(item)).get()));
+    values.push_back(wrap_constant(t, t.keep(Ref<>::borrow(item)).get()));
   }
-  raise(reinterpret_cast<PyObject*>(Py_TYPE(error.get())), std::move(values), BreakReason::ErrorWhileTracing, detail);
+  raise(t, reinterpret_cast<PyObject*>(Py_TYPE(error.get())), std::move(values), BreakReason::ErrorWhileTracing, detail);
 }
 
-void TraceRun::raise(PyObject* type, std::vector<V> arguments, BreakReason reason, const std::string& detail) {
+void raise(TraceRun& t, PyObject* type, std::vector<V> arguments, BreakReason reason, const std::string& detail) {
   auto exception = std::make_shared<InstanceValue>();
   exception->type = Ref<PyTypeObject>::borrow(reinterpret_cast<PyTypeObject*>(type));
   exception->args = std::move(arguments);
-  raise(exception, reason, detail);
+  raise(t, exception, reason, detail);
 }
 
-void TraceRun::raise_instruction(Frame& frame, int arguments) {
+void raise_instruction(TraceRun& t, Frame& frame, int arguments) {
   V cause;
   if (arguments == 2) {
     cause = frame.stack.back();
     frame.stack.pop_back();
   }
   if (arguments == 0) {
-    if (handling.empty()) break_graph(BreakReason::Raise, source_text());
-    raise(handling.back(), BreakReason::Raise, source_text());
+    if (t.handling.empty()) break_graph(BreakReason::Raise, t.source_text());
+    raise(t, t.handling.back(), BreakReason::Raise, t.source_text());
   }
   V exception = frame.stack.back();
   auto* object = as<ObjectValue>(exception);
-  if (object && PyExceptionClass_Check(object->object.get())) exception = call(exception, {}, {});
-  if (!is_exception(exception)) break_graph(BreakReason::Raise, source_text());
+  if (object && PyExceptionClass_Check(object->object.get())) exception = t.call(exception, {}, {});
+  if (!is_exception(exception)) break_graph(BreakReason::Raise, t.source_text());
   if (cause) {
     auto* made = as<ObjectValue>(cause);
-    if (made && PyExceptionClass_Check(made->object.get())) cause = call(cause, {}, {});
-    if (!is_none(cause) && !is_exception(cause)) break_graph(BreakReason::Raise, source_text());
-    set_cause(*as<InstanceValue>(exception), cause);
+    if (made && PyExceptionClass_Check(made->object.get())) cause = t.call(cause, {}, {});
+    if (!t.is_none(cause) && !is_exception(cause)) break_graph(BreakReason::Raise, t.source_text());
+    set_cause(t, *as<InstanceValue>(exception), cause);
   }
-  raise(exception, BreakReason::Raise, source_text());
+  raise(t, exception, BreakReason::Raise, t.source_text());
 }
 
-bool TraceRun::handle(Frame& frame, const FjInstr& instr, const RaisedInTrace& raised) {
+bool handle(TraceRun& t, Frame& frame, const FjInstr& instr, const RaisedInTrace& raised) {
   FjHandler handler;
   if (!fj_find_handler(frame.co, instr.executing, &handler)) return false;
   FJ_CHECK(int(frame.stack.size()) >= handler.depth, "a handler deeper than the stack");
   frame.stack.resize(std::size_t(handler.depth));
-  if (handler.lasti) frame.stack.push_back(integer(std::int64_t(instr.executing)));
+  if (handler.lasti) frame.stack.push_back(t.integer(std::int64_t(instr.executing)));
   frame.stack.push_back(raised.exception);
   frame.pc = frame.code->index_of[handler.target];
   return true;
 }
 
-bool TraceRun::handler_instruction(Frame& frame, const FjInstr& instr) {
+bool handler_instruction(TraceRun& t, Frame& frame, const FjInstr& instr) {
   switch (instr.opcode) {
     case FJ_PUSH_EXC_INFO: {
       V exception = frame.stack.back();
       if (!is_exception(exception)) return false;
-      frame.stack.back() = handling.empty() ? none() : handling.back();
+      frame.stack.back() = t.handling.empty() ? t.none() : t.handling.back();
       frame.stack.push_back(exception);
-      handling.push_back(exception);
+      t.handling.push_back(exception);
       return true;
     }
     case FJ_POP_EXCEPT:
-      if (handling.empty()) return false;
-      handling.pop_back();
+      if (t.handling.empty()) return false;
+      t.handling.pop_back();
       frame.stack.pop_back();
       return true;
     case FJ_CHECK_EXC_MATCH: {
@@ -226,19 +233,19 @@ bool TraceRun::handler_instruction(Frame& frame, const FjInstr& instr) {
       if (!is_exception(exception)) return false;
       frame.stack.pop_back();
       bool matches = false;
-      for (const V& one : filter->kind == ValueKind::Tuple ? sequence_items(filter) : std::vector<V>{filter}) {
-        PyObject* type = constant_object(one);
+      for (const V& one : filter->kind == ValueKind::Tuple ? t.sequence_items(filter) : std::vector<V>{filter}) {
+        PyObject* type = t.constant_object(one);
         if (!type || !PyExceptionClass_Check(type)) break_graph(BreakReason::UnsupportedObject, "except " + describe(one));
         matches = matches || PyType_IsSubtype(as<InstanceValue>(exception)->type.get(), reinterpret_cast<PyTypeObject*>(type));
       }
-      frame.stack.push_back(boolean(matches));
+      frame.stack.push_back(t.boolean(matches));
       return true;
     }
     case FJ_RERAISE: {
       V exception = frame.stack.back();
       if (!is_exception(exception)) return false;
       frame.stack.pop_back();
-      raise(exception, BreakReason::Raise, source_text());
+      raise(t, exception, BreakReason::Raise, t.source_text());
     }
     default: return false;
   }
@@ -260,21 +267,21 @@ bool keeps_its_arguments(PyTypeObject* type) {
 
 }  // namespace
 
-V TraceRun::make_exception(PyTypeObject* type, std::vector<V> positional, Keywords keywords) {
+V make_exception(TraceRun& t, PyTypeObject* type, std::vector<V> positional, Keywords keywords) {
   static PyObject* const new_name = PyUnicode_InternFromString("__new__");
   static PyObject* const init_name = PyUnicode_InternFromString("__init__");
-  PyObject *maker = class_attribute(type, new_name), *init = class_attribute(type, init_name);
-  const bool python_init = init && is_python_method(init);
+  PyObject *maker = class_attribute(t, type, new_name), *init = class_attribute(t, type, init_name);
+  const bool python_init = init && is_python_method(t, init);
   if (Py_TYPE(type) != &PyType_Type || !maker || PyFunction_Check(maker) || Py_TYPE(maker) == &PyStaticMethod_Type ||
       (!keywords.empty() && !python_init) || !keeps_its_arguments(type))
-    break_graph(BreakReason::Raise, source_text());
-  guard_bases(type);
+    break_graph(BreakReason::Raise, t.source_text());
+  guard_bases(t, type);
   auto exception = std::make_shared<InstanceValue>();
   exception->type = Ref<PyTypeObject>::borrow(type);
   exception->args = positional;
   if (python_init) {
     positional.insert(positional.begin(), exception);
-    call(wrap_constant(init), std::move(positional), std::move(keywords));
+    t.call(wrap_constant(t, init), std::move(positional), std::move(keywords));
   }
   return exception;
 }

@@ -9,7 +9,19 @@
 #include <algorithm>
 #include <cstring>
 
+#include "tracer/exits/effect_log.h"
+#include "tracer/interpreter/exceptions.h"
+#include "tracer/interpreter/scopes.h"
+#include "tracer/values/classes/attribute_writes.h"
+#include "tracer/values/classes/attributes.h"
 #include "tracer/values/containers/containers.h"
+#include "tracer/values/containers/dicts.h"
+#include "tracer/values/containers/iterators.h"
+#include "tracer/values/containers/sets.h"
+#include "tracer/values/generators.h"
+#include "tracer/values/numbers/derived_values.h"
+#include "tracer/values/numbers/operators.h"
+#include "tracer/values/outside_objects.h"
 #include "tracer/values/text.h"
 
 namespace fj {
@@ -24,7 +36,7 @@ PyObject* constant_at(const Frame& frame, int index) { return PyTuple_GET_ITEM(f
 V& bound_local(TraceRun& tracer, Frame& frame, int slot) {
   V& value = tracer.local(frame, slot);
   if (!value)
-    tracer.raise(PyExc_UnboundLocalError,
+    raise(tracer, PyExc_UnboundLocalError,
                  {tracer.string("cannot access local variable '" + text_of(PyTuple_GET_ITEM(frame.co->co_localsplusnames, slot)) +
                                        "' where it is not associated with a value")},
                  BreakReason::ErrorWhileTracing, "a local variable is not bound here");
@@ -43,11 +55,11 @@ V deref(TraceRun& tracer, Frame& frame, int slot) {
   V& value = bound_local(tracer, frame, slot);
   auto* cell = as<CellValue>(value);
   if (!cell) break_graph(BreakReason::UnsupportedBytecode, "a cell that is not one");
-  V contents = tracer.cell_contents(*cell);
+  V contents = cell_contents(tracer, *cell);
   if (!contents) {
     const std::string name = text_of(PyTuple_GET_ITEM(frame.co->co_localsplusnames, slot));
     const bool free = slot >= frame.co->co_nlocalsplus - frame.co->co_nfreevars;
-    tracer.raise(free ? PyExc_NameError : PyExc_UnboundLocalError,
+    raise(tracer, free ? PyExc_NameError : PyExc_UnboundLocalError,
                  {tracer.string(free ? "cannot access free variable '" + name + "' where it is not associated with a value in enclosing scope"
                                             : "cannot access local variable '" + name + "' where it is not associated with a value")},
                  BreakReason::ErrorWhileTracing, "a closure variable is not bound here");
@@ -166,7 +178,7 @@ V imported_already(TraceRun& tracer, Frame& frame, PyObject* name, const V& name
   if (from == Py_None) return path.find('.') == std::string::npos ? module : loaded_module(tracer, path.substr(0, path.find('.')));
   // Names that a package lacks are modules to load.
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(from); ++i)
-    if (!tracer.find_attribute(module, PyTuple_GET_ITEM(from, i))) return nullptr;
+    if (!find_attribute(tracer, module, PyTuple_GET_ITEM(from, i))) return nullptr;
   return module;
 }
 
@@ -180,9 +192,9 @@ PyObject* special_name(const char* text) {
 V special_method(TraceRun& tracer, const V& owner, PyObject* name) {
   if (owner->kind != ValueKind::Object && owner->kind != ValueKind::Instance) break_graph(BreakReason::ContextManager, describe(owner));
   PyTypeObject* type = tracer.type_of(owner);
-  PyObject* found = tracer.class_attribute(type, name);
+  PyObject* found = class_attribute(tracer, type, name);
   if (!found) break_graph(BreakReason::ContextManager, describe(owner));
-  return tracer.bind_class_attribute(found, owner, type);
+  return bind_class_attribute(tracer, found, owner, type);
 }
 
 }  // namespace
@@ -203,7 +215,7 @@ void TraceRun::execute(Frame& frame, const FjInstr& instr, std::optional<V>& res
     case FJ_SWAP:
       return std::swap(peek(frame, 1), peek(frame, arg));
     case FJ_LOAD_CONST:
-      return push(wrap_constant(constant_at(frame, arg)));
+      return push(wrap_constant(*this, constant_at(frame, arg)));
 
     // ---- variables
     case FJ_LOAD_FAST:
@@ -238,10 +250,10 @@ void TraceRun::execute(Frame& frame, const FjInstr& instr, std::optional<V>& res
     case FJ_STORE_DEREF: {
       V value = pop(frame), cell = bound_local(*this, frame, arg);
       if (!as<CellValue>(cell)) break_graph(BreakReason::UnsupportedBytecode, "a cell that is not one");
-      return set_cell(cell, value);
+      return set_cell(*this, cell, value);
     }
     case FJ_LOAD_GLOBAL: {
-      V value = load_global(frame, name_at(frame, arg));
+      V value = load_global(*this, frame, name_at(frame, arg));
       const bool with_null = instr.arg2 & 1;
       if (with_null && !fj_call_layout_callable_first()) push(std::make_shared<NullValue>());
       push(value);
@@ -250,51 +262,51 @@ void TraceRun::execute(Frame& frame, const FjInstr& instr, std::optional<V>& res
     }
     case FJ_DELETE_DEREF: {
       deref(*this, frame, arg);
-      return set_cell(bound_local(*this, frame, arg), nullptr);
+      return set_cell(*this, bound_local(*this, frame, arg), nullptr);
     }
     // ---- names of a class body
     case FJ_LOAD_NAME: {
       if (!frame.names) break;
-      V own = dict_find(*frame.names, name_at(frame, arg));
-      return push(own ? own : load_global(frame, name_at(frame, arg)));
+      V own = dict_find(*this, *frame.names, name_at(frame, arg));
+      return push(own ? own : load_global(*this, frame, name_at(frame, arg)));
     }
     case FJ_STORE_NAME:
       if (!frame.names) break;
-      return dict_store(frame.names, Ref<>::borrow(name_at(frame, arg)), pop(frame));
+      return dict_store(*this, frame.names, Ref<>::borrow(name_at(frame, arg)), pop(frame));
     case FJ_DELETE_NAME:
       if (!frame.names) break;
-      return delete_item(frame.names, wrap_constant(name_at(frame, arg)));
+      return delete_item(*this, frame.names, wrap_constant(*this, name_at(frame, arg)));
     case FJ_LOAD_CLASSDEREF: {
-      V own = frame.names ? dict_find(*frame.names, PyTuple_GET_ITEM(frame.co->co_localsplusnames, arg)) : nullptr;
+      V own = frame.names ? dict_find(*this, *frame.names, PyTuple_GET_ITEM(frame.co->co_localsplusnames, arg)) : nullptr;
       return push(own ? own : deref(*this, frame, arg));
     }
     case FJ_STORE_GLOBAL: {
       PyObject *globals = frame.globals.get(), *name = name_at(frame, arg);
-      if (V space = known_dict(globals, globals_place(frame))) return dict_store(space, Ref<>::borrow(name), pop(frame));
-      return note_global(globals, name, pop(frame));
+      if (V space = known_dict(*this, globals, globals_place(*this, frame))) return dict_store(*this, space, Ref<>::borrow(name), pop(frame));
+      return note_global(*this, globals, name, pop(frame));
     }
     case FJ_DELETE_GLOBAL: {
       PyObject *globals = frame.globals.get(), *name = name_at(frame, arg);
-      if (V space = known_dict(globals, globals_place(frame))) {
-        if (!dict_find(*as<DictValue>(space), name)) raise_undefined(name);
-        return delete_item(space, wrap_constant(name));
+      if (V space = known_dict(*this, globals, globals_place(*this, frame))) {
+        if (!dict_find(*this, *as<DictValue>(space), name)) raise_undefined(*this, name);
+        return delete_item(*this, space, wrap_constant(*this, name));
       }
-      std::optional<V> written = written_global(globals, name);
-      if (!written) load_global(frame, name);
-      if (written ? !*written : !PyDict_GetItemWithError(globals, name)) raise_undefined(name);
-      return note_global(globals, name, nullptr);
+      std::optional<V> written = written_global(*this, globals, name);
+      if (!written) load_global(*this, frame, name);
+      if (written ? !*written : !PyDict_GetItemWithError(globals, name)) raise_undefined(*this, name);
+      return note_global(*this, globals, name, nullptr);
     }
 
     // ---- attributes
     case FJ_LOAD_ATTR: {
       V owner = pop(frame);
-      return load_attribute(frame, owner, name_at(frame, arg));
+      return load_attribute(*this, frame, owner, name_at(frame, arg));
     }
     case FJ_LOAD_METHOD: {
       // A bound method with a NULL is as good as the pair (function, self), and any attribute may be one. An exit makes the pair of it.
       V owner = pop(frame);
       if (!fj_call_layout_callable_first()) push(std::make_shared<NullValue>(owner));
-      load_attribute(frame, owner, name_at(frame, arg));
+      load_attribute(*this, frame, owner, name_at(frame, arg));
       if (fj_call_layout_callable_first()) push(std::make_shared<NullValue>(owner));
       return;
     }
@@ -305,22 +317,22 @@ void TraceRun::execute(Frame& frame, const FjInstr& instr, std::optional<V>& res
       V super = super_attribute_of(*this, type, self);
       const bool method = instr.arg2 & 1;
       if (method && !fj_call_layout_callable_first()) push(std::make_shared<NullValue>());
-      load_attribute(frame, super, name_at(frame, arg));
+      load_attribute(*this, frame, super, name_at(frame, arg));
       if (method && fj_call_layout_callable_first()) push(std::make_shared<NullValue>());
       return;
     }
     case FJ_STORE_ATTR: {
       V owner = pop(frame), value = pop(frame);
-      if (set_exception_attribute(owner, text_of(name_at(frame, arg)), value)) return;
-      return set_attribute(owner, name_at(frame, arg), value);
+      if (set_exception_attribute(*this, owner, text_of(name_at(frame, arg)), value)) return;
+      return set_attribute(*this, owner, name_at(frame, arg), value);
     }
     case FJ_DELETE_ATTR:
-      return delete_attribute(pop(frame), name_at(frame, arg));
+      return delete_attribute(*this, pop(frame), name_at(frame, arg));
 
     // ---- operators
     case FJ_UNARY_NEGATIVE: case FJ_UNARY_POSITIVE: case FJ_UNARY_INVERT: {
       V value = pop(frame);
-      return push(unary(instr.opcode, value));
+      return push(unary(*this, instr.opcode, value));
     }
     case FJ_UNARY_NOT: {
       V value = pop(frame);
@@ -348,7 +360,7 @@ void TraceRun::execute(Frame& frame, const FjInstr& instr, std::optional<V>& res
     }
     case FJ_STORE_SUBSCR: {
       V key = pop(frame), container = pop(frame), value = pop(frame);
-      return set_item(container, key, value);
+      return set_item(*this, container, key, value);
     }
     case FJ_STORE_SLICE: {
       auto slice = std::make_shared<SliceValue>();
@@ -356,11 +368,11 @@ void TraceRun::execute(Frame& frame, const FjInstr& instr, std::optional<V>& res
       slice->stop = pop(frame);
       slice->start = pop(frame);
       V container = pop(frame), value = pop(frame);
-      return set_item(container, slice, value);
+      return set_item(*this, container, slice, value);
     }
     case FJ_DELETE_SUBSCR: {
       V key = pop(frame), container = pop(frame);
-      return delete_item(container, key);
+      return delete_item(*this, container, key);
     }
     case FJ_COMPARE_OP: {
       V b = pop(frame), a = pop(frame);
@@ -369,11 +381,11 @@ void TraceRun::execute(Frame& frame, const FjInstr& instr, std::optional<V>& res
     }
     case FJ_IS_OP: {
       V b = pop(frame), a = pop(frame);
-      return push(same_object(a, b) != bool(arg) ? boolean(true) : boolean(false));
+      return push(same_object(*this, a, b) != bool(arg) ? boolean(true) : boolean(false));
     }
     case FJ_CONTAINS_OP: {
       V container = pop(frame), item = pop(frame);
-      return push(contains(container, item) != bool(arg) ? boolean(true) : boolean(false));
+      return push(contains(*this, container, item) != bool(arg) ? boolean(true) : boolean(false));
     }
 
     // ---- jumps
@@ -394,18 +406,18 @@ void TraceRun::execute(Frame& frame, const FjInstr& instr, std::optional<V>& res
       return;
     case FJ_GET_ITER: {
       V value = pop(frame);
-      return push(make_iterator(value));
+      return push(make_iterator(*this, value));
     }
     case FJ_FOR_ITER: {
       V iterator = peek(frame, 1);
-      V item = next(iterator);
+      V item = next(*this, iterator);
       if (item) return push(item);
       if (!(instr.arg2 & 1)) pop(frame);
       frame.pc = arg;
       return;
     }
     case FJ_GET_LEN:
-      return push(length(peek(frame, 1)));
+      return push(length(*this, peek(frame, 1)));
 
     // ---- building
     case FJ_UNPACK_SEQUENCE:
@@ -419,25 +431,25 @@ void TraceRun::execute(Frame& frame, const FjInstr& instr, std::optional<V>& res
     case FJ_BUILD_SET: {
       auto set = std::make_shared<SetValue>();
       std::vector<V> items = pop_many(frame, arg);
-      for (V& item : items) add_to_set(*set, constant_key(item));
+      for (V& item : items) add_to_set(*this, *set, constant_key(*this, item));
       return push(set);
     }
     case FJ_BUILD_MAP: {
       auto dict = std::make_shared<DictValue>();
       std::vector<V> items = pop_many(frame, 2 * arg);
-      for (int i = 0; i < arg; ++i) dict_store(dict, dict_key(dict, items[2 * i]), items[2 * i + 1]);
+      for (int i = 0; i < arg; ++i) dict_store(*this, dict, dict_key(*this, dict, items[2 * i]), items[2 * i + 1]);
       return push(dict);
     }
     case FJ_BUILD_CONST_KEY_MAP: {
       auto dict = std::make_shared<DictValue>();
       std::vector<V> keys = sequence_items(pop(frame)), items = pop_many(frame, arg);
-      for (int i = 0; i < arg; ++i) dict_store(dict, constant_key(keys[i]), items[i]);
+      for (int i = 0; i < arg; ++i) dict_store(*this, dict, constant_key(*this, keys[i]), items[i]);
       return push(dict);
     }
     case FJ_BUILD_STRING: {
       std::vector<V> parts = pop_many(frame, arg);
       const auto is_text = [](const V& part) { return as<ObjectValue>(part) && PyUnicode_CheckExact(as<ObjectValue>(part)->object.get()); };
-      if (std::all_of(parts.begin(), parts.end(), is_text) && std::any_of(parts.begin(), parts.end(), [&](const V& part) { return changes(part); })) {
+      if (std::all_of(parts.begin(), parts.end(), is_text) && std::any_of(parts.begin(), parts.end(), [&](const V& part) { return changes(*this, part); })) {
         V joined = parts[0];
         for (std::size_t i = 1; i < parts.size(); ++i) joined = binary(NB_ADD, joined, parts[i]);
         return push(joined);
@@ -448,7 +460,7 @@ void TraceRun::execute(Frame& frame, const FjInstr& instr, std::optional<V>& res
         if (!object || !PyUnicode_CheckExact(object)) break_graph(BreakReason::UnsupportedObject, "formats " + describe(part));
         text = Ref<>::steal(PyUnicode_Concat(text.get(), object));
       }
-      return push(wrap_constant(keep(text).get()));
+      return push(wrap_constant(*this, keep(text).get()));
     }
     case FJ_BUILD_SLICE: {
       auto slice = std::make_shared<SliceValue>();
@@ -474,33 +486,33 @@ void TraceRun::execute(Frame& frame, const FjInstr& instr, std::optional<V>& res
     case FJ_SET_ADD: {
       std::vector<V> arguments{pop(frame)};
       Keywords none_given;
-      container_method(peek(frame, arg), "add", arguments, none_given);
+      container_method(*this, peek(frame, arg), "add", arguments, none_given);
       return;
     }
     case FJ_MAP_ADD: {
       V value = pop(frame), key = pop(frame), dict = peek(frame, arg);
-      return dict_store(dict, dict_key(dict, key), value);
+      return dict_store(*this, dict, dict_key(*this, dict, key), value);
     }
     case FJ_LIST_EXTEND: {
       std::vector<V> given{pop(frame)};
       Keywords none_given;
-      container_method(peek(frame, arg), "extend", given, none_given);
+      container_method(*this, peek(frame, arg), "extend", given, none_given);
       return;
     }
     case FJ_SET_UPDATE: {
       V other = pop(frame), set = peek(frame, arg);
       std::vector<V> arguments{other};
       Keywords none_given;
-      container_method(set, "update", arguments, none_given);
+      container_method(*this, set, "update", arguments, none_given);
       return;
     }
     case FJ_DICT_UPDATE: case FJ_DICT_MERGE: {
       V other = pop(frame), dict = peek(frame, arg);
-      for (auto& [key, value] : mapping_items(other)) {
-        Ref<> name = constant_key(key);
-        if (instr.opcode == FJ_DICT_MERGE && dict_find(*as<DictValue>(dict), name.get()))
+      for (auto& [key, value] : mapping_items(*this, other)) {
+        Ref<> name = constant_key(*this, key);
+        if (instr.opcode == FJ_DICT_MERGE && dict_find(*this, *as<DictValue>(dict), name.get()))
           break_graph(BreakReason::ErrorWhileTracing, "a keyword argument is given twice");
-        dict_store(dict, name, value);
+        dict_store(*this, dict, name, value);
       }
       return;
     }
@@ -520,7 +532,7 @@ void TraceRun::execute(Frame& frame, const FjInstr& instr, std::optional<V>& res
     case FJ_CALL_FUNCTION_EX: {
       Keywords keywords;
       if (arg & 1) {
-        for (auto& [key, value] : mapping_items(pop(frame))) {
+        for (auto& [key, value] : mapping_items(*this, pop(frame))) {
           PyObject* name = constant_object(key);
           if (!name || !PyUnicode_CheckExact(name)) break_graph(BreakReason::ErrorWhileTracing, "keywords must be strings");
           keywords.emplace_back(keyword_name(name), value);
@@ -553,17 +565,17 @@ void TraceRun::execute(Frame& frame, const FjInstr& instr, std::optional<V>& res
     case FJ_LOAD_BUILD_CLASS: {
       PyObject* builder = PyDict_Check(frame.builtins.get()) ? PyDict_GetItemString(frame.builtins.get(), "__build_class__") : nullptr;
       if (!builder) break;
-      return push(wrap_constant(builder));
+      return push(wrap_constant(*this, builder));
     }
     case FJ_LOAD_ASSERTION_ERROR:
-      return push(wrap_constant(PyExc_AssertionError));
+      return push(wrap_constant(*this, PyExc_AssertionError));
     case FJ_IMPORT_NAME: {
       V names = pop(frame), level = pop(frame);
       if (V module = imported_already(*this, frame, name_at(frame, arg), names, level)) return push(module);
       break;
     }
     case FJ_IMPORT_FROM: {
-      V found = find_attribute(peek(frame, 1), name_at(frame, arg));
+      V found = find_attribute(*this, peek(frame, 1), name_at(frame, arg));
       if (found) return push(found);
       break;
     }
@@ -592,7 +604,7 @@ void TraceRun::execute(Frame& frame, const FjInstr& instr, std::optional<V>& res
       auto traceback = std::make_shared<InstanceValue>();
       traceback->type = Ref<PyTypeObject>::borrow(&PyTraceBack_Type);
       traceback->raised = true;  // there is none: it can be passed on, not looked at
-      V type = wrap_constant(reinterpret_cast<PyObject*>(instance->type.get()));
+      V type = wrap_constant(*this, reinterpret_cast<PyObject*>(instance->type.get()));
       return push(call(peek(frame, 4), {type, exception, traceback}, {}));
     }
 
@@ -603,7 +615,7 @@ void TraceRun::execute(Frame& frame, const FjInstr& instr, std::optional<V>& res
       return;
     case FJ_RETURN_CONST:
       frame.finished = true;
-      result = wrap_constant(constant_at(frame, arg));
+      result = wrap_constant(*this, constant_at(frame, arg));
       return;
     case FJ_RETURN_GENERATOR:
       // Only inlined generators get here: their frame starts to run at the first `next`.
@@ -616,18 +628,18 @@ void TraceRun::execute(Frame& frame, const FjInstr& instr, std::optional<V>& res
     }
     case FJ_GET_YIELD_FROM_ITER: {
       V value = pop(frame);
-      return push(make_iterator(value));
+      return push(make_iterator(*this, value));
     }
     case FJ_SEND:
-      return send_instruction(frame, instr);
+      return send_instruction(*this, frame, instr);
     case FJ_STOPITERATION_ERROR: {
       V exception = pop(frame);
-      return push(stop_iteration_error(exception));
+      return push(stop_iteration_error(*this, exception));
     }
     case FJ_RAISE_VARARGS:
-      return raise_instruction(frame, arg);
+      return raise_instruction(*this, frame, arg);
     case FJ_PUSH_EXC_INFO: case FJ_POP_EXCEPT: case FJ_CHECK_EXC_MATCH: case FJ_RERAISE:
-      if (handler_instruction(frame, instr)) return;
+      if (handler_instruction(*this, frame, instr)) return;
       if (instr.opcode == FJ_RERAISE) break_graph(BreakReason::Raise, source_text());
       break;
 

@@ -5,6 +5,8 @@
 #include "graph_ir/rules/conditions.h"
 #include "runtime/base/error.h"
 #include "runtime/base/log.h"
+#include "tracer/interpreter/exceptions.h"
+#include "tracer/values/outside_objects.h"
 
 namespace fj {
 
@@ -53,7 +55,7 @@ V TraceRun::run() {
   for (std::size_t i = local_count; i < request.values.slots.size(); ++i) {
     PyObject* object = request.values.slots[i];
     SourceRef source = sources().slot(int(i), "stack[" + std::to_string(i - local_count) + "]");
-    if (!object) add_guard(GuardKind::Unbound, source);
+    if (!object) add_guard(*this, GuardKind::Unbound, source);
     outer.stack.push_back(object ? wrap(object, source) : std::make_shared<NullValue>());
   }
   initial_stack_ = outer.stack;
@@ -114,7 +116,7 @@ V TraceRun::run_frame(Frame& frame) {
       V exception = std::exchange(frame.thrown, nullptr);
       as<InstanceValue>(exception)->raised = true;
       const RaisedInTrace raised{exception, BreakReason::Raise, source_text(), location(), text_of(frame.co->co_qualname), step};
-      if (!handle(frame, frame.code->instrs[frame.executing], raised)) {
+      if (!handle(*this, frame, frame.code->instrs[frame.executing], raised)) {
         frame.finished = true;
         throw raised;
       }
@@ -139,7 +141,7 @@ V TraceRun::run_frame(Frame& frame) {
         execute(frame, instr, result);
       } catch (const RaisedInTrace& raised) {
         frame.finished = true;
-        if (!handle(frame, instr, raised)) throw;
+        if (!handle(*this, frame, instr, raised)) throw;
         frame.finished = false;
       }
       if (frame.outermost && !result)

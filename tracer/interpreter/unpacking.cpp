@@ -3,21 +3,25 @@
 
 #include <set>
 
+#include "tracer/interpreter/exceptions.h"
+#include "tracer/values/classes/attributes.h"
 #include "tracer/values/containers/containers.h"
+#include "tracer/values/containers/iterators.h"
+#include "tracer/values/outside_objects.h"
 
 namespace fj {
 
 namespace {
 
 [[noreturn]] void wrong_number(TraceRun& tracer, const std::string& message) {
-  tracer.raise(PyExc_ValueError, {tracer.string(message)}, BreakReason::ErrorWhileTracing, "wrong number of values to unpack");
+  raise(tracer, PyExc_ValueError, {tracer.string(message)}, BreakReason::ErrorWhileTracing, "wrong number of values to unpack");
 }
 
 /// The first `count` items an iterator gives.
 std::vector<V> take(TraceRun& tracer, const V& iterator, int count, const char* at_least, int expected) {
   std::vector<V> items;
   while (int(items.size()) < count) {
-    V item = tracer.next(iterator);
+    V item = next(tracer, iterator);
     if (!item)
       wrong_number(tracer, "not enough values to unpack (expected " + (at_least + std::to_string(expected)) + ", got " +
                                std::to_string(items.size()) + ")");
@@ -29,14 +33,14 @@ std::vector<V> take(TraceRun& tracer, const V& iterator, int count, const char* 
 }  // namespace
 
 void unpack_sequence(TraceRun& tracer, Frame& frame, int count) {
-  V iterator = tracer.make_iterator(pop(frame));
+  V iterator = make_iterator(tracer, pop(frame));
   std::vector<V> items = take(tracer, iterator, count, "", count);
-  if (tracer.next(iterator)) wrong_number(tracer, "too many values to unpack (expected " + std::to_string(count) + ")");
+  if (next(tracer, iterator)) wrong_number(tracer, "too many values to unpack (expected " + std::to_string(count) + ")");
   frame.stack.insert(frame.stack.end(), items.rbegin(), items.rend());
 }
 
 void unpack_ex(TraceRun& tracer, Frame& frame, int before, int after) {
-  V iterator = tracer.make_iterator(pop(frame));
+  V iterator = make_iterator(tracer, pop(frame));
   std::vector<V> items = take(tracer, iterator, before, "at least ", before + after);
   std::vector<V> rest = drained(tracer, iterator);
   if (int(rest.size()) < after)
@@ -51,14 +55,14 @@ void unpack_ex(TraceRun& tracer, Frame& frame, int before, int after) {
 V match_keys(TraceRun& tracer, const V& subject, const V& keys) {
   // subject.get(key, something nobody has)
   static PyObject* const get_name = PyUnicode_InternFromString("get");
-  V get = tracer.find_attribute(subject, get_name);
+  V get = find_attribute(tracer, subject, get_name);
   if (!get) break_graph(BreakReason::UnsupportedObject, "matches " + describe(subject) + " as a mapping");
   auto nothing = std::make_shared<InstanceValue>();
   nothing->type = Ref<PyTypeObject>::borrow(&PyBaseObject_Type);
   std::vector<V> values;
   Ref<> seen = Ref<>::steal(PySet_New(nullptr));
   for (const V& key : tracer.sequence_items(keys)) {
-    Ref<> known = tracer.constant_key(key);
+    Ref<> known = constant_key(tracer, key);
     if (PySet_Contains(seen.get(), known.get()) != 0) break_graph(BreakReason::ErrorWhileTracing, "a mapping pattern with a key twice");
     PySet_Add(seen.get(), known.get());
     V found = tracer.call(get, {key, nothing}, {});
@@ -72,12 +76,12 @@ V match_class(TraceRun& tracer, const V& subject, const V& type, int positional,
   PyObject* real = tracer.constant_object(type);
   if (!real || !PyType_Check(real)) break_graph(BreakReason::UnsupportedObject, "matches " + describe(type));
   PyObject* isinstance = PyDict_GetItemString(PyEval_GetBuiltins(), "isinstance");
-  if (!tracer.truth(tracer.call(tracer.wrap_constant(isinstance), {subject, type}, {}))) return tracer.none();
+  if (!tracer.truth(tracer.call(wrap_constant(tracer, isinstance), {subject, type}, {}))) return tracer.none();
   std::vector<V> values, wanted;
   if (positional > 0) {
     auto* cls = reinterpret_cast<PyTypeObject*>(real);
     static PyObject* const match_args = PyUnicode_InternFromString("__match_args__");
-    V fields = tracer.find_attribute(type, match_args);
+    V fields = find_attribute(tracer, type, match_args);
     if (!fields) {
       // int(n), str(s), ...: the subject itself.
       constexpr unsigned long kMatchSelf = 1UL << 22;  // Py_TPFLAGS_MATCH_SELF, which no header of the API has
@@ -98,7 +102,7 @@ V match_class(TraceRun& tracer, const V& subject, const V& type, int positional,
   }
   for (const V& name : wanted) {
     PyObject* text = tracer.constant_object(name);
-    V found = text ? tracer.find_attribute(subject, text) : nullptr;
+    V found = text ? find_attribute(tracer, subject, text) : nullptr;
     if (!found) return tracer.none();
     values.push_back(found);
   }

@@ -4,6 +4,8 @@
 /// node's results; nothing is predicted. Other processes take part in the call, so it can't be undone: where the program fails later, CPython
 /// runs the piece with what the call gave (PastCall). And other processes look at memory they share once the call is done, which a program
 /// that writes its inputs last would come too late for: it runs on memory that nobody shares (has_private_memory).
+#include "tracer/library_calls/collectives.h"
+
 #include <algorithm>
 #include <cstring>
 #include <unordered_map>
@@ -15,6 +17,9 @@
 #include "segment/library_calls/extern_prediction.h"
 #include "tracer/frontends/builders.h"
 #include "tracer/interpreter/interpreter.h"
+#include "tracer/modes/devices.h"
+#include "tracer/values/fake_arrays.h"
+#include "tracer/values/outside_objects.h"
 
 namespace fj {
 
@@ -229,7 +234,7 @@ struct CollectiveBuilder {
     std::vector<ValueId> operands;
     std::vector<std::optional<Dims>> operand_strides, strides;
     for (const auto& array : arrays) {
-      operands.push_back(t.array_contents(*array));
+      operands.push_back(array_contents(t, *array));
       operand_strides.push_back(array->strides);
     }
     for (int index : call.mutated) refuse_needed(*arrays[std::size_t(index)]);
@@ -240,7 +245,7 @@ struct CollectiveBuilder {
       types.push_back({array.dtype, array.shape});
       strides.push_back(array.strides);
     }
-    for (ValueId value : awaited()) operands.push_back(t.requires_gradient(value) ? t.stopped(value) : value);
+    for (ValueId value : awaited()) operands.push_back(t.requires_gradient(value) ? stopped(t, value) : value);
     Attrs attrs;
     attrs.set("callee", call.name);
     attrs.set("handle", t.externs->add(call));
@@ -258,15 +263,15 @@ struct CollectiveBuilder {
 
 }  // namespace
 
-V TraceRun::call_collective(const V& callable, PyObject* object, const std::vector<V>& positional, const Keywords& keywords) {
+V call_collective(TraceRun& t, const V& callable, PyObject* object, const std::vector<V>& positional, const Keywords& keywords) {
   if (!is_of_distributed(object)) return nullptr;
   const auto found = collectives().find(object);
   if (found == collectives().end()) return nullptr;
   if (found->second.queues) break_graph(BreakReason::UnsupportedOperation, "`" + text_of(attribute(found->second.function, "__name__").get()) + "` of torch.distributed");
-  place_graph(kHost);  // what has failed on a device is known too late
+  place_graph(t, kHost);  // what has failed on a device is known too late
   auto& value = *as<ObjectValue>(callable);
-  if (!guard_value(value) && value.source) add_guard(GuardKind::Identity, value.source, object);
-  return CollectiveBuilder{*this, found->second}.run(positional, keywords);
+  if (!guard_value(t, value) && value.source) add_guard(t, GuardKind::Identity, value.source, object);
+  return CollectiveBuilder{t, found->second}.run(positional, keywords);
 }
 
 }  // namespace fj

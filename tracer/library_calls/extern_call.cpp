@@ -15,6 +15,9 @@
 #include "tracer/frontends/numpy/calls.h"
 #include "tracer/frontends/torch/torch.h"
 #include "tracer/interpreter/interpreter.h"
+#include "tracer/modes/devices.h"
+#include "tracer/values/fake_arrays.h"
+#include "tracer/values/numbers/operators.h"
 
 namespace fj {
 
@@ -116,7 +119,7 @@ ExternArgument ExternBuilder::argument(const V& value) {
           // The row that a mask leaves: what becomes of it was fitted to sizes near the one guessed, and is checked.
           if (!numpy_ || array->rank() != 1) break_graph(BreakReason::DataDependentShape, "`" + call_.name + "` of an array whose size depends on data");
         }
-      operands_.push_back(t_.array_contents(*array));
+      operands_.push_back(array_contents(t_, *array));
       operand_values_.push_back(array);
       operand_strides_.push_back(layout_given(*array));
       return result;
@@ -191,7 +194,7 @@ void ExternBuilder::prepare_numpy() {
   if (t_.batch_depth > 0) break_graph(BreakReason::OneExample, "`" + call_.name + "` is called once for all examples");
   if (!t_.request.generalise.float_inputs) give_up("`" + call_.name + "` for a back end that runs nodes without the frame they are from");
   ArrayValue any;
-  t_.note_array(any);
+  note_array(t_, any);
   if (!t_.uses_torch) t_.externs->operand_library = Library::Numpy;
   if (numpy_->writes) write_numpy(call_.positional.at(0));
   Ref<> inputs = Ref<>::steal(PyObject_GetAttrString(ufunc_.get(), "nin"));
@@ -206,7 +209,7 @@ V ExternBuilder::view_of_new(ValueId value, const ExternResult& result) {
   Axes order = all_axes(int(result.shape.size())), back(order.size());
   std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
     const SymDim &first = result.strides[std::size_t(a)], &second = result.strides[std::size_t(b)];
-    const std::int64_t one = t_.hint(first), other = t_.hint(second);
+    const std::int64_t one = hint(t_, first), other = hint(t_, second);
     return one != other ? one > other : first != second && first.divide_exactly(second);  // further out by an axis that has one element now
   });
   for (std::size_t i = 0; i < order.size(); ++i) back[std::size_t(order[i])] = std::int64_t(i);
@@ -441,7 +444,7 @@ V ExternBuilder::build(const ExternStructure& structure, const std::vector<V>& a
       V array = arrays[std::size_t(structure.index)];
       PyTypeObject* type = reinterpret_cast<PyTypeObject*>(structure.type.get());
       const bool python = type == &PyFloat_Type || type == &PyLong_Type || type == &PyBool_Type;
-      if (python) return std::make_shared<NumberValue>(t_.array_contents(*as<ArrayValue>(array)), as<ArrayValue>(array)->dtype);
+      if (python) return std::make_shared<NumberValue>(array_contents(t_, *as<ArrayValue>(array)), as<ArrayValue>(array)->dtype);
       as<ArrayValue>(array)->numpy_scalar = true;
       return array;
     }
@@ -534,7 +537,7 @@ V ExternBuilder::run(const std::vector<V>& positional, const Keywords& keywords)
     for (auto& [name, value] : keywords)
       if (name == "device") require_device(t_, value, t_.made_on);
   }
-  t_.place_graph(t_.made_on);
+  place_graph(t_, t_.made_on);
   call_.device = t_.made_on;
   if (effects.by_place) refuse_places();
   const bool derived = requires_grad_ && t_.modes.records();

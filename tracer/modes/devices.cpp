@@ -47,36 +47,36 @@ class Collected {
 
 }  // namespace
 
-std::string TraceRun::refusal(int device) const {
-  if (request.refusal) return request.refusal(device);
+std::string refusal(const TraceRun& t, int device) {
+  if (t.request.refusal) return t.request.refusal(device);
   return device == kHost ? "" : "no programs are made for it here";
 }
 
 std::string why_not_compiled(const TraceRun& tracer, PyObject* array) {
   const ArrayInfo info = describe(array);
-  return info.unsupported.empty() ? "a tensor of device " + device_text(info.device) + ": " + tracer.refusal(info.device) : info.unsupported;
+  return info.unsupported.empty() ? "a tensor of device " + device_text(info.device) + ": " + refusal(tracer, info.device) : info.unsupported;
 }
 
-void TraceRun::place_graph(int device) {
-  if (graph_device.value_or(device) != device) several(*graph_device, device);
-  if (!graph_device && device != kHost) {
+void place_graph(TraceRun& t, int device) {
+  if (t.graph_device.value_or(device) != device) several(*t.graph_device, device);
+  if (!t.graph_device && device != kHost) {
     // Of the numbers so far: branches are decided by the host, and a device's powers are not the C library's.
-    const bool powers = std::any_of(graph().nodes.begin(), graph().nodes.end(), [](const Node& node) { return node.op == Op::pow; });
-    if (powers || !followed.empty()) several(kHost, device);
+    const bool powers = std::any_of(t.graph().nodes.begin(), t.graph().nodes.end(), [](const Node& node) { return node.op == Op::pow; });
+    if (powers || !t.followed.empty()) several(kHost, device);
   }
-  graph_device = device;
+  t.graph_device = device;
 }
 
-void TraceRun::place_graph(const ArrayValue& array) {
+void place_graph(TraceRun& t, const ArrayValue& array) {
   const int device = array.storage->device;
   if (device == kHost && array.storage->shape.empty()) return;
-  if (scopes > 0 && device != made_on) several(made_on, device);
-  place_graph(device);
+  if (t.scopes > 0 && device != t.made_on) several(t.made_on, device);
+  place_graph(t, device);
 }
 
 void TraceRun::make_on(int device) {
   if (device != kHost)
-    if (std::string why = refusal(device); !why.empty()) break_graph(BreakReason::UnsupportedArray, "a tensor of device " + device_text(device) + ": " + why);
+    if (std::string why = refusal(*this, device); !why.empty()) break_graph(BreakReason::UnsupportedArray, "a tensor of device " + device_text(device) + ": " + why);
   made_on = device;
   made_of_arrays = false;
 }

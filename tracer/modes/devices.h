@@ -10,4 +10,10 @@ namespace fj {
 /// Why the array is left to its library: "a tensor of device cuda:0: no CUDA kernels can run: ...".
 std::string why_not_compiled(const TraceRun& tracer, PyObject* array);
 
+/// The graph works on arrays of this device; breaks if it does on another's.
+void place_graph(TraceRun& t, int device);
+/// It reads this array.
+void place_graph(TraceRun& t, const ArrayValue& array);
+std::string refusal(const TraceRun& t, int device);                  // TraceRequest::refusal
+
 }  // namespace fj

@@ -4,16 +4,23 @@
 /// A mode is entered and left while tracing and known of every node; nothing of it is left at an exit (`refuse_open_modes`): a
 /// piece that would end inside of one ends before it was entered, and Python enters it. Autocast is the thread's own while it is
 /// traced, so that whoever asks torch gets the right answer; `AutocastState` puts it back.
+#include "tracer/modes/modes.h"
+
 #include <algorithm>
 
 #include "arrays/arrays.h"
 #include "arrays/torch_layout.h"
 #include "arrays/torch_modes.h"
 #include "runtime/base/error.h"
+#include "tracer/interpreter/exceptions.h"
 #include "tracer/interpreter/interpreter.h"
+#include "tracer/modes/warning_filters.h"
 #include "tracer/restart.h"
+#include "tracer/values/outside_objects.h"
 
 namespace fj {
+
+static V make_errstate(TraceRun& t, const Keywords& keywords);
 
 namespace {
 
@@ -64,63 +71,63 @@ bool is_mode(const InstanceValue& instance) {
          is_profiler_label(type) || is_warning_context(type);
 }
 
-bool TraceRun::mode_is_known(const InstanceValue& instance) {
+bool mode_is_known(const InstanceValue& instance) {
   PyTypeObject* type = instance.type.get();
   return is_inference_mode(type) || is_profiler_label(type) || is_warning_context(type);
 }
 
 /// What np.errstate(divide="ignore", ...) makes for its context variable. The program is run with what is trapped outside, so a
 /// condition that is looked at inside must be trapped there too; how it is reported is then Python's, which runs the piece again.
-V TraceRun::make_errstate(const Keywords& keywords) {
+V make_errstate(TraceRun& t, const Keywords& keywords) {
   constexpr std::pair<const char*, std::uint32_t> kConditions[] = {
       {"divide", kFloatDivide}, {"over", kFloatOverflow}, {"under", kFloatUnderflow}, {"invalid", kFloatInvalid}};
   std::uint32_t ignored = 0, wanted = 0;
   for (auto& [name, value] : keywords) {
-    if (is_none(value)) continue;
-    PyObject* how = constant_object(value);
+    if (t.is_none(value)) continue;
+    PyObject* how = t.constant_object(value);
     if (!how || !PyUnicode_CheckExact(how)) break_graph(BreakReason::UnknownCall, "np.errstate(" + name + "=...)");
     for (auto& [known, bit] : kConditions) {
       if (name != known && name != "all") continue;
       // `all` is for those that are not named.
-      if (name == "all" && std::any_of(keywords.begin(), keywords.end(), [&](auto& other) { return other.first == known && !is_none(other.second); }))
+      if (name == "all" && std::any_of(keywords.begin(), keywords.end(), [&](auto& other) { return other.first == known && !t.is_none(other.second); }))
         continue;
       (text_of(how) == "ignore" ? ignored : wanted) |= bit;
     }
     if (name == "call") break_graph(BreakReason::UnknownCall, "np.errstate(call=...)");
   }
-  if (!uses_numpy) {
-    uses_numpy = true;
-    add_guard(GuardKind::NumpyErrState, nullptr, nullptr, numpy_trapped_conditions());
+  if (!t.uses_numpy) {
+    t.uses_numpy = true;
+    add_guard(t, GuardKind::NumpyErrState, nullptr, nullptr, numpy_trapped_conditions());
   }
   if (wanted & ~numpy_trapped_conditions()) break_graph(BreakReason::UnknownCall, "np.errstate() that reports what is ignored outside");
   auto settings = std::make_shared<InstanceValue>();
   settings->type = Ref<PyTypeObject>::borrow(&PyCapsule_Type);
-  settings->attributes.emplace_back(name_of("ignored"), integer(std::int64_t(ignored)));
-  settings->attributes.emplace_back(name_of("wanted"), integer(std::int64_t(wanted)));
+  settings->attributes.emplace_back(name_of("ignored"), t.integer(std::int64_t(ignored)));
+  settings->attributes.emplace_back(name_of("wanted"), t.integer(std::int64_t(wanted)));
   return settings;
 }
 
-V TraceRun::call_mode_function(PyObject* callable, const std::vector<V>& positional, const Keywords& keywords) {
-  if (V done = call_warnings_function(callable, positional, keywords)) return done;
+V call_mode_function(TraceRun& t, PyObject* callable, const std::vector<V>& positional, const Keywords& keywords) {
+  if (V done = call_warnings_function(t, callable, positional, keywords)) return done;
   if (!PyCFunction_Check(callable)) return nullptr;
-  if (is_extobj_maker(callable) && positional.empty()) return make_errstate(keywords);
+  if (is_extobj_maker(callable) && positional.empty()) return make_errstate(t, keywords);
   if (!torch_module()) return nullptr;
   constexpr const char* kAutocast[] = {"set_autocast_enabled", "set_autocast_dtype", "set_autocast_cache_enabled", "autocast_increment_nesting",
                                        "autocast_decrement_nesting", "clear_autocast_cache"};
   const std::string name = reinterpret_cast<PyCFunctionObject*>(callable)->m_ml->ml_name;
   for (const char* known : kAutocast)
-    if (name == known && callable == torch_member(known) && keywords.empty()) return autocast.call(*this, callable, name, positional);
+    if (name == known && callable == torch_member(known) && keywords.empty()) return t.autocast.call(t, callable, name, positional);
   return nullptr;
 }
 
-V TraceRun::make_mode(const V& callable, PyTypeObject* type, std::vector<V>& positional, Keywords& keywords) {
-  if (is_warning_context(type)) return make_warning_context(type, positional, keywords);
+V make_mode(TraceRun& t, const V& callable, PyTypeObject* type, std::vector<V>& positional, Keywords& keywords) {
+  if (is_warning_context(type)) return make_warning_context(t, type, positional, keywords);
   if (is_profiler_label(type)) {
     PyObject* asked = member(torch_member("autograd"), "_profiler_enabled");
     if (!asked) return nullptr;
     static PyObject* const nothing = PyTuple_New(0);
     Ref<> answer = Ref<>::steal(PyObject_CallNoArgs(asked));
-    if (!answer || truth(wrap(keep(answer).get(), sources().make(SourceKind::Answer, sources().constant(asked), 0, nothing))))
+    if (!answer || t.truth(t.wrap(t.keep(answer).get(), t.sources().make(SourceKind::Answer, t.sources().constant(asked), 0, nothing))))
       break_graph(BreakReason::UnsupportedObject, "a profiler records what runs");
     auto label = std::make_shared<InstanceValue>();
     label->type = Ref<PyTypeObject>::borrow(type);
@@ -130,60 +137,60 @@ V TraceRun::make_mode(const V& callable, PyTypeObject* type, std::vector<V>& pos
   if (!inference && !is_grad_mode(type)) return nullptr;
   const bool sets = type == grad_mode_type("set_grad_enabled");
   if (positional.size() != (sets || inference ? 1 : 0) || !keywords.empty()) break_graph(BreakReason::UnknownCall, describe(callable));
-  note_torch();
+  t.note_torch();
   auto mode = std::make_shared<InstanceValue>();
   mode->type = Ref<PyTypeObject>::borrow(type);
-  if (inference) mode->attributes.emplace_back(name_of("enabled"), boolean(truth(positional[0])));
+  if (inference) mode->attributes.emplace_back(name_of("enabled"), t.boolean(t.truth(positional[0])));
   if (sets) {
     // Sets the mode when it is made.
-    mode_changed_at = step;
-    mode->attributes.emplace_back(name_of("prev"), boolean(modes.grad));
-    modes.grad = truth(positional[0]);
+    t.mode_changed_at = t.step;
+    mode->attributes.emplace_back(name_of("prev"), t.boolean(t.modes.grad));
+    t.modes.grad = t.truth(positional[0]);
   }
   return mode;
 }
 
 /// no_grad and its like: entered and left while tracing. Null: another method.
-V TraceRun::call_mode_method(const V& owner, const std::string& name) {
+V call_mode_method(TraceRun& t, const V& owner, const std::string& name) {
   auto* instance = as<InstanceValue>(owner);
   if (!instance || (name != "__enter__" && name != "__exit__")) return nullptr;
   auto& attributes = instance->attributes;
   if (is_warning_context(instance->type.get())) {
-    if (name == "__enter__") enter_warning_context(*instance);
-    else leave_warning_context(*instance);
-    return none();
+    if (name == "__enter__") enter_warning_context(t, *instance);
+    else leave_warning_context(t, *instance);
+    return t.none();
   }
-  if (is_profiler_label(instance->type.get())) return name == "__enter__" ? owner : none();
+  if (is_profiler_label(instance->type.get())) return name == "__enter__" ? owner : t.none();
   if (is_inference_mode(instance->type.get())) {
-    mode_changed_at = step;
+    t.mode_changed_at = t.step;
     if (name == "__enter__") {
-      const bool enabled = truth(*attribute_of(*instance, "enabled"));
-      if (!enabled && modes_outside().inference) break_graph(BreakReason::UnsupportedObject, "the inference mode that is on outside is left");
-      attributes.emplace_back(name_of("grad"), boolean(modes.grad));
-      attributes.emplace_back(name_of("inference"), boolean(modes.inference));
-      modes.inference = enabled;
-      modes.grad = !enabled;
+      const bool enabled = t.truth(*attribute_of(*instance, "enabled"));
+      if (!enabled && t.modes_outside().inference) break_graph(BreakReason::UnsupportedObject, "the inference mode that is on outside is left");
+      attributes.emplace_back(name_of("grad"), t.boolean(t.modes.grad));
+      attributes.emplace_back(name_of("inference"), t.boolean(t.modes.inference));
+      t.modes.inference = enabled;
+      t.modes.grad = !enabled;
       return owner;
     }
     if (attributes.size() == 3) {
-      modes.grad = truth(*attribute_of(*instance, "grad"));
-      modes.inference = truth(*attribute_of(*instance, "inference"));
+      t.modes.grad = t.truth(*attribute_of(*instance, "grad"));
+      t.modes.inference = t.truth(*attribute_of(*instance, "inference"));
       attributes.resize(1);
-      return none();
+      return t.none();
     }
   }
   if (is_grad_mode(instance->type.get())) {
-    mode_changed_at = step;
-    if (name == "__enter__" && instance->type.get() == grad_mode_type("set_grad_enabled")) return none();  // it is on already
+    t.mode_changed_at = t.step;
+    if (name == "__enter__" && instance->type.get() == grad_mode_type("set_grad_enabled")) return t.none();  // it is on already
     if (name == "__enter__") {
-      attributes.emplace_back(name_of("prev"), boolean(modes.grad));
-      modes.grad = instance->type.get() == grad_mode_type("enable_grad");
-      return none();
+      attributes.emplace_back(name_of("prev"), t.boolean(t.modes.grad));
+      t.modes.grad = instance->type.get() == grad_mode_type("enable_grad");
+      return t.none();
     }
     if (!attributes.empty()) {
-      modes.grad = truth(attributes.back().second);
+      t.modes.grad = t.truth(attributes.back().second);
       attributes.pop_back();
-      return none();
+      return t.none();
     }
   }
   return nullptr;
@@ -191,43 +198,43 @@ V TraceRun::call_mode_method(const V& owner, const std::string& name) {
 
 // ---- context variables
 
-V TraceRun::call_context_variable(const V& owner, const std::string& name, const std::vector<V>& positional) {
+V call_context_variable(TraceRun& t, const V& owner, const std::string& name, const std::vector<V>& positional) {
   auto* known = as<ObjectValue>(owner);
   if (!known || Py_TYPE(known->object.get()) != &PyContextVar_Type) return nullptr;
   PyObject* variable = known->object.get();
-  if (owner->source && owner->source->kind != SourceKind::Constant) add_guard(GuardKind::Identity, owner->source, variable);
-  auto current = std::find_if(context_values.begin(), context_values.end(), [&](auto& entry) { return entry.first.get() == variable; });
+  if (owner->source && owner->source->kind != SourceKind::Constant) add_guard(t, GuardKind::Identity, owner->source, variable);
+  auto current = std::find_if(t.context_values.begin(), t.context_values.end(), [&](auto& entry) { return entry.first.get() == variable; });
   const bool errors = variable == errstate_variable();
   if (name == "get" && positional.size() <= 1 && !errors) {
-    if (current != context_values.end() && current->second) return current->second;
-    Ref<> getter = keep(Ref<>::steal(PyObject_GetAttrString(variable, "get")));
+    if (current != t.context_values.end() && current->second) return current->second;
+    Ref<> getter = t.keep(Ref<>::steal(PyObject_GetAttrString(variable, "get")));
     static PyObject* const nothing = PyTuple_New(0);
     Ref<> found = Ref<>::steal(PyObject_CallObject(getter.get(), nothing));
     if (!found) break_graph(BreakReason::UnsupportedObject, take_error());
-    return wrap(keep(found).get(), sources().make(SourceKind::Answer, sources().constant(getter.get()), 0, nothing));
+    return t.wrap(t.keep(found).get(), t.sources().make(SourceKind::Answer, t.sources().constant(getter.get()), 0, nothing));
   }
   auto apply = [&](const V& value) {
-    context_changed_at = step;
-    if (current != context_values.end())
+    t.context_changed_at = t.step;
+    if (current != t.context_values.end())
       current->second = value;
     else
-      context_values.emplace_back(Ref<>::borrow(variable), value);
+      t.context_values.emplace_back(Ref<>::borrow(variable), value);
   };
   if (name == "set" && positional.size() == 1) {
     auto token = std::make_shared<InstanceValue>();
     token->type = Ref<PyTypeObject>::borrow(&PyContextToken_Type);
     token->attributes.emplace_back(name_of("var"), owner);
-    if (current != context_values.end() && current->second) token->attributes.emplace_back(name_of("old"), current->second);
+    if (current != t.context_values.end() && current->second) token->attributes.emplace_back(name_of("old"), current->second);
     if (errors) {
       auto* settings = as<InstanceValue>(positional[0]);
       if (!settings || settings->type.get() != &PyCapsule_Type) break_graph(BreakReason::UnknownCall, "np.errstate()");
-      collected_conditions();
-      token->attributes.emplace_back(name_of("conditions"), integer(std::int64_t(modes.float_conditions)));
-      token->attributes.emplace_back(name_of("otherwise"), integer(std::int64_t(modes.otherwise_reported)));
-      modes.float_conditions &= ~std::uint32_t(*constant_int(*attribute_of(*settings, "ignored")));
-      const auto wanted = std::uint32_t(*constant_int(*attribute_of(*settings, "wanted")));
-      modes.float_conditions |= wanted;
-      modes.otherwise_reported |= wanted;
+      t.collected_conditions();
+      token->attributes.emplace_back(name_of("conditions"), t.integer(std::int64_t(t.modes.float_conditions)));
+      token->attributes.emplace_back(name_of("otherwise"), t.integer(std::int64_t(t.modes.otherwise_reported)));
+      t.modes.float_conditions &= ~std::uint32_t(*t.constant_int(*attribute_of(*settings, "ignored")));
+      const auto wanted = std::uint32_t(*t.constant_int(*attribute_of(*settings, "wanted")));
+      t.modes.float_conditions |= wanted;
+      t.modes.otherwise_reported |= wanted;
     }
     apply(positional[0]);
     return token;
@@ -237,34 +244,34 @@ V TraceRun::call_context_variable(const V& owner, const std::string& name, const
     if (!token || token->type.get() != &PyContextToken_Type || !attribute_of(*token, "var") || *attribute_of(*token, "var") != owner)
       break_graph(BreakReason::UnknownCall, "method reset of " + describe(owner));
     if (V* before = attribute_of(*token, "conditions")) {
-      collected_conditions();
-      modes.float_conditions = std::uint32_t(*constant_int(*before));
-      modes.otherwise_reported = std::uint32_t(*constant_int(*attribute_of(*token, "otherwise")));
+      t.collected_conditions();
+      t.modes.float_conditions = std::uint32_t(*t.constant_int(*before));
+      t.modes.otherwise_reported = std::uint32_t(*t.constant_int(*attribute_of(*token, "otherwise")));
     }
     V* old = attribute_of(*token, "old");
     apply(old ? *old : nullptr);
     token->attributes.clear();  // a token is good once
-    return none();
+    return t.none();
   }
   return nullptr;
 }
 
-void TraceRun::refuse_open_modes() {
-  if (modes.grad != modes_outside().grad) throw CannotRebuildValue{mode_changed_at, "a grad mode that is not what it was outside"};
-  if (modes.inference != modes_outside().inference)
-    throw CannotRebuildValue{mode_changed_at, "an inference mode that is not what it was outside"};
+void refuse_open_modes(TraceRun& t) {
+  if (t.modes.grad != t.modes_outside().grad) throw CannotRebuildValue{t.mode_changed_at, "a grad mode that is not what it was outside"};
+  if (t.modes.inference != t.modes_outside().inference)
+    throw CannotRebuildValue{t.mode_changed_at, "an inference mode that is not what it was outside"};
   // torch refuses to save such a tensor for a backward.
-  if (inference_read_at >= 0 && !inputs_requiring_gradient.empty())
-    throw CannotRebuildValue{inference_read_at, "an inference tensor where gradients are computed"};
-  if (filters_warnings()) throw CannotRebuildValue{warnings_changed_at, "warning filters that are not what they were outside"};
-  if (autocast.changed()) throw CannotRebuildValue{autocast.changed_at, "an autocast that is not what it was outside"};
-  for (auto& [variable, value] : context_values)
-    if (value) throw CannotRebuildValue{context_changed_at, "a context variable that is not what it was outside"};
+  if (t.inference_read_at >= 0 && !t.inputs_requiring_gradient.empty())
+    throw CannotRebuildValue{t.inference_read_at, "an inference tensor where gradients are computed"};
+  if (t.filters_warnings()) throw CannotRebuildValue{t.warnings_changed_at, "warning filters that are not what they were outside"};
+  if (t.autocast.changed()) throw CannotRebuildValue{t.autocast.changed_at, "an autocast that is not what it was outside"};
+  for (auto& [variable, value] : t.context_values)
+    if (value) throw CannotRebuildValue{t.context_changed_at, "a context variable that is not what it was outside"};
 }
 
-bool TraceRun::modes_changed() const {
-  if (modes.grad != modes_outside().grad || modes.inference != modes_outside().inference || modes.float_conditions != modes_outside().float_conditions) return true;
-  return filters_warnings() || autocast.changed() || std::any_of(context_values.begin(), context_values.end(), [](auto& set) { return set.second != nullptr; });
+bool modes_changed(TraceRun& t) {
+  if (t.modes.grad != t.modes_outside().grad || t.modes.inference != t.modes_outside().inference || t.modes.float_conditions != t.modes_outside().float_conditions) return true;
+  return t.filters_warnings() || t.autocast.changed() || std::any_of(t.context_values.begin(), t.context_values.end(), [](auto& set) { return set.second != nullptr; });
 }
 
 // ---- autocast
@@ -311,7 +318,7 @@ V AutocastState::call(TraceRun& t, PyObject* function, const std::string& name, 
     if (!enabled_ || !dtype_ || !cache_) break_graph(BreakReason::UnknownCall, "torch." + name + "()");
     // torch's modes, which are guarded, have the first; the others are asked again at each call.
     for (const char* question : {"get_autocast_dtype", "is_autocast_cache_enabled"}) {
-      const V function = t.wrap_constant(torch_member(question));
+      const V function = wrap_constant(t, torch_member(question));
       std::vector<V> about;
       if (question[0] == 'g') about.push_back(t.string("cpu"));
       t.constant_object(t.call(function, about, {}));
@@ -331,9 +338,9 @@ V AutocastState::call(TraceRun& t, PyObject* function, const std::string& name, 
   }
   changed_at = t.step;
   Ref<> answer = Ref<>::steal(PyObject_CallObject(function, arguments.get()));
-  if (!answer) t.raise_python_error();
+  if (!answer) raise_python_error(t);
   nesting_ += name == "autocast_increment_nesting" ? 1 : name == "autocast_decrement_nesting" ? -1 : 0;
-  return t.wrap_constant(t.keep(answer).get());
+  return wrap_constant(t, t.keep(answer).get());
 }
 
 void AutocastState::note(ExternCall& call) const {

@@ -4,12 +4,15 @@
 /// The library's own method runs on the user's own generator, in program order, and the generator's state is put back if the
 /// program fails (library_host.h: RandomStates). Sizes are arguments, so nothing is predicted but the dtype. A call without a size gives one
 /// number, mostly a Python number that the program computes.
+#include "tracer/modes/numpy_random.h"
+
 #include <cstring>
 #include <unordered_map>
 
 #include "runtime/base/error.h"
 #include "tracer/frontends/numpy/numpy.h"
 #include "tracer/interpreter/interpreter.h"
+#include "tracer/modes/devices.h"
 
 namespace fj {
 
@@ -75,53 +78,53 @@ bool is_random_method(PyObject* callable) {
   return !std::strncmp(Py_TYPE(callable)->tp_name, "_cython_", 8) && methods().count(callable);
 }
 
-ExternCall TraceRun::drawing_call(const std::string& name, PyObject* method, ObjectValue& generator) {
+ExternCall drawing_call(TraceRun& t, const std::string& name, PyObject* method, ObjectValue& generator) {
   ExternCall call;
   call.name = name;
   call.callable = Ref<>::borrow(method);
   call.library = Library::Numpy;  // whose arrays hold what is drawn
   call.random = true;
-  const Location where = location();
+  const Location where = t.location();
   call.place = where.file + ":" + std::to_string(where.line) + ":";
-  if (!generator.source) generator.source = sources().constant(generator.object.get());
+  if (!generator.source) generator.source = t.sources().constant(generator.object.get());
   ExternArgument held;
   held.kind = ExternArgument::Kind::Held;
-  held.index = externs->hold(generator.source);
+  held.index = t.externs->hold(generator.source);
   call.positional.push_back(std::move(held));
   return call;
 }
 
-ValueId TraceRun::draw(ExternCall call, DType dtype, const Dims& shape) {
+ValueId draw(TraceRun& t, ExternCall call, DType dtype, const Dims& shape) {
   const Strides strides = contiguous_strides(shape);
   call.results.push_back({dtype, shape, strides, -1, 0});
   Attrs attrs;
   attrs.set("callee", call.name);
-  attrs.set("handle", externs->add(std::move(call)));
+  attrs.set("handle", t.externs->add(std::move(call)));
   attrs.set("operand_strides", std::vector<std::optional<Dims>>{});
   attrs.set("result_strides", std::vector<std::optional<Dims>>{strides});
-  place_graph(kHost);  // the numbers are drawn into its memory
-  return graph().add_extern({}, std::move(attrs), {Type{dtype, shape}}, location())[0];
+  place_graph(t, kHost);  // the numbers are drawn into its memory
+  return t.graph().add_extern({}, std::move(attrs), {Type{dtype, shape}}, t.location())[0];
 }
 
-V TraceRun::call_random(PyObject* callable, std::vector<V> positional, const Keywords& keywords) {
+V call_random(TraceRun& t, PyObject* callable, std::vector<V> positional, const Keywords& keywords) {
   const RandomMethod& method = methods().at(callable);
   const std::string name = method.name;
   auto* generator = positional.empty() ? nullptr : as<ObjectValue>(positional[0]);
   if (!generator || !generator->object) give_up("`" + name + "` of no generator");
-  if (batch_depth > 0) break_graph(BreakReason::OneExample, "`" + name + "` draws once for all examples");
-  if (!request.generalise.float_inputs) give_up("`" + name + "` for a back end that runs nodes without the frame they are from");
+  if (t.batch_depth > 0) break_graph(BreakReason::OneExample, "`" + name + "` draws once for all examples");
+  if (!t.request.generalise.float_inputs) give_up("`" + name + "` for a back end that runs nodes without the frame they are from");
   // Exactly NumPy's classes: others may draw in another way.
-  PyTypeObject* type = type_of(positional[0]);
-  if (type->tp_flags & Py_TPFLAGS_BASETYPE && fj_type_lookup(type, keep(Ref<>::steal(PyUnicode_InternFromString("__dict__"))).get()))
+  PyTypeObject* type = t.type_of(positional[0]);
+  if (type->tp_flags & Py_TPFLAGS_BASETYPE && fj_type_lookup(type, t.keep(Ref<>::steal(PyUnicode_InternFromString("__dict__"))).get()))
     give_up("`" + name + "` of a derived generator");
 
-  ExternCall call = drawing_call(name, callable, *generator);
+  ExternCall call = drawing_call(t, name, callable, *generator);
   Dims shape;
   bool sized = false;
   auto size = [&](const V& value) {
-    std::optional<SymDim> dim = int_expression(value);
+    std::optional<SymDim> dim = t.int_expression(value);
     if (!dim) give_up("`" + name + "` with a size that is " + describe(value));
-    if (!decide(*dim, Py_GE, 0)) give_up("`" + name + "` with a negative size");
+    if (!t.decide(*dim, Py_GE, 0)) give_up("`" + name + "` with a negative size");
     shape.push_back(*dim);
     ExternArgument argument;
     argument.kind = ExternArgument::Kind::Size;
@@ -134,31 +137,31 @@ V TraceRun::call_random(PyObject* callable, std::vector<V> positional, const Key
     if ((value->kind != ValueKind::Tuple && value->kind != ValueKind::List) || method.draws == Draws::Permuted) return size(value);
     ExternArgument argument;
     argument.kind = ExternArgument::Kind::Tuple;
-    for (const V& item : sequence_items(value)) argument.items.push_back(size(item));
+    for (const V& item : t.sequence_items(value)) argument.items.push_back(size(item));
     return argument;
   };
   // NumPy makes an array of either.
   auto fixed = [&](const V& value) -> V {
     auto* list = as<ListValue>(value);
-    return list && !list->type ? tuple(sequence_items(value)) : value;
+    return list && !list->type ? t.tuple(t.sequence_items(value)) : value;
   };
   bool numbers = true;  // and no sequences, which say how many are drawn
   auto constant = [&](const V& value) {
     ExternArgument argument;
     // A parameter under a schedule: fetched for each run, as the generator.
-    if (value->kind == ValueKind::Object && float_input(value).valid()) {
+    if (value->kind == ValueKind::Object && t.float_input(value).valid()) {
       argument.kind = ExternArgument::Kind::Held;
-      argument.index = externs->hold(value->source);
+      argument.index = t.externs->hold(value->source);
       return argument;
     }
-    Ref<> held = constant_object(fixed(value));
+    Ref<> held = t.constant_object(fixed(value));
     PyObject* object = held.get();
     if (!object) give_up("`" + name + "` of " + describe(value));
     numbers = numbers && (object == Py_None || PyLong_Check(object) || PyFloat_Check(object));
     argument.object = Ref<>::borrow(object);
     return argument;
   };
-  auto is_none_value = [&](const V& value) { return value->kind == ValueKind::Object && is_none(value); };
+  auto is_none_value = [&](const V& value) { return value->kind == ValueKind::Object && t.is_none(value); };
   for (std::size_t i = 1; i < positional.size(); ++i) {
     const bool is_size = method.size == kDims || int(i) - 1 == method.size;
     call.positional.push_back(is_size && !is_none_value(positional[i]) ? (method.size == kDims ? size(positional[i]) : sizes(positional[i])) : constant(positional[i]));
@@ -176,13 +179,13 @@ V TraceRun::call_random(PyObject* callable, std::vector<V> positional, const Key
   const auto dtype_of_draws = [&] {
     if (method.draws == Draws::Chosen) {
       const V from = argument("a", 1);
-      Ref<> object = from ? constant_object(fixed(from)) : Ref<>();
+      Ref<> object = from ? t.constant_object(fixed(from)) : Ref<>();
       if (!object) give_up("`" + name + "` of unknown elements");
       return dtype_of_elements(method, object.get());
     }
     if (method.draws == Draws::Permuted) return integers(method);
     const V given = method.size == kDims ? nullptr : argument("dtype", std::size_t(method.size) + 2);
-    return numpy_dtype_argument(*this, given).value_or(method.draws == Draws::Integers ? integers(method) : DType::F64);
+    return numpy_dtype_argument(t, given).value_or(method.draws == Draws::Integers ? integers(method) : DType::F64);
   };
   const DType dtype = dtype_of_draws();
 
@@ -198,9 +201,9 @@ V TraceRun::call_random(PyObject* callable, std::vector<V> positional, const Key
     call.structure.type = of_numpy ? Ref<>(imported("numpy", "int64"))
                                    : Ref<>::borrow(reinterpret_cast<PyObject*>(dtype == DType::F64 ? &PyFloat_Type : &PyLong_Type));
   }
-  const ValueId value = draw(std::move(call), dtype, shape);
+  const ValueId value = draw(t, std::move(call), dtype, shape);
   if (one && !of_numpy) return std::make_shared<NumberValue>(value, dtype);
-  V array = new_array(Library::Numpy, value, contiguous_strides(shape));
+  V array = t.new_array(Library::Numpy, value, contiguous_strides(shape));
   as<ArrayValue>(array)->numpy_scalar = one;
   return array;
 }

@@ -4,11 +4,17 @@
 /// As NumPy's (numpy_random.cpp): the method runs on the user's own generator, in program order, its state is put back if the program fails,
 /// and what it gives is a Python number that the program computes. Whatever gives something else (a shuffled list, an object of a sequence)
 /// is a break, as is a branch on a number.
+#include "tracer/modes/python_random.h"
+
 #include <cstring>
 #include <unordered_map>
 
 #include "runtime/base/error.h"
 #include "tracer/interpreter/interpreter.h"
+#include "tracer/modes/numpy_random.h"
+#include "tracer/values/classes/attributes.h"
+#include "tracer/values/numbers/computed_numbers.h"
+#include "tracer/values/outside_objects.h"
 
 namespace fj {
 namespace {
@@ -83,34 +89,34 @@ PyObject* python_random_method(PyObject* object, std::string_view name) {
   return nullptr;
 }
 
-V TraceRun::call_python_random(PyObject* callable, const std::vector<V>& positional, const Keywords& keywords) {
+V call_python_random(TraceRun& t, PyObject* callable, const std::vector<V>& positional, const Keywords& keywords) {
   const RandomClass& known = *known_methods();
   const Method& method = known.methods.at(callable);
   const std::string name = std::string("random.") + method.name;
   auto* generator = positional.empty() ? nullptr : as<ObjectValue>(positional[0]);
-  if (!generator || type_of(positional[0]) != known.type) return nullptr;  // a derived one may draw in another way
+  if (!generator || t.type_of(positional[0]) != known.type) return nullptr;  // a derived one may draw in another way
   if (method.drawn == Drawn::Other) give_up(name + "()");
-  if (batch_depth > 0) break_graph(BreakReason::OneExample, name + "() draws once for all examples");
-  if (!computes_numbers()) give_up(name + "() for a back end that gives no numbers back");
-  if (!generator->source) generator->source = sources().constant(generator->object.get());
+  if (t.batch_depth > 0) break_graph(BreakReason::OneExample, name + "() draws once for all examples");
+  if (!computes_numbers(t)) give_up(name + "() for a back end that gives no numbers back");
+  if (!generator->source) generator->source = t.sources().constant(generator->object.get());
   // The method calls others of its object, and these are the class's own.
   PyObject* dict = fj_instance_dict(generator->object.get());
-  SourceRef attributes = sources().make(SourceKind::InstanceDict, generator->source);
+  SourceRef attributes = t.sources().make(SourceKind::InstanceDict, generator->source);
   for (const char* called : kCalled) {
-    Ref<> text = keep(Ref<>::steal(PyUnicode_InternFromString(called)));
-    if (class_attribute(known.type, text.get()) != known.called.at(called) || (dict && PyDict_Contains(dict, text.get())))
+    Ref<> text = t.keep(Ref<>::steal(PyUnicode_InternFromString(called)));
+    if (class_attribute(t, known.type, text.get()) != known.called.at(called) || (dict && PyDict_Contains(dict, text.get())))
       give_up(name + "() with another " + called + "()");
-    if (dict) add_guard(GuardKind::LacksKey, attributes, text.get());
+    if (dict) add_guard(t, GuardKind::LacksKey, attributes, text.get());
   }
-  if (PyFunction_Check(callable)) add_guard(GuardKind::FunctionCode, sources().constant(callable), PyFunction_GET_CODE(callable));
+  if (PyFunction_Check(callable)) add_guard(t, GuardKind::FunctionCode, t.sources().constant(callable), PyFunction_GET_CODE(callable));
 
-  ExternCall call = drawing_call(name, callable, *generator);
+  ExternCall call = drawing_call(t, name, callable, *generator);
   bool floats = method.drawn == Drawn::Float;
   // The numbers to choose from, of one type; choosing from a tuple draws what choosing from any other sequence of its length does.
   auto sequence = [&](const V& value) {
     if (value->kind != ValueKind::Tuple && value->kind != ValueKind::List && value->kind != ValueKind::Range) give_up(name + "() from " + describe(value));
     ExternArgument argument;
-    argument.object = constant_object(tuple(sequence_items(value)));
+    argument.object = t.constant_object(t.tuple(t.sequence_items(value)));
     PyObject* items = argument.object.get();
     const Py_ssize_t count = items ? PyTuple_GET_SIZE(items) : 0;
     floats = count && PyFloat_CheckExact(PyTuple_GET_ITEM(items, 0));
@@ -125,18 +131,18 @@ V TraceRun::call_python_random(PyObject* callable, const std::vector<V>& positio
   auto argument_of = [&](const V& given) {
     ExternArgument argument;
     if (method.drawn == Drawn::Chosen) return sequence(given);
-    const V value = settled(given);
+    const V value = settled(t, given);
     if (auto* symbolic = as<SymIntValue>(value)) {
       argument.kind = ExternArgument::Kind::Size;
       argument.expression = symbolic->expression;
       return argument;
     }
-    if (value->kind == ValueKind::Object && type_of(value) == &PyFloat_Type && float_input(value).valid()) {
+    if (value->kind == ValueKind::Object && t.type_of(value) == &PyFloat_Type && t.float_input(value).valid()) {
       argument.kind = ExternArgument::Kind::Held;
-      argument.index = externs->hold(value->source);
+      argument.index = t.externs->hold(value->source);
       return argument;
     }
-    PyObject* object = constant_object(value);
+    PyObject* object = t.constant_object(value);
     if (!object || !(PyLong_CheckExact(object) || PyFloat_CheckExact(object) || object == Py_None)) give_up(name + "() of " + describe(value));
     if (PyLong_CheckExact(object) && !is_short_int(object)) give_up(name + "() of a large int");
     argument.object = Ref<>::borrow(object);
@@ -145,14 +151,14 @@ V TraceRun::call_python_random(PyObject* callable, const std::vector<V>& positio
   for (std::size_t i = 1; i < positional.size(); ++i) call.positional.push_back(argument_of(positional[i]));
   for (auto& [key, value] : keywords) call.keywords.emplace_back(Ref<>::steal(PyUnicode_InternFromString(key.c_str())), argument_of(value));
   if (!std::strcmp(method.name, "getrandbits")) {
-    const std::optional<std::int64_t> bits = positional.size() == 2 ? constant_int(positional[1]) : std::nullopt;
+    const std::optional<std::int64_t> bits = positional.size() == 2 ? t.constant_int(positional[1]) : std::nullopt;
     if (!bits || *bits > 62) give_up(name + "() of more than 62 bits");
   }
 
   const DType dtype = floats ? DType::F64 : DType::I64;
   call.structure.kind = ExternStructure::Kind::Number;
   call.structure.type = Ref<>::borrow(reinterpret_cast<PyObject*>(floats ? &PyFloat_Type : &PyLong_Type));
-  return std::make_shared<NumberValue>(draw(std::move(call), dtype, {}), dtype);
+  return std::make_shared<NumberValue>(draw(t, std::move(call), dtype, {}), dtype);
 }
 
 }  // namespace fj

@@ -6,6 +6,8 @@
 /// "ignore" and breaks the graph elsewhere, and to NumPy's floating-point conditions, which nobody asks for where their RuntimeWarning is
 /// ignored. Any other code that could warn, a library call, ends the piece; as a piece may not end between (`refuse_open_modes`), that one
 /// runs in Python with the filters it sets.
+#include "tracer/modes/warning_filters.h"
+
 #include <algorithm>
 #include <cstring>
 
@@ -15,6 +17,11 @@
 #include "tracer/values/classes/attributes.h"
 
 namespace fj {
+
+static TraceRun::WarningFilter read_filter(TraceRun& t, const V& action, const V& category, std::initializer_list<V> patterns, const V& line, const V& append);
+static void add_filter(TraceRun& t, const TraceRun::WarningFilter& filter);
+static PyObject* warned_category(TraceRun& t, const V& message, const V& category, const V& level);
+static V warn(TraceRun& t, const std::vector<V>& positional, const Keywords& keywords);
 
 namespace {
 
@@ -75,130 +82,130 @@ bool is_code_of_warnings(PyObject* callable) {
 bool is_warning_context(PyTypeObject* type) { return !std::strcmp(type->tp_name, "catch_warnings") && reinterpret_cast<PyObject*>(type) == of_warnings("catch_warnings"); }
 
 /// The filter that simplefilter(action, category, lineno, append) or filterwarnings(action, message, category, module, lineno, append) adds.
-TraceRun::WarningFilter TraceRun::read_filter(const V& action, const V& category, std::initializer_list<V> patterns, const V& line, const V& append) {
-  WarningFilter filter;
-  PyObject* how = action ? constant_object(action) : nullptr;
+TraceRun::WarningFilter read_filter(TraceRun& t, const V& action, const V& category, std::initializer_list<V> patterns, const V& line, const V& append) {
+  TraceRun::WarningFilter filter;
+  PyObject* how = action ? t.constant_object(action) : nullptr;
   if (!how || !PyUnicode_CheckExact(how) || !is_action(text_of(how))) give_up("a filter of an unknown action");
   filter.action = text_of(how);
-  PyObject* of = category ? constant_object(category) : PyExc_Warning;
+  PyObject* of = category ? t.constant_object(category) : PyExc_Warning;
   if (!is_category(of)) give_up("a filter of an unknown category");
   filter.category = Ref<>::borrow(of);
   for (const V& pattern : patterns) {
-    if (pattern && !is_valid_pattern(constant_object(pattern))) give_up("a filter of an unknown pattern");
-    filter.conditional = filter.conditional || (pattern && truth(pattern));
+    if (pattern && !is_valid_pattern(t.constant_object(pattern))) give_up("a filter of an unknown pattern");
+    filter.conditional = filter.conditional || (pattern && t.truth(pattern));
   }
-  if (line && !is_line(constant_object(line))) give_up("a filter of an unknown line");
-  filter.conditional = filter.conditional || (line && truth(line));
-  if (append && truth(append)) give_up("a filter below the others");
+  if (line && !is_line(t.constant_object(line))) give_up("a filter of an unknown line");
+  filter.conditional = filter.conditional || (line && t.truth(line));
+  if (append && t.truth(append)) give_up("a filter below the others");
   return filter;
 }
 
 /// warnings.catch_warnings(...)
-V TraceRun::make_warning_context(PyTypeObject* type, const std::vector<V>& positional, const Keywords& keywords) {
+V make_warning_context(TraceRun& t, PyTypeObject* type, const std::vector<V>& positional, const Keywords& keywords) {
   if (!positional.empty()) give_up("catch_warnings() with positional arguments");
   const std::vector<V> given = arguments_of("catch_warnings", {"record", "module", "action", "category", "lineno", "append"}, positional, keywords);
-  if (given[0] && truth(given[0])) give_up("warnings are recorded here");
-  if (given[1] && !is_none(given[1])) give_up("catch_warnings() of another module");
-  for (const char* name : {"__init__", "__enter__", "__exit__"}) class_attribute(type, Ref<>::steal(PyUnicode_InternFromString(name)).get());
+  if (given[0] && t.truth(given[0])) give_up("warnings are recorded here");
+  if (given[1] && !t.is_none(given[1])) give_up("catch_warnings() of another module");
+  for (const char* name : {"__init__", "__enter__", "__exit__"}) class_attribute(t, type, Ref<>::steal(PyUnicode_InternFromString(name)).get());
   auto context = std::make_shared<InstanceValue>();
   context->type = Ref<PyTypeObject>::borrow(type);
-  if (given[2] && !is_none(given[2])) warning_plans_.emplace_back(context.get(), read_filter(given[2], given[3], {}, given[4], given[5]));
-  warning_values_.push_back(context);
+  if (given[2] && !t.is_none(given[2])) t.warning_plans_.emplace_back(context.get(), read_filter(t, given[2], given[3], {}, given[4], given[5]));
+  t.warning_values_.push_back(context);
   return context;
 }
 
-void TraceRun::enter_warning_context(const InstanceValue& context) {
-  collected_conditions();
-  warnings_changed_at = step;
-  warning_contexts_.push_back({&context, warning_filters_.size(), modes.float_conditions});
-  ++warning_changes_;
-  for (auto& [owner, filter] : warning_plans_)
-    if (owner == &context) add_filter(filter);
+void enter_warning_context(TraceRun& t, const InstanceValue& context) {
+  t.collected_conditions();
+  t.warnings_changed_at = t.step;
+  t.warning_contexts_.push_back({&context, t.warning_filters_.size(), t.modes.float_conditions});
+  ++t.warning_changes_;
+  for (auto& [owner, filter] : t.warning_plans_)
+    if (owner == &context) add_filter(t, filter);
 }
 
-void TraceRun::leave_warning_context(const InstanceValue& context) {
-  if (warning_contexts_.empty() || warning_contexts_.back().context != &context) give_up("catch_warnings() left out of order");
-  collected_conditions();
-  warnings_changed_at = step;
-  warning_filters_.resize(warning_contexts_.back().filters);
-  modes.float_conditions = warning_contexts_.back().conditions;
-  warning_contexts_.pop_back();
-  ++warning_changes_;
-  if (!warning_contexts_.empty()) return;
+void leave_warning_context(TraceRun& t, const InstanceValue& context) {
+  if (t.warning_contexts_.empty() || t.warning_contexts_.back().context != &context) give_up("catch_warnings() left out of order");
+  t.collected_conditions();
+  t.warnings_changed_at = t.step;
+  t.warning_filters_.resize(t.warning_contexts_.back().filters);
+  t.modes.float_conditions = t.warning_contexts_.back().conditions;
+  t.warning_contexts_.pop_back();
+  ++t.warning_changes_;
+  if (!t.warning_contexts_.empty()) return;
   // What warned once may warn again, as it may after any change of the filters.
   Ref<> changed = imported("framejit._api", "filters_mutated");
   if (!changed) give_up(take_error());
-  effects.push_back({Effect::Kind::Call, integer(std::int64_t(std::exchange(warning_changes_, 0))), {}, {}, changed, {}});
+  t.effects.push_back({Effect::Kind::Call, t.integer(std::int64_t(std::exchange(t.warning_changes_, 0))), {}, {}, changed, {}});
 }
 
-void TraceRun::refuse_warning_filters(PyObject* module, PyObject* name, bool written) {
+void refuse_warning_filters(TraceRun& t, PyObject* module, PyObject* name, bool written) {
   Ref<> warnings = Ref<>::steal(PyImport_ImportModule("warnings"));
   PyErr_Clear();
   const std::string text = text_of(name);
-  if (warnings.get() == module && (written || text == "filters" || text == "__dict__")) give_up("`" + source_text() + "`");
+  if (warnings.get() == module && (written || text == "filters" || text == "__dict__")) give_up("`" + t.source_text() + "`");
 }
 
-void TraceRun::add_filter(const WarningFilter& filter) {
-  warning_filters_.push_back(filter);
+void add_filter(TraceRun& t, const TraceRun::WarningFilter& filter) {
+  t.warning_filters_.push_back(filter);
   if (filter.action != "ignore" || filter.conditional || !PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(PyExc_RuntimeWarning), reinterpret_cast<PyTypeObject*>(filter.category.get()))) {
     // Of conditions that are ignored by now some may be reported again.
-    modes.float_conditions |= warning_contexts_.front().conditions;
+    t.modes.float_conditions |= t.warning_contexts_.front().conditions;
     return;
   }
-  modes.float_conditions &= ~(numpy_trapped_conditions() & ~numpy_otherwise_reported(numpy_trapped_conditions()) & ~modes.otherwise_reported);
+  t.modes.float_conditions &= ~(numpy_trapped_conditions() & ~numpy_otherwise_reported(numpy_trapped_conditions()) & ~t.modes.otherwise_reported);
 }
 
 /// Functions of the module, inside of a `with`. Null: something else.
-V TraceRun::call_warnings_function(PyObject* callable, const std::vector<V>& positional, const Keywords& keywords) {
+V call_warnings_function(TraceRun& t, PyObject* callable, const std::vector<V>& positional, const Keywords& keywords) {
   const bool function = PyFunction_Check(callable) || PyCFunction_Check(callable);
   if (!function) return nullptr;
-  if (callable == of_warnings("warn")) return warn(positional, keywords);
-  if (warning_contexts_.empty()) return nullptr;
+  if (callable == of_warnings("warn")) return warn(t, positional, keywords);
+  if (t.warning_contexts_.empty()) return nullptr;
   const bool simple = callable == of_warnings("simplefilter");
   if (!simple && callable != of_warnings("filterwarnings")) {
     if (callable == of_warnings("resetwarnings")) give_up("all filters are taken away");
-    if (is_code_of_warnings(callable)) give_up("`" + source_text() + "`");
+    if (is_code_of_warnings(callable)) give_up("`" + t.source_text() + "`");
     return nullptr;
   }
-  collected_conditions();
-  warnings_changed_at = step;
-  ++warning_changes_;
+  t.collected_conditions();
+  t.warnings_changed_at = t.step;
+  ++t.warning_changes_;
   if (simple) {
     const std::vector<V> given = arguments_of("simplefilter", {"action", "category", "lineno", "append"}, positional, keywords);
-    add_filter(read_filter(given[0], given[1], {}, given[2], given[3]));
+    add_filter(t, read_filter(t, given[0], given[1], {}, given[2], given[3]));
   } else {
     const std::vector<V> given = arguments_of("filterwarnings", {"action", "message", "category", "module", "lineno", "append"}, positional, keywords);
-    add_filter(read_filter(given[0], given[2], {given[1], given[3]}, given[4], given[5]));
+    add_filter(t, read_filter(t, given[0], given[2], {given[1], given[3]}, given[4], given[5]));
   }
-  return none();
+  return t.none();
 }
 
 /// The category that warnings.warn gives its message; null: it raises, or runs code that isn't known here.
-PyObject* TraceRun::warned_category(const V& message, const V& category, const V& level) {
-  PyObject* depth = level ? constant_object(level) : nullptr;
+PyObject* warned_category(TraceRun& t, const V& message, const V& category, const V& level) {
+  PyObject* depth = level ? t.constant_object(level) : nullptr;
   if (!message || (level && !(depth && PyLong_CheckExact(depth) && PyLong_AsLong(depth) != -1))) return PyErr_Clear(), nullptr;
-  if (type_of(message) != &PyUnicode_Type) {
+  if (t.type_of(message) != &PyUnicode_Type) {
     // A warning as the message is its own category.
     auto* instance = as<InstanceValue>(message);
     static PyObject* const str_name = PyUnicode_InternFromString("__str__");
     const bool plain = instance && is_category(reinterpret_cast<PyObject*>(instance->type.get())) &&
-                       class_attribute(instance->type.get(), str_name) == fj_type_lookup(reinterpret_cast<PyTypeObject*>(PyExc_BaseException), str_name);
+                       class_attribute(t, instance->type.get(), str_name) == fj_type_lookup(reinterpret_cast<PyTypeObject*>(PyExc_BaseException), str_name);
     return plain ? reinterpret_cast<PyObject*>(instance->type.get()) : nullptr;
   }
-  PyObject* of = category && !is_none(category) ? constant_object(category) : PyExc_UserWarning;
+  PyObject* of = category && !t.is_none(category) ? t.constant_object(category) : PyExc_UserWarning;
   return is_category(of) ? of : nullptr;
 }
 
-V TraceRun::warn(const std::vector<V>& positional, const Keywords& keywords) {
+V warn(TraceRun& t, const std::vector<V>& positional, const Keywords& keywords) {
   const std::vector<V> given = arguments_of("warn", {"message", "category", "stacklevel", "source"}, positional, keywords);
-  PyObject* of = warned_category(given[0], given[1], given[2]);
-  for (std::size_t i = warning_filters_.size(); of && i-- > 0;) {
-    const WarningFilter& filter = warning_filters_[i];
+  PyObject* of = warned_category(t, given[0], given[1], given[2]);
+  for (std::size_t i = t.warning_filters_.size(); of && i-- > 0;) {
+    const TraceRun::WarningFilter& filter = t.warning_filters_[i];
     if (!PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(of), reinterpret_cast<PyTypeObject*>(filter.category.get()))) continue;
     if (filter.conditional || filter.action != "ignore") break;
-    return none();
+    return t.none();
   }
-  give_up("`" + source_text() + "`");
+  give_up("`" + t.source_text() + "`");
 }
 
 }  // namespace fj

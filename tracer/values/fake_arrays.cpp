@@ -3,16 +3,34 @@
 /// A FakeStorage is the memory of the array that owns it; its `contents` is a graph value in the owner's shape. An array
 /// that is a view has the steps from the owner to itself. Reading runs the steps forwards; writing computes the owner's new
 /// contents by running them backwards, so the graph stays pure and every other view sees the write.
+#include "tracer/values/fake_arrays.h"
+
 #include <algorithm>
 
 #include "arrays/marked_axes.h"
 #include "arrays/torch_modes.h"
 #include "runtime/base/error.h"
+#include "tracer/exits/effect_log.h"
 #include "tracer/frontends/builders.h"
+#include "tracer/gradients/backward_call.h"
+#include "tracer/gradients/graph_transforms.h"
 #include "tracer/interpreter/interpreter.h"
+#include "tracer/modes/devices.h"
 #include "tracer/restart.h"
+#include "tracer/values/numbers/operators.h"
+#include "tracer/values/outside_objects.h"
 
 namespace fj {
+
+static SymbolId size_symbol(TraceRun& t, const DynamicAxis& mark, std::int64_t size);
+static void ensure_input(TraceRun& t, FakeStorage& storage);
+/// Breaks the graph if an in-place operation that autograd records can't be one more value of it.
+static void refuse_history(TraceRun& t, const ArrayValue& array, bool needed);
+static bool shows_again(TraceRun& t, const FakeStorage& storage);
+/// The value, or if some array has it as its contents another one that is equal.
+static ValueId apart(TraceRun& t, ValueId value);
+/// An array has got memory with these contents.
+static void note_memory(TraceRun& t, ValueId contents);
 
 namespace {
 
@@ -36,21 +54,21 @@ bool overlap(const FakeStorage& a, const FakeStorage& b) {
 }  // namespace
 
 /// The size of an axis that changes. Bounds the user has given are guarded once, here.
-SymbolId TraceRun::size_symbol(const DynamicAxis& mark, std::int64_t size) {
+SymbolId size_symbol(TraceRun& t, const DynamicAxis& mark, std::int64_t size) {
   if (!mark.name.empty())
-    if (auto known = named_sizes_.find(mark.name); known != named_sizes_.end() && graph().symbols[known->second.index].hint == size) return known->second;
-  const SymbolId symbol = graph().new_symbol({"s" + std::to_string(graph().symbols.size()), 0, INT64_MAX, size, {}});
-  if (mark.min > 0) decide(symbol, Py_GE, mark.min);
-  if (mark.max < INT64_MAX) decide(symbol, Py_LE, mark.max);
-  graph().symbols[symbol.index].min = mark.min;
-  graph().symbols[symbol.index].max = mark.max;
-  if (!mark.name.empty()) named_sizes_.emplace(mark.name, symbol);
+    if (auto known = t.named_sizes_.find(mark.name); known != t.named_sizes_.end() && t.graph().symbols[known->second.index].hint == size) return known->second;
+  const SymbolId symbol = t.graph().new_symbol({"s" + std::to_string(t.graph().symbols.size()), 0, INT64_MAX, size, {}});
+  if (mark.min > 0) t.decide(symbol, Py_GE, mark.min);
+  if (mark.max < INT64_MAX) t.decide(symbol, Py_LE, mark.max);
+  t.graph().symbols[symbol.index].min = mark.min;
+  t.graph().symbols[symbol.index].max = mark.max;
+  if (!mark.name.empty()) t.named_sizes_.emplace(mark.name, symbol);
   return symbol;
 }
 
-V TraceRun::wrap_array(PyObject* object, SourceRef source) {
+V wrap_array(TraceRun& t, PyObject* object, SourceRef source) {
   const ArrayInfo info = describe(object);
-  if (!info.unsupported.empty() || !refusal(info.device).empty()) return nullptr;
+  if (!info.unsupported.empty() || !refusal(t, info.device).empty()) return nullptr;
   auto array = std::make_shared<ArrayValue>();
   array->source = source;
   array->library = info.library;
@@ -62,9 +80,9 @@ V TraceRun::wrap_array(PyObject* object, SourceRef source) {
   const int rank = int(info.shape.size());
   const std::string text = source->text();
   const bool constant_source = source->kind == SourceKind::Constant;
-  std::vector<bool> dynamic(rank, request.generalise.all_dynamic && !constant_source && !info.parameter);
+  std::vector<bool> dynamic(rank, t.request.generalise.all_dynamic && !constant_source && !info.parameter);
   if (!constant_source)
-    for (const auto& [name, axis] : request.generalise.dimensions)
+    for (const auto& [name, axis] : t.request.generalise.dimensions)
       if (name == text && axis >= 0 && axis < rank) dynamic[axis] = true;
   std::vector<DynamicAxis> marks(std::size_t(rank), DynamicAxis{});
   for (const DynamicAxis& mark : marked_axes(object)) {
@@ -73,14 +91,14 @@ V TraceRun::wrap_array(PyObject* object, SourceRef source) {
     // An array that was resized since is marked wrongly.
     if (info.shape[mark.axis] >= mark.min && info.shape[mark.axis] <= mark.max) marks[std::size_t(mark.axis)] = mark;
   }
-  if (request.generalise.never_dynamic || constant_source) dynamic.assign(rank, false);
+  if (t.request.generalise.never_dynamic || constant_source) dynamic.assign(rank, false);
   for (int i = 0; i < rank; ++i) {
     if (!dynamic[i] || info.shape[i] > kLargestSize) {
       array->shape.push_back(info.shape[i]);
       continue;
     }
-    const SymbolId symbol = size_symbol(marks[std::size_t(i)], info.shape[i]);
-    symbol_sources_.emplace(symbol, sources().make(SourceKind::Size, source, i));
+    const SymbolId symbol = size_symbol(t, marks[std::size_t(i)], info.shape[i]);
+    t.symbol_sources_.emplace(symbol, t.sources().make(SourceKind::Size, source, i));
     array->shape.push_back(symbol);
   }
   // Strides that follow from the sizes: those of a dense array in some order of its axes; without elements those of a row-major one. Of NumPy's without
@@ -110,7 +128,7 @@ V TraceRun::wrap_array(PyObject* object, SourceRef source) {
     if (any_dynamic && dense && follows[i]) continue;
     // A stride that may move with the sizes is a symbol of its own.
     if (any_dynamic && info.strides[i] != 0 && info.strides[i] != 1)
-      array->strides[i] = graph().new_symbol({"s" + std::to_string(graph().symbols.size()), INT64_MIN, INT64_MAX, info.strides[i], {}});
+      array->strides[i] = t.graph().new_symbol({"s" + std::to_string(t.graph().symbols.size()), INT64_MIN, INT64_MAX, info.strides[i], {}});
     else
       array->strides[i] = info.strides[i];
   }
@@ -141,14 +159,14 @@ V TraceRun::wrap_array(PyObject* object, SourceRef source) {
   guard.array->requires_grad = info.requires_grad;
   guard.array->key_set = info.key_set;
   guard.array->device = info.device;
-  const Location where = location();
+  const Location where = t.location();
   guard.location = where.file + ":" + std::to_string(where.line);
-  guards().add(std::move(guard));
+  t.guards().add(std::move(guard));
 
-  for (const auto& other : written_inputs)
+  for (const auto& other : t.written_inputs)
     if (overlap(*other, *storage)) break_graph(BreakReason::MutationOfInput, "two arrays share memory and one is written");
-  input_storages.push_back(storage);
-  note_array(*array);
+  t.input_storages.push_back(storage);
+  note_array(t, *array);
   if (info.device != kHost && torch_modes() & torch_mode_bits::kAutocast)
     break_graph(BreakReason::UnsupportedObject, "autocast is on, of which framejit knows that of the CPU");
   // Kernels add to one place in any order.
@@ -182,46 +200,46 @@ void TraceRun::note_torch() {
   Ref<> tensor = Ref<>::steal(PyObject_GetAttrString(torch_module(), "Tensor"));
   FJ_CHECK(tensor && PyType_Check(tensor.get()), "torch.Tensor is not a class");
   // Guards first: they say how long a refusal holds.
-  add_guard(GuardKind::TypeVersion, sources().constant(tensor.get()), tensor.get());
-  add_guard(GuardKind::GradMode, nullptr, nullptr, torch_grad_enabled());
-  add_guard(GuardKind::TorchModes, nullptr, nullptr, std::int64_t(torch_modes()));
+  add_guard(*this, GuardKind::TypeVersion, sources().constant(tensor.get()), tensor.get());
+  add_guard(*this, GuardKind::GradMode, nullptr, nullptr, torch_grad_enabled());
+  add_guard(*this, GuardKind::TorchModes, nullptr, nullptr, std::int64_t(torch_modes()));
   if (const char* refusal = torch_modes_refusal()) break_graph(BreakReason::UnsupportedObject, refusal);
   const std::string replaced = replaced_tensor_method(reinterpret_cast<PyTypeObject*>(tensor.get()));
   if (!replaced.empty()) break_graph(BreakReason::UnsupportedObject, "torch.Tensor." + replaced + " was replaced");
 }
 
-void TraceRun::note_array(const ArrayValue& array) {
-  if (array.library == Library::Torch) note_torch();
-  if (array.library == Library::Numpy && !uses_numpy) {
-    uses_numpy = true;
-    add_guard(GuardKind::NumpyErrState, nullptr, nullptr, numpy_trapped_conditions());
+void note_array(TraceRun& t, const ArrayValue& array) {
+  if (array.library == Library::Torch) t.note_torch();
+  if (array.library == Library::Numpy && !t.uses_numpy) {
+    t.uses_numpy = true;
+    add_guard(t, GuardKind::NumpyErrState, nullptr, nullptr, numpy_trapped_conditions());
   }
 }
 
-void TraceRun::ensure_input(FakeStorage& storage) {
+void ensure_input(TraceRun& t, FakeStorage& storage) {
   if (storage.contents.valid()) return;
   auto* array = static_cast<ArrayValue*>(storage.input_array);
   FJ_CHECK(array && array->source, "a storage without contents");
-  storage.input = int(graph().inputs.size());
-  storage.contents = graph().add_input(array->source->text(), {storage.dtype, storage.shape}, storage.strides);
-  graph_inputs.push_back(array->source);
-  host_inputs.push_back(storage.device == kHost);
-  in_memory_.insert(storage.contents);
-  if (array->requires_grad && modes_outside().records()) {
-    flow.want(storage.contents);
-    inputs_requiring_gradient.push_back(storage.input);
+  storage.input = int(t.graph().inputs.size());
+  storage.contents = t.graph().add_input(array->source->text(), {storage.dtype, storage.shape}, storage.strides);
+  t.graph_inputs.push_back(array->source);
+  t.host_inputs.push_back(storage.device == kHost);
+  t.in_memory_.insert(storage.contents);
+  if (array->requires_grad && t.modes_outside().records()) {
+    t.flow.want(storage.contents);
+    t.inputs_requiring_gradient.push_back(storage.input);
   }
 }
 
-void TraceRun::note_memory(ValueId contents) {
-  if (!in_memory_.insert(contents).second) {
-    copies.twice.insert(contents);
+void note_memory(TraceRun& t, ValueId contents) {
+  if (!t.in_memory_.insert(contents).second) {
+    t.copies.twice.insert(contents);
     return;
   }
   // Mostly the last node's result.
-  for (auto node = graph().nodes.rbegin(); node != graph().nodes.rend(); ++node) {
+  for (auto node = t.graph().nodes.rbegin(); node != t.graph().nodes.rend(); ++node) {
     if (std::find(node->results.begin(), node->results.end(), contents) == node->results.end()) continue;
-    if (stands_for_operand(node->op)) copies.maps.insert(contents);
+    if (stands_for_operand(node->op)) t.copies.maps.insert(contents);
     return;
   }
 }
@@ -233,11 +251,11 @@ bool TraceRun::requires_gradient(const ArrayValue& array) {
   return array.storage->contents.valid() && flow.needs(array.storage->contents);
 }
 
-ValueId TraceRun::apart(ValueId value) { return in_memory_.count(value) ? same_again(*this, value) : value; }
+ValueId apart(TraceRun& t, ValueId value) { return t.in_memory_.count(value) ? same_again(t, value) : value; }
 
-ValueId TraceRun::stopped(ValueId value) {
-  const ValueId result = same_again(*this, value);  // what was read before is not stopped with it
-  graph().composites.push_back({CompositeRule::Stop, {}, result, {}, {}});
+ValueId stopped(TraceRun& t, ValueId value) {
+  const ValueId result = same_again(t, value);  // what was read before is not stopped with it
+  t.graph().composites.push_back({CompositeRule::Stop, {}, result, {}, {}});
   return result;
 }
 
@@ -251,20 +269,20 @@ ValueId show(Graph& graph, const ViewStep& view, ValueId value, const Location& 
 
 }  // namespace
 
-ValueId TraceRun::array_contents(const ArrayValue& array) {
+ValueId array_contents(TraceRun& t, const ArrayValue& array) {
   FakeStorage& storage = *array.storage;
-  place_graph(array);
-  ensure_input(storage);
+  place_graph(t, array);
+  ensure_input(t, storage);
   auto* base = static_cast<ArrayValue*>(storage.input_array);
-  if (modes.records() && base && base->requires_grad && !array.stops_gradient) {
-    if (!modes_outside().records()) break_graph(BreakReason::Gradient, "enable_grad() inside of no_grad()");
+  if (t.modes.records() && base && base->requires_grad && !array.stops_gradient) {
+    if (!t.modes_outside().records()) break_graph(BreakReason::Gradient, "enable_grad() inside of no_grad()");
     if (storage.written_without_gradient) break_graph(BreakReason::Gradient, "it is read after it was written under no_grad()");
   }
   // To torch it is a leaf that requires a gradient of its own.
-  if (modes.records() && array.stops_gradient && !array.detached && array.library == Library::Torch)
+  if (t.modes.records() && array.stops_gradient && !array.detached && array.library == Library::Torch)
     throw CannotRebuildValue{array.refused_since, "a view made where nothing is recorded, of a tensor that requires a gradient"};
-  if (!batches.empty()) check_example(storage.contents);
-  if (storage.inference && !modes.inference && inference_read_at < 0) inference_read_at = step;
+  if (!t.batches.empty()) check_example(t, storage.contents);
+  if (storage.inference && !t.modes.inference && t.inference_read_at < 0) t.inference_read_at = t.step;
   if (array.contents.valid() && array.contents_version == storage.version) return array.contents;
   auto is_known = [&](const ArrayValue& known) { return known.contents.valid() && known.contents_version == storage.version; };
   // A view of a view is computed from that one, as its gradient passes there.
@@ -278,9 +296,9 @@ ValueId TraceRun::array_contents(const ArrayValue& array) {
     const ArrayValue& view = *views.back();
     if (!is_known(view)) {
       ValueId value = before ? before->contents : storage.contents;
-      for (std::size_t i = before ? before->view.size() : 0; i < view.view.size(); ++i) value = show(graph(), view.view[i], value, location());
-      if (view.stops_gradient && requires_gradient(value)) value = stopped(value);
-      else if (view.is_view && requires_gradient(value)) in_memory_.insert(value);  // of a copy there may be a gradient of its own
+      for (std::size_t i = before ? before->view.size() : 0; i < view.view.size(); ++i) value = show(t.graph(), view.view[i], value, t.location());
+      if (view.stops_gradient && t.requires_gradient(value)) value = stopped(t, value);
+      else if (view.is_view && t.requires_gradient(value)) t.in_memory_.insert(value);  // of a copy there may be a gradient of its own
       view.contents = value;
       view.contents_version = storage.version;
     }
@@ -289,7 +307,7 @@ ValueId TraceRun::array_contents(const ArrayValue& array) {
   return array.contents;
 }
 
-const ArrayValue* TraceRun::viewed_now(const ArrayValue& view) {
+const ArrayValue* viewed_now(const ArrayValue& view) {
   return view.viewed && !view.stops_gradient && view.made_at == view.storage->version ? view.viewed.get() : nullptr;
 }
 
@@ -343,7 +361,7 @@ bool saves_nothing_written(const Graph& graph, const Node& node, ValueId content
 
 /// Autograd notes the operation as the last one of the tensor's history: so does the graph, whose values are never written. Not where others see
 /// the tensor too, whose history then changes with it.
-void TraceRun::refuse_history(const ArrayValue& array, bool needed) {
+void refuse_history(TraceRun& t, const ArrayValue& array, bool needed) {
   FakeStorage& storage = *array.storage;
   std::erase_if(storage.views, [](const std::weak_ptr<ArrayValue>& view) { return view.expired(); });
   const auto seen = [&](const std::weak_ptr<ArrayValue>& view) {
@@ -362,18 +380,18 @@ void TraceRun::refuse_history(const ArrayValue& array, bool needed) {
 }
 
 /// Whether an element may be at two indices: an axis does not step over all that those of smaller strides reach.
-bool TraceRun::shows_again(const FakeStorage& storage) {
+bool shows_again(TraceRun& t, const FakeStorage& storage) {
   std::vector<std::pair<SymDim, SymDim>> axes;  // stride, size
   for (std::size_t i = 0; i < storage.strides.size(); ++i) {
     const SymDim& stride = storage.strides[i];
-    axes.emplace_back(decide(stride, Py_LT, 0) ? SymDim(0) - stride : stride, storage.shape[i]);
+    axes.emplace_back(t.decide(stride, Py_LT, 0) ? SymDim(0) - stride : stride, storage.shape[i]);
   }
   std::stable_sort(axes.begin(), axes.end(), [&](const auto& a, const auto& b) {
-    return std::pair(hint(a.first), hint(a.second)) < std::pair(hint(b.first), hint(b.second));
+    return std::pair(hint(t, a.first), hint(t, a.second)) < std::pair(hint(t, b.first), hint(t, b.second));
   });
   SymDim reached = 0;
   for (const auto& [stride, size] : axes) {
-    if (decide(stride, Py_LE, reached) && !decide(size, Py_LE, 1)) return true;
+    if (t.decide(stride, Py_LE, reached) && !t.decide(size, Py_LE, 1)) return true;
     reached = reached + (size - 1) * stride;
   }
   return false;
@@ -381,11 +399,11 @@ bool TraceRun::shows_again(const FakeStorage& storage) {
 
 void TraceRun::write(ArrayValue& array, ValueId value) {
   FakeStorage& storage = *array.storage;
-  place_graph(storage.device);  // a program on a device has a copy of what is the host's
+  place_graph(*this, storage.device);  // a program on a device has a copy of what is the host's
   if (!array.writeable || array.numpy_scalar) break_graph(BreakReason::ErrorWhileTracing, "the array is read-only");
   auto* base = static_cast<ArrayValue*>(storage.input_array);
   if (storage.inference && !modes.inference) break_graph(BreakReason::ErrorWhileTracing, "a write into an inference tensor outside of inference mode");
-  ensure_input(storage);
+  ensure_input(*this, storage);
   bool needed = false, with_history = false;
   if (array.library == Library::Torch) {
     needed = (base && base->requires_grad && (modes.records() || modes_outside().records())) || requires_gradient(storage.contents);
@@ -393,12 +411,12 @@ void TraceRun::write(ArrayValue& array, ValueId value) {
       break_graph(BreakReason::Gradient, "a write into a leaf");
     if (modes.records()) {
       with_history = needed || requires_gradient(value);
-      if (with_history) refuse_history(array, needed);
+      if (with_history) refuse_history(*this, array, needed);
     } else {
       // Its history stays, but says nothing of what is in it now.
       if (needed && !base) break_graph(BreakReason::Gradient, "a write under no_grad() into a tensor that requires a gradient");
       if (needed) storage.written_without_gradient = true;
-      if (requires_gradient(value)) value = stopped(value);
+      if (requires_gradient(value)) value = stopped(*this, value);
     }
   }
   const Type& type = graph().type(value);
@@ -423,7 +441,7 @@ void TraceRun::write(ArrayValue& array, ValueId value) {
   for (const ViewStep& view : array.view) contents.push_back(show(graph(), view, contents.back(), where));
   for (std::size_t i = array.view.size(); i-- > 0;) value = undo(graph(), array.view[i], contents[i], value, where);
   if (storage.input_array) {
-    if (shows_again(storage)) break_graph(BreakReason::MutationOfInput, "a write into an array that shows elements more than once");
+    if (shows_again(*this, storage)) break_graph(BreakReason::MutationOfInput, "a write into an array that shows elements more than once");
     auto known = [&](const auto& other) { return other.get() == &storage; };
     if (std::none_of(written_inputs.begin(), written_inputs.end(), known)) {
       for (const auto& other : input_storages)
@@ -434,7 +452,7 @@ void TraceRun::write(ArrayValue& array, ValueId value) {
   }
   if (with_history) {
     // What was there stays in the tensor's history though nothing of it is left: its gradient is zeros.
-    if (needed && !history({value})[storage.contents.index])
+    if (needed && !history(*this, {value})[storage.contents.index])
       value = graph().add(Op::where, {full(*this, DType::Bool, scalar_of(DType::Bool, std::int64_t{1}), storage.shape), value, storage.contents}, {}, where);
     written_with_history.emplace(int(nodes_before_instruction_), step);
   }
@@ -442,17 +460,17 @@ void TraceRun::write(ArrayValue& array, ValueId value) {
   if (given_here && array.view.empty())
     in_memory_.erase(value);
   else if (with_history)
-    value = apart(value);
+    value = apart(*this, value);
   if (array.library == Library::Torch) overwritten_.emplace(storage.contents, nodes_before_instruction_);
-  note_write(storage.owner.lock().get());
+  note_write(*this, storage.owner.lock().get());
   storage.contents = value;
-  note_memory(value);
+  note_memory(*this, value);
   ++storage.version;
   if (array.library == Library::Torch) ++*array.torch_version;
 }
 
 void TraceRun::write_itself(ArrayValue& array) {
-  note_write(array.storage->owner.lock().get());
+  note_write(*this, array.storage->owner.lock().get());
   ++array.storage->version;
   ++*array.torch_version;
 }
@@ -474,7 +492,7 @@ bool TraceRun::make_leaf(const V& tensor) {
   if (!array || tensor->source || !is_float(array->dtype) || !is_alone(*this, *array) || array->stops_gradient) return false;
   FakeStorage& storage = *array->storage;
   if (modes_outside().inference || request.follow || !batches.empty() || storage.version != 0) return false;
-  storage.contents = same_again(*this, array_contents(*array));
+  storage.contents = same_again(*this, array_contents(*this, *array));
   in_memory_.insert(storage.contents);
   array->contents_version = -1;
   flow.want(storage.contents);
@@ -488,10 +506,10 @@ bool TraceRun::turn(const V& tensor, const std::function<V()>& view) {
   const auto old = array.storage;
   auto fresh = [&] {
     auto shown = std::static_pointer_cast<ArrayValue>(view());
-    return shown->offset == SymDim(0) ? new_array(Library::Torch, array_contents(*shown), shown->strides) : nullptr;
+    return shown->offset == SymDim(0) ? new_array(Library::Torch, array_contents(*this, *shown), shown->strides) : nullptr;
   }();
   if (!fresh) return false;
-  note_write(tensor.get());
+  note_write(*this, tensor.get());
   array.shape = fresh->shape;
   array.strides = fresh->strides;
   array.storage = fresh->storage;
@@ -507,20 +525,20 @@ ValueId TraceRun::read(const ArrayValue& array) {
   // Of these few of torch's functions have kernels, and which do changes from version to version: its own function answers.
   if (array.library == Library::Torch && is_late_unsigned(array.dtype)) break_graph(BreakReason::UnsupportedOperation, "a tensor of " + std::string(name(array.dtype)));
   if (array.storage->device != kHost && is_complex(array.dtype)) break_graph(BreakReason::UnsupportedOperation, "a complex tensor of " + device_text(array.storage->device));
-  return array_contents(array);
+  return array_contents(*this, array);
 }
 
 std::shared_ptr<ArrayValue> TraceRun::new_array(Library library, ValueId value, std::optional<Strides> strides) {
   // What is computed under no_grad() or inference_mode() is a constant.
-  if (library == Library::Torch && !modes.records() && requires_gradient(value)) value = stopped(value);
+  if (library == Library::Torch && !modes.records() && requires_gradient(value)) value = stopped(*this, value);
   // A copy that a gradient flows through is a value of its own: what is computed from it is not computed from the original alone.
-  if (library == Library::Torch && requires_gradient(value)) value = apart(value);
-  note_memory(value);
+  if (library == Library::Torch && requires_gradient(value)) value = apart(*this, value);
+  note_memory(*this, value);
   const Type& type = graph().type(value);
   auto storage = std::make_shared<FakeStorage>();
   storage->device = library == Library::Torch ? made_on : kHost;
   // Of numbers of the host alone, or of arrays.
-  if (storage->device != kHost || made_of_arrays) place_graph(storage->device);
+  if (storage->device != kHost || made_of_arrays) place_graph(*this, storage->device);
   if (library == Library::Torch && scopes == 0 && on_device())
     break_graph(BreakReason::UnsupportedObject, "what is made here in a piece on " + device_text(*graph_device));
   storage->dtype = type.dtype;
@@ -539,7 +557,7 @@ std::shared_ptr<ArrayValue> TraceRun::new_array(Library library, ValueId value, 
   array->storage = storage;
   storage->owner = array;
   storage->torch_version = array->torch_version;
-  note_array(*array);
+  note_array(*this, *array);
   return array;
 }
 

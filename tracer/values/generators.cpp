@@ -1,10 +1,18 @@
 /// Generators inlined in the trace: running one on, its methods, and which may not be left half-run.
 ///
 /// Start at `resume_generator`: one step of a generator's frame, until it yields, returns or raises.
+#include "tracer/values/generators.h"
+
 #include "runtime/base/error.h"
+#include "tracer/exits/effect_log.h"
+#include "tracer/interpreter/exceptions.h"
 #include "tracer/interpreter/interpreter.h"
+#include "tracer/values/containers/iterators.h"
 
 namespace fj {
+
+/// Until it yields; null when it has returned. `thrown` (or null) is raised where it stands, else `sent` is delivered.
+static V resume_generator(TraceRun& t, IteratorValue& generator, const V& sent, const V& thrown);
 
 namespace {
 
@@ -27,30 +35,30 @@ bool is_a(const V& exception, PyObject* type) {
 
 }  // namespace
 
-V TraceRun::make_generator(std::shared_ptr<Frame> frame) {
+V make_generator(TraceRun& t, std::shared_ptr<Frame> frame) {
   frame->generator = true;
   auto iterator = std::make_shared<IteratorValue>();
   iterator->frame = std::move(frame);
-  iterator->next = [this, raw = iterator.get()] { return resume_generator(*raw, none(), nullptr); };
-  generators.push_back(iterator);
+  iterator->next = [&t, raw = iterator.get()] { return resume_generator(t, *raw, t.none(), nullptr); };
+  t.generators.push_back(iterator);
   return iterator;
 }
 
-V TraceRun::resume_generator(IteratorValue& generator, const V& sent, const V& thrown) {
+V resume_generator(TraceRun& t, IteratorValue& generator, const V& sent, const V& thrown) {
   Frame& frame = *generator.frame;
   generator.started = true;
-  note_write(&generator);
+  note_write(t, &generator);
   if (frame.running)
-    raise(PyExc_ValueError, {string("generator already executing")}, BreakReason::Generator, "a generator that runs already");
+    raise(t, PyExc_ValueError, {t.string("generator already executing")}, BreakReason::Generator, "a generator that runs already");
   if (frame.finished || (frame.pc == 0 && thrown)) {
     frame.finished = true;
-    generator.returned = none();
-    if (thrown) raise(thrown, BreakReason::Raise, source_text());
+    generator.returned = t.none();
+    if (thrown) raise(t, thrown, BreakReason::Raise, t.source_text());
     return nullptr;
   }
   if (frame.pc == 0) {
-    if (!is_none(sent))
-      raise(PyExc_TypeError, {string("can't send non-None value to a just-started generator")}, BreakReason::Generator,
+    if (!t.is_none(sent))
+      raise(t, PyExc_TypeError, {t.string("can't send non-None value to a just-started generator")}, BreakReason::Generator,
             "a value is sent to a generator that has not started");
   } else if (thrown) {
     // What it delegates to would have to handle it first.
@@ -60,48 +68,48 @@ V TraceRun::resume_generator(IteratorValue& generator, const V& sent, const V& t
     frame.stack.back() = sent;
   }
   // The exceptions it was handling when it yielded are handled again, on top of those of whoever runs it.
-  const std::size_t outside = handling.size();
-  handling.insert(handling.end(), frame.handling.begin(), frame.handling.end());
+  const std::size_t outside = t.handling.size();
+  t.handling.insert(t.handling.end(), frame.handling.begin(), frame.handling.end());
   frame.handling.clear();
   Running running(frame.running);
   V item;
   try {
-    item = run_frame(frame);
+    item = t.run_frame(frame);
   } catch (const RaisedInTrace& raised) {
-    handling.resize(outside);
+    t.handling.resize(outside);
     if (!is_a(raised.exception, PyExc_StopIteration)) throw;
-    raise(stop_iteration_error(raised.exception), raised.reason, raised.detail);
+    raise(t, stop_iteration_error(t, raised.exception), raised.reason, raised.detail);
   }
-  frame.handling.assign(handling.begin() + std::ptrdiff_t(outside), handling.end());
-  handling.resize(outside);
+  frame.handling.assign(t.handling.begin() + std::ptrdiff_t(outside), t.handling.end());
+  t.handling.resize(outside);
   if (!frame.finished) return item;
   generator.returned = item;
   return nullptr;
 }
 
-V TraceRun::stop_iteration_error(const V& exception) {
+V stop_iteration_error(TraceRun& t, const V& exception) {
   if (!is_a(exception, PyExc_StopIteration)) return exception;
   auto error = std::make_shared<InstanceValue>();
   error->type = Ref<PyTypeObject>::borrow(reinterpret_cast<PyTypeObject*>(PyExc_RuntimeError));
-  error->args = {string("generator raised StopIteration")};
-  set_cause(*error, exception);
-  set_context(*error, exception);
+  error->args = {t.string("generator raised StopIteration")};
+  set_cause(t, *error, exception);
+  set_context(t, *error, exception);
   return error;
 }
 
-void TraceRun::send_instruction(Frame& frame, const FjInstr& instr) {
+void send_instruction(TraceRun& t, Frame& frame, const FjInstr& instr) {
   V sent = frame.stack.back();
   frame.stack.pop_back();
   V receiver = frame.stack.back();
   auto* iterator = as<IteratorValue>(receiver);
-  V item, returned = none();
+  V item, returned = t.none();
   if (iterator && iterator->frame) {
-    item = resume_generator(*iterator, sent, nullptr);
+    item = resume_generator(t, *iterator, sent, nullptr);
     if (!item) returned = iterator->returned;
   } else {
-    if (!is_none(sent)) break_graph(BreakReason::Generator, "a value is sent through `yield from` to " + describe(receiver));
-    item = next(receiver);
-    if (!item) returned = stopped_with;
+    if (!t.is_none(sent)) break_graph(BreakReason::Generator, "a value is sent through `yield from` to " + describe(receiver));
+    item = next(t, receiver);
+    if (!item) returned = t.stopped_with;
   }
   if (item) return frame.stack.push_back(item);
   if (!(instr.arg2 & 1)) frame.stack.pop_back();
@@ -109,7 +117,7 @@ void TraceRun::send_instruction(Frame& frame, const FjInstr& instr) {
   frame.pc = instr.arg;
 }
 
-bool TraceRun::may_be_abandoned(const IteratorValue& generator) const {
+bool may_be_abandoned(TraceRun& t, const IteratorValue& generator) {
   const Frame& frame = *generator.frame;
   if (frame.finished || frame.pc == 0) return true;
   // Dropped, a generator raises GeneratorExit where it stands, which a `try` or `with` around it would see. The handler that
@@ -122,47 +130,47 @@ bool TraceRun::may_be_abandoned(const IteratorValue& generator) const {
   return true;
 }
 
-V TraceRun::next_or_raise(const V& iterator) {
-  if (V item = next(iterator)) return item;
+V next_or_raise(TraceRun& t, const V& iterator) {
+  if (V item = next(t, iterator)) return item;
   std::vector<V> arguments;
-  if (!is_none(stopped_with)) arguments.push_back(stopped_with);
-  raise(PyExc_StopIteration, std::move(arguments), BreakReason::Raise, "StopIteration");
+  if (!t.is_none(t.stopped_with)) arguments.push_back(t.stopped_with);
+  raise(t, PyExc_StopIteration, std::move(arguments), BreakReason::Raise, "StopIteration");
 }
 
-V TraceRun::iterator_method(const V& owner, const std::string& name, std::vector<V>& positional) {
+V iterator_method(TraceRun& t, const V& owner, const std::string& name, std::vector<V>& positional) {
   auto& iterator = *as<IteratorValue>(owner);
   if (name == "__iter__" && positional.empty()) return owner;
-  if (name == "__next__" && positional.empty()) return next_or_raise(owner);
+  if (name == "__next__" && positional.empty()) return next_or_raise(t, owner);
   if (!iterator.frame) return nullptr;
   auto result = [&](const V& item) {
     if (item) return item;
     std::vector<V> arguments;
-    if (!is_none(iterator.returned)) arguments.push_back(iterator.returned);
-    raise(PyExc_StopIteration, std::move(arguments), BreakReason::Raise, "StopIteration");
+    if (!t.is_none(iterator.returned)) arguments.push_back(iterator.returned);
+    raise(t, PyExc_StopIteration, std::move(arguments), BreakReason::Raise, "StopIteration");
   };
-  if (name == "send" && positional.size() == 1) return result(resume_generator(iterator, positional[0], nullptr));
+  if (name == "send" && positional.size() == 1) return result(resume_generator(t, iterator, positional[0], nullptr));
   if (name == "throw" && !positional.empty()) {
     V exception = positional[0];
-    if (positional.size() > 1 && !is_none(positional[1])) exception = positional[1];
-    if (auto* object = as<ObjectValue>(exception); object && PyExceptionClass_Check(object->object.get())) exception = call(exception, {}, {});
+    if (positional.size() > 1 && !t.is_none(positional[1])) exception = positional[1];
+    if (auto* object = as<ObjectValue>(exception); object && PyExceptionClass_Check(object->object.get())) exception = t.call(exception, {}, {});
     if (!is_a(exception, PyExc_BaseException)) return nullptr;
-    return result(resume_generator(iterator, none(), exception));
+    return result(resume_generator(t, iterator, t.none(), exception));
   }
   if (name == "close" && positional.empty()) {
     Frame& frame = *iterator.frame;
     if (frame.pc == 0) frame.finished = true;
-    if (frame.finished) return none();
-    Count catcher(catching);
+    if (frame.finished) return t.none();
+    Count catcher(t.catching);
     try {
-      if (resume_generator(iterator, none(), make_exception(reinterpret_cast<PyTypeObject*>(PyExc_GeneratorExit), {}, {})))
+      if (resume_generator(t, iterator, t.none(), make_exception(t, reinterpret_cast<PyTypeObject*>(PyExc_GeneratorExit), {}, {})))
         break_graph(BreakReason::Generator, "a generator that yields when it is closed");
     } catch (const RaisedInTrace& raised) {
       if (!is_a(raised.exception, PyExc_GeneratorExit) && !is_a(raised.exception, PyExc_StopIteration)) throw;
-      return none();
+      return t.none();
     }
     // What it returns is seen from 3.13 on.
-    if (!is_none(iterator.returned)) break_graph(BreakReason::Generator, "a closed generator that returns a value");
-    return none();
+    if (!t.is_none(iterator.returned)) break_graph(BreakReason::Generator, "a closed generator that returns a value");
+    return t.none();
   }
   return nullptr;
 }

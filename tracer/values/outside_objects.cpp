@@ -1,14 +1,30 @@
 /// Values from outside: wrapping real objects lazily, one Value per object, and the guards of looking at them.
+#include "tracer/values/outside_objects.h"
+
 #include <algorithm>
 #include <cstring>
 
 #include "runtime/base/error.h"
+#include "tracer/gradients/graph_transforms.h"
+#include "tracer/interpreter/exceptions.h"
 #include "tracer/interpreter/interpreter.h"
+#include "tracer/values/classes/attribute_writes.h"
+#include "tracer/values/classes/attributes.h"
 #include "tracer/values/containers/containers.h"
+#include "tracer/values/fake_arrays.h"
+#include "tracer/values/numbers/computed_numbers.h"
 #include "tracer/values/numbers/constant_conditions.h"
+#include "tracer/values/numbers/derived_values.h"
+#include "tracer/values/numbers/operators.h"
 #include "tracer/values/proxies.h"
 
 namespace fj {
+
+/// The length of what is there, once it has changed a symbol.
+static SymDim bound_length(TraceRun& t, SourceRef source, Py_ssize_t size);
+static bool object_truth(TraceRun& t, const V& value);
+static ValueId number_input(TraceRun& t, ObjectValue& held, DType dtype);
+static V scalar_as(TraceRun& t, ObjectValue& scalar, PyObject* function);
 
 std::string describe(const V& value) {
   switch (value->kind) {
@@ -56,19 +72,19 @@ bool is_enum_member(PyObject* object) {
   return !std::strcmp(meta, "EnumType") || !std::strcmp(meta, "EnumMeta");
 }
 
-void TraceRun::add_guard(GuardKind kind, SourceRef source, PyObject* object, std::int64_t number) {
+void add_guard(TraceRun& t, GuardKind kind, SourceRef source, PyObject* object, std::int64_t number) {
   Guard guard;
   guard.kind = kind;
   guard.source = source;
   guard.object = Ref<>::borrow(object);
   guard.number = number;
-  add_guard(std::move(guard));
+  add_guard(t, std::move(guard));
 }
 
-void TraceRun::add_guard(Guard guard) {
-  const Location where = location();
+void add_guard(TraceRun& t, Guard guard) {
+  const Location where = t.location();
   guard.location = where.file + ":" + std::to_string(where.line);
-  guards().add(std::move(guard));
+  t.guards().add(std::move(guard));
 }
 
 namespace {
@@ -99,26 +115,26 @@ bool has_name(const std::vector<std::string>& names, const std::string& name) {
 
 }  // namespace
 
-V TraceRun::wrap_constant(PyObject* object) {
+V wrap_constant(TraceRun& t, PyObject* object) {
   if (V value = proxied(object)) return value;
-  if (auto key = outside_keys_.find(object); key != outside_keys_.end()) return key->second;
-  if (PyFunction_Check(object) && !made_functions_.empty())
-    if (auto made = made_functions_.find(object); made != made_functions_.end()) return made->second;
-  if (object == Py_None) return none();
-  if (object == Py_True) return boolean(true);
-  if (object == Py_False) return boolean(false);
+  if (auto key = t.outside_keys_.find(object); key != t.outside_keys_.end()) return key->second;
+  if (PyFunction_Check(object) && !t.made_functions_.empty())
+    if (auto made = t.made_functions_.find(object); made != t.made_functions_.end()) return made->second;
+  if (object == Py_None) return t.none();
+  if (object == Py_True) return t.boolean(true);
+  if (object == Py_False) return t.boolean(false);
   if (is_stateless(object) || PyCode_Check(object)) return std::make_shared<ObjectValue>(Ref<>::borrow(object));
   if (PyTuple_CheckExact(object) && holds_proxy(object)) {
     auto tuple = std::make_shared<TupleValue>();
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(object); ++i) tuple->items.push_back(wrap_constant(PyTuple_GET_ITEM(object, i)));
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(object); ++i) tuple->items.push_back(wrap_constant(t, PyTuple_GET_ITEM(object, i)));
     return tuple;
   }
-  return wrap(object, sources().constant(object));
+  return t.wrap(object, t.sources().constant(object));
 }
 
 V TraceRun::wrap(PyObject* object, SourceRef source) {
   FJ_CHECK(object, "wrap of nothing");
-  if (!source) return wrap_constant(object);
+  if (!source) return wrap_constant(*this, object);
   if (is_stateless(object)) {
     if (PyLong_CheckExact(object) && !request.generalise.never_dynamic && fits_symbol(object) &&
         (is_made_anew(source) || has_name(request.generalise.sources, source->text()))) {
@@ -152,7 +168,7 @@ V TraceRun::wrap(PyObject* object, SourceRef source) {
   V value;
   const bool constant = source->kind == SourceKind::Constant;
   if (array_library(object)) {
-    value = wrap_array(object, source);
+    value = wrap_array(*this, object, source);
   } else if (PyFrozenSet_CheckExact(object) && constant) {
     auto set = std::make_shared<SetValue>(true);
     set->source = source;
@@ -163,19 +179,19 @@ V TraceRun::wrap(PyObject* object, SourceRef source) {
     auto tuple = std::make_shared<TupleValue>();
     tuple->source = source;
     if (!PyTuple_CheckExact(object)) tuple->type = Ref<>::borrow(reinterpret_cast<PyObject*>(Py_TYPE(object)));
-    if (is_plain_named_tuple(Py_TYPE(object))) guard_type_version(Py_TYPE(object));
+    if (is_plain_named_tuple(Py_TYPE(object))) guard_type_version(*this, Py_TYPE(object));
     if (!constant) {
-      add_guard(GuardKind::TypeIs, source, reinterpret_cast<PyObject*>(Py_TYPE(object)));
-      add_guard(GuardKind::Length, source, nullptr, PyTuple_GET_SIZE(object));
+      add_guard(*this, GuardKind::TypeIs, source, reinterpret_cast<PyObject*>(Py_TYPE(object)));
+      add_guard(*this, GuardKind::Length, source, nullptr, PyTuple_GET_SIZE(object));
     }
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(object); ++i) {
       PyObject* item = PyTuple_GET_ITEM(object, i);
-      tuple->items.push_back(constant ? wrap_constant(item) : wrap(item, sources().make(SourceKind::TupleItem, source, i)));
+      tuple->items.push_back(constant ? wrap_constant(*this, item) : wrap(item, sources().make(SourceKind::TupleItem, source, i)));
     }
     value = tuple;
   } else if (PyList_CheckExact(object) || PyDict_CheckExact(object) || PyODict_CheckExact(object) || PyAnySet_CheckExact(object) || is_deque(object) ||
              reinterpret_cast<PyObject*>(Py_TYPE(object)) == defaultdict_type()) {
-    value = wrap_builtin(object, source);
+    value = wrap_builtin(*this, object, source);
   } else if (PyCell_Check(object)) {
     auto cell = std::make_shared<CellValue>();
     cell->source = source;
@@ -187,10 +203,10 @@ V TraceRun::wrap(PyObject* object, SourceRef source) {
     if (constant || (is_plain(real->start) && is_plain(real->stop) && is_plain(real->step))) {
       auto slice = std::make_shared<SliceValue>();
       slice->source = source;
-      slice->start = wrap_constant(real->start);
-      slice->stop = wrap_constant(real->stop);
-      slice->step = wrap_constant(real->step);
-      if (!constant) add_guard(GuardKind::Identity, source, object);
+      slice->start = wrap_constant(*this, real->start);
+      slice->stop = wrap_constant(*this, real->stop);
+      slice->step = wrap_constant(*this, real->step);
+      if (!constant) add_guard(*this, GuardKind::Identity, source, object);
       value = slice;
     }
   }
@@ -199,14 +215,14 @@ V TraceRun::wrap(PyObject* object, SourceRef source) {
     value->source = source;
   }
   identity_[object] = value;
-  if (value->kind == ValueKind::Dict) adopt_writes(value, object);
+  if (value->kind == ValueKind::Dict) adopt_writes(*this, value, object);
   return value;
 }
 
-void TraceRun::guard_type(ObjectValue& value) {
+void guard_type(TraceRun& t, ObjectValue& value) {
   if (!value.source || value.guarded_type || value.guarded_value) return;
   value.guarded_type = true;
-  add_guard(GuardKind::TypeIs, value.source, reinterpret_cast<PyObject*>(Py_TYPE(value.object.get())));
+  add_guard(t, GuardKind::TypeIs, value.source, reinterpret_cast<PyObject*>(Py_TYPE(value.object.get())));
 }
 
 namespace {
@@ -225,14 +241,14 @@ bool is_identity_constant(PyObject* object) {
 
 }  // namespace
 
-bool TraceRun::guard_value(ObjectValue& value) {
+bool guard_value(TraceRun& t, ObjectValue& value) {
   PyObject* object = value.object.get();
   const bool plain = is_plain(object);
   if (!plain && !is_identity_constant(object)) return false;
   if (!value.source || value.guarded_value) return true;
   value.guarded_value = true;
   if (value.source->kind == SourceKind::Constant) return true;
-  add_guard(plain ? GuardKind::Equals : GuardKind::Identity, value.source, object);
+  add_guard(t, plain ? GuardKind::Equals : GuardKind::Identity, value.source, object);
   return true;
 }
 
@@ -245,16 +261,16 @@ ValueId TraceRun::float_input(const V& value, bool always) {
   if (!PyFloat_CheckExact(object) && !(PyFloat_Check(object) && numpy_scalar_dtype(object))) return {};
   if (!always && !is_made_anew(held->source) && !has_name(request.generalise.sources, held->source->text())) return {};
   if (!numpy_module()) return {};  // what is computed of it leaves the program in one of NumPy's arrays
-  return number_input(*held, DType::F64);
+  return number_input(*this, *held, DType::F64);
 }
 
-ValueId TraceRun::number_input(ObjectValue& held, DType dtype) {
-  auto [known, fresh] = number_inputs_.emplace(held.source, ValueId{});
+ValueId number_input(TraceRun& t, ObjectValue& held, DType dtype) {
+  auto [known, fresh] = t.number_inputs_.emplace(held.source, ValueId{});
   if (fresh) {
-    guard_type(held);
-    known->second = graph().add_input(held.source->text(), {dtype, {}}, Dims{});
-    graph_inputs.push_back(held.source);
-    host_inputs.push_back(true);
+    guard_type(t, held);
+    known->second = t.graph().add_input(held.source->text(), {dtype, {}}, Dims{});
+    t.graph_inputs.push_back(held.source);
+    t.host_inputs.push_back(true);
   }
   return known->second;
 }
@@ -264,7 +280,7 @@ V TraceRun::changing_scalar(const V& value, bool always) {
   if (!request.generalise.float_inputs || request.generalise.never_dynamic || !held || !held->source || held->guarded_value) return nullptr;
   const auto dtype = numpy_scalar_dtype(held->object.get());
   if (!dtype || is_complex(*dtype) || (!always && !has_name(request.generalise.sources, held->source->text()))) return nullptr;
-  auto scalar = new_array(Library::Numpy, number_input(*held, *dtype));
+  auto scalar = new_array(Library::Numpy, number_input(*this, *held, *dtype));
   scalar->numpy_scalar = true;
   return scalar;
 }
@@ -273,61 +289,61 @@ V TraceRun::scalar_index(const V& value) {
   PyObject* const index = once([] { return PyObject_GetAttrString(Ref<>::steal(PyImport_ImportModule("operator")).get(), "index"); });
   auto* held = as<ObjectValue>(value);
   const auto dtype = held ? numpy_scalar_dtype(held->object.get()) : std::nullopt;
-  return dtype && is_integer(*dtype) && *dtype != DType::Bool ? scalar_as(*held, index) : nullptr;
+  return dtype && is_integer(*dtype) && *dtype != DType::Bool ? scalar_as(*this, *held, index) : nullptr;
 }
 
-V TraceRun::scalar_float(const V& value) {
+V scalar_float(TraceRun& t, const V& value) {
   auto* held = as<ObjectValue>(value);
   const auto dtype = held ? numpy_scalar_dtype(held->object.get()) : std::nullopt;
-  return dtype && !is_complex(*dtype) ? scalar_as(*held, reinterpret_cast<PyObject*>(&PyFloat_Type)) : nullptr;
+  return dtype && !is_complex(*dtype) ? scalar_as(t, *held, reinterpret_cast<PyObject*>(&PyFloat_Type)) : nullptr;
 }
 
-V TraceRun::scalar_as(ObjectValue& scalar, PyObject* function) {
+V scalar_as(TraceRun& t, ObjectValue& scalar, PyObject* function) {
   if (!scalar.source || scalar.source->kind == SourceKind::Constant || scalar.guarded_value) return nullptr;
   Ref<> number = Ref<>::steal(PyObject_CallOneArg(function, scalar.object.get()));
   if (!number) return PyErr_Clear(), nullptr;
-  guard_type(scalar);
-  return wrap(keep(number).get(), sources().make(SourceKind::AnswerAbout, scalar.source, 0, function));
+  guard_type(t, scalar);
+  return t.wrap(t.keep(number).get(), t.sources().make(SourceKind::AnswerAbout, scalar.source, 0, function));
 }
 
-V TraceRun::string_length(const V& value) {
+V string_length(TraceRun& t, const V& value) {
   auto* held = as<ObjectValue>(value);
   if (!held || !held->source || held->guarded_value || held->source->kind == SourceKind::Constant) return nullptr;
   PyObject* object = held->object.get();
   if (!PyUnicode_CheckExact(object) && !PyBytes_CheckExact(object)) return nullptr;
   const Py_ssize_t size = PyUnicode_Check(object) ? PyUnicode_GET_LENGTH(object) : PyBytes_GET_SIZE(object);
-  guard_type(*held);
-  return integer(bound_length(held->source, size));
+  guard_type(t, *held);
+  return t.integer(bound_length(t, held->source, size));
 }
 
-V TraceRun::unopened_length(const V& value) {
+V unopened_length(TraceRun& t, const V& value) {
   auto* list = unopened_list(value);
   if (!list) return nullptr;
-  Ref<> now = sources().fetch(list->source, request.values);
+  Ref<> now = t.sources().fetch(list->source, t.request.values);
   if (!now || !PyList_CheckExact(now.get())) return nullptr;
-  return integer(bound_length(list->source, PyList_GET_SIZE(now.get())) + SymDim(std::int64_t(list->items.size())));
+  return t.integer(bound_length(t, list->source, PyList_GET_SIZE(now.get())) + SymDim(std::int64_t(list->items.size())));
 }
 
-SymDim TraceRun::bound_length(SourceRef source, Py_ssize_t size) {
-  if (request.generalise.never_dynamic || size > kLargestInt || !has_name(request.generalise.lengths, source->text())) {
-    add_guard(GuardKind::Length, source, nullptr, size);
+SymDim bound_length(TraceRun& t, SourceRef source, Py_ssize_t size) {
+  if (t.request.generalise.never_dynamic || size > kLargestInt || !has_name(t.request.generalise.lengths, source->text())) {
+    add_guard(t, GuardKind::Length, source, nullptr, size);
     return SymDim(std::int64_t(size));
   }
-  auto [known, fresh] = lengths_.emplace(source, SymbolId{});
+  auto [known, fresh] = t.lengths_.emplace(source, SymbolId{});
   if (fresh) {
-    known->second = graph().new_symbol({"s" + std::to_string(graph().symbols.size()), 0, kLargestInt, size, {}});
+    known->second = t.graph().new_symbol({"s" + std::to_string(t.graph().symbols.size()), 0, kLargestInt, size, {}});
     Guard guard;
     guard.kind = GuardKind::LengthSymbol;
     guard.source = source;
     guard.symbol = known->second;
-    add_guard(std::move(guard));
+    add_guard(t, std::move(guard));
     PyObject* const len = once([] { return PyDict_GetItemString(PyEval_GetBuiltins(), "len"); });
-    symbol_sources_[known->second] = sources().make(SourceKind::Result, nullptr, 0, len, {source});
+    t.symbol_sources_[known->second] = t.sources().make(SourceKind::Result, nullptr, 0, len, {source});
   }
   return known->second;
 }
 
-bool TraceRun::strings_differ(const V& a, const V& b) {
+bool strings_differ(TraceRun& t, const V& a, const V& b) {
   auto *left = as<ObjectValue>(a), *right = as<ObjectValue>(b);
   if (!left || !right || !PyUnicode_CheckExact(left->object.get()) || !PyUnicode_CheckExact(right->object.get())) return false;
   if (PyUnicode_Compare(left->object.get(), right->object.get()) == 0) return false;
@@ -337,8 +353,8 @@ bool TraceRun::strings_differ(const V& a, const V& b) {
   if (from_outside(*left) && from_outside(*right)) return false;
   if (from_outside(*right)) std::swap(left, right);
   if (from_outside(*left)) {
-    guard_type(*left);
-    add_guard(GuardKind::Differs, left->source, right->object.get());
+    guard_type(t, *left);
+    add_guard(t, GuardKind::Differs, left->source, right->object.get());
   }
   return true;
 }
@@ -349,10 +365,10 @@ PyObject* TraceRun::constant_object(const V& value) {
   switch (value->kind) {
     case ValueKind::Object: {
       auto& object = *as<ObjectValue>(value);
-      return guard_value(object) ? object.object.get() : nullptr;
+      return guard_value(*this, object) ? object.object.get() : nullptr;
     }
     case ValueKind::Number: {
-      V known = settled(value);
+      V known = settled(*this, value);
       return known != value ? constant_object(known) : nullptr;
     }
     case ValueKind::Tuple: {
@@ -385,7 +401,7 @@ PyTypeObject* TraceRun::type_of(const V& value) {
   switch (value->kind) {
     case ValueKind::Object: {
       auto& object = *as<ObjectValue>(value);
-      guard_type(object);
+      guard_type(*this, object);
       return Py_TYPE(object.object.get());
     }
     case ValueKind::SymInt: return &PyLong_Type;
@@ -444,10 +460,10 @@ bool TraceRun::is_none(const V& value) {
   auto* object = as<ObjectValue>(value);
   if (!object) return false;
   if (object->object.get() == Py_None) {
-    guard_value(*object);
+    guard_value(*this, *object);
     return true;
   }
-  guard_type(*object);
+  guard_type(*this, *object);
   return false;
 }
 
@@ -457,24 +473,24 @@ bool TraceRun::truth(const V& value) {
       auto& object = *as<ObjectValue>(value);
       PyObject* real = object.object.get();
       if (is_plain(real)) {
-        if (V known = PyFloat_CheckExact(real) ? result_of_operator("truth", {value}) : nullptr) return truth(known);
-        guard_value(object);
+        if (V known = PyFloat_CheckExact(real) ? result_of_operator(*this, "truth", {value}) : nullptr) return truth(known);
+        guard_value(*this, object);
         const int answer = PyObject_IsTrue(real);
-        if (answer < 0) raise_python_error();
+        if (answer < 0) raise_python_error(*this);
         return answer;
       }
       if (array_library(real)) break_graph(BreakReason::BranchOnData, "`" + source_text() + "` tests " + describe(value));
-      return object_truth(value);
+      return object_truth(*this, value);
     }
-    case ValueKind::Instance: return object_truth(value);
+    case ValueKind::Instance: return object_truth(*this, value);
     case ValueKind::SymInt: return !decide(as<SymIntValue>(value)->expression, Py_EQ, 0);
     case ValueKind::Number:
-      if (V known = settled(value); known != value) return truth(known);
+      if (V known = settled(*this, value); known != value) return truth(known);
       break_graph(BreakReason::BranchOnData, "`" + source_text() + "` tests " + describe(value));
     case ValueKind::Array:
       if (as<ArrayValue>(value)->dtype == DType::Bool)
-        if (auto known = constant_condition(graph(), array_contents(*as<ArrayValue>(value)))) return *known;
-      if (request.follow) return follow(*as<ArrayValue>(value));
+        if (auto known = constant_condition(graph(), array_contents(*this, *as<ArrayValue>(value)))) return *known;
+      if (request.follow) return follow(*this, *as<ArrayValue>(value));
       break_graph(BreakReason::BranchOnData, "`" + source_text() + "` tests " + describe(value) +
                                                  (as<ArrayValue>(value)->storage->device == kHost ? "" : ", of which Python waits for one element"));
     case ValueKind::Tuple: return !sequence_items(value).empty();
@@ -483,47 +499,47 @@ bool TraceRun::truth(const V& value) {
       auto& dict = *as<DictValue>(value);
       if (!dict.opened) {
         // Its keys may never be asked for: torch keeps hooks in such dicts.
-        add_guard(GuardKind::Length, dict.source, nullptr, PyDict_GET_SIZE(dict.real.get()));
+        add_guard(*this, GuardKind::Length, dict.source, nullptr, PyDict_GET_SIZE(dict.real.get()));
         return PyDict_GET_SIZE(dict.real.get()) != 0;
       }
       return !dict.items.empty();
     }
     case ValueKind::Set: return PySet_GET_SIZE(as<SetValue>(value)->real.get()) != 0;
-    case ValueKind::Range: return truth(length(value));
+    case ValueKind::Range: return truth(length(*this, value));
     case ValueKind::Slice: case ValueKind::Function: case ValueKind::BoundMethod: case ValueKind::Builtin:
     case ValueKind::Partial: case ValueKind::Iterator: case ValueKind::Cell: return true;
     default: break_graph(BreakReason::UnsupportedObject, "truth of " + describe(value));
   }
 }
 
-bool TraceRun::object_truth(const V& value) {
-  PyTypeObject* type = type_of(value);
-  if (V method = python_method(value, "__bool__")) {
-    V answer = call(method, {}, {});
-    PyObject* decided = constant_object(answer);
+bool object_truth(TraceRun& t, const V& value) {
+  PyTypeObject* type = t.type_of(value);
+  if (V method = python_method(t, value, "__bool__")) {
+    V answer = t.call(method, {}, {});
+    PyObject* decided = t.constant_object(answer);
     if (!decided || !PyBool_Check(decided)) break_graph(BreakReason::ErrorWhileTracing, "a __bool__ that gives no bool");
     return decided == Py_True;
   }
   static PyObject* const bool_name = PyUnicode_InternFromString("__bool__");
-  V part = builtin_part(value);
-  if (class_attribute(type, bool_name)) {
-    if (part) return truth(part);
+  V part = builtin_part(t, value);
+  if (class_attribute(t, type, bool_name)) {
+    if (part) return t.truth(part);
     // A constant of C code: a dtype, a member of an IntEnum, ...
-    PyObject* object = constant_object(value);
+    PyObject* object = t.constant_object(value);
     if (!object) break_graph(BreakReason::UnsupportedObject, "truth of " + describe(value));
     const int answer = PyObject_IsTrue(object);
-    if (answer < 0) raise_python_error();
+    if (answer < 0) raise_python_error(t);
     return answer;
   }
-  if (python_method(value, "__len__")) return truth(length(value));
-  if (part) return truth(part);
+  if (python_method(t, value, "__len__")) return t.truth(length(t, value));
+  if (part) return t.truth(part);
   static PyObject* const len_name = PyUnicode_InternFromString("__len__");
-  if (class_attribute(type, len_name)) return truth(length(value));
+  if (class_attribute(t, type, len_name)) return t.truth(length(t, value));
   if (type->tp_as_number && type->tp_as_number->nb_bool) break_graph(BreakReason::UnsupportedObject, "truth of " + describe(value));
   return true;
 }
 
-V TraceRun::proxied_mapping(const V& value) {
+V proxied_mapping(TraceRun& t, const V& value) {
   auto* object = as<ObjectValue>(value);
   if (!object || Py_TYPE(object->object.get()) != &PyDictProxy_Type) return nullptr;
   // The one object a proxy refers to.
@@ -533,19 +549,19 @@ V TraceRun::proxied_mapping(const V& value) {
     return 0;
   }, &mapping);
   if (!mapping || !PyDict_CheckExact(mapping)) return nullptr;
-  if (value->source) add_guard(GuardKind::Identity, value->source, object->object.get());
-  return wrap(mapping, sources().constant(mapping));
+  if (value->source) add_guard(t, GuardKind::Identity, value->source, object->object.get());
+  return t.wrap(mapping, t.sources().constant(mapping));
 }
 
-bool TraceRun::same_object(const V& a, const V& b) {
+bool same_object(TraceRun& t, const V& a, const V& b) {
   if (a == b) return true;
   auto *left = as<ObjectValue>(a), *right = as<ObjectValue>(b);
   if (a->kind == ValueKind::SymInt || b->kind == ValueKind::SymInt) {
     // Different numbers are never one object; equal ones may be.
-    auto x = int_expression(a), y = int_expression(b);
-    if (x && y && decide(*x, Py_EQ, *y)) break_graph(BreakReason::UnsupportedObject, "identity of equal ints");
+    auto x = t.int_expression(a), y = t.int_expression(b);
+    if (x && y && t.decide(*x, Py_EQ, *y)) break_graph(BreakReason::UnsupportedObject, "identity of equal ints");
     for (auto* other : {left, right})
-      if (other && !(x && y) && !(PyLong_CheckExact(other->object.get()) && guard_value(*other))) guard_type(*other);
+      if (other && !(x && y) && !(PyLong_CheckExact(other->object.get()) && guard_value(t, *other))) guard_type(t, *other);
     return false;
   }
   if (a->kind != b->kind) {
@@ -559,7 +575,7 @@ bool TraceRun::same_object(const V& a, const V& b) {
     };
     if (is_made(a) || is_made(b)) return false;
     // A slice may be known by its parts in one place and as an object in another.
-    if (type_of(a) == type_of(b)) break_graph(BreakReason::UnsupportedObject, "identity of " + describe(a) + " and " + describe(b));
+    if (t.type_of(a) == t.type_of(b)) break_graph(BreakReason::UnsupportedObject, "identity of " + describe(a) + " and " + describe(b));
     return false;
   }
   if (!left || !right) {
@@ -585,20 +601,20 @@ bool TraceRun::same_object(const V& a, const V& b) {
       guard.kind = GuardKind::NotSame;
       guard.source = a->source;
       guard.others = {b->source};
-      guards().add(std::move(guard));
+      t.guards().add(std::move(guard));
     }
     return false;
   }
   PyObject *x = left->object.get(), *y = right->object.get();
   if (Py_TYPE(x) != Py_TYPE(y)) {
-    guard_type(*left);
-    guard_type(*right);
+    guard_type(t, *left);
+    guard_type(t, *right);
     return false;
   }
   if (PyLong_CheckExact(x) || PyFloat_CheckExact(x) || PyUnicode_CheckExact(x) || PyBytes_CheckExact(x) || PyComplex_CheckExact(x)) {
     // Equal numbers and strings may or may not be one object; different ones never are.
-    guard_value(*left);
-    guard_value(*right);
+    guard_value(t, *left);
+    guard_value(t, *right);
     const int equal = PyObject_RichCompareBool(x, y, Py_EQ);
     PyErr_Clear();
     if (equal) break_graph(BreakReason::UnsupportedObject, "identity of equal " + std::string(Py_TYPE(x)->tp_name) + "s");
@@ -607,29 +623,29 @@ bool TraceRun::same_object(const V& a, const V& b) {
   // What is known by now needs no guard, nor do two constants.
   auto is_known = [](const ObjectValue& value) { return !value.source || value.guarded_value || value.source->kind == SourceKind::Constant; };
   if (is_plain(x) || (is_known(*left) && is_known(*right))) {
-    guard_value(*left);
-    guard_value(*right);
+    guard_value(t, *left);
+    guard_value(t, *right);
   } else if (x == y && (is_known(*left) || is_known(*right))) {
     for (auto* value : {left, right})
-      if (!is_known(*value)) add_guard(GuardKind::Identity, value->source, x);
+      if (!is_known(*value)) add_guard(t, GuardKind::Identity, value->source, x);
   } else {
     Guard guard;
     guard.kind = x == y ? GuardKind::SameObject : GuardKind::NotSame;
-    guard.source = left->source ? left->source : sources().constant(x);
-    guard.others = {right->source ? right->source : sources().constant(y)};
-    add_guard(std::move(guard));
+    guard.source = left->source ? left->source : t.sources().constant(x);
+    guard.others = {right->source ? right->source : t.sources().constant(y)};
+    add_guard(t, std::move(guard));
   }
   return x == y;
 }
 
-V TraceRun::constant(Ref<> object) { return wrap_constant(keep(std::move(object)).get()); }
+V TraceRun::constant(Ref<> object) { return wrap_constant(*this, keep(std::move(object)).get()); }
 
 std::optional<std::int64_t> TraceRun::constant_int(const V& value) {
   if (auto* symbolic = as<SymIntValue>(value)) {
     // Asked for exactly this number: the trace is good for it only.
     if (graph().is_late(symbolic->expression))
       break_graph(BreakReason::DataDependentShape, "`" + source_text() + "` asks for a size that depends on data");
-    const std::int64_t now = hint(symbolic->expression);
+    const std::int64_t now = hint(*this, symbolic->expression);
     if (!decide(symbolic->expression, Py_EQ, now)) return std::nullopt;
     return now;
   }
@@ -646,9 +662,9 @@ std::optional<std::int64_t> TraceRun::constant_int(const V& value) {
 }
 
 std::optional<double> TraceRun::constant_float(const V& value) {
-  if (V known = settled(value); known != value) return constant_float(known);
+  if (V known = settled(*this, value); known != value) return constant_float(known);
   auto* object = as<ObjectValue>(value);
-  if (!object || !PyFloat_CheckExact(object->object.get()) || !guard_value(*object)) return std::nullopt;
+  if (!object || !PyFloat_CheckExact(object->object.get()) || !guard_value(*this, *object)) return std::nullopt;
   return PyFloat_AS_DOUBLE(object->object.get());
 }
 

@@ -6,6 +6,9 @@
 
 #include "runtime/base/error.h"
 #include "tracer/interpreter/interpreter.h"
+#include "tracer/values/classes/attributes.h"
+#include "tracer/values/numbers/derived_values.h"
+#include "tracer/values/outside_objects.h"
 #include "tracer/values/text.h"
 
 namespace fj {
@@ -55,7 +58,7 @@ PyObject* proxy_compare(PyObject* a, PyObject* b, int comparison) {
   if (known && known == other && (comparison == Py_EQ || comparison == Py_NE)) return PyBool_FromLong(comparison == Py_EQ);
   TraceRun& tracer = *(known ? as_proxy(a) : as_proxy(b))->tracer;
   return guarded([&] {
-    V left = tracer.wrap_constant(a), right = tracer.wrap_constant(b);
+    V left = wrap_constant(tracer, a), right = wrap_constant(tracer, b);
     return Ref<>::borrow(tracer.truth(tracer.compare(comparison, left, right)) ? Py_True : Py_False);
   });
 }
@@ -73,7 +76,7 @@ PyObject* proxy_repr(PyObject* self) {
 PyObject* proxy_format(PyObject* self, PyObject* specification) {
   Proxy& proxy = *as_proxy(self);
   return guarded([&] {
-    return text_object(*proxy.tracer, format_of(*proxy.tracer, proxy.value, proxy.tracer->wrap_constant(proxy.tracer->keep(Ref<>::borrow(specification)).get())));
+    return text_object(*proxy.tracer, format_of(*proxy.tracer, proxy.value, wrap_constant(*proxy.tracer, proxy.tracer->keep(Ref<>::borrow(specification)).get())));
   });
 }
 
@@ -82,7 +85,7 @@ PyObject* proxy_attribute(PyObject* self, PyObject* name) {
   if (PyUnicode_Check(name) && PyUnicode_GET_LENGTH(name) > 1 && PyUnicode_READ_CHAR(name, 0) == '_') return PyObject_GenericGetAttr(self, name);
   Proxy& proxy = *as_proxy(self);
   return guarded([&] {
-    V found = proxy.tracer->find_attribute(proxy.value, name);
+    V found = find_attribute(*proxy.tracer, proxy.value, name);
     if (!found) break_graph(BreakReason::ErrorWhileTracing, describe(proxy.value) + " has no attribute '" + text_of(name) + "'");
     return readable_object(*proxy.tracer, found);
   });
@@ -90,7 +93,7 @@ PyObject* proxy_attribute(PyObject* self, PyObject* name) {
 
 PyObject* proxy_item(PyObject* self, PyObject* key) {
   Proxy& proxy = *as_proxy(self);
-  return guarded([&] { return readable_object(*proxy.tracer, proxy.tracer->get_item(proxy.value, proxy.tracer->wrap_constant(key))); });
+  return guarded([&] { return readable_object(*proxy.tracer, proxy.tracer->get_item(proxy.value, wrap_constant(*proxy.tracer, key))); });
 }
 
 PyTypeObject* proxy_type() {
@@ -140,12 +143,12 @@ std::optional<bool> same_text(PyObject* a, PyObject* b) {
   if ((!left && !right) || !text(a) || !text(b)) return std::nullopt;
   if (left == right) return true;
   TraceRun& tracer = *as_proxy(left ? a : b)->tracer;
-  const V x = tracer.wrap_constant(a), y = tracer.wrap_constant(b);
+  const V x = wrap_constant(tracer, a), y = wrap_constant(tracer, b);
   // Both may change: what is guarded is the answer.
   if (x->source == y->source && x->source) return true;
   PyObject* const equal = once([] { return operator_function("__eq__"); });
-  if (tracer.changes(x) && tracer.changes(y))
-    if (V answer = tracer.result_of(equal, {x, y})) return tracer.truth(answer);
+  if (changes(tracer, x) && changes(tracer, y))
+    if (V answer = result_of(tracer, equal, {x, y})) return tracer.truth(answer);
   return tracer.truth(tracer.compare(Py_EQ, x, y));
 }
 

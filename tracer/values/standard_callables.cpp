@@ -7,8 +7,15 @@
 
 #include "runtime/base/error.h"
 #include "segment/held_by_cache.h"
+#include "tracer/interpreter/exceptions.h"
 #include "tracer/interpreter/interpreter.h"
+#include "tracer/interpreter/scopes.h"
+#include "tracer/modes/modes.h"
+#include "tracer/values/classes/attributes.h"
 #include "tracer/values/containers/containers.h"
+#include "tracer/values/containers/dicts.h"
+#include "tracer/values/numbers/operators.h"
+#include "tracer/values/outside_objects.h"
 
 namespace fj {
 namespace {
@@ -49,8 +56,8 @@ V dispatched(TraceRun& t, PyObject* dispatch, PyTypeObject* type) {
   V known = t.wrap(registry, t.sources().constant(registry));
   auto* table = as<DictValue>(known);
   if (!table) return nullptr;
-  t.open(*table);
-  t.guard_bases(type);
+  open(t, *table);
+  guard_bases(t, type);
   Ref<> chosen = Ref<>::steal(PyObject_CallOneArg(dispatch, reinterpret_cast<PyObject*>(type)));
   if (!chosen) break_graph(BreakReason::ErrorWhileTracing, take_error());
   for (auto& [key, value] : table->items) {
@@ -89,7 +96,7 @@ V call_lru_cache(TraceRun& t, const V& callable, PyObject* wrapper, std::vector<
     if (!object || !is_plain(object)) return nullptr;
   }
   auto& known = *as<ObjectValue>(callable);
-  if (known.source) t.add_guard(GuardKind::Identity, known.source, wrapper);
+  if (known.source) add_guard(t, GuardKind::Identity, known.source, wrapper);
   Ref<> key = Ref<>::steal(PyList_New(0));
   PyList_Append(key.get(), wrapper);
   for (const V& value : constants) PyList_Append(key.get(), t.constant_object(value));
@@ -107,7 +114,7 @@ V call_lru_cache(TraceRun& t, const V& callable, PyObject* wrapper, std::vector<
   };
   const Ref<> held = keywords.empty() ? held_by_cache(wrapper, arguments.get()) : Ref<>();
   // If the cache does not hold the result by then, it would run the function before what this trace has written, drawn or set is there.
-  const bool changed = !t.expecting && (!t.effects.empty() || !t.written_inputs.empty() || t.externs->random() || t.modes_changed());
+  const bool changed = !t.expecting && (!t.effects.empty() || !t.written_inputs.empty() || t.externs->random() || modes_changed(t));
   // It would have to be held after a call that may put it out.
   const bool put_out = held && !t.expecting && (changed || !plain(plain, held.get())) &&
                        std::any_of(t.expectations.begin(), t.expectations.end(), [&](const TraceRun::Expectation& earlier) {
@@ -116,7 +123,7 @@ V call_lru_cache(TraceRun& t, const V& callable, PyObject* wrapper, std::vector<
   if (put_out) break_graph(BreakReason::UnknownCall, "a cached function whose arguments put each other out of the cache");
   if (held && !plain(plain, held.get()) && !t.expecting) {
     V value = answer_of_cache(t, wrapper, arguments, held.get());
-    if (auto* object = as<ObjectValue>(value)) t.guard_type(*object);
+    if (auto* object = as<ObjectValue>(value)) guard_type(t, *object);
     t.expectations.push_back({Ref<>::borrow(wrapper), arguments, names, {}, true, value});
     return value;
   }
@@ -124,14 +131,14 @@ V call_lru_cache(TraceRun& t, const V& callable, PyObject* wrapper, std::vector<
   if (held && plain(plain, held.get())) {
     // Within another cached function, the run of that one by its cache is what asks.
     if (!t.expecting) t.expectations.push_back({Ref<>::borrow(wrapper), arguments, names, held, changed});
-    return t.wrap_constant(t.keep(held).get());
+    return wrap_constant(t, t.keep(held).get());
   }
   if (t.expecting)
     for (auto& [asked, result] : t.cached_results)
       if (PyObject_RichCompareBool(asked.get(), key.get(), Py_EQ) == 1) return result;
   if (t.expecting) {
     // Called by another cached function: the run of that one by the cache is what counts.
-    V result = t.call(t.wrap_constant(t.keep(function).get()), positional, keywords);
+    V result = t.call(wrap_constant(t, t.keep(function).get()), positional, keywords);
     t.cached_results.emplace_back(key, result);
     return result;
   }
@@ -147,7 +154,7 @@ V call_lru_cache(TraceRun& t, const V& callable, PyObject* wrapper, std::vector<
     t.expecting = true;
     Restore restore{t.expecting};
     try {
-      result = t.call(t.wrap_constant(t.keep(function).get()), positional, keywords);
+      result = t.call(wrap_constant(t, t.keep(function).get()), positional, keywords);
     } catch (const RaisedInTrace&) {
       // A call that raises is a miss.
       break_graph(BreakReason::UnknownCall, "a cached function that raises");
@@ -178,13 +185,13 @@ V call_enum_function(TraceRun& t, const V& callable, PyObject* function, const s
     PyObject* object = t.constant_object(positional[i]);
     const bool known = object && (is_plain(object) || is_enum_member(object) || (PyType_Check(object) && is_enum_type(reinterpret_cast<PyTypeObject*>(object))));
     if (!known) return nullptr;
-    t.guard_type_version(PyType_Check(object) ? reinterpret_cast<PyTypeObject*>(object) : Py_TYPE(object));
+    guard_type_version(t, PyType_Check(object) ? reinterpret_cast<PyTypeObject*>(object) : Py_TYPE(object));
     PyTuple_SET_ITEM(arguments.get(), Py_ssize_t(i), Py_NewRef(object));
   }
-  t.guard_value(*as<ObjectValue>(callable));
+  guard_value(t, *as<ObjectValue>(callable));
   Ref<> result = Ref<>::steal(PyObject_CallObject(function, arguments.get()));
-  if (!result) t.raise_python_error();
-  return t.wrap_constant(t.keep(result).get());
+  if (!result) raise_python_error(t);
+  return wrap_constant(t, t.keep(result).get());
 }
 
 /// Whether the place outside where the value was found holds it still: nothing on the way there has been written.
@@ -206,7 +213,7 @@ bool is_held_outside(TraceRun& t, const V& value) {
 /// What a weakref refers to. While tracing objects live longer than eagerly, so only where a variable, or what it was reached by, holds it.
 V referent(TraceRun& t, ObjectValue& reference) {
   PyObject* object = reference.object.get();
-  t.guard_type(reference);
+  guard_type(t, reference);
   Ref<> found = t.keep(Ref<>::steal(PyObject_CallNoArgs(object)));
   SourceRef source = reference.source ? reference.source : t.sources().constant(object);
   V value = t.wrap(found.get(), t.sources().make(SourceKind::Referent, source));
@@ -266,9 +273,9 @@ V ask_about(TraceRun& t, const V& callable, PyObject* function, const std::vecto
   auto* about = positional.size() == 1 && keywords.empty() ? as<ObjectValue>(positional[0]) : nullptr;
   if (!about) return nullptr;
   Ref<> answer = Ref<>::steal(PyObject_CallOneArg(function, about->object.get()));
-  if (!answer) t.raise_python_error();
+  if (!answer) raise_python_error(t);
   if (!is_plain(answer.get())) return nullptr;
-  t.guard_value(*as<ObjectValue>(callable));
+  guard_value(t, *as<ObjectValue>(callable));
   SourceRef source = about->source ? about->source : t.sources().constant(about->object.get());
   return t.wrap(t.keep(answer).get(), t.sources().make(SourceKind::AnswerAbout, source, 0, function));
 }
@@ -286,20 +293,20 @@ V ask(TraceRun& t, const V& callable, PyObject* function, const std::vector<V>& 
   PyObject* const known = once([] { return PyDict_New(); });
   PyObject* key = PyDict_SetDefault(known, arguments.get(), arguments.get());
   Ref<> answer = Ref<>::steal(PyObject_CallObject(function, key));
-  if (!answer) t.raise_python_error();
+  if (!answer) raise_python_error(t);
   if (!is_plain(answer.get()) && !dtype_from_object(answer.get())) return nullptr;
-  t.guard_value(*as<ObjectValue>(callable));
+  guard_value(t, *as<ObjectValue>(callable));
   // What a traced `with` has set for the CPU; what was set before it is guarded.
   const bool about_cpu = positional.empty() || text_of(PyTuple_GET_ITEM(key, 0)) == "cpu";
   if (t.autocast.begun() && about_cpu && std::strstr(reinterpret_cast<PyCFunctionObject*>(function)->m_ml->ml_name, "autocast"))
-    return t.wrap_constant(t.keep(answer).get());
+    return wrap_constant(t, t.keep(answer).get());
   return t.wrap(t.keep(answer).get(), t.sources().make(SourceKind::Answer, t.sources().constant(function), 0, key));
 }
 
 }  // namespace
 
-void TraceRun::ask_empty_caches() {
-  for (const auto& [wrapper, arguments] : learnt.empty_caches) constant_object(answer_of_cache(*this, wrapper.get(), arguments, nullptr));
+void ask_empty_caches(TraceRun& t) {
+  for (const auto& [wrapper, arguments] : t.learnt.empty_caches) t.constant_object(answer_of_cache(t, wrapper.get(), arguments, nullptr));
 }
 
 bool is_enum_type(PyTypeObject* type) {
@@ -308,15 +315,15 @@ bool is_enum_type(PyTypeObject* type) {
 }
 
 V enum_member(TraceRun& t, PyTypeObject* type, const std::vector<V>& positional, const Keywords& keywords) {
-  Ref<> value = positional.size() == 1 && keywords.empty() ? t.constant_object(t.number_part(positional[0])) : Ref<>();
+  Ref<> value = positional.size() == 1 && keywords.empty() ? t.constant_object(number_part(t, positional[0])) : Ref<>();
   PyObject* given = positional.size() == 1 ? t.constant_object(positional[0]) : nullptr;
   if (!value || !given || !(is_plain(given) || is_enum_member(given))) return nullptr;
   Ref<> missing = attribute(reinterpret_cast<PyObject*>(type), "_missing_");
   if (!missing || module_of(missing.get()) != "enum") return nullptr;
-  t.guard_type_version(type);
+  guard_type_version(t, type);
   Ref<> member = Ref<>::steal(PyObject_CallOneArg(reinterpret_cast<PyObject*>(type), given));
-  if (!member) t.raise_python_error();
-  return t.wrap_constant(t.keep(member).get());
+  if (!member) raise_python_error(t);
+  return wrap_constant(t, t.keep(member).get());
 }
 
 V make_functional(TraceRun& t, PyTypeObject* type, const std::vector<V>& positional, const Keywords& keywords) {
@@ -343,8 +350,8 @@ V make_functional(TraceRun& t, PyTypeObject* type, const std::vector<V>& positio
     PyDict_SetItemString(names.get(), key.c_str(), object);
   }
   Ref<> made = Ref<>::steal(PyObject_Call(reinterpret_cast<PyObject*>(type), arguments.get(), names.get()));
-  if (!made) t.raise_python_error();
-  return t.wrap_constant(t.keep(made).get());
+  if (!made) raise_python_error(t);
+  return wrap_constant(t, t.keep(made).get());
 }
 
 V call_functional(TraceRun& t, const V& callable, std::vector<V>& positional, Keywords& keywords) {
@@ -366,9 +373,9 @@ V call_functional(TraceRun& t, const V& callable, std::vector<V>& positional, Ke
   }
   const bool constant = !known.source || known.source->kind == SourceKind::Constant;
   const bool named = !PyType_Check(PyTuple_GET_ITEM(found.get(), 0));
-  t.guard_type(known);
-  if (!constant && named) t.add_guard(GuardKind::Identity, known.source, object);
-  V parts = constant || named ? t.wrap_constant(found.get()) : t.wrap(found.get(), t.sources().make(SourceKind::AnswerAbout, known.source, 0, reduce.get()));
+  guard_type(t, known);
+  if (!constant && named) add_guard(t, GuardKind::Identity, known.source, object);
+  V parts = constant || named ? wrap_constant(t, found.get()) : t.wrap(found.get(), t.sources().make(SourceKind::AnswerAbout, known.source, 0, reduce.get()));
   const std::vector<V> pair = t.sequence_items(parts), arguments = t.sequence_items(pair[1]);
   if (!t.constant_object(pair[0]) && !named) return nullptr;
   const V& owner = positional[0];
@@ -380,15 +387,15 @@ V call_functional(TraceRun& t, const V& callable, std::vector<V>& positional, Ke
       PyObject* partial = PyTuple_GET_ITEM(found.get(), 0);
       Ref<> bound = t.keep(attribute(partial, "args")), keyword_values = t.keep(attribute(partial, "keywords"));
       if (!bound || !keyword_values || PyTuple_GET_SIZE(bound.get()) < 1) return nullptr;
-      values.insert(values.begin(), t.wrap_constant(PyTuple_GET_ITEM(bound.get(), 0)));
+      values.insert(values.begin(), wrap_constant(t, PyTuple_GET_ITEM(bound.get(), 0)));
       PyObject *key, *value;
       Py_ssize_t position = 0;
-      while (PyDict_Next(keyword_values.get(), &position, &key, &value)) given.emplace_back(text_of(key), t.wrap_constant(value));
+      while (PyDict_Next(keyword_values.get(), &position, &key, &value)) given.emplace_back(text_of(key), wrap_constant(t, value));
     }
     PyObject* name = t.constant_object(values.at(0));
     values.erase(values.begin());
-    V bound = t.find_attribute(owner, name);
-    if (!bound) t.raise_no_attribute(owner, name);
+    V bound = find_attribute(t, owner, name);
+    if (!bound) raise_no_attribute(t, owner, name);
     return t.call(bound, std::move(values), std::move(given));
   }
   std::vector<V> results;
@@ -402,8 +409,8 @@ V call_functional(TraceRun& t, const V& callable, std::vector<V>& positional, Ke
     while (!path.empty()) {
       const auto dot = path.find('.');
       Ref<> name = t.keep(Ref<>::steal(PyUnicode_InternFromString(path.substr(0, dot).c_str())));
-      V next = t.find_attribute(found, name.get());
-      if (!next) t.raise_no_attribute(found, name.get());
+      V next = find_attribute(t, found, name.get());
+      if (!next) raise_no_attribute(t, found, name.get());
       found = next;
       path = dot == std::string::npos ? "" : path.substr(dot + 1);
     }
@@ -416,22 +423,22 @@ V call_library_object(TraceRun& t, const V& callable, std::vector<V>& positional
   auto& known = *as<ObjectValue>(callable);
   PyObject* object = known.object.get();
   if (is_function_of(object, "functools", "singledispatch.<locals>.wrapper")) {
-    t.guard_value(known);
+    guard_value(t, known);
     Ref<> dispatch = attribute(object, "dispatch");
     V chosen = positional.empty() ? nullptr : dispatched(t, dispatch.get(), t.type_of(positional[0]));
     return chosen ? t.call(chosen, positional, keywords) : nullptr;
   }
   if (is_function_of(object, "functools", "singledispatch.<locals>.dispatch") && positional.size() == 1 && keywords.empty()) {
-    t.guard_value(known);
+    guard_value(t, known);
     PyObject* type = t.constant_object(positional[0]);
     return type && PyType_Check(type) ? dispatched(t, object, reinterpret_cast<PyTypeObject*>(type)) : nullptr;
   }
   if (is_function_of(object, "dataclasses", "_recursive_repr.<locals>.wrapper") ||
       is_function_of(object, "reprlib", "recursive_repr.<locals>.decorating_function.<locals>.wrapper")) {
     // Without its watch over objects in themselves: those end at the limit of nested calls.
-    t.guard_value(known);
+    guard_value(t, known);
     PyObject* inner = free_variable(object, "user_function");
-    return inner ? t.call(t.wrap_constant(inner), positional, keywords) : nullptr;
+    return inner ? t.call(wrap_constant(t, inner), positional, keywords) : nullptr;
   }
   if (keywords.empty() && is_pure_enum_function(object)) return call_enum_function(t, callable, object, positional);
   return nullptr;

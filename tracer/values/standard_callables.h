@@ -24,4 +24,7 @@ V call_functional(TraceRun& tracer, const V& callable, std::vector<V>& positiona
 /// Functions in Python that are better not inlined: singledispatch's wrapper, the operators of flags. Null: another function.
 V call_library_object(TraceRun& tracer, const V& callable, std::vector<V>& positional, Keywords& keywords);
 
+/// Guards that the caches which ended the piece are still empty.
+void ask_empty_caches(TraceRun& t);
+
 }  // namespace fj

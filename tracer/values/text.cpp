@@ -6,7 +6,15 @@
 
 #include "guards/source.h"
 #include "runtime/base/error.h"
+#include "tracer/interpreter/exceptions.h"
 #include "tracer/interpreter/interpreter.h"
+#include "tracer/values/classes/attributes.h"
+#include "tracer/values/classes/class_variables.h"
+#include "tracer/values/containers/containers.h"
+#include "tracer/values/containers/dicts.h"
+#include "tracer/values/numbers/derived_values.h"
+#include "tracer/values/numbers/operators.h"
+#include "tracer/values/outside_objects.h"
 #include "tracer/values/proxies.h"
 
 namespace fj {
@@ -36,7 +44,7 @@ void note_text_of_class(TraceRun& tracer, const V& value) {
   if (!object || !PyType_Check(object->object.get()) || !(reinterpret_cast<PyTypeObject*>(object->object.get())->tp_flags & Py_TPFLAGS_HEAPTYPE)) return;
   static PyObject* const names[] = {PyUnicode_InternFromString("__module__"), PyUnicode_InternFromString("__qualname__")};
   for (PyObject* name : names) {
-    V part = tracer.find_attribute(value, name);
+    V part = find_attribute(tracer, value, name);
     PyObject* text = part ? tracer.constant_object(part) : nullptr;
     if (!text || !PyUnicode_CheckExact(text)) break_graph(BreakReason::UnsupportedObject, "the name of " + describe(value));
   }
@@ -49,8 +57,8 @@ bool has_constant_text(PyObject* object) {
 
 V checked(TraceRun& tracer, Ref<> text) {
   check_proxies();
-  if (!text) tracer.raise_python_error();
-  return tracer.wrap_constant(tracer.keep(text).get());
+  if (!text) raise_python_error(tracer);
+  return wrap_constant(tracer, tracer.keep(text).get());
 }
 
 V exception_text(TraceRun& tracer, const InstanceValue& exception) {
@@ -91,7 +99,7 @@ V outside_exception_text(TraceRun& tracer, const V& value) {
 
 V text(TraceRun& tracer, const V& value, bool repr) {
   PyObject* const repr_function = once([] { return PyDict_GetItemString(PyEval_GetBuiltins(), "repr"); });
-  if (V result = tracer.result_of(repr ? repr_function : reinterpret_cast<PyObject*>(&PyUnicode_Type), {value})) return result;
+  if (V result = result_of(tracer, repr ? repr_function : reinterpret_cast<PyObject*>(&PyUnicode_Type), {value})) return result;
   if (value->kind == ValueKind::SymInt) return text(tracer, tracer.integer(*tracer.constant_int(value)), repr);
   if (value->kind == ValueKind::Object || value->kind == ValueKind::Instance) {
     PyTypeObject* type = tracer.type_of(value);
@@ -102,20 +110,20 @@ V text(TraceRun& tracer, const V& value, bool repr) {
       return checked(tracer, Ref<>::steal(repr ? PyObject_Repr(known) : PyObject_Str(known)));
     }
     static PyObject* const names[] = {PyUnicode_InternFromString("__str__"), PyUnicode_InternFromString("__repr__")};
-    PyObject* method = tracer.class_attribute(type, names[repr]);
-    if (method && tracer.is_python_method(method)) {
-      return tracer.call(tracer.bind_class_attribute(method, value, type), {}, {});
+    PyObject* method = class_attribute(tracer, type, names[repr]);
+    if (method && is_python_method(tracer, method)) {
+      return tracer.call(bind_class_attribute(tracer, method, value, type), {}, {});
     }
     if (!repr && method && Py_TYPE(method) == &PyWrapperDescr_Type && PyDescr_TYPE(method) == &PyBaseObject_Type) return text(tracer, value, true);
     if (repr && method && Py_TYPE(method) == &PyWrapperDescr_Type && PyDescr_TYPE(method) == &PyBaseObject_Type)
       break_graph(BreakReason::UnsupportedObject, "formats " + describe(value));
     if (V known = repr ? nullptr : outside_exception_text(tracer, value)) return known;
-    V part = tracer.builtin_part(value);
+    V part = builtin_part(tracer, value);
     // Sets, deques, OrderedDicts and defaultdicts say what class they are.
     if (part && (part->kind == ValueKind::Set || (part->kind == ValueKind::List && as<ListValue>(part)->type) || (part->kind == ValueKind::Dict && as<DictValue>(part)->type)))
       break_graph(BreakReason::UnsupportedObject, "formats " + describe(value));
     if (part) return text(tracer, part, repr);
-    if (V part = tracer.number_part(value); part != value) return text(tracer, part, repr);
+    if (V part = number_part(tracer, value); part != value) return text(tracer, part, repr);
     if (auto* instance = as<InstanceValue>(value);
         instance && PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(PyExc_BaseException)))
       return repr ? exception_repr(tracer, *instance) : exception_text(tracer, *instance);
@@ -139,7 +147,7 @@ V repr_of(TraceRun& tracer, const V& value) { return text(tracer, value, true); 
 
 V format_of(TraceRun& tracer, const V& value, const V& specification) {
   PyObject* const format_function = once([] { return PyDict_GetItemString(PyEval_GetBuiltins(), "format"); });
-  if (V result = tracer.result_of(format_function, {value, specification ? specification : tracer.string("")})) return result;
+  if (V result = result_of(tracer, format_function, {value, specification ? specification : tracer.string("")})) return result;
   PyObject* format = specification ? tracer.constant_object(specification) : nullptr;
   if (specification && (!format || !PyUnicode_CheckExact(format))) break_graph(BreakReason::UnsupportedObject, "formats " + describe(value));
   if (value->kind == ValueKind::SymInt) return format_of(tracer, tracer.integer(*tracer.constant_int(value)), specification);
@@ -150,13 +158,13 @@ V format_of(TraceRun& tracer, const V& value, const V& specification) {
       return checked(tracer, Ref<>::steal(PyObject_Format(tracer.constant_object(value), format)));
     static PyObject* const name = PyUnicode_InternFromString("__format__");
     PyTypeObject* type = tracer.type_of(value);
-    PyObject* method = tracer.class_attribute(type, name);
-    if (method && tracer.is_python_method(method))
-      return tracer.call(tracer.bind_class_attribute(method, value, type), {specification ? specification : tracer.string("")}, {});
+    PyObject* method = class_attribute(tracer, type, name);
+    if (method && is_python_method(tracer, method))
+      return tracer.call(bind_class_attribute(tracer, method, value, type), {specification ? specification : tracer.string("")}, {});
     // C code formats what a derived class is; with nothing to go by it asks for str().
     if (!format || PyUnicode_GET_LENGTH(format) == 0) return str_of(tracer, value);
-    if (V part = tracer.number_part(value); part != value && object && method && PyDescr_TYPE(method) != &PyBaseObject_Type) return format_of(tracer, part, specification);
-    if (V part = tracer.builtin_part(value); part && part->kind == ValueKind::Object && method && PyDescr_TYPE(method) != &PyBaseObject_Type)
+    if (V part = number_part(tracer, value); part != value && object && method && PyDescr_TYPE(method) != &PyBaseObject_Type) return format_of(tracer, part, specification);
+    if (V part = builtin_part(tracer, value); part && part->kind == ValueKind::Object && method && PyDescr_TYPE(method) != &PyBaseObject_Type)
       return format_of(tracer, part, specification);
   }
   if (!format || PyUnicode_GET_LENGTH(format) == 0) return str_of(tracer, value);
@@ -199,7 +207,7 @@ PyObject* joined(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
 /// A template that says itself how wide things get.
 bool has_fixed_widths(TraceRun& tracer, const V& format, bool percent) {
   auto* held = as<ObjectValue>(format);
-  if (!held || !PyUnicode_CheckExact(held->object.get()) || tracer.changes(format)) return false;
+  if (!held || !PyUnicode_CheckExact(held->object.get()) || changes(tracer, format)) return false;
   const char* encoded = PyUnicode_AsUTF8(held->object.get());
   if (!encoded) return PyErr_Clear(), false;  // a lone surrogate
   const std::string_view text = encoded;
@@ -220,18 +228,18 @@ V changing_percent(TraceRun& tracer, const V& format, const V& value) {
   std::vector<V> operands{format};
   if (auto* tuple = as<TupleValue>(value); tuple && !tuple->type && !tuple->view_of) {
     operands.insert(operands.end(), tuple->items.begin(), tuple->items.end());
-    return tracer.result_of(c_function<formatted_by_percent>("percent"), operands);
+    return result_of(tracer, c_function<formatted_by_percent>("percent"), operands);
   }
   if (auto* dict = as<DictValue>(value); dict && dict->opened && !dict->type) {
     for (auto& [key, item] : dict->items) {
-      operands.push_back(tracer.wrap_constant(key.get()));
+      operands.push_back(wrap_constant(tracer, key.get()));
       operands.push_back(item);
     }
-    return tracer.result_of(c_function<formatted_by_names>("percent_names"), operands);
+    return result_of(tracer, c_function<formatted_by_names>("percent_names"), operands);
   }
   operands.push_back(value);
   const bool single = value->kind == ValueKind::Object || value->kind == ValueKind::SymInt;
-  return single ? tracer.result_of(c_function<formatted_by_percent>("percent"), operands) : nullptr;
+  return single ? result_of(tracer, c_function<formatted_by_percent>("percent"), operands) : nullptr;
 }
 
 /// A constant of what C reads as an int: one of a derived class is its number (`re` has one that means "no count given").
@@ -239,8 +247,8 @@ V count_or_place(TraceRun& tracer, const V& value) {
   if (value->kind == ValueKind::SymInt) return tracer.integer(*tracer.constant_int(value));
   auto* held = as<ObjectValue>(value);
   if (!held || !held->source || !PyLong_Check(held->object.get()) || PyLong_CheckExact(held->object.get()) || PyBool_Check(held->object.get())) return value;
-  tracer.add_guard(GuardKind::Identity, held->source, held->object.get());
-  return tracer.wrap_constant(tracer.keep(Ref<>::steal(PyLong_Type.tp_as_number->nb_int(held->object.get()))).get());
+  add_guard(tracer, GuardKind::Identity, held->source, held->object.get());
+  return wrap_constant(tracer, tracer.keep(Ref<>::steal(PyLong_Type.tp_as_number->nb_int(held->object.get()))).get());
 }
 
 /// Of C types that nothing derives from: what they give depends on what they are given, and is plain, a list, tuple or dict of such, or a match.
@@ -249,7 +257,7 @@ constexpr std::string_view kMatchMethods[] = {"group", "groups", "groupdict", "s
 
 }  // namespace
 
-V TraceRun::text_method(const V& owner, const std::string& name, const std::vector<V>& positional, const Keywords& keywords) {
+V text_method(TraceRun& t, const V& owner, const std::string& name, const std::vector<V>& positional, const Keywords& keywords) {
   auto* held = as<ObjectValue>(owner);
   if (!held) return nullptr;
   PyObject* object = held->object.get();
@@ -257,48 +265,48 @@ V TraceRun::text_method(const V& owner, const std::string& name, const std::vect
     operands.insert(operands.end(), positional.begin(), positional.end());
     return operands;
   };
-  auto method = [&] { return keep(Ref<>::steal(PyObject_GetAttrString(reinterpret_cast<PyObject*>(Py_TYPE(object)), name.c_str()))); };
+  auto method = [&] { return t.keep(Ref<>::steal(PyObject_GetAttrString(reinterpret_cast<PyObject*>(Py_TYPE(object)), name.c_str()))); };
   if (is_pattern(object) || is_match(object)) {
     auto known = [&](auto& names) { return std::find(std::begin(names), std::end(names), name) != std::end(names); };
     if (!keywords.empty() || !(is_pattern(object) ? known(kPatternMethods) : known(kMatchMethods))) return nullptr;
     std::vector<V> operands = with({owner});
-    for (V& operand : operands) operand = count_or_place(*this, operand);
-    return made_by(method().get(), operands);
+    for (V& operand : operands) operand = count_or_place(t, operand);
+    return made_by(t, method().get(), operands);
   }
   if (!PyUnicode_CheckExact(object)) return nullptr;
-  if (name == "format" && has_fixed_widths(*this, owner, false)) {
-    std::vector<V> operands = with({owner, integer(std::int64_t(positional.size()))});
+  if (name == "format" && has_fixed_widths(t, owner, false)) {
+    std::vector<V> operands = with({owner, t.integer(std::int64_t(positional.size()))});
     for (auto& [key, value] : keywords) {
-      operands.push_back(string(key));
+      operands.push_back(t.string(key));
       operands.push_back(value);
     }
-    return result_of(c_function<formatted_by_fields>("fields"), operands);
+    return result_of(t, c_function<formatted_by_fields>("fields"), operands);
   }
   // "_".join(parts)
   if (name == "join" && positional.size() == 1 && keywords.empty() && (positional[0]->kind == ValueKind::List || positional[0]->kind == ValueKind::Tuple)) {
     std::vector<V> operands{owner};
-    for (const V& item : sequence_items(positional[0])) operands.push_back(item);
-    return result_of(c_function<joined>("join"), operands);
+    for (const V& item : t.sequence_items(positional[0])) operands.push_back(item);
+    return result_of(t, c_function<joined>("join"), operands);
   }
   // A codec may be anybody's Python.
   if (!keywords.empty() || (name == "encode" && !positional.empty())) return nullptr;
   const std::vector<V> operands = with({owner});
-  if (std::none_of(operands.begin(), operands.end(), [&](const V& operand) { return changes(operand); })) return nullptr;
+  if (std::none_of(operands.begin(), operands.end(), [&](const V& operand) { return changes(t, operand); })) return nullptr;
   Ref<> function = method();
   PyErr_Clear();
-  return function && Py_TYPE(function.get()) == &PyMethodDescr_Type ? result_of(function.get(), operands) : nullptr;
+  return function && Py_TYPE(function.get()) == &PyMethodDescr_Type ? result_of(t, function.get(), operands) : nullptr;
 }
 
-V TraceRun::format_percent(const V& format, const V& value) {
+V format_percent(TraceRun& t, const V& format, const V& value) {
   PyObject* text = format->kind == ValueKind::Object ? as<ObjectValue>(format)->object.get() : nullptr;
   if (!text || !PyUnicode_CheckExact(text)) return nullptr;
-  if (V made = changing_percent(*this, format, value)) return made;
-  constant_object(format);
+  if (V made = changing_percent(t, format, value)) return made;
+  t.constant_object(format);
   // A tuple is the arguments, whatever its class; a mapping may give some by name and leave others; anything else is the one argument.
-  V part = builtin_part(value);
-  Ref<> given = readable_object(*this, part && part->kind == ValueKind::Tuple ? part : value);
+  V part = builtin_part(t, value);
+  Ref<> given = readable_object(t, part && part->kind == ValueKind::Tuple ? part : value);
   if (proxied(given.get())) {
-    PyTypeObject* type = type_of(value);
+    PyTypeObject* type = t.type_of(value);
     const bool mapping = type->tp_as_mapping && type->tp_as_mapping->mp_subscript && !PyType_IsSubtype(type, &PyUnicode_Type);
     if (!mapping) given = Ref<>::steal(PyTuple_Pack(1, given.get()));
   }
@@ -308,10 +316,10 @@ V TraceRun::format_percent(const V& format, const V& value) {
     // A proxy is no number, which the value it answers for may be.
     const bool plain = PyTuple_CheckExact(given.get()) ? std::all_of(&PyTuple_GET_ITEM(given.get(), 0), &PyTuple_GET_ITEM(given.get(), 0) + PyTuple_GET_SIZE(given.get()), is_plain_operand)
                                                        : is_plain_operand(given.get());
-    if (!plain || !constant_object(value)) break_graph(BreakReason::ErrorWhileTracing, take_error());
-    raise_python_error();
+    if (!plain || !t.constant_object(value)) break_graph(BreakReason::ErrorWhileTracing, take_error());
+    raise_python_error(t);
   }
-  return wrap_constant(keep(result).get());
+  return wrap_constant(t, t.keep(result).get());
 }
 
 Ref<> readable_object(TraceRun& tracer, const V& value) {
@@ -329,7 +337,7 @@ Ref<> readable_object(TraceRun& tracer, const V& value) {
     case ValueKind::Object: {
       PyObject* object = tracer.constant_object(value);
       note_text_of_class(tracer, value);
-      if (object && PyType_Check(object)) tracer.refuse_assigned_class(reinterpret_cast<PyTypeObject*>(object));
+      if (object && PyType_Check(object)) refuse_assigned_class(tracer, reinterpret_cast<PyTypeObject*>(object));
       return object && has_constant_text(object) ? Ref<>::borrow(object) : make_proxy(tracer, value);
     }
     case ValueKind::Tuple: {
@@ -357,12 +365,12 @@ Ref<> readable_object(TraceRun& tracer, const V& value) {
     }
     case ValueKind::Dict: {
       auto& dict = *as<DictValue>(value);
-      tracer.open(dict);
+      open(tracer, dict);
       Ref<> real = Ref<>::steal(PyDict_New());
       for (auto& [key, item] : dict.items) {
         // Keys are real objects or proxies already; as text the object itself has to answer.
         Ref<> readable = readable_object(tracer, item);
-        if (PyDict_SetItem(real.get(), key.get(), readable.get()) < 0) tracer.raise_python_error();
+        if (PyDict_SetItem(real.get(), key.get(), readable.get()) < 0) raise_python_error(tracer);
       }
       if (!dict.type) return real;
       if (dict.type.get() == reinterpret_cast<PyObject*>(&PyODict_Type)) return Ref<>::steal(PyObject_CallOneArg(dict.type.get(), real.get()));

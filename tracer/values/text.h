@@ -2,6 +2,7 @@
 #pragma once
 
 #include "tracer/value.h"
+#include "tracer/tracer.h"
 
 namespace fj {
 
@@ -14,5 +15,10 @@ V format_of(TraceRun& tracer, const V& value, const V& specification);
 /// A real object for CPython functions that only read it and make text or a plain value of it: constants as they are,
 /// containers copied, the rest as proxies. Due afterwards: check_proxies().
 Ref<> readable_object(TraceRun& tracer, const V& value);
+
+/// `str % value`; null: not such operands.
+V format_percent(TraceRun& t, const V& format, const V& value);
+/// A method of a text, a pattern or a match, of operands that are plain. Null: not such ones.
+V text_method(TraceRun& t, const V& owner, const std::string& name, const std::vector<V>& positional, const Keywords& keywords);
 
 }  // namespace fj

@@ -10,12 +10,31 @@
 
 #include "tracer/values/classes/attributes.h"
 #include "runtime/base/error.h"
+#include "tracer/exits/effect_log.h"
 #include "tracer/frontends/numpy/parts.h"
+#include "tracer/interpreter/exceptions.h"
 #include "tracer/interpreter/interpreter.h"
+#include "tracer/interpreter/scopes.h"
 #include "tracer/modes/devices.h"
+#include "tracer/modes/modes.h"
+#include "tracer/modes/warning_filters.h"
+#include "tracer/values/classes/attribute_writes.h"
+#include "tracer/values/classes/class_variables.h"
+#include "tracer/values/classes/classes.h"
 #include "tracer/values/containers/containers.h"
+#include "tracer/values/containers/dicts.h"
+#include "tracer/values/outside_objects.h"
 
 namespace fj {
+
+/// By the class's __getattribute__ and __getattr__, if it has them.
+static V class_attribute_rules(TraceRun& t, const V& owner, PyObject* name);
+static V object_attribute(TraceRun& t, const V& owner, ObjectValue& value, PyObject* name);
+static V cached_property(TraceRun& t, const V& owner, PyObject* property, PyObject* name);
+static V type_attribute(TraceRun& t, const V& owner, PyTypeObject* type, PyObject* name);
+static V attribute_of_class(TraceRun& t, PyObject* found, const V& owner, PyTypeObject* type);
+static V super_attribute(TraceRun& t, SuperValue& super, PyObject* name);
+static void note_class(TraceRun& t, PyTypeObject* type, PyObject* name);
 
 PyObject* intern(const char* text) {
   PyObject* name = PyUnicode_InternFromString(text);
@@ -42,8 +61,8 @@ bool is_method_of_module(PyObject* function, const char* qualname) {
 
 /// A method a class has in Python; null: C's.
 PyObject* overridden(TraceRun& tracer, PyTypeObject* type, PyObject* name) {
-  PyObject* found = tracer.class_attribute(type, name);
-  return found && tracer.is_python_method(found) ? found : nullptr;
+  PyObject* found = class_attribute(tracer, type, name);
+  return found && is_python_method(tracer, found) ? found : nullptr;
 }
 
 /// The type has rules of its own in C for attributes: super, weakref.proxy, thread locals. `slot`: __getattribute__ or __setattr__.
@@ -96,43 +115,43 @@ bool is_pure_getter(PyTypeObject* type, PyObject* descriptor) {
 
 }  // namespace
 
-void TraceRun::guard_type_version(PyTypeObject* type) { note_class(type, nullptr); }
-void TraceRun::guard_bases(PyTypeObject* type) { note_class(type, GuardSet::bases_name()); }
+void guard_type_version(TraceRun& t, PyTypeObject* type) { note_class(t, type, nullptr); }
+void guard_bases(TraceRun& t, PyTypeObject* type) { note_class(t, type, GuardSet::bases_name()); }
 
-PyObject* TraceRun::class_attribute(PyTypeObject* type, PyObject* name) {
-  if (assigned_classes() && assigned_owner(type, name)) refuse_assigned_class(type);
-  note_class(type, name);
+PyObject* class_attribute(TraceRun& t, PyTypeObject* type, PyObject* name) {
+  if (t.assigned_classes() && assigned_owner(t, type, name)) refuse_assigned_class(t, type);
+  note_class(t, type, name);
   return fj_type_lookup(type, name);
 }
 
 /// What kind of descriptor it is.
-void TraceRun::note_descriptor(PyTypeObject* type) {
+void note_descriptor(TraceRun& t, PyTypeObject* type) {
   static PyObject* const names[] = {intern("__get__"), intern("__set__"), intern("__delete__")};
-  for (PyObject* name : names) note_class(type, name);
+  for (PyObject* name : names) note_class(t, type, name);
 }
 
-void TraceRun::note_class(PyTypeObject* type, PyObject* name) {
+void note_class(TraceRun& t, PyTypeObject* type, PyObject* name) {
   if (!(type->tp_flags & Py_TPFLAGS_HEAPTYPE)) return;  // static types don't change
   if (!type->tp_mro) break_graph(BreakReason::UnsupportedObject, "a class that is not finished");
-  if (!made_classes_.empty() && made_classes_.count(reinterpret_cast<PyObject*>(type))) return;  // nobody else has it
+  if (!t.made_classes_.empty() && t.made_classes_.count(reinterpret_cast<PyObject*>(type))) return;  // nobody else has it
   Ref<> interned = Ref<>::borrow(name);
   if (interned && !PyUnicode_CHECK_INTERNED(name)) {
     PyObject* text = interned.release();
     PyUnicode_InternInPlace(&text);
-    interned = keep(Ref<>::steal(text));
+    interned = t.keep(Ref<>::steal(text));
   }
-  if (!versioned_types_.emplace(type, interned.get()).second) return;
+  if (!t.versioned_types_.emplace(type, interned.get()).second) return;
   PyObject* object = reinterpret_cast<PyObject*>(type);
   Guard guard;
   guard.kind = GuardKind::TypeVersion;
-  guard.source = sources().constant(object);
+  guard.source = t.sources().constant(object);
   guard.object = Ref<>::borrow(object);
   if (interned) guard.names.push_back(interned);
-  add_guard(std::move(guard));
+  add_guard(t, std::move(guard));
 }
 
 /// Whether a method of a class is written in Python; false: it is C's own. Anything else a class may have there is Python's matter.
-bool TraceRun::is_python_method(PyObject* found) {
+bool is_python_method(TraceRun& t, PyObject* found) {
   if (PyFunction_Check(found) || is_function_like(found)) return true;
   PyTypeObject* type = Py_TYPE(found);
   if (type == &PyWrapperDescr_Type || type == &PyMethodDescr_Type || type == &PyClassMethodDescr_Type || type == &PyGetSetDescr_Type ||
@@ -141,24 +160,24 @@ bool TraceRun::is_python_method(PyObject* found) {
   break_graph(BreakReason::UnsupportedObject, std::string("a method that is an object of type ") + type->tp_name);
 }
 
-V TraceRun::bind_class_attribute(PyObject* found, const V& self, PyTypeObject* type) {
-  if (PyFunction_Check(found)) return bound_method(wrap_constant(found), self);
+V bind_class_attribute(TraceRun& t, PyObject* found, const V& self, PyTypeObject* type) {
+  if (PyFunction_Check(found)) return bound_method(t, wrap_constant(t, found), self);
   // What pybind11 makes of a function in C++.
-  if (PyInstanceMethod_Check(found)) return bound_method(wrap_constant(PyInstanceMethod_GET_FUNCTION(found)), self);
+  if (PyInstanceMethod_Check(found)) return bound_method(t, wrap_constant(t, PyInstanceMethod_GET_FUNCTION(found)), self);
   if (Py_TYPE(found) == &PyProperty_Type) {
     Ref<> getter = Ref<>::steal(PyObject_GetAttrString(found, "fget"));
     if (!getter || getter.get() == Py_None) break_graph(BreakReason::ErrorWhileTracing, "an unreadable property");
-    return call(wrap_constant(keep(getter).get()), {self}, {});
+    return t.call(wrap_constant(t, t.keep(getter).get()), {self}, {});
   }
   if (Py_TYPE(found) == &PyStaticMethod_Type) {
     Ref<> function = Ref<>::steal(PyObject_GetAttrString(found, "__func__"));
-    return wrap_constant(keep(function).get());
+    return wrap_constant(t, t.keep(function).get());
   }
   if (Py_TYPE(found) == &PyClassMethod_Type) {
     Ref<> function = Ref<>::steal(PyObject_GetAttrString(found, "__func__"));
     auto method = std::make_shared<BoundMethodValue>();
-    method->function = wrap_constant(keep(function).get());
-    method->self = wrap_constant(reinterpret_cast<PyObject*>(type));
+    method->function = wrap_constant(t, t.keep(function).get());
+    method->self = wrap_constant(t, reinterpret_cast<PyObject*>(type));
     return method;
   }
   if (Py_TYPE(found) == &PyMethodDescr_Type || Py_TYPE(found) == &PyWrapperDescr_Type) {
@@ -172,51 +191,51 @@ V TraceRun::bind_class_attribute(PyObject* found, const V& self, PyTypeObject* t
     // dict.fromkeys
     Ref<> bound = Ref<>::steal(PyObject_GetAttr(reinterpret_cast<PyObject*>(type), PyDescr_NAME(found)));
     if (!bound) break_graph(BreakReason::UnsupportedObject, take_error());
-    return wrap_constant(keep(bound).get());
+    return wrap_constant(t, t.keep(bound).get());
   }
-  if (is_function_like(found)) return bound_method(wrap_constant(found), self);
+  if (is_function_like(found)) return bound_method(t, wrap_constant(t, found), self);
   if (is_tuple_getter(found)) {
     // (class, (index, text))
     Ref<> parts = Ref<>::steal(PyObject_CallMethod(found, "__reduce__", nullptr));
     PyObject* arguments = parts && PyTuple_Check(parts.get()) && PyTuple_GET_SIZE(parts.get()) == 2 ? PyTuple_GET_ITEM(parts.get(), 1) : nullptr;
     if (!arguments || !PyTuple_Check(arguments)) break_graph(BreakReason::UnsupportedObject, take_error());
-    V items = self->kind == ValueKind::Tuple ? self : builtin_part(self);
+    V items = self->kind == ValueKind::Tuple ? self : builtin_part(t, self);
     if (!items || items->kind != ValueKind::Tuple) break_graph(BreakReason::UnsupportedObject, "a field of " + describe(self));
-    return get_item(items, wrap_constant(keep(Ref<>::borrow(PyTuple_GET_ITEM(arguments, 0))).get()));
+    return t.get_item(items, wrap_constant(t, t.keep(Ref<>::borrow(PyTuple_GET_ITEM(arguments, 0))).get()));
   }
-  if (!Py_TYPE(found)->tp_descr_get) return wrap_constant(found);
+  if (!Py_TYPE(found)->tp_descr_get) return wrap_constant(t, found);
   // A descriptor written in Python.
   static PyObject* const get_name = intern("__get__");
   PyObject* get = fj_type_lookup(Py_TYPE(found), get_name);
   if (get && PyFunction_Check(get)) {
-    class_attribute(Py_TYPE(found), get_name);
-    V descriptor = wrap_constant(found);
-    return call(wrap_constant(get), {descriptor, self, wrap_constant(reinterpret_cast<PyObject*>(type))}, {});
+    class_attribute(t, Py_TYPE(found), get_name);
+    V descriptor = wrap_constant(t, found);
+    return t.call(wrap_constant(t, get), {descriptor, self, wrap_constant(t, reinterpret_cast<PyObject*>(type))}, {});
   }
   break_graph(BreakReason::UnsupportedObject, std::string("a descriptor of type ") + Py_TYPE(found)->tp_name);
 }
 
 /// As `owner.name`, where the owner is a class: `__get__` is given no object.
-V TraceRun::attribute_of_class(PyObject* found, const V& owner, PyTypeObject* type) {
+V attribute_of_class(TraceRun& t, PyObject* found, const V& owner, PyTypeObject* type) {
   PyTypeObject* kind = Py_TYPE(found);
-  if (PyFunction_Check(found) || is_function_like(found)) return wrap_constant(found);
+  if (PyFunction_Check(found) || is_function_like(found)) return wrap_constant(t, found);
   static PyObject* const get_name = intern("__get__");
   if (PyObject* get = fj_type_lookup(kind, get_name); get && PyFunction_Check(get)) {
-    note_descriptor(kind);
-    return call(wrap_constant(get), {wrap_constant(found), none(), owner}, {});
+    note_descriptor(t, kind);
+    return t.call(wrap_constant(t, get), {wrap_constant(t, found), t.none(), owner}, {});
   }
-  if (kind == &PyStaticMethod_Type || kind == &PyClassMethod_Type || kind == &PyClassMethodDescr_Type) return bind_class_attribute(found, none(), type);
+  if (kind == &PyStaticMethod_Type || kind == &PyClassMethod_Type || kind == &PyClassMethodDescr_Type) return bind_class_attribute(t, found, t.none(), type);
   if (!kind->tp_descr_get || kind == &PyMethodDescr_Type || kind == &PyWrapperDescr_Type || kind == &PyGetSetDescr_Type ||
       kind == &PyMemberDescr_Type || kind == &PyProperty_Type)
-    return wrap_constant(found);
+    return wrap_constant(t, found);
   break_graph(BreakReason::UnsupportedObject, std::string("a descriptor of type ") + kind->tp_name);
 }
 
-V TraceRun::type_attribute(const V& owner, PyTypeObject* type, PyObject* name) {
+V type_attribute(TraceRun& t, const V& owner, PyTypeObject* type, PyObject* name) {
   auto& value = *as<ObjectValue>(owner);
-  guard_value(value);
+  guard_value(t, value);
   PyTypeObject* meta = Py_TYPE(type);
-  PyObject* from_meta = class_attribute(meta, name);
+  PyObject* from_meta = class_attribute(t, meta, name);
   if (from_meta && Py_TYPE(from_meta)->tp_descr_set) {
     if (Py_TYPE(from_meta) != &PyProperty_Type && (is_pure_getter(meta, from_meta) || PyDescr_TYPE(from_meta) == &PyType_Type)) {
       Ref<> found = Ref<>::steal(PyObject_GetAttr(reinterpret_cast<PyObject*>(type), name));
@@ -226,48 +245,48 @@ V TraceRun::type_attribute(const V& owner, PyTypeObject* type, PyObject* name) {
       Ref<> again = PyUnicode_CheckExact(found.get()) ? found : Ref<>::steal(PyObject_GetAttr(reinterpret_cast<PyObject*>(type), name));
       if (!again) PyErr_Clear();
       if (again.get() == found.get() || is_plain(found.get())) {
-        SourceRef source = value.source ? value.source : sources().constant(reinterpret_cast<PyObject*>(type));
-        return wrap(keep(found).get(), sources().make(SourceKind::SlotMember, source, 0, name));
+        SourceRef source = value.source ? value.source : t.sources().constant(reinterpret_cast<PyObject*>(type));
+        return t.wrap(t.keep(found).get(), t.sources().make(SourceKind::SlotMember, source, 0, name));
       }
-      return wrap_constant(keep(found).get());
+      return wrap_constant(t, t.keep(found).get());
     }
-    return bind_class_attribute(from_meta, owner, meta);
+    return bind_class_attribute(t, from_meta, owner, meta);
   }
   static PyObject* const dict_name = intern("__dict__");
-  if (PyUnicode_Compare(name, dict_name) == 0) refuse_assigned_class(type);
-  if (V variable = class_variable(type, name)) return variable;
-  if (PyObject* found = class_attribute(type, name); found && !(PyUnicode_Compare(name, dict_name) == 0)) return attribute_of_class(found, owner, type);
-  if (from_meta) return bind_class_attribute(from_meta, owner, meta);
+  if (PyUnicode_Compare(name, dict_name) == 0) refuse_assigned_class(t, type);
+  if (V variable = class_variable(t, type, name)) return variable;
+  if (PyObject* found = class_attribute(t, type, name); found && !(PyUnicode_Compare(name, dict_name) == 0)) return attribute_of_class(t, found, owner, type);
+  if (from_meta) return bind_class_attribute(t, from_meta, owner, meta);
   static PyObject* const getattr_name = intern("__getattr__");
-  if (PyObject* getattr = overridden(*this, meta, getattr_name)) return call(wrap_constant(getattr), {owner, wrap_constant(name)}, {});
+  if (PyObject* getattr = overridden(t, meta, getattr_name)) return t.call(wrap_constant(t, getattr), {owner, wrap_constant(t, name)}, {});
   return nullptr;
 }
 
-V TraceRun::super_attribute(SuperValue& super, PyObject* name) {
+V super_attribute(TraceRun& t, SuperValue& super, PyObject* name) {
   PyTypeObject* type = nullptr;
   V self = super.self;
   auto* object = as<ObjectValue>(self);
   bool on_class = false;
   if (object && PyType_Check(object->object.get()) && PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(object->object.get()), super.type.get())) {
     type = reinterpret_cast<PyTypeObject*>(object->object.get());
-    guard_value(*object);
+    guard_value(t, *object);
     on_class = true;
   } else {
-    type = type_of(self);
+    type = t.type_of(self);
   }
-  guard_bases(type);
+  guard_bases(t, type);
   PyObject* mro = type->tp_mro;
   bool after = false;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(mro); ++i) {
     auto* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(mro, i));
     if (after) {
-      class_attribute(base, name);
+      class_attribute(t, base, name);
       Ref<> members = Ref<>::steal(PyObject_GetAttrString(reinterpret_cast<PyObject*>(base), "__dict__"));
       Ref<> found = members ? Ref<>::steal(PyObject_GetItem(members.get(), name)) : Ref<>();
       PyErr_Clear();
       if (found) {
-        PyObject* kept = keep(found).get();
-        return on_class ? attribute_of_class(kept, self, type) : bind_class_attribute(kept, self, type);
+        PyObject* kept = t.keep(found).get();
+        return on_class ? attribute_of_class(t, kept, self, type) : bind_class_attribute(t, kept, self, type);
       }
     }
     if (base == super.type.get()) after = true;
@@ -276,90 +295,90 @@ V TraceRun::super_attribute(SuperValue& super, PyObject* name) {
 }
 
 /// torch.nn.Module.__getattr__ without running it: parameters, buffers, submodules, each lookup guarded.
-V TraceRun::module_member(const V& owner, ObjectValue& value, PyObject* name) {
+V module_member(TraceRun& t, const V& owner, ObjectValue& value, PyObject* name) {
   static PyObject* const tables[] = {intern("_parameters"), intern("_buffers"), intern("_modules")};
   PyObject* members = instance_dict(value.object.get());
   for (PyObject* table_name : tables) {
-    if (written_attribute(owner, table_name)) break_graph(BreakReason::UnsupportedObject, "a module whose tables were replaced");
+    if (written_attribute(t, owner, table_name)) break_graph(BreakReason::UnsupportedObject, "a module whose tables were replaced");
     PyObject* table = dict_get(members, table_name);
     if (!table || !PyDict_Check(table)) continue;
-    V tracked = wrap(table, sources().make(SourceKind::Attribute, value.source, 0, table_name));
+    V tracked = t.wrap(table, t.sources().make(SourceKind::Attribute, value.source, 0, table_name));
     if (auto* dict = as<DictValue>(tracked)) {
-      if (V found = dict_find(*dict, name)) return found;
+      if (V found = dict_find(t, *dict, name)) return found;
       continue;
     }
-    SourceRef table_source = sources().make(SourceKind::Attribute, value.source, 0, table_name);
+    SourceRef table_source = t.sources().make(SourceKind::Attribute, value.source, 0, table_name);
     if (PyObject* found = dict_get(table, name)) {
-      add_guard(GuardKind::HasKey, table_source, name);
-      return wrap(found, sources().make(SourceKind::DictItem, table_source, 0, name));
+      add_guard(t, GuardKind::HasKey, table_source, name);
+      return t.wrap(found, t.sources().make(SourceKind::DictItem, table_source, 0, name));
     }
-    add_guard(GuardKind::LacksKey, table_source, name);
+    add_guard(t, GuardKind::LacksKey, table_source, name);
   }
   return nullptr;
 }
 
-V TraceRun::object_attribute(const V& owner, ObjectValue& value, PyObject* name) {
+V object_attribute(TraceRun& t, const V& owner, ObjectValue& value, PyObject* name) {
   PyObject* object = value.object.get();
   // Of a class, which many Values may stand for: class_variable.
-  if (auto written = PyType_Check(object) ? std::nullopt : written_attribute(owner, name)) {
-    if (!*written && class_attribute(Py_TYPE(object), name))
+  if (auto written = PyType_Check(object) ? std::nullopt : written_attribute(t, owner, name)) {
+    if (!*written && class_attribute(t, Py_TYPE(object), name))
       break_graph(BreakReason::UnsupportedObject, "a deleted attribute that the class has too");
     return *written;
   }
   if (PyType_Check(object)) {
     static PyObject* const dict_name = intern("__dict__");
     if (PyUnicode_Compare(name, dict_name) == 0) {
-      guard_value(value);
-      refuse_assigned_class(reinterpret_cast<PyTypeObject*>(object));
+      guard_value(t, value);
+      refuse_assigned_class(t, reinterpret_cast<PyTypeObject*>(object));
       Ref<> members = Ref<>::steal(PyObject_GetAttr(object, name));
-      if (members) return wrap_constant(keep(members).get());
+      if (members) return wrap_constant(t, t.keep(members).get());
       PyErr_Clear();
     }
-    return type_attribute(owner, reinterpret_cast<PyTypeObject*>(object), name);
+    return type_attribute(t, owner, reinterpret_cast<PyTypeObject*>(object), name);
   }
-  PyTypeObject* type = type_of(owner);
-  if (!value.source) value.source = sources().constant(object);
+  PyTypeObject* type = t.type_of(owner);
+  if (!value.source) value.source = t.sources().constant(object);
 
   if (PyModule_Check(object)) {
-    guard_value(value);
-    if (filters_warnings()) refuse_warning_filters(object, name, false);
-    V space = known_dict(instance_dict(object), sources().make(SourceKind::InstanceDict, value.source));
-    if (V found = space ? dict_find(*as<DictValue>(space), name) : nullptr) return found;
-    if (auto written = written_global(instance_dict(object), name)) {
+    guard_value(t, value);
+    if (t.filters_warnings()) refuse_warning_filters(t, object, name, false);
+    V space = known_dict(t, instance_dict(object), t.sources().make(SourceKind::InstanceDict, value.source));
+    if (V found = space ? dict_find(t, *as<DictValue>(space), name) : nullptr) return found;
+    if (auto written = written_global(t, instance_dict(object), name)) {
       if (!*written) break_graph(BreakReason::UnsupportedObject, "an attribute of a module that was deleted as a global");
       return *written;
     }
     if (PyObject* found = space ? nullptr : dict_get(instance_dict(object), name)) {
-      add_guard(GuardKind::HasKey, sources().make(SourceKind::InstanceDict, value.source), name);
-      return wrap(found, sources().make(SourceKind::Attribute, value.source, 0, name));
+      add_guard(t, GuardKind::HasKey, t.sources().make(SourceKind::InstanceDict, value.source), name);
+      return t.wrap(found, t.sources().make(SourceKind::Attribute, value.source, 0, name));
     }
-    PyObject* from_type = class_attribute(type, name);
+    PyObject* from_type = class_attribute(t, type, name);
     if (!from_type) {
       // A module's __getattr__ (lazy imports) is run by Python.
       static PyObject* const getattr_name = intern("__getattr__");
       if (dict_get(instance_dict(object), getattr_name)) break_graph(BreakReason::UnsupportedObject, "a module with __getattr__");
-      if (!space) add_guard(GuardKind::LacksKey, sources().make(SourceKind::InstanceDict, value.source), name);
+      if (!space) add_guard(t, GuardKind::LacksKey, t.sources().make(SourceKind::InstanceDict, value.source), name);
       return nullptr;
     }
   }
 
-  V variable = class_variable(type, name);
-  PyObject* found = variable ? nullptr : class_attribute(type, name);
-  if (found) note_descriptor(Py_TYPE(found));
+  V variable = class_variable(t, type, name);
+  PyObject* found = variable ? nullptr : class_attribute(t, type, name);
+  if (found) note_descriptor(t, Py_TYPE(found));
   const bool data = found && Py_TYPE(found)->tp_descr_set;
   if (data) {
-    if (Py_TYPE(found) == &PyProperty_Type || is_tuple_getter(found)) return bind_class_attribute(found, owner, type);
+    if (Py_TYPE(found) == &PyProperty_Type || is_tuple_getter(found)) return bind_class_attribute(t, found, owner, type);
     static PyObject* const dict_name = intern("__dict__");
     if (PyUnicode_Compare(name, dict_name) == 0)
-      if (PyObject* dict = instance_dict(object)) return outside_dict(owner, value, dict);
+      if (PyObject* dict = instance_dict(object)) return outside_dict(t, owner, value, dict);
     static PyObject* const class_name = intern("__class__");
-    if (PyUnicode_Compare(name, class_name) == 0) return wrap_constant(reinterpret_cast<PyObject*>(type));
+    if (PyUnicode_Compare(name, class_name) == 0) return wrap_constant(t, reinterpret_cast<PyObject*>(type));
     static PyObject* const lines_name = intern("co_lnotab");  // warns
     if (PyCode_Check(object) && PyUnicode_Compare(name, lines_name) != 0) {
       // Code does not change.
-      Ref<> result = guard_value(value) ? Ref<>::steal(PyObject_GenericGetAttr(object, name)) : Ref<>();
+      Ref<> result = guard_value(t, value) ? Ref<>::steal(PyObject_GenericGetAttr(object, name)) : Ref<>();
       if (!result) break_graph(BreakReason::ErrorWhileTracing, take_error());
-      return wrap_constant(keep(result).get());
+      return wrap_constant(t, t.keep(result).get());
     }
     if (is_pure_getter(type, found)) {
       Ref<> result = Ref<>::steal(PyObject_GenericGetAttr(object, name));
@@ -367,45 +386,45 @@ V TraceRun::object_attribute(const V& owner, ObjectValue& value, PyObject* name)
         PyErr_Clear();
         break_graph(BreakReason::ErrorWhileTracing, "an attribute that is not set");
       }
-      return wrap(keep(result).get(), sources().make(SourceKind::SlotMember, value.source, 0, name));
+      return t.wrap(t.keep(result).get(), t.sources().make(SourceKind::SlotMember, value.source, 0, name));
     }
     static PyObject* const get_name = intern("__get__");
     PyObject* get = fj_type_lookup(Py_TYPE(found), get_name);
-    if (get && PyFunction_Check(get)) return bind_class_attribute(found, owner, type);
+    if (get && PyFunction_Check(get)) return bind_class_attribute(t, found, owner, type);
     break_graph(BreakReason::UnsupportedObject, "attribute '" + text_of(name) + "' of " + describe(owner));
   }
   if (PyObject* members = instance_dict(object)) {
-    SourceRef members_source = sources().make(SourceKind::InstanceDict, value.source);
+    SourceRef members_source = t.sources().make(SourceKind::InstanceDict, value.source);
     // The dict itself may be a value of the trace, through `vars(x)` or `x.__dict__`: then its items are the attributes.
-    if (V known = known_dict(members, members_source)) {
-      if (V own = dict_find(*as<DictValue>(known), name)) return own;
-      if (found && is_cached_property(found)) return cached_property(owner, found, name);
-      if (found) return bind_class_attribute(found, owner, type);
+    if (V known = known_dict(t, members, members_source)) {
+      if (V own = dict_find(t, *as<DictValue>(known), name)) return own;
+      if (found && is_cached_property(found)) return cached_property(t, owner, found, name);
+      if (found) return bind_class_attribute(t, found, owner, type);
       return variable;
     }
     if (PyObject* own = dict_get(members, name)) {
-      add_guard(GuardKind::HasKey, members_source, name);
-      return wrap(own, sources().make(SourceKind::Attribute, value.source, 0, name));
+      add_guard(t, GuardKind::HasKey, members_source, name);
+      return t.wrap(own, t.sources().make(SourceKind::Attribute, value.source, 0, name));
     }
-    add_guard(GuardKind::LacksKey, members_source, name);
+    add_guard(t, GuardKind::LacksKey, members_source, name);
   }
-  if (found && is_cached_property(found)) return cached_property(owner, found, name);
-  if (found) return bind_class_attribute(found, owner, type);
+  if (found && is_cached_property(found)) return cached_property(t, owner, found, name);
+  if (found) return bind_class_attribute(t, found, owner, type);
   return variable;
 }
 
 /// functools.cached_property: what its function gives becomes an attribute of the instance.
-V TraceRun::cached_property(const V& owner, PyObject* property, PyObject* name) {
-  note_descriptor(Py_TYPE(property));
+V cached_property(TraceRun& t, const V& owner, PyObject* property, PyObject* name) {
+  note_descriptor(t, Py_TYPE(property));
   Ref<> function = Ref<>::steal(PyObject_GetAttrString(property, "func"));
   if (!function) break_graph(BreakReason::UnsupportedObject, take_error());
-  V value = call(wrap_constant(keep(function).get()), {owner}, {});
-  store_attribute(owner, name, value);
+  V value = t.call(wrap_constant(t, t.keep(function).get()), {owner}, {});
+  store_attribute(t, owner, name, value);
   return value;
 }
 
-V TraceRun::attribute_by_default(const V& owner, PyObject* name) {
-  if (auto* object = as<ObjectValue>(owner)) return object_attribute(owner, *object, name);
+V attribute_by_default(TraceRun& t, const V& owner, PyObject* name) {
+  if (auto* object = as<ObjectValue>(owner)) return object_attribute(t, owner, *object, name);
   auto& instance = *as<InstanceValue>(owner);
   PyTypeObject* type = instance.type.get();
   if (type == &PyTraceBack_Type) break_graph(BreakReason::UnsupportedObject, "a traceback");
@@ -415,9 +434,9 @@ V TraceRun::attribute_by_default(const V& owner, PyObject* name) {
       if (PyUnicode_Check(key.get()) && PyUnicode_Compare(key.get(), name) == 0) return value;
     return nullptr;
   };
-  V variable = class_variable(type, name);
-  PyObject* found = variable ? nullptr : class_attribute(type, name);
-  if (found) note_descriptor(Py_TYPE(found));
+  V variable = class_variable(t, type, name);
+  PyObject* found = variable ? nullptr : class_attribute(t, type, name);
+  if (found) note_descriptor(t, Py_TYPE(found));
   if (found && Py_TYPE(found)->tp_descr_set) {
     if (Py_TYPE(found) == &PyMemberDescr_Type || Py_TYPE(found) == &PyGetSetDescr_Type) {
       const std::string text = text_of(name);
@@ -429,49 +448,49 @@ V TraceRun::attribute_by_default(const V& owner, PyObject* name) {
         instance.dict->attributes_of = owner;
         return instance.dict;
       }
-      if (text == "__class__") return wrap_constant(reinterpret_cast<PyObject*>(type));
+      if (text == "__class__") return wrap_constant(t, reinterpret_cast<PyObject*>(type));
       if (V value = own()) return value;
-      if (auto field = exception_attribute(instance, text)) return *field;
+      if (auto field = exception_attribute(t, instance, text)) return *field;
       if (Py_TYPE(found) == &PyMemberDescr_Type) return nullptr;  // a slot nobody has filled
       break_graph(BreakReason::UnsupportedObject, "attribute '" + text + "' of " + describe(owner));
     }
-    return bind_class_attribute(found, owner, type);
+    return bind_class_attribute(t, found, owner, type);
   }
   if (V value = own()) return value;
-  if (found && is_cached_property(found)) return cached_property(owner, found, name);
-  if (found) return bind_class_attribute(found, owner, type);
+  if (found && is_cached_property(found)) return cached_property(t, owner, found, name);
+  if (found) return bind_class_attribute(t, found, owner, type);
   return variable;
 }
 
-V TraceRun::class_attribute_rules(const V& owner, PyObject* name) {
+V class_attribute_rules(TraceRun& t, const V& owner, PyObject* name) {
   static PyObject* const getattribute_name = intern("__getattribute__");
   static PyObject* const getattr_name = intern("__getattr__");
-  PyTypeObject* type = type_of(owner);
+  PyTypeObject* type = t.type_of(owner);
   PyObject* real = as<ObjectValue>(owner) ? as<ObjectValue>(owner)->object.get() : nullptr;
-  if (real && PyModule_CheckExact(real)) return attribute_by_default(owner, name);
+  if (real && PyModule_CheckExact(real)) return attribute_by_default(t, owner, name);
   if (real && PyType_Check(real)) {
     // `__getattr__` of a metaclass: type_attribute.
-    PyObject* rule = Py_TYPE(real)->tp_flags & Py_TPFLAGS_HEAPTYPE ? overridden(*this, Py_TYPE(real), getattribute_name) : nullptr;
-    return rule ? call(wrap_constant(rule), {owner, wrap_constant(name)}, {}) : attribute_by_default(owner, name);
+    PyObject* rule = Py_TYPE(real)->tp_flags & Py_TPFLAGS_HEAPTYPE ? overridden(t, Py_TYPE(real), getattribute_name) : nullptr;
+    return rule ? t.call(wrap_constant(t, rule), {owner, wrap_constant(t, name)}, {}) : attribute_by_default(t, owner, name);
   }
-  PyObject* getattribute = overridden(*this, type, getattribute_name);
-  PyObject* getattr = class_attribute(type, getattr_name);
+  PyObject* getattribute = overridden(t, type, getattribute_name);
+  PyObject* getattr = class_attribute(t, type, getattr_name);
   auto first = [&]() -> V {
     if (!getattribute) {
       // A property that raises AttributeError leads to __getattr__ too.
-      return attribute_by_default(owner, name);
+      return attribute_by_default(t, owner, name);
     }
-    return call(wrap_constant(getattribute), {owner, wrap_constant(name)}, {});
+    return t.call(wrap_constant(t, getattribute), {owner, wrap_constant(t, name)}, {});
   };
   if (!getattr) return first();
-  ++catching;
+  ++t.catching;
   struct Restore {
     int& catching;
     ~Restore() { --catching; }
   };
   V found;
   {
-    Restore restore{catching};
+    Restore restore{t.catching};
     try {
       found = first();
     } catch (const RaisedInTrace& raised) {
@@ -479,9 +498,9 @@ V TraceRun::class_attribute_rules(const V& owner, PyObject* name) {
     }
   }
   if (found) return found;
-  if (real && is_method_of_module(getattr, "Module.__getattr__")) return module_member(owner, *as<ObjectValue>(owner), name);
+  if (real && is_method_of_module(getattr, "Module.__getattr__")) return module_member(t, owner, *as<ObjectValue>(owner), name);
   if (!PyFunction_Check(getattr)) break_graph(BreakReason::UnsupportedObject, std::string("class ") + type->tp_name + " has __getattr__");
-  return call(wrap_constant(getattr), {owner, wrap_constant(name)}, {});
+  return t.call(wrap_constant(t, getattr), {owner, wrap_constant(t, name)}, {});
 }
 
 namespace {
@@ -492,7 +511,7 @@ V function_annotations(TraceRun& tracer, FunctionValue& function) {
   auto dict = std::make_shared<DictValue>();
   if (function.annotations) {
     std::vector<V> items = tracer.sequence_items(function.annotations);
-    for (std::size_t i = 0; i + 1 < items.size(); i += 2) tracer.dict_store(dict, tracer.constant_key(items[i]), items[i + 1]);
+    for (std::size_t i = 0; i + 1 < items.size(); i += 2) dict_store(tracer, dict, constant_key(tracer, items[i]), items[i + 1]);
   }
   function.annotations = dict;
   return dict;
@@ -500,61 +519,61 @@ V function_annotations(TraceRun& tracer, FunctionValue& function) {
 
 }  // namespace
 
-V TraceRun::find_attribute(const V& owner, PyObject* name) {
+V find_attribute(TraceRun& t, const V& owner, PyObject* name) {
   const std::string text = text_of(name);
   // Whether an array has nothing of its own under this name. A tensor made in the trace has no attributes of its own.
   auto lacks_own = [&]() {
     if (as<ArrayValue>(owner)->library == Library::Numpy || !owner->source) return true;
-    auto real = std::find_if(identity_.begin(), identity_.end(), [&](auto& known) { return known.second == owner; });
-    PyObject* members = real != identity_.end() ? instance_dict(real->first) : nullptr;
+    auto real = std::find_if(t.identity_.begin(), t.identity_.end(), [&](auto& known) { return known.second == owner; });
+    PyObject* members = real != t.identity_.end() ? instance_dict(real->first) : nullptr;
     if (!members || dict_get(members, name)) return false;
-    add_guard(GuardKind::LacksKey, sources().make(SourceKind::InstanceDict, owner->source), name);
+    add_guard(t, GuardKind::LacksKey, t.sources().make(SourceKind::InstanceDict, owner->source), name);
     return true;
   };
   switch (owner->kind) {
     case ValueKind::Object: {
       auto& value = *as<ObjectValue>(owner);
       PyObject* object = value.object.get();
-      if (array_library(object)) break_graph(BreakReason::UnsupportedArray, why_not_compiled(*this, object));
+      if (array_library(object)) break_graph(BreakReason::UnsupportedArray, why_not_compiled(t, object));
       if (is_plain(object) && !PyType_Check(object)) {
         // Methods of numbers and strings.
-        PyObject* found = fj_type_lookup(type_of(owner), name);
+        PyObject* found = fj_type_lookup(t.type_of(owner), name);
         if (!found) return nullptr;
-        if (Py_TYPE(found) == &PyMethodDescr_Type || Py_TYPE(found) == &PyWrapperDescr_Type) return bind_class_attribute(found, owner, type_of(owner));
-        PyObject* constant = constant_object(owner);
+        if (Py_TYPE(found) == &PyMethodDescr_Type || Py_TYPE(found) == &PyWrapperDescr_Type) return bind_class_attribute(t, found, owner, t.type_of(owner));
+        PyObject* constant = t.constant_object(owner);
         Ref<> result = constant ? Ref<>::steal(PyObject_GetAttr(constant, name)) : Ref<>();
         if (!result) break_graph(BreakReason::ErrorWhileTracing, take_error());
-        return wrap_constant(keep(result).get());
+        return wrap_constant(t, t.keep(result).get());
       }
       // A method is the scalar's own until it is called: object_method.
       PyObject* of_class = fj_type_lookup(Py_TYPE(object), name);
       if (of_class && Py_TYPE(of_class) != &PyMethodDescr_Type && Py_TYPE(of_class) != &PyWrapperDescr_Type)
-        if (V scalar = changing_scalar(owner, true)) return find_attribute(scalar, name);
+        if (V scalar = t.changing_scalar(owner, true)) return find_attribute(t, scalar, name);
       if (has_own_rules(Py_TYPE(object), "__getattribute__", reinterpret_cast<void*>(PyObject_GenericGetAttr)))
         break_graph(BreakReason::UnsupportedObject, "attribute '" + text + "' of " + describe(owner));
-      return class_attribute_rules(owner, name);
+      return class_attribute_rules(t, owner, name);
     }
     case ValueKind::Array:
-      if (text == "__class__") return wrap_constant(reinterpret_cast<PyObject*>(type_of(owner)));
-      if (auto written = written_attribute(owner, name)) return *written;
-      if (!fj_type_lookup(type_of(owner), name) && lacks_own()) return nullptr;
-      return array_attribute(*this, owner, text);
+      if (text == "__class__") return wrap_constant(t, reinterpret_cast<PyObject*>(t.type_of(owner)));
+      if (auto written = written_attribute(t, owner, name)) return *written;
+      if (!fj_type_lookup(t.type_of(owner), name) && lacks_own()) return nullptr;
+      return array_attribute(t, owner, text);
     case ValueKind::Builtin:
       if (V array = as<BuiltinValue>(owner)->owner; array->kind == ValueKind::Array && as<BuiltinValue>(owner)->name == "flags")
-        return numpy_flag(*this, std::static_pointer_cast<ArrayValue>(array), text);
+        return numpy_flag(t, std::static_pointer_cast<ArrayValue>(array), text);
       break;
     case ValueKind::Super:
-      return super_attribute(*as<SuperValue>(owner), name);
+      return super_attribute(t, *as<SuperValue>(owner), name);
     case ValueKind::BoundMethod: {
       auto& method = *as<BoundMethodValue>(owner);
       if (text == "__self__") return method.self;
       if (text == "__func__") return method.function;
-      return find_attribute(method.function, name);
+      return find_attribute(t, method.function, name);
     }
     case ValueKind::Partial: {
       auto& partial = *as<PartialValue>(owner);
       if (text == "func") return partial.function;
-      if (text == "args") return tuple(partial.positional);
+      if (text == "args") return t.tuple(partial.positional);
       if (text == "keywords") {
         partial.keywords->attributes_of = owner;
         return partial.keywords;
@@ -578,21 +597,21 @@ V TraceRun::find_attribute(const V& owner, PyObject* name) {
       break;
     case ValueKind::Range: {
       auto& range = *as<RangeValue>(owner);
-      if (text == "start") return integer(range.start);
-      if (text == "stop") return integer(range.stop);
-      if (text == "step") return integer(range.step);
+      if (text == "start") return t.integer(range.start);
+      if (text == "stop") return t.integer(range.stop);
+      if (text == "step") return t.integer(range.step);
       break;
     }
     case ValueKind::Dict:
       if (text == "default_factory" && as<DictValue>(owner)->type.get() == defaultdict_type()) {
         V factory = as<DictValue>(owner)->default_factory;
-        return factory ? factory : none();
+        return factory ? factory : t.none();
       }
       break;
     case ValueKind::List:
       if (text == "maxlen" && as<ListValue>(owner)->type) {
         auto longest = as<ListValue>(owner)->longest;
-        return longest ? integer(*longest) : none();
+        return longest ? t.integer(*longest) : t.none();
       }
       break;
     case ValueKind::Function: {
@@ -601,20 +620,20 @@ V TraceRun::find_attribute(const V& owner, PyObject* name) {
         for (auto& [key, value] : members->items)
           if (PyUnicode_Compare(key.get(), name) == 0) return value;
       if (text == "__dict__") return function.attributes;
-      if (text == "__annotations__") return function_annotations(*this, function);
-      if (text == "__type_params__") return tuple({});
-      if (text == "__kwdefaults__" && !function.kwdefaults) return none();
-      if (text == "__name__") return wrap_constant(keep(Ref<>::borrow(function.code->co_name)).get());
-      if (text == "__qualname__") return wrap_constant(function.qualname.get());
-      if (text == "__code__") return wrap_constant(reinterpret_cast<PyObject*>(function.code.get()));
-      if (text == "__defaults__") return function.defaults ? function.defaults : none();
+      if (text == "__annotations__") return function_annotations(t, function);
+      if (text == "__type_params__") return t.tuple({});
+      if (text == "__kwdefaults__" && !function.kwdefaults) return t.none();
+      if (text == "__name__") return wrap_constant(t, t.keep(Ref<>::borrow(function.code->co_name)).get());
+      if (text == "__qualname__") return wrap_constant(t, function.qualname.get());
+      if (text == "__code__") return wrap_constant(t, reinterpret_cast<PyObject*>(function.code.get()));
+      if (text == "__defaults__") return function.defaults ? function.defaults : t.none();
       if (text == "__module__" || text == "__doc__") {
         static PyObject* const module_name = intern("__name__");
         PyObject* consts = function.code->co_consts;
         PyObject* first = PyTuple_GET_SIZE(consts) ? PyTuple_GET_ITEM(consts, 0) : Py_None;
-        if (text == "__doc__") return wrap_constant(PyUnicode_Check(first) ? first : Py_None);
+        if (text == "__doc__") return wrap_constant(t, PyUnicode_Check(first) ? first : Py_None);
         PyObject* module = dict_get(function.globals.get(), module_name);
-        return module ? wrap_constant(module) : none();
+        return module ? wrap_constant(t, module) : t.none();
       }
       break;
     }
@@ -627,37 +646,37 @@ V TraceRun::find_attribute(const V& owner, PyObject* name) {
           return method;
         }
       }
-      return class_attribute_rules(owner, name);
+      return class_attribute_rules(t, owner, name);
     case ValueKind::Tuple: {
       auto& tuple = *as<TupleValue>(owner);
       if (tuple.type) {
         auto* type = reinterpret_cast<PyTypeObject*>(tuple.type.get());
-        PyObject* found = class_attribute(type, name);
+        PyObject* found = class_attribute(t, type, name);
         static PyObject* const fields_name = intern("__match_args__");
         PyObject* fields = fj_type_lookup(type, fields_name);
         if (fields && PyTuple_Check(fields) && !(type->tp_flags & Py_TPFLAGS_HEAPTYPE && is_plain_named_tuple(type)))
           for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(fields); ++i)  // torch.return_types: C's names of places
             if (PyUnicode_Compare(PyTuple_GET_ITEM(fields, i), name) == 0) return tuple.items.at(std::size_t(i));
         if (text == "mapping" && tuple.view_of) break;
-        if (found && fields && text != "__class__") return bind_class_attribute(found, owner, type);
+        if (found && fields && text != "__class__") return bind_class_attribute(t, found, owner, type);
       }
       [[fallthrough]];
     }
     default:
       break;
   }
-  PyTypeObject* type = type_of(owner);
-  if (text == "__class__") return wrap_constant(reinterpret_cast<PyObject*>(type));
-  PyObject* found = class_attribute(type, name);
+  PyTypeObject* type = t.type_of(owner);
+  if (text == "__class__") return wrap_constant(t, reinterpret_cast<PyObject*>(type));
+  PyObject* found = class_attribute(t, type, name);
   if (!found) return nullptr;
-  if (Py_TYPE(found) == &PyClassMethodDescr_Type) return bind_class_attribute(found, owner, type);
-  if (Py_TYPE(found) == &PyMethodDescr_Type || Py_TYPE(found) == &PyWrapperDescr_Type) return bind_class_attribute(found, owner, type);
+  if (Py_TYPE(found) == &PyClassMethodDescr_Type) return bind_class_attribute(t, found, owner, type);
+  if (Py_TYPE(found) == &PyMethodDescr_Type || Py_TYPE(found) == &PyWrapperDescr_Type) return bind_class_attribute(t, found, owner, type);
   break_graph(BreakReason::UnsupportedObject, "attribute '" + text + "' of " + describe(owner));
 }
 
 V TraceRun::get_attribute(const V& owner, std::string_view name) {
   Ref<> text = keep(Ref<>::steal(PyUnicode_FromStringAndSize(name.data(), name.size())));
-  V found = find_attribute(owner, text.get());
+  V found = find_attribute(*this, owner, text.get());
   if (!found) break_graph(BreakReason::ErrorWhileTracing, describe(owner) + " has no attribute '" + std::string(name) + "'");
   return found;
 }

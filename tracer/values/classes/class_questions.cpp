@@ -5,6 +5,12 @@
 #include <cstring>
 
 #include "tracer/builtins/builtin_table.h"
+#include "tracer/interpreter/exceptions.h"
+#include "tracer/interpreter/scopes.h"
+#include "tracer/values/classes/attributes.h"
+#include "tracer/values/classes/class_statement.h"
+#include "tracer/values/containers/dicts.h"
+#include "tracer/values/outside_objects.h"
 
 namespace fj {
 
@@ -26,9 +32,9 @@ std::vector<PyTypeObject*> classes_of(TraceRun& t, const V& value) {
   if (object == Py_None) unknown_call("isinstance", {value});
   auto* real = as<ObjectValue>(value);
   if (real && !std::strcmp(Py_TYPE(real->object.get())->tp_name, "types.UnionType")) {
-    if (real->source) t.add_guard(GuardKind::Identity, real->source, real->object.get());
+    if (real->source) add_guard(t, GuardKind::Identity, real->source, real->object.get());
     Ref<> parts = Ref<>::steal(PyObject_GetAttrString(real->object.get(), "__args__"));
-    if (parts && PyTuple_Check(parts.get())) return classes_of(t, t.wrap_constant(t.keep(parts).get()));
+    if (parts && PyTuple_Check(parts.get())) return classes_of(t, wrap_constant(t, t.keep(parts).get()));
   }
   unknown_call("isinstance", {value});
 }
@@ -46,7 +52,7 @@ bool is_settled(PyTypeObject* type) {
 /// the module abc keeps, or the class itself changes.
 void guard_abstract_answer(TraceRun& t, PyTypeObject* type, PyTypeObject* base) {
   static PyObject* const hook_name = PyUnicode_InternFromString("__subclasshook__");
-  PyObject* hook = t.class_attribute(base, hook_name);
+  PyObject* hook = class_attribute(t, base, hook_name);
   Ref<> module = Ref<>::steal(PyObject_GetAttrString(reinterpret_cast<PyObject*>(base), "__module__"));
   PyErr_Clear();
   const std::string home = module && PyUnicode_Check(module.get()) ? text_of(module.get()) : "";
@@ -58,8 +64,8 @@ void guard_abstract_answer(TraceRun& t, PyTypeObject* type, PyTypeObject* base) 
   Ref<> number = token ? Ref<>::steal(PyObject_CallNoArgs(token)) : Ref<>();
   if (!number) break_graph(BreakReason::UnsupportedObject, take_error());
   // Not a value of the program's: nothing here holds for another number, so it is never a symbol.
-  t.add_guard(GuardKind::Equals, t.sources().make(SourceKind::Answer, t.sources().constant(token), 0, nothing), t.keep(number).get());
-  t.guard_type_version(type);
+  add_guard(t, GuardKind::Equals, t.sources().make(SourceKind::Answer, t.sources().constant(token), 0, nothing), t.keep(number).get());
+  guard_type_version(t, type);
 }
 
 /// Plain MRO membership, unless a metaclass decides (then by asking it, if it is one known to be pure).
@@ -68,8 +74,8 @@ bool is_subclass(TraceRun& t, PyTypeObject* type, PyTypeObject* base) {
   static PyObject* const check = PyUnicode_InternFromString("__subclasscheck__");
   static PyObject* const instance_check = PyUnicode_InternFromString("__instancecheck__");
   PyTypeObject* meta = Py_TYPE(base);
-  if (meta == &PyType_Type || (t.class_attribute(meta, check) == fj_type_lookup(&PyType_Type, check) &&
-                               t.class_attribute(meta, instance_check) == fj_type_lookup(&PyType_Type, instance_check)))
+  if (meta == &PyType_Type || (class_attribute(t, meta, check) == fj_type_lookup(&PyType_Type, check) &&
+                               class_attribute(t, meta, instance_check) == fj_type_lookup(&PyType_Type, instance_check)))
     return false;
   // ABCs answer by registration; torch's Parameter and Buffer by a mark on tensors.
   if (!std::strcmp(meta->tp_name, "ABCMeta")) {
@@ -90,16 +96,16 @@ V builtin_isinstance(TraceRun& t, std::vector<V>& a, Keywords& k) {
   expect("isinstance", a, k, 2, 2);
   if (a[0]->kind == ValueKind::Builtin) unknown_call("isinstance", a);
   PyTypeObject* type = t.type_of(a[0]);
-  if (!is_settled(type)) t.guard_bases(type);
+  if (!is_settled(type)) guard_bases(t, type);
   // What an object calls its class counts too.
   static PyObject* const class_name = PyUnicode_InternFromString("__class__");
   const bool has_rules = a[0]->kind == ValueKind::Object || a[0]->kind == ValueKind::Instance;
-  const bool pretends = has_rules && t.class_attribute(type, class_name) != fj_type_lookup(&PyBaseObject_Type, class_name);
+  const bool pretends = has_rules && class_attribute(t, type, class_name) != fj_type_lookup(&PyBaseObject_Type, class_name);
   PyTypeObject* said = nullptr;
   for (PyTypeObject* base : classes_of(t, a[1])) {
     if (is_subclass(t, type, base)) return t.boolean(true);
     if (!pretends) continue;
-    if (V found = said ? nullptr : t.find_attribute(a[0], class_name)) {
+    if (V found = said ? nullptr : find_attribute(t, a[0], class_name)) {
       PyObject* known = t.constant_object(found);
       if (!known || !PyType_Check(known)) unknown_call("isinstance", a);
       said = reinterpret_cast<PyTypeObject*>(known);
@@ -114,9 +120,9 @@ V builtin_issubclass(TraceRun& t, std::vector<V>& a, Keywords& k) {
   PyObject* type = t.constant_object(a[0]);
   // What has no bases is no class, whatever the other is.
   if (type && !PyType_Check(type) && (is_plain(type) || dtype_from_object(type)) && !classes_of(t, a[1]).empty())
-    t.raise(PyExc_TypeError, {t.string("issubclass() arg 1 must be a class")}, BreakReason::ErrorWhileTracing, "issubclass() of something else than a class");
+    raise(t, PyExc_TypeError, {t.string("issubclass() arg 1 must be a class")}, BreakReason::ErrorWhileTracing, "issubclass() of something else than a class");
   if (!type || !PyType_Check(type)) unknown_call("issubclass", a);
-  t.guard_bases(reinterpret_cast<PyTypeObject*>(type));
+  guard_bases(t, reinterpret_cast<PyTypeObject*>(type));
   for (PyTypeObject* base : classes_of(t, a[1]))
     if (is_subclass(t, reinterpret_cast<PyTypeObject*>(type), base)) return t.boolean(true);
   return t.boolean(false);
@@ -127,17 +133,17 @@ V builtin_type(TraceRun& t, std::vector<V>& a, Keywords& k) {
     PyObject* name = t.constant_object(a[0]);
     auto* space = as<DictValue>(a[2]);
     if (!name || !PyUnicode_CheckExact(name) || !space) unknown_call("type", a);
-    t.open(*space);
+    open(t, *space);
     // type() looks up whose code calls it.
     std::vector<std::pair<Ref<>, V>> members = space->items;
     static PyObject* const module = PyUnicode_InternFromString("__module__");
     static PyObject* const name_name = PyUnicode_InternFromString("__name__");
     Frame& frame = *t.frames.back();
-    if (t.dict_place(*space, module) == members.size()) members.emplace_back(Ref<>::borrow(module), t.load_global(frame, name_name));
-    return t.make_class(text_of(name), t.sequence_items(a[1]), members);
+    if (dict_place(t, *space, module) == members.size()) members.emplace_back(Ref<>::borrow(module), load_global(t, frame, name_name));
+    return make_class(t, text_of(name), t.sequence_items(a[1]), members);
   }
   expect("type", a, k, 1, 1);
-  return t.wrap_constant(reinterpret_cast<PyObject*>(t.type_of(a[0])));
+  return wrap_constant(t, reinterpret_cast<PyObject*>(t.type_of(a[0])));
 }
 
 V builtin_callable(TraceRun& t, std::vector<V>& a, Keywords& k) {
@@ -147,7 +153,7 @@ V builtin_callable(TraceRun& t, std::vector<V>& a, Keywords& k) {
     case ValueKind::Object: case ValueKind::Instance: {
       static PyObject* const name = PyUnicode_InternFromString("__call__");
       PyTypeObject* type = t.type_of(a[0]);
-      t.class_attribute(type, name);
+      class_attribute(t, type, name);
       return t.boolean(type->tp_call != nullptr);
     }
     case ValueKind::Set: case ValueKind::Array: case ValueKind::Tuple: case ValueKind::List: case ValueKind::Dict: case ValueKind::SymInt: return t.boolean(false);
@@ -168,28 +174,28 @@ V builtin_dir(TraceRun& t, std::vector<V>& a, Keywords& k) {
   if (!type || !(type->tp_flags & Py_TPFLAGS_HEAPTYPE) || PyType_IsSubtype(type, &PyType_Type)) unknown_call("dir", a);
   // object.__dir__ goes by what the object and its class say their dict, class and bases are.
   for (PyObject* name : {own_rule, class_name, rule_name})
-    if (t.class_attribute(type, name) != fj_type_lookup(&PyBaseObject_Type, name)) unknown_call("dir", a);
+    if (class_attribute(t, type, name) != fj_type_lookup(&PyBaseObject_Type, name)) unknown_call("dir", a);
   static PyObject* const fallback_name = PyUnicode_InternFromString("__getattr__");
-  if (!fj_type_lookup(type, dict_name) && t.class_attribute(type, fallback_name)) unknown_call("dir", a);
+  if (!fj_type_lookup(type, dict_name) && class_attribute(t, type, fallback_name)) unknown_call("dir", a);
   for (PyObject* name : {dict_name, bases_name, rule_name})
-    if (t.class_attribute(Py_TYPE(type), name) != fj_type_lookup(&PyType_Type, name)) unknown_call("dir", a);
-  t.guard_type_version(type);
+    if (class_attribute(t, Py_TYPE(type), name) != fj_type_lookup(&PyType_Type, name)) unknown_call("dir", a);
+  guard_type_version(t, type);
   // Not by the metaclass's own __dir__.
   Ref<> names = Ref<>::steal(PyObject_CallOneArg(fj_type_lookup(&PyType_Type, own_rule), reinterpret_cast<PyObject*>(type)));
   Ref<> all = names ? Ref<>::steal(PySet_New(names.get())) : Ref<>();
-  if (!all) t.raise_python_error();
+  if (!all) raise_python_error(t);
   if (fj_type_lookup(type, dict_name)) {
-    V members = t.find_attribute(a[0], dict_name);
+    V members = find_attribute(t, a[0], dict_name);
     auto* dict = as<DictValue>(members);
     if (!dict) unknown_call("dir", a);
-    t.open(*dict);
+    open(t, *dict);
     for (auto& [key, value] : dict->items)
       if (!PyUnicode_CheckExact(key.get()) || PySet_Add(all.get(), key.get()) < 0) unknown_call("dir", a);
   }
   Ref<> sorted = Ref<>::steal(PySequence_List(all.get()));
-  if (!sorted || PyList_Sort(sorted.get()) < 0) t.raise_python_error();
+  if (!sorted || PyList_Sort(sorted.get()) < 0) raise_python_error(t);
   std::vector<V> items;
-  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(sorted.get()); ++i) items.push_back(t.wrap_constant(t.keep(Ref<>::borrow(PyList_GET_ITEM(sorted.get(), i))).get()));
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(sorted.get()); ++i) items.push_back(wrap_constant(t, t.keep(Ref<>::borrow(PyList_GET_ITEM(sorted.get(), i))).get()));
   return t.list(std::move(items));
 }
 

@@ -3,21 +3,29 @@
 /// The body runs symbolically. The class itself is made for real while tracing, so that lookups in it are CPython's own, with
 /// functions that stand for the functions of the trace (`made_functions_`): whoever finds one gets the Value it stands for.
 /// It never leaves the trace: where it, or an instance of it, would be live at an exit, the trace ends before the statement.
+#include "tracer/values/classes/class_statement.h"
+
 #include "runtime/base/error.h"
 #include "tracer/interpreter/interpreter.h"
+#include "tracer/interpreter/scopes.h"
+#include "tracer/values/classes/attributes.h"
 #include "tracer/values/containers/containers.h"
+#include "tracer/values/outside_objects.h"
 
 namespace fj {
 
-Ref<> TraceRun::stand_in(FunctionValue& function, const V& value) {
-  for (auto& [object, known] : made_functions_)
+/// A real function in the place of one of the trace, for namespaces of classes made here.
+static Ref<> stand_in(TraceRun& t, FunctionValue& function, const V& value);
+
+Ref<> stand_in(TraceRun& t, FunctionValue& function, const V& value) {
+  for (auto& [object, known] : t.made_functions_)
     if (known == value) return Ref<>::borrow(object);
   Ref<> made = Ref<>::steal(PyFunction_NewWithQualName(reinterpret_cast<PyObject*>(function.code.get()), function.globals.get(), function.qualname.get()));
   const Py_ssize_t free_count = Py_ssize_t(function.closure.size());
   Ref<> closure = Ref<>::steal(PyTuple_New(free_count));
   for (Py_ssize_t i = 0; i < free_count; ++i) PyTuple_SET_ITEM(closure.get(), i, PyCell_New(nullptr));
   if (!made || (free_count && PyFunction_SetClosure(made.get(), closure.get()) < 0)) break_graph(BreakReason::ErrorWhileTracing, take_error());
-  made_functions_.emplace(keep(made).get(), value);
+  t.made_functions_.emplace(t.keep(made).get(), value);
   return made;
 }
 
@@ -28,29 +36,29 @@ bool is_wrapper_type(PyTypeObject* type) { return type == &PyProperty_Type || ty
 
 /// What a class's namespace holds: constants, functions as stand-ins. Null: something that would have to be made anew each time.
 Ref<> real_member(TraceRun& t, const V& value) {
-  if (auto* function = as<FunctionValue>(value)) return t.stand_in(*function, value);
+  if (auto* function = as<FunctionValue>(value)) return stand_in(t, *function, value);
   if (PyObject* constant = t.constant_object(value)) return Ref<>::borrow(constant);
   auto* object = as<ObjectValue>(value);
   if (!object) return {};
-  if (object->source && object->source->kind != SourceKind::Constant) t.add_guard(GuardKind::Identity, object->source, object->object.get());
+  if (object->source && object->source->kind != SourceKind::Constant) add_guard(t, GuardKind::Identity, object->source, object->object.get());
   return object->object;
 }
 
 bool runs_code_when_derived(TraceRun& t, PyTypeObject* base) {
   static PyObject* const name = PyUnicode_InternFromString("__init_subclass__");
-  PyObject* found = t.class_attribute(base, name);
+  PyObject* found = class_attribute(t, base, name);
   return found && (PyFunction_Check(found) || Py_TYPE(found) == &PyClassMethod_Type);
 }
 
 }  // namespace
 
-V TraceRun::make_class_wrapper(PyTypeObject* type, const std::vector<V>& positional, const Keywords& keywords) {
+V make_class_wrapper(TraceRun& t, PyTypeObject* type, const std::vector<V>& positional, const Keywords& keywords) {
   if (!is_wrapper_type(type) || !keywords.empty()) return nullptr;
   bool any_made = false;
   Ref<> arguments = Ref<>::steal(PyTuple_New(Py_ssize_t(positional.size())));
   for (std::size_t i = 0; i < positional.size(); ++i) {
     any_made = any_made || positional[i]->kind == ValueKind::Function;
-    Ref<> member = real_member(*this, positional[i]);
+    Ref<> member = real_member(t, positional[i]);
     if (!member) return nullptr;
     PyTuple_SET_ITEM(arguments.get(), Py_ssize_t(i), Py_NewRef(member.get()));
   }
@@ -59,16 +67,16 @@ V TraceRun::make_class_wrapper(PyTypeObject* type, const std::vector<V>& positio
     PyErr_Clear();
     return nullptr;
   }
-  made_classes_.emplace(keep(made).get(), current_step);
+  t.made_classes_.emplace(t.keep(made).get(), current_step);
   auto value = std::make_shared<ObjectValue>(made);
   return value;
 }
 
-V TraceRun::make_class(const std::string& name, const std::vector<V>& bases, const std::vector<std::pair<Ref<>, V>>& members) {
+V make_class(TraceRun& t, const std::string& name, const std::vector<V>& bases, const std::vector<std::pair<Ref<>, V>>& members) {
   Ref<> real_bases = Ref<>::steal(PyTuple_New(Py_ssize_t(bases.size())));
   for (std::size_t i = 0; i < bases.size(); ++i) {
-    PyObject* base = constant_object(bases[i]);
-    if (!base || !PyType_Check(base) || Py_TYPE(base) != &PyType_Type || runs_code_when_derived(*this, reinterpret_cast<PyTypeObject*>(base)))
+    PyObject* base = t.constant_object(bases[i]);
+    if (!base || !PyType_Check(base) || Py_TYPE(base) != &PyType_Type || runs_code_when_derived(t, reinterpret_cast<PyTypeObject*>(base)))
       break_graph(BreakReason::UnsupportedBytecode, "a class statement with such a base");
     PyTuple_SET_ITEM(real_bases.get(), Py_ssize_t(i), Py_NewRef(base));
   }
@@ -80,38 +88,38 @@ V TraceRun::make_class(const std::string& name, const std::vector<V>& bases, con
       class_cell = value;  // __classcell__
       continue;
     }
-    Ref<> member = real_member(*this, value);
+    Ref<> member = real_member(t, value);
     if (!member || fj_type_lookup(Py_TYPE(member.get()), set_name)) break_graph(BreakReason::UnsupportedBytecode, "a class statement that makes " + describe(value));
     PyDict_SetItem(space.get(), key.get(), member.get());
   }
   Ref<> text = Ref<>::steal(PyUnicode_FromString(name.c_str()));
   Ref<> made = Ref<>::steal(PyObject_CallFunctionObjArgs(reinterpret_cast<PyObject*>(&PyType_Type), text.get(), real_bases.get(), space.get(), nullptr));
   if (!made) break_graph(BreakReason::ErrorWhileTracing, take_error());
-  made_classes_.emplace(keep(made).get(), current_step);
-  V value = wrap_constant(made.get());
-  if (class_cell) set_cell(class_cell, value);
+  t.made_classes_.emplace(t.keep(made).get(), current_step);
+  V value = wrap_constant(t, made.get());
+  if (class_cell) set_cell(t, class_cell, value);
   return value;
 }
 
-V TraceRun::build_class(const std::vector<V>& positional, const Keywords& keywords) {
+V build_class(TraceRun& t, const std::vector<V>& positional, const Keywords& keywords) {
   auto* body = positional.size() >= 2 ? as<FunctionValue>(positional[0]) : nullptr;
-  PyObject* name = body ? constant_object(positional[1]) : nullptr;
+  PyObject* name = body ? t.constant_object(positional[1]) : nullptr;
   if (!body || !name || !PyUnicode_Check(name) || !keywords.empty()) break_graph(BreakReason::UnsupportedBytecode, "a class statement");
   auto frame = std::make_shared<Frame>();
-  frame->code = decodes.get(body->code.get());
+  frame->code = t.decodes.get(body->code.get());
   frame->co = body->code.get();
   frame->globals = body->globals;
-  frame->builtins = frames.back()->builtins;
+  frame->builtins = t.frames.back()->builtins;
   frame->closure = body->closure;
   frame->slots.resize(std::size_t(frame->co->co_nlocalsplus));
   frame->names = std::make_shared<DictValue>();
-  run_frame(*frame);
-  return make_class(text_of(name), {positional.begin() + 2, positional.end()}, frame->names->items);
+  t.run_frame(*frame);
+  return make_class(t, text_of(name), {positional.begin() + 2, positional.end()}, frame->names->items);
 }
 
-std::optional<int> TraceRun::made_class_at(PyObject* object) const {
-  auto known = made_classes_.find(object);
-  return known == made_classes_.end() ? std::nullopt : std::optional<int>(known->second);
+std::optional<int> made_class_at(TraceRun& t, PyObject* object) {
+  auto known = t.made_classes_.find(object);
+  return known == t.made_classes_.end() ? std::nullopt : std::optional<int>(known->second);
 }
 
 }  // namespace fj

@@ -3,20 +3,38 @@
 /// Python code of a class is inlined; what is left is the C code of its builtin base: object, list, dict, set, tuple, int,
 /// float, str... An instance of a class derived from one of those has its container or number in `contents`.
 /// Start at `call_type` and `call_builtin_method`.
+#include "tracer/values/classes/classes.h"
+
 #include <algorithm>
 #include <cstring>
 
 #include "runtime/base/error.h"
 #include "segment/recipe.h"
 #include "tracer/frontends/numpy/calls.h"
+#include "tracer/interpreter/calls.h"
+#include "tracer/interpreter/exceptions.h"
 #include "tracer/interpreter/interpreter.h"
+#include "tracer/interpreter/scopes.h"
+#include "tracer/modes/modes.h"
+#include "tracer/modes/python_random.h"
+#include "tracer/values/classes/attribute_writes.h"
 #include "tracer/values/classes/attributes.h"
+#include "tracer/values/classes/class_statement.h"
 #include "tracer/values/containers/containers.h"
+#include "tracer/values/containers/dicts.h"
+#include "tracer/values/containers/iterators.h"
+#include "tracer/values/generators.h"
+#include "tracer/values/numbers/operators.h"
+#include "tracer/values/outside_objects.h"
 #include "tracer/values/proxies.h"
 #include "tracer/values/standard_callables.h"
 #include "tracer/values/text.h"
 
 namespace fj {
+
+static V make_instance(TraceRun& t, PyTypeObject* type, std::vector<V> positional, Keywords keywords);
+static V make_named_tuple(TraceRun& t, PyTypeObject* type, const std::vector<V>& positional, const Keywords& keywords);
+static V object_method(TraceRun& t, const V& owner, const std::string& name, std::vector<V>& positional, Keywords& keywords);
 
 namespace {
 
@@ -80,23 +98,23 @@ namespace {
 /// OrderedDict's C code stores and deletes by what a derived class makes of it.
 bool has_items_of_ordered_dict(TraceRun& tracer, PyTypeObject* type) {
   static PyObject* const names[] = {intern("__setitem__"), intern("__getitem__"), intern("__delitem__"), intern("__contains__"), intern("__missing__")};
-  return std::all_of(std::begin(names), std::end(names), [&](PyObject* name) { return tracer.class_attribute(type, name) == fj_type_lookup(&PyODict_Type, name); });
+  return std::all_of(std::begin(names), std::end(names), [&](PyObject* name) { return class_attribute(tracer, type, name) == fj_type_lookup(&PyODict_Type, name); });
 }
 
 }  // namespace
 
 /// What `base.__new__(type, ...)` makes where base is C code: an instance without its attributes.
-V TraceRun::new_instance(PyTypeObject* type, const std::vector<V>& positional, const Keywords& keywords) {
+V new_instance(TraceRun& t, PyTypeObject* type, const std::vector<V>& positional, const Keywords& keywords) {
   auto unknown = [&]() { break_graph(BreakReason::UnknownCall, type_name(type) + "()"); };
   static PyObject* const del_name = intern("__del__");
   PyTypeObject* base = builtin_base(type);
-  guard_bases(type);
+  guard_bases(t, type);
   static PyObject* const abstract_name = intern("__abstractmethods__");
-  class_attribute(type, abstract_name);  // the flag follows it
-  if (class_attribute(type, del_name) || type->tp_flags & Py_TPFLAGS_IS_ABSTRACT) unknown();
+  class_attribute(t, type, abstract_name);  // the flag follows it
+  if (class_attribute(t, type, del_name) || type->tp_flags & Py_TPFLAGS_IS_ABSTRACT) unknown();
   if (PyType_IsSubtype(type, &PyTuple_Type)) {
     if (positional.size() > 1 || !keywords.empty()) unknown();
-    std::vector<V> items = positional.empty() ? std::vector<V>() : sequence_items(positional[0]);
+    std::vector<V> items = positional.empty() ? std::vector<V>() : t.sequence_items(positional[0]);
     auto tuple = std::make_shared<TupleValue>();
     tuple->items = std::move(items);
     if (type == &PyTuple_Type) return tuple;
@@ -109,11 +127,11 @@ V TraceRun::new_instance(PyTypeObject* type, const std::vector<V>& positional, c
     instance->contents = tuple;
     return instance;
   }
-  if (is_exception_type(type)) return make_exception(type, positional, {});
+  if (is_exception_type(type)) return make_exception(t, type, positional, {});
   auto instance = std::make_shared<InstanceValue>();
   instance->type = Ref<PyTypeObject>::borrow(type);
   if (is_number_or_text(base)) {
-    V contents = call(wrap_constant(reinterpret_cast<PyObject*>(base)), positional, keywords);
+    V contents = t.call(wrap_constant(t, reinterpret_cast<PyObject*>(base)), positional, keywords);
     auto* constant = as<ObjectValue>(contents);
     if (!constant || Py_TYPE(constant->object.get()) != base) unknown();
     if (type == base) return contents;
@@ -133,54 +151,54 @@ V TraceRun::new_instance(PyTypeObject* type, const std::vector<V>& positional, c
   return type == base && instance->contents ? instance->contents : V(instance);
 }
 
-V TraceRun::make_instance(PyTypeObject* type, std::vector<V> positional, Keywords keywords) {
+V make_instance(TraceRun& t, PyTypeObject* type, std::vector<V> positional, Keywords keywords) {
   static PyObject* const new_name = intern("__new__");
   static PyObject* const init_name = intern("__init__");
-  guard_bases(type);
-  PyObject* maker = class_attribute(type, new_name);
-  PyObject* init = class_attribute(type, init_name);
+  guard_bases(t, type);
+  PyObject* maker = class_attribute(t, type, new_name);
+  PyObject* init = class_attribute(t, type, init_name);
   const bool own_new = maker && Py_TYPE(maker) == &PyStaticMethod_Type;
-  const bool own_init = init && is_python_method(init);
+  const bool own_init = init && is_python_method(t, init);
   V made;
   if (is_plain_named_tuple(type)) {
     // The __new__ of a namedtuple is generated code: what it does, by the fields.
-    if (V tuple = make_named_tuple(type, positional, keywords)) return tuple;
+    if (V tuple = make_named_tuple(t, type, positional, keywords)) return tuple;
   }
-  if (own_new || (maker && is_python_method(maker))) {
+  if (own_new || (maker && is_python_method(t, maker))) {
     Ref<> function = own_new ? Ref<>::steal(PyObject_GetAttrString(maker, "__func__")) : Ref<>::borrow(maker);
     std::vector<V> arguments = positional;
-    arguments.insert(arguments.begin(), wrap_constant(reinterpret_cast<PyObject*>(type)));
-    made = call(wrap_constant(keep(function).get()), std::move(arguments), keywords);
+    arguments.insert(arguments.begin(), wrap_constant(t, reinterpret_cast<PyObject*>(type)));
+    made = t.call(wrap_constant(t, t.keep(function).get()), std::move(arguments), keywords);
   } else if (builtin_base(type) == &PyBaseObject_Type) {
     // An __init__ of C code fills fields that nobody here knows.
     if (init && !own_init && type->tp_init != PyBaseObject_Type.tp_init) break_graph(BreakReason::UnknownCall, type_name(type) + "()");
     if ((!positional.empty() || !keywords.empty()) && !own_init) {
       if (type->tp_init == PyBaseObject_Type.tp_init)
-        raise(PyExc_TypeError, {string(std::string(type->tp_name) + "() takes no arguments")}, BreakReason::ErrorWhileTracing, "arguments of " + std::string(type->tp_name));
+        raise(t, PyExc_TypeError, {t.string(std::string(type->tp_name) + "() takes no arguments")}, BreakReason::ErrorWhileTracing, "arguments of " + std::string(type->tp_name));
       break_graph(BreakReason::UnknownCall, type_name(type) + "()");
     }
-    made = new_instance(type, {}, {});
+    made = new_instance(t, type, {}, {});
   } else {
-    made = new_instance(type, positional, keywords);
+    made = new_instance(t, type, positional, keywords);
   }
   const bool is_one = (made->kind == ValueKind::Instance || made->kind == ValueKind::Tuple || made->kind == ValueKind::Dict || made->kind == ValueKind::List ||
                        made->kind == ValueKind::Set || made->kind == ValueKind::Object) &&
-                      PyType_IsSubtype(type_of(made), type);
+                      PyType_IsSubtype(t.type_of(made), type);
   if (!is_one) return made;
   if (own_init) {
     positional.insert(positional.begin(), made);
-    V nothing = call(wrap_constant(init), std::move(positional), std::move(keywords));
-    if (!is_none(nothing)) break_graph(BreakReason::ErrorWhileTracing, "__init__() that returns something");
+    V nothing = t.call(wrap_constant(t, init), std::move(positional), std::move(keywords));
+    if (!t.is_none(nothing)) break_graph(BreakReason::ErrorWhileTracing, "__init__() that returns something");
   } else if (V part = made->kind == ValueKind::Instance ? as<InstanceValue>(made)->contents : made;
              part && (part->kind == ValueKind::List || part->kind == ValueKind::Dict || (part->kind == ValueKind::Set && !as<SetValue>(part)->frozen))) {
-    if (type_of(part) == &PyODict_Type && type != &PyODict_Type && !has_items_of_ordered_dict(*this, type)) break_graph(BreakReason::UnknownCall, type_name(type) + "()");
-    container_method(part, "__init__", positional, keywords);
+    if (t.type_of(part) == &PyODict_Type && type != &PyODict_Type && !has_items_of_ordered_dict(t, type)) break_graph(BreakReason::UnknownCall, type_name(type) + "()");
+    container_method(t, part, "__init__", positional, keywords);
   }
   return made;
 }
 
 /// Null: not by its fields alone (a __new__ of its own, wrong arguments).
-V TraceRun::make_named_tuple(PyTypeObject* type, const std::vector<V>& positional, const Keywords& keywords) {
+V make_named_tuple(TraceRun& t, PyTypeObject* type, const std::vector<V>& positional, const Keywords& keywords) {
   static PyObject* const new_name = intern("__new__");
   PyObject* own = type->tp_dict ? fj_type_lookup(type, new_name) : nullptr;
   Ref<> function = own && Py_TYPE(own) == &PyStaticMethod_Type ? Ref<>::steal(PyObject_GetAttrString(own, "__func__")) : Ref<>::borrow(own);
@@ -203,7 +221,7 @@ V TraceRun::make_named_tuple(PyTypeObject* type, const std::vector<V>& positiona
     if (items[i]) continue;
     PyObject* value = PyDict_GetItemWithError(defaults.get(), PyTuple_GET_ITEM(fields.get(), Py_ssize_t(i)));
     if (!value) return nullptr;
-    items[i] = wrap(value, sources().constant(value));
+    items[i] = t.wrap(value, t.sources().constant(value));
   }
   auto tuple = std::make_shared<TupleValue>();
   tuple->type = Ref<>::borrow(reinterpret_cast<PyObject*>(type));
@@ -211,20 +229,20 @@ V TraceRun::make_named_tuple(PyTypeObject* type, const std::vector<V>& positiona
   return tuple;
 }
 
-V TraceRun::call_type(const V& callable, PyTypeObject* type, std::vector<V> positional, Keywords keywords) {
-  if (!std::strcmp(type->tp_name, "functools.partial") && !positional.empty()) return make_partial(type, positional, std::move(keywords));
-  if (V mode = make_mode(callable, type, positional, keywords)) return mode;
-  if (type == &PyMethod_Type && positional.size() == 2 && keywords.empty()) return bound_method(positional[0], positional[1]);
+V call_type(TraceRun& t, const V& callable, PyTypeObject* type, std::vector<V> positional, Keywords keywords) {
+  if (!std::strcmp(type->tp_name, "functools.partial") && !positional.empty()) return make_partial(t, type, positional, std::move(keywords));
+  if (V mode = make_mode(t, callable, type, positional, keywords)) return mode;
+  if (type == &PyMethod_Type && positional.size() == 2 && keywords.empty()) return bound_method(t, positional[0], positional[1]);
   static PyObject* const call_name = intern("__call__");
   PyTypeObject* meta = Py_TYPE(type);
-  if (PyObject* own = class_attribute(meta, call_name); own && is_python_method(own)) {
+  if (PyObject* own = class_attribute(t, meta, call_name); own && is_python_method(t, own)) {
     if (is_enum_type(type))
-      if (V member = enum_member(*this, type, positional, keywords)) return member;
+      if (V member = enum_member(t, type, positional, keywords)) return member;
     positional.insert(positional.begin(), callable);
-    return call(wrap_constant(own), std::move(positional), std::move(keywords));
+    return t.call(wrap_constant(t, own), std::move(positional), std::move(keywords));
   }
-  if (is_exception_type(type)) return make_exception(type, std::move(positional), std::move(keywords));
-  if (type == deque_type()) return make_deque(*this, type, std::move(positional), std::move(keywords));
+  if (is_exception_type(type)) return make_exception(t, type, std::move(positional), std::move(keywords));
+  if (type == deque_type()) return make_deque(t, type, std::move(positional), std::move(keywords));
   if (type == &PyDictProxy_Type && positional.size() == 1 && keywords.empty()) {
     auto instance = std::make_shared<InstanceValue>();
     instance->type = Ref<PyTypeObject>::borrow(type);
@@ -233,36 +251,36 @@ V TraceRun::call_type(const V& callable, PyTypeObject* type, std::vector<V> posi
     instance->contents = positional[0];
     return instance;
   }
-  if (V made = make_class_wrapper(type, positional, keywords)) return made;
-  if (V made = make_functional(*this, type, positional, keywords)) return made;
+  if (V made = make_class_wrapper(t, type, positional, keywords)) return made;
+  if (V made = make_functional(t, type, positional, keywords)) return made;
   const bool python_class = (type->tp_flags & Py_TPFLAGS_HEAPTYPE) && meta->tp_call == PyType_Type.tp_call;
   const bool container = type == &PyBaseObject_Type || type == &PyODict_Type || reinterpret_cast<PyObject*>(type) == defaultdict_type();
   PyTypeObject* base = builtin_base(type);
   const bool known_base = base == &PyBaseObject_Type || base == &PyList_Type || base == &PyDict_Type || base == &PySet_Type || base == &PyTuple_Type ||
                           base == &PyODict_Type || reinterpret_cast<PyObject*>(base) == defaultdict_type() || is_number_or_text(base);
-  if (known_base && (container || python_class)) return make_instance(type, std::move(positional), std::move(keywords));
+  if (known_base && (container || python_class)) return make_instance(t, type, std::move(positional), std::move(keywords));
   break_graph(BreakReason::UnknownCall, type_name(type) + "()");
 }
 
 // ---- methods of C code
 
-V TraceRun::call_builtin_method(BuiltinValue& method, std::vector<V> positional, Keywords keywords) {
+V call_builtin_method(TraceRun& t, BuiltinValue& method, std::vector<V> positional, Keywords keywords) {
   const V owner = method.owner;
   const std::string& name = method.name;
-  if (V done = call_mode_method(owner, name)) return done;
-  if (auto* object = as<ObjectValue>(owner); object && is_lock(object->object.get())) break_graph(BreakReason::Lock, source_text());
-  if (V done = keywords.empty() ? call_context_variable(owner, name, positional) : nullptr) return done;
+  if (V done = call_mode_method(t, owner, name)) return done;
+  if (auto* object = as<ObjectValue>(owner); object && is_lock(object->object.get())) break_graph(BreakReason::Lock, t.source_text());
+  if (V done = keywords.empty() ? call_context_variable(t, owner, name, positional) : nullptr) return done;
   if (auto* object = as<ObjectValue>(owner))
     if (PyObject* drawing = python_random_method(object->object.get(), name)) {
       positional.insert(positional.begin(), owner);
-      if (V drawn = call_python_random(drawing, positional, keywords)) return drawn;
+      if (V drawn = call_python_random(t, drawing, positional, keywords)) return drawn;
       positional.erase(positional.begin());
     }
   const std::size_t count = positional.size();
   if (method.descriptor && (owner->kind == ValueKind::Dict || owner->kind == ValueKind::Instance || owner->kind == ValueKind::Object)) {
     // dict.__delitem__(ordered, key) goes behind the OrderedDict's back.
-    V part = owner->kind == ValueKind::Dict ? owner : builtin_part(owner);
-    const bool beneath = part && part->kind == ValueKind::Dict && type_of(part) == &PyODict_Type && name != "__class__" &&
+    V part = owner->kind == ValueKind::Dict ? owner : builtin_part(t, owner);
+    const bool beneath = part && part->kind == ValueKind::Dict && t.type_of(part) == &PyODict_Type && name != "__class__" &&
                          (Py_TYPE(method.descriptor.get()) == &PyMethodDescr_Type || Py_TYPE(method.descriptor.get()) == &PyWrapperDescr_Type) &&
                          PyDescr_TYPE(method.descriptor.get()) == &PyDict_Type && fj_type_lookup(&PyODict_Type, PyDescr_NAME(method.descriptor.get())) != method.descriptor.get();
     if (beneath) break_graph(BreakReason::UnsupportedObject, "a method of dict on an OrderedDict");
@@ -270,52 +288,52 @@ V TraceRun::call_builtin_method(BuiltinValue& method, std::vector<V> positional,
   switch (owner->kind) {
     case ValueKind::Array:
       if (as<ArrayValue>(owner)->library == Library::Numpy && ((name == "__copy__" && count == 0) || (name == "__deepcopy__" && count == 1)))
-        return array_method(*this, owner, "copy", {{string("K")}, {}});
-      return array_method(*this, owner, name, {std::move(positional), std::move(keywords)});
+        return array_method(t, owner, "copy", {{t.string("K")}, {}});
+      return array_method(t, owner, name, {std::move(positional), std::move(keywords)});
     case ValueKind::List: case ValueKind::Dict: case ValueKind::Set:
       if (name == "__reduce_ex__" || name == "__reduce__") break;
-      return container_method(owner, name, positional, keywords);
-    case ValueKind::Tuple: return container_method(owner, name, positional, keywords);
+      return container_method(t, owner, name, positional, keywords);
+    case ValueKind::Tuple: return container_method(t, owner, name, positional, keywords);
     case ValueKind::Range:
       if (keywords.empty() && count == 1 && (name == "index" || name == "count")) {
         std::vector<V> given = positional;
-        V items = tuple(sequence_items(owner));
-        return container_method(items, name, given, keywords);
+        V items = t.tuple(t.sequence_items(owner));
+        return container_method(t, items, name, given, keywords);
       }
       break;
     case ValueKind::Slice:
       if (name == "indices" && count == 1) {
-        auto size = constant_int(positional[0]);
-        PyObject* slice = size ? constant_object(owner) : nullptr;
+        auto size = t.constant_int(positional[0]);
+        PyObject* slice = size ? t.constant_object(owner) : nullptr;
         if (!slice) break;
         Ref<> bounds = Ref<>::steal(PyObject_CallMethod(slice, "indices", "L", static_cast<long long>(*size)));
-        if (!bounds) raise_python_error();
-        return wrap_constant(keep(bounds).get());
+        if (!bounds) raise_python_error(t);
+        return wrap_constant(t, t.keep(bounds).get());
       }
       break;
     case ValueKind::Function:
-      if (name == "__get__" && count >= 1) return is_none(positional[0]) ? owner : bound_method(owner, positional[0]);
+      if (name == "__get__" && count >= 1) return t.is_none(positional[0]) ? owner : bound_method(t, owner, positional[0]);
       break;
     case ValueKind::Iterator:
       if (keywords.empty())
-        if (V result = iterator_method(owner, name, positional)) return result;
+        if (V result = iterator_method(t, owner, name, positional)) return result;
       break;
     case ValueKind::Instance: case ValueKind::Object:
-      if (name == "with_traceback" && count == 1 && keywords.empty() && set_exception_attribute(owner, "__traceback__", positional[0])) return owner;
-      if (V done = object_method(owner, name, positional, keywords)) return done;
+      if (name == "with_traceback" && count == 1 && keywords.empty() && set_exception_attribute(t, owner, "__traceback__", positional[0])) return owner;
+      if (V done = object_method(t, owner, name, positional, keywords)) return done;
       break;
     case ValueKind::SymInt: {
       BuiltinValue settled;
-      settled.owner = integer(*constant_int(owner));
+      settled.owner = t.integer(*t.constant_int(owner));
       settled.name = name;
-      return call_builtin_method(settled, std::move(positional), std::move(keywords));
+      return call_builtin_method(t, settled, std::move(positional), std::move(keywords));
     }
     default: break;
   }
   break_graph(BreakReason::UnknownCall, "method " + name + " of " + describe(owner));
 }
 
-V TraceRun::bound_method(const V& function, const V& self) {
+V bound_method(TraceRun& t, const V& function, const V& self) {
   auto method = std::make_shared<BoundMethodValue>();
   method->function = function;
   method->self = self;
@@ -330,16 +348,16 @@ V reduced(TraceRun& tracer, const V& owner) {
   static PyObject* const state_name = intern("__getstate__");
   static PyObject* const special[] = {intern("__getnewargs_ex__"), intern("__getnewargs__"), intern("__reduce__")};
   for (PyObject* name : special) {
-    PyObject* found = tracer.class_attribute(type, name);
-    if (found && tracer.is_python_method(found)) return nullptr;
+    PyObject* found = class_attribute(tracer, type, name);
+    if (found && is_python_method(tracer, found)) return nullptr;
   }
   if (is_exception_type(type) || (owner->kind == ValueKind::Object && !as<ObjectValue>(owner)->source)) return nullptr;
   Ref<> maker = imported("copyreg", "__newobj__");
   if (!maker) return nullptr;
   V state;
-  PyObject* own_state = tracer.class_attribute(type, state_name);
-  if (own_state && tracer.is_python_method(own_state)) {
-    state = tracer.call(tracer.bind_class_attribute(own_state, owner, type), {}, {});
+  PyObject* own_state = class_attribute(tracer, type, state_name);
+  if (own_state && is_python_method(tracer, own_state)) {
+    state = tracer.call(bind_class_attribute(tracer, own_state, owner, type), {}, {});
   } else {
     // The dict itself, and what slots hold beside it.
     static PyObject* const dict_name = intern("__dict__");
@@ -355,170 +373,170 @@ V reduced(TraceRun& tracer, const V& owner) {
         any_slot = any_slot || is_slot;
         (is_slot ? slots : plain)->items.emplace_back(key, value);
       }
-      state = plain->items.empty() ? tracer.none() : any_slot ? V(plain) : tracer.find_attribute(owner, dict_name);
+      state = plain->items.empty() ? tracer.none() : any_slot ? V(plain) : find_attribute(tracer, owner, dict_name);
     } else {
       for (PyTypeObject* base = type; base; base = base->tp_base)
         if (base->tp_flags & Py_TPFLAGS_HEAPTYPE && PyDict_GetItemString(base->tp_dict, "__slots__")) return nullptr;
-      state = has_dict ? tracer.find_attribute(owner, dict_name) : tracer.none();
+      state = has_dict ? find_attribute(tracer, owner, dict_name) : tracer.none();
       if (auto* dict = as<DictValue>(state)) {
-        tracer.open(*dict);
+        open(tracer, *dict);
         if (dict->items.empty()) state = tracer.none();
       }
     }
     if (any_slot) state = tracer.tuple({state, slots});
   }
-  std::vector<V> arguments{tracer.wrap_constant(reinterpret_cast<PyObject*>(type))};
+  std::vector<V> arguments{wrap_constant(tracer, reinterpret_cast<PyObject*>(type))};
   V items = tracer.none(), pairs = tracer.none();
-  if (V part = tracer.builtin_part(owner)) {
-    if (part->kind == ValueKind::List) items = tracer.make_iterator(part);
+  if (V part = builtin_part(tracer, owner)) {
+    if (part->kind == ValueKind::List) items = make_iterator(tracer, part);
     else if (part->kind == ValueKind::Dict) {
       std::vector<V> none_given;
       Keywords no_keywords;
-      pairs = tracer.make_iterator(tracer.container_method(part, "items", none_given, no_keywords));
+      pairs = make_iterator(tracer, container_method(tracer, part, "items", none_given, no_keywords));
     } else if (part->kind == ValueKind::Tuple || part->kind == ValueKind::Object) arguments.push_back(part);
     else return nullptr;
   }
-  return tracer.tuple({tracer.wrap_constant(tracer.keep(maker).get()), tracer.tuple(arguments), state, items, pairs});
+  return tracer.tuple({wrap_constant(tracer, tracer.keep(maker).get()), tracer.tuple(arguments), state, items, pairs});
 }
 
 }  // namespace
 
 /// A method of `object`, `type` or of a builtin base class, on an object or instance. Null: not known.
-V TraceRun::object_method(const V& owner, const std::string& name, std::vector<V>& positional, Keywords& keywords) {
+V object_method(TraceRun& t, const V& owner, const std::string& name, std::vector<V>& positional, Keywords& keywords) {
   const std::size_t count = positional.size();
   auto* known = as<ObjectValue>(owner);
   auto* instance = as<InstanceValue>(owner);
   if (known && PyFunction_Check(known->object.get()) && name == "__get__" && count >= 1)
-    return is_none(positional[0]) ? owner : bound_method(owner, positional[0]);
+    return t.is_none(positional[0]) ? owner : bound_method(t, owner, positional[0]);
   if (PyObject* of_array = ndarray_method(name.c_str()); of_array && Py_TYPE(of_array) == &PyMethodDescr_Type)
-    if (V scalar = changing_scalar(owner, true)) return array_method(*this, scalar, name, {positional, keywords});
+    if (V scalar = t.changing_scalar(owner, true)) return array_method(t, scalar, name, {positional, keywords});
   if (known && PyType_Check(known->object.get())) {
     auto* type = reinterpret_cast<PyTypeObject*>(known->object.get());
     // type.__call__(cls, ...) reached through super() in a metaclass.
-    if (name == "__call__" && guard_value(*known)) return make_instance(type, positional, keywords);
-    if (name == "mro" && count == 0 && guard_value(*known)) {
-      guard_bases(type);
-      return list(sequence_items(wrap_constant(type->tp_mro)));
+    if (name == "__call__" && guard_value(t, *known)) return make_instance(t, type, positional, keywords);
+    if (name == "mro" && count == 0 && guard_value(t, *known)) {
+      guard_bases(t, type);
+      return t.list(t.sequence_items(wrap_constant(t, type->tp_mro)));
     }
     if (name == "__subclasses__" || name == "__prepare__") return nullptr;
     if ((name == "__instancecheck__" || name == "__subclasscheck__") && count == 1) {
-      PyTypeObject* asked = name == "__instancecheck__" ? type_of(positional[0]) : reinterpret_cast<PyTypeObject*>(constant_object(positional[0]));
+      PyTypeObject* asked = name == "__instancecheck__" ? t.type_of(positional[0]) : reinterpret_cast<PyTypeObject*>(t.constant_object(positional[0]));
       if (asked && PyType_Check(reinterpret_cast<PyObject*>(asked))) {
-        guard_bases(asked);
-        return boolean(PyType_IsSubtype(asked, type));
+        guard_bases(t, asked);
+        return t.boolean(PyType_IsSubtype(asked, type));
       }
     }
   }
   if (keywords.empty() && !(known && is_plain(known->object.get()))) {
     const bool by_name = name == "__getattribute__" || name == "__setattr__" || name == "__delattr__";
-    PyObject* attribute = by_name && count >= 1 && positional[0]->kind == ValueKind::Object ? constant_object(positional[0]) : nullptr;
+    PyObject* attribute = by_name && count >= 1 && positional[0]->kind == ValueKind::Object ? t.constant_object(positional[0]) : nullptr;
     const bool named = attribute && PyUnicode_CheckExact(attribute);
     const bool special = known && (PyType_Check(known->object.get()) || PyModule_Check(known->object.get()));
     if (name == "__getattribute__" && count == 1 && named && !special) {
-      if (V found = attribute_by_default(owner, attribute)) return found;
-      raise_no_attribute(owner, attribute);
+      if (V found = attribute_by_default(t, owner, attribute)) return found;
+      raise_no_attribute(t, owner, attribute);
     }
     if (name == "__setattr__" && count == 2 && named && !special) {
-      store_attribute(owner, attribute, positional[1]);
-      return none();
+      store_attribute(t, owner, attribute, positional[1]);
+      return t.none();
     }
     if (name == "__delattr__" && count == 1 && named && !special) {
-      store_attribute(owner, attribute, nullptr);
-      return none();
+      store_attribute(t, owner, attribute, nullptr);
+      return t.none();
     }
     if (name == "__reduce_ex__" && count == 1) {
-      auto protocol = constant_int(positional[0]);
-      return protocol && *protocol >= 2 ? reduced(*this, owner) : nullptr;
+      auto protocol = t.constant_int(positional[0]);
+      return protocol && *protocol >= 2 ? reduced(t, owner) : nullptr;
     }
     if (name == "__reduce__" && count == 0) return nullptr;
     if (name == "__getstate__" && count == 0) {
-      V parts = reduced(*this, owner);
+      V parts = reduced(t, owner);
       return parts ? as<TupleValue>(parts)->items[2] : nullptr;
     }
-    if (name == "__init_subclass__" && count == 0) return none();
+    if (name == "__init_subclass__" && count == 0) return t.none();
     if (name == "__dir__" && count == 0) return nullptr;
   }
   if (instance && is_exception_type(instance->type.get()) && keywords.empty()) {
     if (name == "__init__") {
       instance->args = positional;
-      return none();
+      return t.none();
     }
   }
-  if (instance && name == "__str__" && count == 0 && is_exception_type(instance->type.get())) return str_of(*this, owner);
-  PyTypeObject* type = known && is_plain(known->object.get()) ? nullptr : type_of(owner);
-  if (V part = builtin_part(owner)) {
+  if (instance && name == "__str__" && count == 0 && is_exception_type(instance->type.get())) return str_of(t, owner);
+  PyTypeObject* type = known && is_plain(known->object.get()) ? nullptr : t.type_of(owner);
+  if (V part = builtin_part(t, owner)) {
     if (part->kind == ValueKind::Object) {
-      if (name == "__init__") return none();
+      if (name == "__init__") return t.none();
     } else if (part->kind == ValueKind::Dict && name == "__getitem__" && count == 1) {
-      if (V found = dict_find(*as<DictValue>(part), constant_key(positional[0]).get())) return found;
-      if (V missing = python_method(owner, "__missing__")) return call(missing, positional, {});
+      if (V found = dict_find(t, *as<DictValue>(part), constant_key(t, positional[0]).get())) return found;
+      if (V missing = python_method(t, owner, "__missing__")) return t.call(missing, positional, {});
     } else if (part->kind == ValueKind::Dict && (name == "copy" || name == "__copy__") && type == &PyDictProxy_Type) {
-      return container_method(part, "copy", positional, keywords);
+      return container_method(t, part, "copy", positional, keywords);
     }
     // Those of OrderedDict, deque and set make another of the class.
     static constexpr const char* kMakers[] = {"copy", "__copy__", "union", "intersection", "difference", "symmetric_difference"};
-    const bool of_class = type_of(part) == &PyODict_Type || (part->kind == ValueKind::List && as<ListValue>(part)->type) || part->kind == ValueKind::Set;
-    if (of_class && type_of(part) != type && std::find(std::begin(kMakers), std::end(kMakers), name) != std::end(kMakers)) return nullptr;
-    if ((name == "copy" || name == "__copy__") && type_of(part) != type && count == 0 && keywords.empty()) {
+    const bool of_class = t.type_of(part) == &PyODict_Type || (part->kind == ValueKind::List && as<ListValue>(part)->type) || part->kind == ValueKind::Set;
+    if (of_class && t.type_of(part) != type && std::find(std::begin(kMakers), std::end(kMakers), name) != std::end(kMakers)) return nullptr;
+    if ((name == "copy" || name == "__copy__") && t.type_of(part) != type && count == 0 && keywords.empty()) {
       // A dict's gives a dict, a list's a list; all others' ask the class for another.
-      if (type_of(part) == &PyDict_Type) return dict_copy(*this, owner);
-      if (type_of(part) != &PyList_Type) return nullptr;
+      if (t.type_of(part) == &PyDict_Type) return dict_copy(t, owner);
+      if (t.type_of(part) != &PyList_Type) return nullptr;
     }
-    if (type_of(part) == &PyODict_Type && (name == "__init__" || name == "update" || name == "setdefault" || name == "pop" || name == "popitem") && !has_items_of_ordered_dict(*this, type)) return nullptr;
+    if (t.type_of(part) == &PyODict_Type && (name == "__init__" || name == "update" || name == "setdefault" || name == "pop" || name == "popitem") && !has_items_of_ordered_dict(t, type)) return nullptr;
     BuiltinValue of_part;
     of_part.owner = part;
     of_part.name = name;
-    V result = call_builtin_method(of_part, positional, keywords);
+    V result = call_builtin_method(t, of_part, positional, keywords);
     return result == part && part->kind != ValueKind::Tuple ? owner : result;
   }
   if (type && keywords.empty()) {
     // object.__init__; an object of a class of C that exists already may do more at its own.
     const bool initialises = known && builtin_base(type)->tp_init != PyBaseObject_Type.tp_init;
-    if (name == "__init__" && !initialises && (count == 0 || type->tp_new != PyBaseObject_Type.tp_new)) return none();
+    if (name == "__init__" && !initialises && (count == 0 || type->tp_new != PyBaseObject_Type.tp_new)) return t.none();
     if (name == "__hash__" && count == 0 && instance) return nullptr;
-    if (name == "__eq__" && count == 1 && instance) return same_object(owner, positional[0]) ? boolean(true) : wrap_constant(Py_NotImplemented);
-    if (name == "__ne__" && count == 1 && instance) return compare(Py_NE, owner, positional[0]);
+    if (name == "__eq__" && count == 1 && instance) return same_object(t, owner, positional[0]) ? t.boolean(true) : wrap_constant(t, Py_NotImplemented);
+    if (name == "__ne__" && count == 1 && instance) return t.compare(Py_NE, owner, positional[0]);
     if (name == "__repr__" && count == 0 && type->tp_repr != PyBaseObject_Type.tp_repr && instance) return nullptr;
-    if (name == "__str__" && count == 0 && instance) return repr_of(*this, owner);
-    if (name == "__format__" && count == 1 && instance) return format_of(*this, owner, positional[0]);
+    if (name == "__str__" && count == 0 && instance) return repr_of(t, owner);
+    if (name == "__format__" && count == 1 && instance) return format_of(t, owner, positional[0]);
   }
   if (known && !(Py_TYPE(known->object.get())->tp_flags & Py_TPFLAGS_HEAPTYPE)) {
     // np.add.reduce: the method of one object of a library.
     Ref<> bound = Ref<>::steal(PyObject_GetAttrString(known->object.get(), name.c_str()));
     if (!bound) PyErr_Clear();
     if (Handler handler = bound ? find_handler(bound.get()) : nullptr) {
-      if (!guard_value(*known) && owner->source) add_guard(GuardKind::Identity, owner->source, known->object.get());
-      const Mark before = mark();
+      if (!guard_value(t, *known) && owner->source) add_guard(t, GuardKind::Identity, owner->source, known->object.get());
+      const Tracer::Mark before = t.mark();
       try {
-        return run_handler(*this, handler, {positional, keywords}, bound.get());
+        return run_handler(t, handler, {positional, keywords}, bound.get());
       } catch (const BreakGraph& refused) {
-        if (written_since(before) || refused.reason != BreakReason::UnsupportedOperation || !find_numpy_call(bound.get())) throw;
+        if (t.written_since(before) || refused.reason != BreakReason::UnsupportedOperation || !find_numpy_call(bound.get())) throw;
       }
     }
     if (bound && find_numpy_call(bound.get())) {
-      if (!guard_value(*known) && owner->source) add_guard(GuardKind::Identity, owner->source, known->object.get());
-      return extern_call(wrap_constant(keep(bound).get()), positional, keywords);
+      if (!guard_value(t, *known) && owner->source) add_guard(t, GuardKind::Identity, owner->source, known->object.get());
+      return t.extern_call(wrap_constant(t, t.keep(bound).get()), positional, keywords);
     }
   }
   if (known)
-    if (V mapping = proxied_mapping(owner)) return container_method(mapping, name, positional, keywords);
-  if (V made = text_method(owner, name, positional, keywords)) return made;
-  Ref<> known_object = Ref<>::borrow(constant_object(owner));
+    if (V mapping = proxied_mapping(t, owner)) return container_method(t, mapping, name, positional, keywords);
+  if (V made = text_method(t, owner, name, positional, keywords)) return made;
+  Ref<> known_object = Ref<>::borrow(t.constant_object(owner));
   if (known_object && is_enum_member(known_object.get()) && (PyLong_Check(known_object.get()) || PyUnicode_Check(known_object.get())))
-    known_object = constant_object(number_part(owner));
+    known_object = t.constant_object(number_part(t, owner));
   PyObject* const object = known_object.get();
   if (!object || !is_plain(object)) return nullptr;
   if (name == "__new__" || name == "__class__") return nullptr;
-  if (name == "join" && PyUnicode_CheckExact(object) && count == 1) positional[0] = tuple(sequence_items(positional[0]));
+  if (name == "join" && PyUnicode_CheckExact(object) && count == 1) positional[0] = t.tuple(t.sequence_items(positional[0]));
   const bool number = PyLong_Check(object) || PyFloat_Check(object) || PyComplex_Check(object);
   if (count == 1 && keywords.empty() && number && operator_method_known(name)) {
-    Ref<> other = constant_object(number_part(positional[0]));
-    if (!other || !is_plain(other.get())) return wrap_constant(Py_NotImplemented);
+    Ref<> other = t.constant_object(number_part(t, positional[0]));
+    if (!other || !is_plain(other.get())) return wrap_constant(t, Py_NotImplemented);
   }
   Ref<> bound = Ref<>::steal(PyObject_GetAttrString(object, name.c_str()));
   if (!bound) break_graph(BreakReason::ErrorWhileTracing, take_error());
   const bool text = PyUnicode_CheckExact(object) && (name == "format" || name == "format_map" || name == "__mod__" || name == "translate");
-  return text ? fold_reading_call(*this, keep(bound).get(), positional, keywords) : fold_call(*this, keep(bound).get(), positional, keywords);
+  return text ? fold_reading_call(t, t.keep(bound).get(), positional, keywords) : fold_call(t, t.keep(bound).get(), positional, keywords);
 }
 
 }  // namespace fj

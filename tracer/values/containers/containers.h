@@ -77,4 +77,26 @@ V set_operator(TraceRun& tracer, int nb_op, const V& a, const V& b);
 bool set_contains(TraceRun& tracer, const SetValue& set, const Ref<>& key);
 V set_comparison(TraceRun& tracer, int comparison, const V& a, const V& b);
 
+V hash_of(TraceRun& t, const V& value);
+/// id(value): a value of its own, good for comparing and as a key only.
+V identity_number(TraceRun& t, const V& value);
+/// As list() and tuple() take them: they ask for the length first.
+std::vector<V> listed_items(TraceRun& t, const V& value);
+/// iter(value), whose class is then asked how long it is.
+V make_measured_iterator(TraceRun& t, const V& value);
+void set_item(TraceRun& t, const V& container, const V& key, const V& value);
+void delete_item(TraceRun& t, const V& container, const V& key);
+V length(TraceRun& t, const V& value);
+[[noreturn]] void no_key(TraceRun& t, const V& key);
+/// A container from outside, or what an object of a derived class is of it; null: too long, or with keys unknown here.
+V wrap_builtin(TraceRun& t, PyObject* object, SourceRef source);
+/// The List, Dict, Set, Tuple or constant that an object of a derived class is; null: it is none.
+V builtin_part(TraceRun& t, const V& value);
+/// The items of an operand of `**`: a dict, or what has keys() and items.
+std::vector<std::pair<V, V>> mapping_items(TraceRun& t, const V& mapping);
+V container_method(TraceRun& t, const V& owner, const std::string& name, std::vector<V>& positional, Keywords& keywords);
+Ref<> constant_key(TraceRun& t, const V& value);                     // breaks if not a constant
+/// The same, but that a text that changes between calls need not be known: it is told from the other keys (dict_place).
+Ref<> dict_key(TraceRun& t, const V& dict, const V& value);
+
 }  // namespace fj

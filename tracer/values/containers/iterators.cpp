@@ -1,24 +1,34 @@
 /// Iterators made in the trace: a `next` function over Values, and what is left of them for an exit.
+#include "tracer/values/containers/iterators.h"
+
 #include "runtime/base/error.h"
+#include "tracer/exits/effect_log.h"
+#include "tracer/interpreter/exceptions.h"
 #include "tracer/interpreter/interpreter.h"
+#include "tracer/values/classes/attributes.h"
+#include "tracer/values/containers/containers.h"
+#include "tracer/values/containers/dicts.h"
+#include "tracer/values/containers/sets.h"
+#include "tracer/values/numbers/operators.h"
+#include "tracer/values/outside_objects.h"
 
 namespace fj {
 
-std::shared_ptr<IteratorValue> TraceRun::iterate_sequence(const V& sequence) {
+std::shared_ptr<IteratorValue> iterate_sequence(TraceRun& t, const V& sequence) {
   auto iterator = std::make_shared<IteratorValue>();
   auto position = std::make_shared<std::size_t>(0);
   // The list is looked at anew at each step: it may be mutated while it is iterated over.
-  iterator->next = [this, sequence, position]() -> V {
+  iterator->next = [&t, sequence, position]() -> V {
     const auto& items = sequence->kind == ValueKind::List ? as<ListValue>(sequence)->items : as<TupleValue>(sequence)->items;
     if (*position < items.size()) return items[(*position)++];
     *position = SIZE_MAX;  // exhausted for good, whatever is appended
     return nullptr;
   };
-  iterator->remaining = [this, sequence, position]() -> V {
+  iterator->remaining = [&t, sequence, position]() -> V {
     if (*position == 0) return sequence;
     if (sequence->kind == ValueKind::List) return nullptr;  // a list iterator's position can't be set by iter()
     auto& items = as<TupleValue>(sequence)->items;
-    return tuple({items.begin() + std::ptrdiff_t(std::min(*position, items.size())), items.end()});
+    return t.tuple({items.begin() + std::ptrdiff_t(std::min(*position, items.size())), items.end()});
   };
   return iterator;
 }
@@ -51,7 +61,7 @@ std::shared_ptr<IteratorValue> iterate_range(TraceRun& tracer, const std::shared
 /// keys is an error. `view`: null: the keys.
 std::shared_ptr<IteratorValue> iterate_dict(TraceRun& tracer, const V& owner, const std::shared_ptr<TupleValue>& view) {
   auto& dict = *as<DictValue>(owner);
-  tracer.open(dict);
+  open(tracer, dict);
   std::vector<Ref<>> keys;
   for (auto& [key, value] : dict.items) keys.push_back(key);
   auto iterator = std::make_shared<IteratorValue>();
@@ -62,15 +72,15 @@ std::shared_ptr<IteratorValue> iterate_dict(TraceRun& tracer, const V& owner, co
     if (dict.items.size() != keys.size()) {
       const bool ordered = dict.type.get() == reinterpret_cast<PyObject*>(&PyODict_Type);
       *position = keys.size() + 1;
-      tracer.raise(PyExc_RuntimeError, {tracer.string(ordered ? "OrderedDict mutated during iteration" : "dictionary changed size during iteration")},
+      raise(tracer, PyExc_RuntimeError, {tracer.string(ordered ? "OrderedDict mutated during iteration" : "dictionary changed size during iteration")},
                    BreakReason::ErrorWhileTracing, "a dict that changes while it is iterated over");
     }
     const std::size_t at = (*position)++;
     if (dict.deletions != deletions) break_graph(BreakReason::UnsupportedObject, "a dict whose keys change while it is iterated over");
     if (at >= keys.size()) return nullptr;
     if (dict.items[at].first.get() != keys[at].get()) break_graph(BreakReason::UnsupportedObject, "a dict whose keys change while it is iterated over");
-    if (!view) return tracer.wrap_constant(keys[at].get());
-    tracer.refresh_view(*view);
+    if (!view) return wrap_constant(tracer, keys[at].get());
+    refresh_view(tracer, *view);
     return view->items[at];
   };
   // Iterators are made again before effects are replayed, which change a dict from outside: then nothing may have changed it at all.
@@ -98,41 +108,41 @@ void break_if_written(TraceRun& tracer, IteratorValue& iterator, const V& contai
 
 }  // namespace
 
-V TraceRun::make_iterator(const V& value) {
+V make_iterator(TraceRun& t, const V& value) {
   switch (value->kind) {
     case ValueKind::Iterator: return value;
     case ValueKind::Tuple:
-      if (auto tuple = std::static_pointer_cast<TupleValue>(value); tuple->view_of) return iterate_dict(*this, tuple->view_of, tuple);
-      if (V method = python_method(value, "__iter__")) return call(method, {}, {});
-      return iterate_sequence(value);
+      if (auto tuple = std::static_pointer_cast<TupleValue>(value); tuple->view_of) return iterate_dict(t, tuple->view_of, tuple);
+      if (V method = python_method(t, value, "__iter__")) return t.call(method, {}, {});
+      return iterate_sequence(t, value);
     case ValueKind::List: {
-      auto iterator = iterate_sequence(value);
-      if (as<ListValue>(value)->type) break_if_written(*this, *iterator, value, "a deque that changes while it is iterated over");
+      auto iterator = iterate_sequence(t, value);
+      if (as<ListValue>(value)->type) break_if_written(t, *iterator, value, "a deque that changes while it is iterated over");
       return iterator;
     }
-    case ValueKind::Range: return iterate_range(*this, std::static_pointer_cast<RangeValue>(value));
+    case ValueKind::Range: return iterate_range(t, std::static_pointer_cast<RangeValue>(value));
     case ValueKind::Array: {
       std::shared_ptr<IteratorValue> iterator;
       if (const auto array = std::static_pointer_cast<ArrayValue>(value); array->library == Library::Numpy && !array->shape.empty()) {
         // A row is taken when its turn comes: an element is a copy of what is there then.
-        const std::int64_t count = rows_to_unroll(*this, value);
+        const std::int64_t count = rows_to_unroll(t, value);
         iterator = std::make_shared<IteratorValue>();
-        iterator->next = [this, value, count, position = std::int64_t(0)]() mutable -> V {
-          return position < count ? array_get_item(*this, value, integer(position++)) : nullptr;
+        iterator->next = [&t, value, count, position = std::int64_t(0)]() mutable -> V {
+          return position < count ? array_get_item(t, value, t.integer(position++)) : nullptr;
         };
       } else {
-        iterator = iterate_sequence(tuple(array_iterate(*this, value)));
+        iterator = iterate_sequence(t, t.tuple(array_iterate(t, value)));
       }
       iterator->remaining = [iterator = iterator.get(), value] { return iterator->started ? nullptr : value; };
       return iterator;
     }
-    case ValueKind::Dict: return iterate_dict(*this, value, nullptr);
+    case ValueKind::Dict: return iterate_dict(t, value, nullptr);
     case ValueKind::Set: {
       auto& set = *as<SetValue>(value);
       if (!set.ordered && PySet_GET_SIZE(set.real.get()) > 1) break_graph(BreakReason::UnsupportedObject, "the order of a set");
-      auto iterator = iterate_sequence(tuple(set_items(set)));
+      auto iterator = iterate_sequence(t, t.tuple(set_items(t, set)));
       iterator->remaining = nullptr;
-      break_if_written(*this, *iterator, value, "a set that changes while it is iterated over");
+      break_if_written(t, *iterator, value, "a set that changes while it is iterated over");
       return iterator;
     }
     default: break;
@@ -140,40 +150,40 @@ V TraceRun::make_iterator(const V& value) {
   if (auto* object = as<ObjectValue>(value)) {
     PyObject* real = object->object.get();
     if (PyUnicode_CheckExact(real)) {
-      constant_object(value);
+      t.constant_object(value);
       std::vector<V> characters;
       for (Py_ssize_t i = 0; i < PyUnicode_GET_LENGTH(real); ++i) {
         Ref<> character = Ref<>::steal(PyUnicode_Substring(real, i, i + 1));
-        characters.push_back(wrap_constant(keep(character).get()));
+        characters.push_back(wrap_constant(t, t.keep(character).get()));
       }
-      auto iterator = iterate_sequence(tuple(characters));
+      auto iterator = iterate_sequence(t, t.tuple(characters));
       iterator->remaining = nullptr;
       return iterator;
     }
     if (PyBytes_CheckExact(real)) {
-      constant_object(value);
+      t.constant_object(value);
       std::vector<V> numbers;
-      for (Py_ssize_t i = 0; i < PyBytes_GET_SIZE(real); ++i) numbers.push_back(integer(std::int64_t(static_cast<unsigned char>(PyBytes_AS_STRING(real)[i]))));
-      auto iterator = iterate_sequence(tuple(numbers));
+      for (Py_ssize_t i = 0; i < PyBytes_GET_SIZE(real); ++i) numbers.push_back(t.integer(std::int64_t(static_cast<unsigned char>(PyBytes_AS_STRING(real)[i]))));
+      auto iterator = iterate_sequence(t, t.tuple(numbers));
       iterator->remaining = nullptr;
       return iterator;
     }
     if (PyIter_Check(real) && Py_TYPE(real)->tp_iter == PyObject_SelfIter) {
-      guard_type(*object);
+      guard_type(t, *object);
       return value;  // an iterator from outside: met at FOR_ITER
     }
   }
   if (value->kind == ValueKind::Object || value->kind == ValueKind::Instance) {
-    if (V method = python_method(value, "__iter__")) return call(method, {}, {});
-    if (V part = builtin_part(value)) return make_iterator(part);
-    if (V mapping = proxied_mapping(value)) return make_iterator(mapping);
-    if (V item = python_method(value, "__getitem__")) {
+    if (V method = python_method(t, value, "__iter__")) return t.call(method, {}, {});
+    if (V part = builtin_part(t, value)) return make_iterator(t, part);
+    if (V mapping = proxied_mapping(t, value)) return make_iterator(t, mapping);
+    if (V item = python_method(t, value, "__getitem__")) {
       // The sequence protocol: indices from 0 until IndexError.
       auto iterator = std::make_shared<IteratorValue>();
       auto position = std::make_shared<std::int64_t>(0);
-      iterator->next = [this, item, position]() -> V {
+      iterator->next = [&t, item, position]() -> V {
         if (*position < 0) return nullptr;
-        V found = catch_stop_iteration([&] { return call(item, {integer((*position)++)}, {}); }, PyExc_IndexError);
+        V found = catch_stop_iteration(t, [&] { return t.call(item, {t.integer((*position)++)}, {}); }, PyExc_IndexError);
         if (!found) *position = -1;
         return found;
       };
@@ -183,22 +193,22 @@ V TraceRun::make_iterator(const V& value) {
   break_graph(BreakReason::UnsupportedObject, "iterates over " + describe(value));
 }
 
-V TraceRun::next(const V& value) {
+V next(TraceRun& t, const V& value) {
   if (auto* iterator = as<IteratorValue>(value)) {
     iterator->started = true;
-    note_write(value.get());
-    stopped_with = none();
-    V item = iterator->frame ? iterator->next() : catch_stop_iteration([&] { return iterator->next(); });
-    if (!item && iterator->returned) stopped_with = iterator->returned;
+    note_write(t, value.get());
+    t.stopped_with = t.none();
+    V item = iterator->frame ? iterator->next() : catch_stop_iteration(t, [&] { return iterator->next(); });
+    if (!item && iterator->returned) t.stopped_with = iterator->returned;
     return item;
   }
   if (value->kind == ValueKind::Instance || value->kind == ValueKind::Object) {
     static PyObject* const next_name = PyUnicode_InternFromString("__next__");
-    PyTypeObject* type = type_of(value);
-    PyObject* method = class_attribute(type, next_name);
-    if (method && is_python_method(method)) {
-      stopped_with = none();
-      return catch_stop_iteration([&] { return call(wrap_constant(method), {value}, {}); });
+    PyTypeObject* type = t.type_of(value);
+    PyObject* method = class_attribute(t, type, next_name);
+    if (method && is_python_method(t, method)) {
+      t.stopped_with = t.none();
+      return catch_stop_iteration(t, [&] { return t.call(wrap_constant(t, method), {value}, {}); });
     }
   }
   if (value->kind == ValueKind::Instance || value->kind == ValueKind::Object) {

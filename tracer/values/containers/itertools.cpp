@@ -9,7 +9,12 @@
 
 #include "runtime/base/error.h"
 #include "tracer/builtins/builtin_table.h"
+#include "tracer/interpreter/exceptions.h"
+#include "tracer/values/classes/attributes.h"
 #include "tracer/values/containers/containers.h"
+#include "tracer/values/containers/iterators.h"
+#include "tracer/values/generators.h"
+#include "tracer/values/numbers/operators.h"
 
 namespace fj {
 
@@ -86,12 +91,12 @@ V make_repeat(TraceRun& t, Items& a, Keywords& k) {
 
 V make_cycle(TraceRun& t, Items& a, Keywords& k) {
   expect("cycle", a, k, 1, 1);
-  V source = t.make_iterator(a[0]);
+  V source = make_iterator(t, a[0]);
   auto saved = std::make_shared<Items>();
   auto position = std::make_shared<std::ptrdiff_t>(-1);  // -1: still taking from the source
   auto iterator = iteration([&t, source, saved, position]() -> V {
     if (*position < 0) {
-      if (V item = t.next(source)) {
+      if (V item = next(t, source)) {
         saved->push_back(item);
         return item;
       }
@@ -112,11 +117,11 @@ V chain_of(TraceRun& t, const V& sources) {
   return iteration([&t, sources, current]() -> V {
     while (true) {
       if (!*current) {
-        V source = t.next(sources);
+        V source = next(t, sources);
         if (!source) return nullptr;
-        *current = t.make_iterator(source);
+        *current = make_iterator(t, source);
       }
-      if (V item = t.next(*current)) return item;
+      if (V item = next(t, *current)) return item;
       *current = nullptr;
     }
   });
@@ -124,13 +129,13 @@ V chain_of(TraceRun& t, const V& sources) {
 
 V make_chain(TraceRun& t, Items& a, Keywords& k) {
   expect("chain", a, k, 0, 10000);
-  V chain = chain_of(t, t.make_iterator(t.tuple(a)));
+  V chain = chain_of(t, make_iterator(t, t.tuple(a)));
   return made_by("itertools", "chain", std::static_pointer_cast<IteratorValue>(chain), a);
 }
 
 V make_chain_from_iterable(TraceRun& t, Items& a, Keywords& k) {
   expect("chain.from_iterable", a, k, 1, 1);
-  return chain_of(t, t.make_iterator(a[0]));
+  return chain_of(t, make_iterator(t, a[0]));
 }
 
 V make_islice(TraceRun& t, Items& a, Keywords& k) {
@@ -148,7 +153,7 @@ V make_islice(TraceRun& t, Items& a, Keywords& k) {
   state->stop = bound(a[a.size() > 2 ? 2 : 1], INT64_MAX);
   state->step = a.size() == 4 ? bound(a[3], 1) : 1;
   if (state->step < 1) unknown_call("islice");
-  V source = t.make_iterator(a[0]);
+  V source = make_iterator(t, a[0]);
   Items arguments{source};
   arguments.insert(arguments.end(), a.begin() + 1, a.end());
   auto iterator = iteration([&t, source, state]() -> V {
@@ -156,11 +161,11 @@ V make_islice(TraceRun& t, Items& a, Keywords& k) {
     while (state->taken < state->next) {
       // Up to the stop only: what lies beyond stays in the source.
       if (state->taken >= state->stop) return nullptr;
-      if (!t.next(source)) return nullptr;
+      if (!next(t, source)) return nullptr;
       ++state->taken;
     }
     if (state->taken >= state->stop) return nullptr;
-    V item = t.next(source);
+    V item = next(t, source);
     if (!item) return nullptr;
     ++state->taken;
     state->next = state->step > state->stop - state->next ? state->stop : state->next + state->step;
@@ -171,11 +176,11 @@ V make_islice(TraceRun& t, Items& a, Keywords& k) {
 
 V make_pairwise(TraceRun& t, Items& a, Keywords& k) {
   expect("pairwise", a, k, 1, 1);
-  V source = t.make_iterator(a[0]);
+  V source = make_iterator(t, a[0]);
   auto old = std::make_shared<V>();
   auto iterator = iteration([&t, source, old]() -> V {
-    if (!*old) *old = t.next(source);
-    V fresh = *old ? t.next(source) : nullptr;
+    if (!*old) *old = next(t, source);
+    V fresh = *old ? next(t, source) : nullptr;
     if (!fresh) return nullptr;
     V pair = t.tuple({*old, fresh});
     *old = fresh;
@@ -190,11 +195,11 @@ V make_batched(TraceRun& t, Items& a, Keywords& k) {
   expect("batched", a, k, 2, 2);
   const std::int64_t count = constant_size(t, a[1], "batched");
   if (count < 1 || (strict && t.truth(strict))) unknown_call("batched");
-  V source = t.make_iterator(a[0]);
+  V source = make_iterator(t, a[0]);
   auto iterator = iteration([&t, source, count]() -> V {
     Items items;
     while (std::int64_t(items.size()) < count) {
-      V item = t.next(source);
+      V item = next(t, source);
       if (!item) break;
       items.push_back(item);
     }
@@ -207,9 +212,9 @@ V make_batched(TraceRun& t, Items& a, Keywords& k) {
 
 V make_starmap(TraceRun& t, Items& a, Keywords& k) {
   expect("starmap", a, k, 2, 2);
-  V function = a[0], source = t.make_iterator(a[1]);
+  V function = a[0], source = make_iterator(t, a[1]);
   auto iterator = iteration([&t, function, source]() -> V {
-    V item = t.next(source);
+    V item = next(t, source);
     return item ? t.call(function, t.sequence_items(item), {}) : nullptr;
   });
   return made_by("itertools", "starmap", iterator, {function, source});
@@ -221,10 +226,10 @@ bool satisfies(TraceRun& t, const V& function, const V& item) {
 
 V make_takewhile(TraceRun& t, Items& a, Keywords& k) {
   expect("takewhile", a, k, 2, 2);
-  V function = a[0], source = t.make_iterator(a[1]);
+  V function = a[0], source = make_iterator(t, a[1]);
   auto over = std::make_shared<bool>(false);
   auto iterator = iteration([&t, function, source, over]() -> V {
-    V item = *over ? nullptr : t.next(source);
+    V item = *over ? nullptr : next(t, source);
     if (!item) return nullptr;
     if (t.truth(t.call(function, {item}, {}))) return item;
     *over = true;
@@ -235,10 +240,10 @@ V make_takewhile(TraceRun& t, Items& a, Keywords& k) {
 
 V make_dropwhile(TraceRun& t, Items& a, Keywords& k) {
   expect("dropwhile", a, k, 2, 2);
-  V function = a[0], source = t.make_iterator(a[1]);
+  V function = a[0], source = make_iterator(t, a[1]);
   auto begun = std::make_shared<bool>(false);
   auto iterator = iteration([&t, function, source, begun]() -> V {
-    while (V item = t.next(source)) {
+    while (V item = next(t, source)) {
       if (!*begun && t.truth(t.call(function, {item}, {}))) continue;
       *begun = true;
       return item;
@@ -250,9 +255,9 @@ V make_dropwhile(TraceRun& t, Items& a, Keywords& k) {
 
 V make_filterfalse(TraceRun& t, Items& a, Keywords& k) {
   expect("filterfalse", a, k, 2, 2);
-  V function = a[0], source = t.make_iterator(a[1]);
+  V function = a[0], source = make_iterator(t, a[1]);
   auto iterator = iteration([&t, function, source]() -> V {
-    while (V item = t.next(source))
+    while (V item = next(t, source))
       if (!satisfies(t, function, item)) return item;
     return nullptr;
   });
@@ -263,10 +268,10 @@ V make_compress(TraceRun& t, Items& a, Keywords& k) {
   if (V data = take_keyword(k, "data")) a.insert(a.begin(), data);
   if (V selectors = take_keyword(k, "selectors")) a.push_back(selectors);
   expect("compress", a, k, 2, 2);
-  V data = t.make_iterator(a[0]), selectors = t.make_iterator(a[1]);
+  V data = make_iterator(t, a[0]), selectors = make_iterator(t, a[1]);
   auto iterator = iteration([&t, data, selectors]() -> V {
-    while (V item = t.next(data)) {
-      V selected = t.next(selectors);
+    while (V item = next(t, data)) {
+      V selected = next(t, selectors);
       if (!selected) return nullptr;
       if (t.truth(selected)) return item;
     }
@@ -280,12 +285,12 @@ V make_accumulate(TraceRun& t, Items& a, Keywords& k) {
   expect("accumulate", a, k, 1, 2);
   if (a.size() == 2) function = a[1];
   const bool adds = !function || t.is_none(function), given = initial && !t.is_none(initial);
-  V source = t.make_iterator(a[0]);
+  V source = make_iterator(t, a[0]);
   auto total = std::make_shared<V>();
   auto first = std::make_shared<V>(given ? initial : nullptr);
   auto iterator = iteration([&t, source, total, first, function, adds]() -> V {
     if (*first) return *total = std::exchange(*first, nullptr);
-    V item = t.next(source);
+    V item = next(t, source);
     if (!item) return nullptr;
     if (!*total) return *total = item;
     return *total = adds ? t.binary(kAdd, *total, item) : t.call(function, {*total, item}, {});
@@ -301,11 +306,11 @@ V make_groupby(TraceRun& t, Items& a, Keywords& k) {
     V target, key, value;     // of the group asked for; of the item read last
     std::int64_t group = 0;   // the group that may still be read
   };
-  V source = t.make_iterator(a[0]);
+  V source = make_iterator(t, a[0]);
   const bool identity = !key || t.is_none(key);
   auto state = std::make_shared<State>();
   auto step = [&t, source, state, key, identity]() {
-    V item = t.next(source);
+    V item = next(t, source);
     if (!item) return false;
     state->key = identity ? item : t.call(key, {item}, {});
     state->value = item;
@@ -332,14 +337,14 @@ V make_tee(TraceRun& t, Items& a, Keywords& k) {
   expect("tee", a, k, 1, 2);
   const std::int64_t count = a.size() == 2 ? constant_size(t, a[1], "tee") : 2;
   if (count < 0) unknown_call("tee");
-  V source = t.make_iterator(a[0]);
+  V source = make_iterator(t, a[0]);
   auto seen = std::make_shared<Items>();
   Items parts;
   for (std::int64_t i = 0; i < count; ++i) {
     auto position = std::make_shared<std::size_t>(0);
     parts.push_back(iteration([&t, source, seen, position]() -> V {
       if (*position == seen->size()) {
-        V item = t.next(source);
+        V item = next(t, source);
         if (!item) return nullptr;
         seen->push_back(item);
       }
@@ -356,20 +361,20 @@ V make_zip(TraceRun& t, Items& a, Keywords& k) {
   expect("zip", a, k, 0, 10000);
   const bool checks = strict && t.truth(strict);
   Items parts;
-  for (const V& value : a) parts.push_back(t.make_iterator(value));
+  for (const V& value : a) parts.push_back(make_iterator(t, value));
   auto iterator = iteration([&t, parts, checks]() -> V {
     auto wrong = [&](std::size_t i, const char* how) {
       const std::string others = i == 1 ? " 1" : "s 1-" + std::to_string(i);
-      t.raise(PyExc_ValueError, {t.string("zip() argument " + std::to_string(i + 1) + " is " + how + " than argument" + others)},
+      raise(t, PyExc_ValueError, {t.string("zip() argument " + std::to_string(i + 1) + " is " + how + " than argument" + others)},
               BreakReason::ErrorWhileTracing, "zip() of different lengths");
     };
     Items items;
     for (std::size_t i = 0; i < parts.size(); ++i) {
-      V item = t.next(parts[i]);
+      V item = next(t, parts[i]);
       if (!item && checks && i > 0) wrong(i, "shorter");
       if (!item && checks)
         for (std::size_t j = 1; j < parts.size(); ++j)
-          if (t.next(parts[j])) wrong(j, "longer");
+          if (next(t, parts[j])) wrong(j, "longer");
       if (!item) return nullptr;
       items.push_back(item);
     }
@@ -382,7 +387,7 @@ V make_zip_longest(TraceRun& t, Items& a, Keywords& k) {
   V fill = take_keyword(k, "fillvalue");
   expect("zip_longest", a, k, 0, 10000);
   auto parts = std::make_shared<Items>();
-  for (const V& value : a) parts->push_back(t.make_iterator(value));
+  for (const V& value : a) parts->push_back(make_iterator(t, value));
   Items arguments = *parts;
   V filler = fill ? fill : t.none();
   auto active = std::make_shared<std::size_t>(parts->size());
@@ -390,7 +395,7 @@ V make_zip_longest(TraceRun& t, Items& a, Keywords& k) {
     if (*active == 0) return nullptr;
     Items items;
     for (V& part : *parts) {
-      V item = part ? t.next(part) : nullptr;
+      V item = part ? next(t, part) : nullptr;
       if (part && !item) {
         part = nullptr;
         if (--*active == 0) return nullptr;
@@ -489,9 +494,9 @@ V make_enumerate(TraceRun& t, Items& a, Keywords& k) {
   auto from = start ? t.int_expression(start) : SymDim(0);
   if (!from) unknown_call("enumerate", a);
   auto position = std::make_shared<V>(t.integer(*from));
-  V inner = t.make_iterator(a[0]);
+  V inner = make_iterator(t, a[0]);
   auto iterator = iteration([&t, inner, position]() -> V {
-    V item = t.next(inner);
+    V item = next(t, inner);
     if (!item) return nullptr;
     V number = *position;
     *position = t.binary(NB_ADD, number, t.integer(1));
@@ -504,11 +509,11 @@ V make_map(TraceRun& t, Items& a, Keywords& k) {
   expect("map", a, k, 2, 1000);
   V function = a[0];
   std::vector<V> parts;
-  for (std::size_t i = 1; i < a.size(); ++i) parts.push_back(t.make_iterator(a[i]));
+  for (std::size_t i = 1; i < a.size(); ++i) parts.push_back(make_iterator(t, a[i]));
   auto iterator = iteration([&t, function, parts]() -> V {
     std::vector<V> items;
     for (const V& part : parts) {
-      V item = t.next(part);
+      V item = next(t, part);
       if (!item) return nullptr;
       items.push_back(item);
     }
@@ -521,9 +526,9 @@ V make_map(TraceRun& t, Items& a, Keywords& k) {
 
 V make_filter(TraceRun& t, Items& a, Keywords& k) {
   expect("filter", a, k, 2, 2);
-  V function = a[0], inner = t.make_iterator(a[1]);
+  V function = a[0], inner = make_iterator(t, a[1]);
   auto iterator = iteration([&t, function, inner]() -> V {
-    while (V item = t.next(inner))
+    while (V item = next(t, inner))
       if (satisfies(t, function, item)) return item;
     return nullptr;
   });
@@ -539,14 +544,14 @@ V make_iter(TraceRun& t, Items& a, Keywords& k) {
   auto* object = as<ObjectValue>(a[0]);
   const bool number = a[0]->kind == ValueKind::SymInt || a[0]->kind == ValueKind::Number || (object && is_number_or_none(object->object.get()));
   if (a.size() == 1 && number)
-    t.raise(PyExc_TypeError, {t.string(std::string("'") + t.type_of(a[0])->tp_name + "' object is not iterable")},
+    raise(t, PyExc_TypeError, {t.string(std::string("'") + t.type_of(a[0])->tp_name + "' object is not iterable")},
             BreakReason::ErrorWhileTracing, "iter() of a number");
-  if (a.size() == 1) return t.make_iterator(a[0]);
+  if (a.size() == 1) return make_iterator(t, a[0]);
   auto over = std::make_shared<bool>(false);
   V function = a[0], sentinel = a[1];
   auto iterator = iteration([&t, function, sentinel, over]() -> V {
     if (*over) return nullptr;
-    V item = t.catch_stop_iteration([&] { return t.call(function, {}, {}); });
+    V item = catch_stop_iteration(t, [&] { return t.call(function, {}, {}); });
     if (item && !same_or_equal(t, sentinel, item)) return item;
     *over = true;
     return nullptr;
@@ -556,27 +561,27 @@ V make_iter(TraceRun& t, Items& a, Keywords& k) {
 
 V take_next(TraceRun& t, Items& a, Keywords& k) {
   expect("next", a, k, 1, 2);
-  if (a.size() == 1) return t.next_or_raise(a[0]);
-  V item = t.next(a[0]);
+  if (a.size() == 1) return next_or_raise(t, a[0]);
+  V item = next(t, a[0]);
   return item ? item : a[1];
 }
 
 V make_reversed(TraceRun& t, Items& a, Keywords& k) {
   expect("reversed", a, k, 1, 1);
   static PyObject* const own_name = PyUnicode_InternFromString("__reversed__");
-  if (V own = t.python_method(a[0], "__reversed__")) return t.call(own, {}, {});
-  V part = t.builtin_part(a[0]);
+  if (V own = python_method(t, a[0], "__reversed__")) return t.call(own, {}, {});
+  V part = builtin_part(t, a[0]);
   const bool is_class = a[0]->kind == ValueKind::Object || a[0]->kind == ValueKind::Instance;
-  if (is_class && !t.class_attribute(t.type_of(a[0]), own_name)) {
+  if (is_class && !class_attribute(t, t.type_of(a[0]), own_name)) {
     // The sequence protocol: indices from the length down to 0.
-    V item = t.python_method(a[0], "__getitem__");
-    if (item || t.python_method(a[0], "__len__")) {
+    V item = python_method(t, a[0], "__getitem__");
+    if (item || python_method(t, a[0], "__len__")) {
       if (!item && (!part || part->kind != ValueKind::Tuple)) unknown_call("reversed");
-      auto position = std::make_shared<std::int64_t>(constant_size(t, t.length(a[0]), "reversed") - 1);
+      auto position = std::make_shared<std::int64_t>(constant_size(t, length(t, a[0]), "reversed") - 1);
       return iteration([&t, item, part, position]() -> V {
         if (*position < 0) return nullptr;
         V index = t.integer((*position)--);
-        V found = t.catch_stop_iteration([&] { return item ? t.call(item, {index}, {}) : t.get_item(part, index); }, PyExc_IndexError);
+        V found = catch_stop_iteration(t, [&] { return item ? t.call(item, {index}, {}) : t.get_item(part, index); }, PyExc_IndexError);
         if (!found) *position = -1;
         return found;
       });
@@ -605,7 +610,7 @@ V make_reversed(TraceRun& t, Items& a, Keywords& k) {
     case ValueKind::Dict: {
       Items items = t.sequence_items(value);
       std::reverse(items.begin(), items.end());
-      auto iterator = t.iterate_sequence(t.tuple(std::move(items)));
+      auto iterator = iterate_sequence(t, t.tuple(std::move(items)));
       iterator->remaining = nullptr;
       return made_by("builtins", "reversed", iterator, {value});
     }

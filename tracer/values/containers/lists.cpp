@@ -1,11 +1,17 @@
 /// Lists, deques and tuples: items and methods.
+#include "tracer/values/containers/lists.h"
+
 #include <algorithm>
 #include <cstring>
 #include <unordered_map>
 #include <utility>
 
+#include "tracer/exits/effect_log.h"
+#include "tracer/interpreter/exceptions.h"
 #include "tracer/interpreter/interpreter.h"
 #include "tracer/values/containers/containers.h"
+#include "tracer/values/containers/iterators.h"
+#include "tracer/values/numbers/operators.h"
 #include "tracer/values/proxies.h"
 
 namespace fj {
@@ -18,7 +24,7 @@ void trim(ListValue& list, bool from_left) {
 }
 
 [[noreturn]] void value_error(TraceRun& tracer, const std::string& message) {
-  tracer.raise(PyExc_ValueError, {tracer.string(message)}, BreakReason::ErrorWhileTracing, message);
+  raise(tracer, PyExc_ValueError, {tracer.string(message)}, BreakReason::ErrorWhileTracing, message);
 }
 
 /// An index, a comparison or the items of a value may run code of the user's, which may change the list itself.
@@ -45,9 +51,9 @@ Ref<> place_key(std::size_t place) { return Ref<>::steal(PyLong_FromSize_t(place
 void erase_at(TraceRun& tracer, const V& owner, std::size_t place) {
   auto& list = *as<ListValue>(owner);
   if (list.type)
-    tracer.note_item(owner, place_key(place), nullptr);
+    note_item(tracer, owner, place_key(place), nullptr);
   else
-    tracer.note_items(owner);
+    note_items(tracer, owner);
   list.items.erase(list.items.begin() + std::ptrdiff_t(place));
 }
 
@@ -56,13 +62,13 @@ void erase_at(TraceRun& tracer, const V& owner, std::size_t place) {
 template <class Use>
 void for_each_item(TraceRun& tracer, const V& owner, const V& from, Use use) {
   const bool at_once = from->kind == ValueKind::List || from->kind == ValueKind::Tuple || from->kind == ValueKind::Array;
-  if (at_once ? !tracer.python_method(from, "__iter__") : tracer.builtin_part(from) == owner) {
+  if (at_once ? !python_method(tracer, from, "__iter__") : builtin_part(tracer, from) == owner) {
     for (const V& item : tracer.sequence_items(from)) use(item);
     return;
   }
   const bool deque = bool(as<ListValue>(owner)->type);
-  V iterator = deque ? tracer.make_iterator(from) : tracer.make_measured_iterator(from);
-  while (V item = tracer.next(iterator)) {
+  V iterator = deque ? make_iterator(tracer, from) : make_measured_iterator(tracer, from);
+  while (V item = next(tracer, iterator)) {
     use(item);
     tracer.check_limits();
   }
@@ -74,7 +80,7 @@ V deque_method(TraceRun& tracer, const V& owner, const std::string& name, std::v
   auto& items = list.items;
   const std::size_t count = arguments.size();
   if ((name == "append" || name == "appendleft") && count == 1) {
-    tracer.note_call(owner, name.c_str(), {}, arguments);
+    note_call(tracer, owner, name.c_str(), {}, arguments);
     items.insert(name == "append" ? items.end() : items.begin(), arguments[0]);
     trim(list, name == "append");
     return tracer.none();
@@ -82,24 +88,24 @@ V deque_method(TraceRun& tracer, const V& owner, const std::string& name, std::v
   if ((name == "extend" || name == "extendleft") && count == 1) {
     const bool at_end = name == "extend";
     for_each_item(tracer, owner, arguments[0], [&](const V& item) {
-      tracer.note_call(owner, at_end ? "append" : "appendleft", {}, {item});
+      note_call(tracer, owner, at_end ? "append" : "appendleft", {}, {item});
       items.insert(at_end ? items.end() : items.begin(), item);
       trim(list, at_end);
     });
     return tracer.none();
   }
   if ((name == "pop" || name == "popleft") && count == 0) {
-    if (items.empty()) tracer.raise(PyExc_IndexError, {tracer.string("pop from an empty deque")}, BreakReason::ErrorWhileTracing, "pop from an empty deque");
-    tracer.note_call(owner, name.c_str(), {}, {});
+    if (items.empty()) raise(tracer, PyExc_IndexError, {tracer.string("pop from an empty deque")}, BreakReason::ErrorWhileTracing, "pop from an empty deque");
+    note_call(tracer, owner, name.c_str(), {}, {});
     auto place = name == "pop" ? items.end() - 1 : items.begin();
     V item = *place;
     items.erase(place);
     return item;
   }
   if (name == "rotate" && count <= 1) {
-    auto steps = count ? tracer.constant_int(tracer.index_number(arguments[0])) : std::optional<std::int64_t>(1);
+    auto steps = count ? tracer.constant_int(index_number(tracer, arguments[0])) : std::optional<std::int64_t>(1);
     if (!steps) return nullptr;
-    tracer.note_call(owner, "rotate", {}, {tracer.integer(*steps)});
+    note_call(tracer, owner, "rotate", {}, {tracer.integer(*steps)});
     if (items.empty()) return tracer.none();
     const auto size = std::int64_t(items.size());
     const std::int64_t shift = ((*steps % size) + size) % size;
@@ -114,7 +120,7 @@ V deque_method(TraceRun& tracer, const V& owner, const std::string& name, std::v
     return copy;
   }
   if (name == "insert" && list.longest && std::int64_t(items.size()) >= *list.longest)
-    tracer.raise(PyExc_IndexError, {tracer.string("deque already at its maximum size")}, BreakReason::ErrorWhileTracing, "a full deque");
+    raise(tracer, PyExc_IndexError, {tracer.string("deque already at its maximum size")}, BreakReason::ErrorWhileTracing, "a full deque");
   if (name == "remove" && count == 1) {
     if (auto place = find_equal(tracer, owner, arguments[0])) {
       erase_at(tracer, owner, *place);
@@ -129,11 +135,11 @@ V deque_method(TraceRun& tracer, const V& owner, const std::string& name, std::v
 
 void list_append(TraceRun& tracer, const V& owner, const V& item) {
   if (auto* unseen = unopened_list(owner)) {
-    tracer.note_call(owner, "append", {}, {item});
+    note_call(tracer, owner, "append", {}, {item});
     unseen->items.push_back(item);
     return;
   }
-  tracer.note_items(owner);
+  note_items(tracer, owner);
   as<ListValue>(owner)->items.push_back(item);
 }
 
@@ -159,12 +165,12 @@ V list_method(TraceRun& tracer, const V& owner, const std::string& name, std::ve
       std::vector<V> sorted;
       ~Lent() { items = std::move(sorted); }
     };
-    tracer.note_items(owner);
+    note_items(tracer, owner);
     const TraceRun::Mark before = tracer.mark();
     bool changed;
     {
       Lent lent{items, std::exchange(items, {})};
-      tracer.sort(lent.sorted, key, descending);
+      sort(tracer, lent.sorted, key, descending);
       changed = !items.empty();
     }
     if (changed) value_error(tracer, "list modified during sort");
@@ -180,46 +186,46 @@ V list_method(TraceRun& tracer, const V& owner, const std::string& name, std::ve
   }
   if (name == "extend" && count == 1) {
     for_each_item(tracer, owner, arguments[0], [&](const V& item) {
-      tracer.note_items(owner);
+      note_items(tracer, owner);
       items.push_back(item);
     });
     return tracer.none();
   }
   if (name == "insert" && count == 2) {
-    auto index = tracer.constant_int(tracer.index_number(arguments[0]));
+    auto index = tracer.constant_int(index_number(tracer, arguments[0]));
     if (!index) return nullptr;
     if (deque)
-      tracer.note_call(owner, "insert", {}, {tracer.integer(*index), arguments[1]});
+      note_call(tracer, owner, "insert", {}, {tracer.integer(*index), arguments[1]});
     else
-      tracer.note_items(owner);
+      note_items(tracer, owner);
     std::int64_t position = *index < 0 ? *index + std::int64_t(items.size()) : *index;
     position = std::clamp<std::int64_t>(position, 0, std::int64_t(items.size()));
     items.insert(items.begin() + position, arguments[1]);
     return tracer.none();
   }
   if (name == "pop" && count <= 1 && !deque) {
-    if (items.empty()) tracer.raise(PyExc_IndexError, {tracer.string("pop from empty list")}, BreakReason::ErrorWhileTracing, "pop from empty list");
+    if (items.empty()) raise(tracer, PyExc_IndexError, {tracer.string("pop from empty list")}, BreakReason::ErrorWhileTracing, "pop from empty list");
     const TraceRun::Mark before = tracer.mark();
     const std::size_t index = count ? index_of(tracer, arguments[0], items.size(), "pop index out of range") : items.size() - 1;
     unchanged(tracer, owner, before);
-    tracer.note_items(owner);
+    note_items(tracer, owner);
     V item = items[index];
     items.erase(items.begin() + std::ptrdiff_t(index));
     return item;
   }
   if (name == "clear" && count == 0) {
     if (deque)
-      tracer.note_call(owner, "clear", {}, {});
+      note_call(tracer, owner, "clear", {}, {});
     else
-      tracer.note_items(owner);
+      note_items(tracer, owner);
     items.clear();
     return tracer.none();
   }
   if (name == "reverse" && count == 0) {
     if (deque)
-      tracer.note_call(owner, "reverse", {}, {});
+      note_call(tracer, owner, "reverse", {}, {});
     else
-      tracer.note_items(owner);
+      note_items(tracer, owner);
     std::reverse(items.begin(), items.end());
     return tracer.none();
   }
@@ -232,11 +238,11 @@ V list_method(TraceRun& tracer, const V& owner, const std::string& name, std::ve
     value_error(tracer, "list.remove(x): x not in list");
   }
   if (name == "__init__" && count <= 1 && !deque) {
-    if (!items.empty()) tracer.note_items(owner);
+    if (!items.empty()) note_items(tracer, owner);
     items.clear();
     if (count)
       for_each_item(tracer, owner, arguments[0], [&](const V& item) {
-        tracer.note_items(owner);
+        note_items(tracer, owner);
         items.push_back(item);
       });
     return tracer.none();
@@ -260,7 +266,7 @@ V sequence_method(TraceRun& tracer, const V& owner, const std::string& name, std
     const auto size = std::int64_t(items.size());
     std::int64_t bounds[2] = {0, size};
     for (std::size_t i = 1; i < count; ++i) {
-      auto given = tracer.constant_int(tracer.index_number(arguments[i]));
+      auto given = tracer.constant_int(index_number(tracer, arguments[i]));
       if (!given) return nullptr;
       bounds[i - 1] = std::clamp<std::int64_t>(*given < 0 ? *given + size : *given, 0, size);
     }
@@ -287,9 +293,9 @@ void list_set_item(TraceRun& tracer, const V& owner, const V& key, const V& valu
     const std::size_t index = index_of(tracer, key, items.size(), list.type ? "deque index out of range" : "list assignment index out of range");
     unchanged(tracer, owner, before);
     if (list.type)
-      tracer.note_item(owner, place_key(index), value);
+      note_item(tracer, owner, place_key(index), value);
     else
-      tracer.note_items(owner);
+      note_items(tracer, owner);
     items[index] = value;
     return;
   }
@@ -300,14 +306,14 @@ void list_set_item(TraceRun& tracer, const V& owner, const V& key, const V& valu
   unchanged(tracer, owner, before);
   if (bounds.step == 1) {
     const Py_ssize_t stop = std::max(bounds.start, bounds.stop);
-    tracer.note_items(owner);
+    note_items(tracer, owner);
     items.erase(items.begin() + bounds.start, items.begin() + stop);
     items.insert(items.begin() + bounds.start, fresh.begin(), fresh.end());
     return;
   }
   if (Py_ssize_t(fresh.size()) != bounds.count)
     value_error(tracer, "attempt to assign sequence of size " + std::to_string(fresh.size()) + " to extended slice of size " + std::to_string(bounds.count));
-  tracer.note_items(owner);
+  note_items(tracer, owner);
   for (Py_ssize_t i = 0; i < bounds.count; ++i) items[std::size_t(bounds.start + i * bounds.step)] = fresh[std::size_t(i)];
 }
 
@@ -327,19 +333,19 @@ void list_delete_item(TraceRun& tracer, const V& owner, const V& key) {
   if (bounds.count == 0) return;
   std::vector<bool> gone(items.size());
   for (Py_ssize_t i = 0; i < bounds.count; ++i) gone[std::size_t(bounds.start + i * bounds.step)] = true;
-  tracer.note_items(owner);
+  note_items(tracer, owner);
   std::vector<V> left;
   for (std::size_t i = 0; i < items.size(); ++i)
     if (!gone[i]) left.push_back(items[i]);
   items = std::move(left);
 }
 
-void TraceRun::sort(std::vector<V>& items, const V& key, bool descending) {
+void sort(TraceRun& t, std::vector<V>& items, const V& key, bool descending) {
   // CPython's own sort of proxies that stand for the keys.
   Ref<> list = Ref<>::steal(PyList_New(Py_ssize_t(items.size())));
   std::unordered_map<PyObject*, std::size_t> place;
   for (std::size_t i = 0; i < items.size(); ++i) {
-    Ref<> proxy = make_proxy(*this, key && !is_none(key) ? call(key, {items[i]}, {}) : items[i]);
+    Ref<> proxy = make_proxy(t, key && !t.is_none(key) ? t.call(key, {items[i]}, {}) : items[i]);
     place.emplace(proxy.get(), i);
     PyList_SET_ITEM(list.get(), Py_ssize_t(i), proxy.release());
   }
@@ -351,7 +357,7 @@ void TraceRun::sort(std::vector<V>& items, const V& key, bool descending) {
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list.get()); ++i) sorted.push_back(items[place.at(PyList_GET_ITEM(list.get(), i))]);
   items = std::move(sorted);
   check_proxies();
-  if (!done) raise_python_error();
+  if (!done) raise_python_error(t);
 }
 
 V make_deque(TraceRun& tracer, PyTypeObject* type, std::vector<V> positional, Keywords keywords) {
@@ -365,7 +371,7 @@ V make_deque(TraceRun& tracer, PyTypeObject* type, std::vector<V> positional, Ke
     deque->longest = *number;
   }
   if (from)
-    tracer.for_each(from, [&](const V& item) {
+    for_each(tracer, from, [&](const V& item) {
       deque->items.push_back(item);
       trim(*deque, true);
     });

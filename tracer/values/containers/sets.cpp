@@ -1,11 +1,17 @@
 /// Sets and frozensets: CPython's own functions on the real set that a SetValue keeps, so that the order comes out as eager's.
+#include "tracer/values/containers/sets.h"
+
 #include <opcode.h>
 
 #include <array>
 
 #include "runtime/base/error.h"
+#include "tracer/exits/effect_log.h"
+#include "tracer/interpreter/exceptions.h"
 #include "tracer/interpreter/interpreter.h"
 #include "tracer/values/containers/containers.h"
+#include "tracer/values/containers/iterators.h"
+#include "tracer/values/outside_objects.h"
 #include "tracer/values/proxies.h"
 
 namespace fj {
@@ -35,7 +41,7 @@ void refuse_unknown_elements(PyObject* set, PyObject* other, bool is_key) {
 /// Only looks at the elements of exact builtin types and proxies, so nothing of the user's runs but through a proxy.
 Ref<> checked(TraceRun& tracer, Ref<> result) {
   check_proxies();
-  if (!result) tracer.raise_python_error();
+  if (!result) raise_python_error(tracer);
   return result;
 }
 
@@ -55,7 +61,7 @@ V new_set(Ref<> real, bool ordered) {
 
 /// What a method of a set is given instead of a set: with its keys made real, in the same order.
 Ref<> real_operand(TraceRun& tracer, const V& value, bool& ordered) {
-  V part = value->kind == ValueKind::Set ? value : tracer.builtin_part(value);
+  V part = value->kind == ValueKind::Set ? value : builtin_part(tracer, value);
   if (auto* set = as<SetValue>(part)) {
     ordered = ordered && set->ordered;
     return set->real;
@@ -63,7 +69,7 @@ Ref<> real_operand(TraceRun& tracer, const V& value, bool& ordered) {
   std::vector<V> items = tracer.sequence_items(value);
   Ref<> list = Ref<>::steal(PyList_New(Py_ssize_t(items.size())));
   for (std::size_t i = 0; i < items.size(); ++i) {
-    Ref<> key = tracer.constant_key(items[i]);
+    Ref<> key = constant_key(tracer, items[i]);
     PyList_SET_ITEM(list.get(), Py_ssize_t(i), Py_NewRef(key.get()));
   }
   if (value->kind != ValueKind::Dict || as<DictValue>(value)->type) return list;
@@ -76,7 +82,7 @@ Ref<> real_operand(TraceRun& tracer, const V& value, bool& ordered) {
 
 /// A set, frozenset, or view of keys or items as a set; null: something else.
 std::shared_ptr<SetValue> as_set_operand(TraceRun& tracer, const V& value) {
-  V part = value->kind == ValueKind::Set ? value : tracer.builtin_part(value);
+  V part = value->kind == ValueKind::Set ? value : builtin_part(tracer, value);
   if (part && part->kind == ValueKind::Set) return std::static_pointer_cast<SetValue>(part);
   auto* view = as<TupleValue>(value);
   if (!view || !view->view_of) return nullptr;
@@ -96,10 +102,10 @@ void refuse_derived(const V& a, const V& b) {
 
 }  // namespace
 
-std::vector<V> TraceRun::set_items(const SetValue& set) {
+std::vector<V> set_items(TraceRun& t, const SetValue& set) {
   std::vector<V> items;
   Ref<> list = Ref<>::steal(PySequence_List(set.real.get()));
-  for (Py_ssize_t i = 0; list && i < PyList_GET_SIZE(list.get()); ++i) items.push_back(wrap_constant(keep(Ref<>::borrow(PyList_GET_ITEM(list.get(), i))).get()));
+  for (Py_ssize_t i = 0; list && i < PyList_GET_SIZE(list.get()); ++i) items.push_back(wrap_constant(t, t.keep(Ref<>::borrow(PyList_GET_ITEM(list.get(), i))).get()));
   return items;
 }
 
@@ -108,7 +114,7 @@ namespace {
 /// An argument of a method of a set as it is now, for the log: what is in it, in its order. A set from outside is itself, since it
 /// will be at the exit what it is here.
 V logged_operand(TraceRun& tracer, const V& argument, const Ref<>& real) {
-  V part = argument->kind == ValueKind::Set ? argument : tracer.builtin_part(argument);
+  V part = argument->kind == ValueKind::Set ? argument : builtin_part(tracer, argument);
   if (part && part->kind == ValueKind::Set && part->source) return argument;
   if (PyAnySet_Check(real.get())) {
     auto copy = std::make_shared<SetValue>();
@@ -117,7 +123,7 @@ V logged_operand(TraceRun& tracer, const V& argument, const Ref<>& real) {
   }
   std::vector<V> keys;
   Ref<> list = Ref<>::steal(PySequence_List(real.get()));
-  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list.get()); ++i) keys.push_back(tracer.wrap_constant(tracer.keep(Ref<>::borrow(PyList_GET_ITEM(list.get(), i))).get()));
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list.get()); ++i) keys.push_back(wrap_constant(tracer, tracer.keep(Ref<>::borrow(PyList_GET_ITEM(list.get(), i))).get()));
   if (!PyDict_Check(real.get())) return tracer.tuple(std::move(keys));
   auto dict = std::make_shared<DictValue>();
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list.get()); ++i) dict->items.emplace_back(Ref<>::borrow(PyList_GET_ITEM(list.get(), i)), tracer.none());
@@ -128,7 +134,7 @@ V logged_operand(TraceRun& tracer, const V& argument, const Ref<>& real) {
 /// it gave.
 void update(TraceRun& tracer, const V& owner, const V& from) {
   auto& set = *as<SetValue>(owner);
-  V part = from->kind == ValueKind::Set ? from : tracer.builtin_part(from);
+  V part = from->kind == ValueKind::Set ? from : builtin_part(tracer, from);
   const bool exact_dict = from->kind == ValueKind::Dict && !as<DictValue>(from)->type;
   if (exact_dict || (part && part->kind == ValueKind::Set)) {
     bool ordered = true;
@@ -139,12 +145,12 @@ void update(TraceRun& tracer, const V& owner, const V& from) {
     Ref<> method = Ref<>::steal(PyObject_GetAttrString(set.real.get(), "update"));
     checked(tracer, Ref<>::steal(PyObject_CallOneArg(method.get(), real.get())));
     set.ordered = set.ordered && ordered;
-    tracer.note_call(owner, "update", {}, std::move(logged));
+    note_call(tracer, owner, "update", {}, std::move(logged));
   } else {
-    tracer.for_each(from, [&](const V& item) {
-      Ref<> key = tracer.constant_key(item);
-      tracer.add_to_set(set, key);
-      tracer.note_call(owner, "add", key, {});
+    for_each(tracer, from, [&](const V& item) {
+      Ref<> key = constant_key(tracer, item);
+      add_to_set(tracer, set, key);
+      note_call(tracer, owner, "add", key, {});
     });
   }
   // How many free places a set from outside has is not known, so neither is the order after this.
@@ -157,16 +163,16 @@ bool set_contains(TraceRun& tracer, const SetValue& set, const Ref<>& key) {
   refuse_unknown_elements(set.real.get(), key.get(), true);
   const int answer = PySet_Contains(set.real.get(), key.get());
   check_proxies();
-  if (answer < 0) tracer.raise_python_error();
+  if (answer < 0) raise_python_error(tracer);
   return answer;
 }
 
-void TraceRun::add_to_set(SetValue& set, Ref<> item) {
+void add_to_set(TraceRun& t, SetValue& set, Ref<> item) {
   if (hashes_by_address(item.get())) set.ordered = false;
   refuse_unknown_elements(set.real.get(), item.get(), true);
   const int done = PySet_Add(set.real.get(), item.get());
   check_proxies();
-  if (done < 0) raise_python_error();
+  if (done < 0) raise_python_error(t);
 }
 
 V set_operator(TraceRun& tracer, int op, const V& a, const V& b) {
@@ -233,7 +239,7 @@ V set_method(TraceRun& tracer, const V& owner, const std::string& name, std::vec
       Ref<> argument;
       if (row.key) {
         if (i > 0) return nullptr;
-        argument = tracer.constant_key(arguments[i]);
+        argument = constant_key(tracer, arguments[i]);
         refuse_unknown_elements(set.real.get(), argument.get(), true);
         ordered = ordered && (name != "add" || !hashes_by_address(argument.get()));
       } else {
@@ -250,13 +256,13 @@ V set_method(TraceRun& tracer, const V& owner, const std::string& name, std::vec
       // How many free places a set from outside has is not known, so neither is the order after this.
       set.ordered = set.ordered && ordered && !owner->source;
       if (row.key)
-        tracer.note_call(owner, row.name, Ref<>::borrow(PyTuple_GET_ITEM(real.get(), 0)), {});
+        note_call(tracer, owner, row.name, Ref<>::borrow(PyTuple_GET_ITEM(real.get(), 0)), {});
       else
-        tracer.note_call(owner, row.name, {}, std::move(operands));
-      return result.get() == Py_None ? tracer.none() : tracer.wrap_constant(tracer.keep(result).get());
+        note_call(tracer, owner, row.name, {}, std::move(operands));
+      return result.get() == Py_None ? tracer.none() : wrap_constant(tracer, tracer.keep(result).get());
     }
     if (PyAnySet_Check(result.get())) return new_set(result, ordered);
-    return tracer.wrap_constant(result.get());
+    return wrap_constant(tracer, result.get());
   }
   return nullptr;
 }

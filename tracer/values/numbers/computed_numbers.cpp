@@ -5,6 +5,8 @@
 /// Of ints and booleans only what becomes a float is computed. A float from outside that changes between calls takes part, so that a learning rate
 /// under a schedule is no constant of the trace; and so does an int that is a symbol, where the result is a float. What is computed from
 /// such alone is a value from outside too, if its value is asked for (`settled`, derived_values.cpp).
+#include "tracer/values/numbers/computed_numbers.h"
+
 #include <opcode.h>
 
 #include <cmath>
@@ -13,6 +15,10 @@
 #include "runtime/base/error.h"
 #include "tracer/frontends/builders.h"
 #include "tracer/interpreter/interpreter.h"
+#include "tracer/values/fake_arrays.h"
+#include "tracer/values/numbers/derived_values.h"
+#include "tracer/values/numbers/operators.h"
+#include "tracer/values/outside_objects.h"
 
 namespace fj {
 namespace {
@@ -58,7 +64,7 @@ V float_of(ValueId contents) { return std::make_shared<NumberValue>(contents, DT
 
 /// The number, and what it is as a value from outside, where `function` makes it of such.
 V with_known(TraceRun& t, V made, const std::vector<V>& operands, PyObject* function) {
-  as<NumberValue>(made)->known = t.result_of(function, operands, false);
+  as<NumberValue>(made)->known = result_of(t, function, operands, false);
   return made;
 }
 
@@ -79,7 +85,7 @@ bool gives_float(TraceRun& t, int op, const V& a, const V& b) {
     if (!object || !(PyFloat_CheckExact(object->object.get()) || PyLong_CheckExact(object->object.get()))) return false;
     real = real || PyFloat_CheckExact(object->object.get());
   }
-  if (!t.computes_numbers()) return false;
+  if (!computes_numbers(t)) return false;
   if (!real && (op != NB_TRUE_DIVIDE || !fits_double(t, a) || !fits_double(t, b))) return false;
   if (op != NB_TRUE_DIVIDE) return true;
   // CPython raises.
@@ -89,23 +95,23 @@ bool gives_float(TraceRun& t, int op, const V& a, const V& b) {
 
 }  // namespace
 
-bool TraceRun::computes_numbers() const {
+bool computes_numbers(TraceRun& t) {
   // What is computed leaves the program in one of NumPy's arrays.
-  return request.generalise.float_inputs && !request.generalise.never_dynamic && numpy_module();
+  return t.request.generalise.float_inputs && !t.request.generalise.never_dynamic && numpy_module();
 }
 
-V TraceRun::settled(const V& value) {
+V settled(TraceRun& t, const V& value) {
   auto* number = as<NumberValue>(value);
   if (!number || !number->known) return value;
-  if (auto* known = as<ObjectValue>(number->known)) guard_type(*known);
+  if (auto* known = as<ObjectValue>(number->known)) guard_type(t, *known);
   return number->known;
 }
 
-V TraceRun::symbol_as_float(const V& value) {
+V symbol_as_float(TraceRun& t, const V& value) {
   auto* symbolic = as<SymIntValue>(value);
-  if (!symbolic || !computes_numbers()) return nullptr;
-  V made = with_known(*this, float_of(size_value(*this, symbolic->expression, DType::F64)), {value}, reinterpret_cast<PyObject*>(&PyFloat_Type));
-  return as<NumberValue>(made)->known || graph().is_late(symbolic->expression) ? made : nullptr;
+  if (!symbolic || !computes_numbers(t)) return nullptr;
+  V made = with_known(t, float_of(size_value(t, symbolic->expression, DType::F64)), {value}, reinterpret_cast<PyObject*>(&PyFloat_Type));
+  return as<NumberValue>(made)->known || t.graph().is_late(symbolic->expression) ? made : nullptr;
 }
 
 ValueId TraceRun::checked(ValueId value, ValueId holds) {
@@ -131,26 +137,26 @@ V TraceRun::number(const ArrayValue& array) {
   if (requires_gradient(value)) {
     // torch's item() is no part of what is derived; a derivative of NumPy code would have to go on through Python's numbers.
     if (array.library == Library::Numpy) break_graph(BreakReason::ScalarFromArray, "a Python number is read from an array");
-    value = stopped(value);
+    value = stopped(*this, value);
   }
   return std::make_shared<NumberValue>(value, dtype);
 }
 
-std::optional<V> TraceRun::computed_binary(int nb_op, const V& a, const V& b) {
+std::optional<V> computed_binary(TraceRun& t, int nb_op, const V& a, const V& b) {
   const int plain = nb_op >= NB_INPLACE_ADD ? nb_op - NB_INPLACE_ADD : nb_op;
   const bool known = plain == NB_ADD || plain == NB_SUBTRACT || plain == NB_MULTIPLY || plain == NB_TRUE_DIVIDE || plain == NB_POWER;
   const bool computed = a->kind == ValueKind::Number || b->kind == ValueKind::Number;
-  if (!computed && (!known || (!changing_float(*this, a).valid() && !changing_float(*this, b).valid() && !gives_float(*this, plain, a, b)))) return std::nullopt;
+  if (!computed && (!known || (!changing_float(t, a).valid() && !changing_float(t, b).valid() && !gives_float(t, plain, a, b)))) return std::nullopt;
   const bool of_floats = known && (plain == NB_TRUE_DIVIDE || !is_int(a) || !is_int(b));
-  const ValueId left = of_floats ? as_float(*this, a) : ValueId{}, right = left.valid() ? as_float(*this, b) : ValueId{};
+  const ValueId left = of_floats ? as_float(t, a) : ValueId{}, right = left.valid() ? as_float(t, b) : ValueId{};
   if (!right.valid()) {
     if (!computed) return std::nullopt;
-    if (V x = settled(a), y = settled(b); x != a || y != b) return binary(nb_op, x, y);
-    for (const V& operand : {a, b}) round_as_library(operand);
-    break_graph(BreakReason::ScalarFromArray, "`" + source_text() + "` computes with " + describe(a->kind == ValueKind::Number ? a : b));
+    if (V x = settled(t, a), y = settled(t, b); x != a || y != b) return t.binary(nb_op, x, y);
+    for (const V& operand : {a, b}) t.round_as_library(operand);
+    break_graph(BreakReason::ScalarFromArray, "`" + t.source_text() + "` computes with " + describe(a->kind == ValueKind::Number ? a : b));
   }
-  auto make = [&](Op op, std::vector<ValueId> operands) { return graph().add(op, std::move(operands), {}, location()); };
-  auto made = [&](ValueId contents, const char* function) { return with_known(*this, float_of(contents), {a, b}, operator_function(function)); };
+  auto make = [&](Op op, std::vector<ValueId> operands) { return t.graph().add(op, std::move(operands), {}, t.location()); };
+  auto made = [&](ValueId contents, const char* function) { return with_known(t, float_of(contents), {a, b}, operator_function(function)); };
   switch (plain) {
     case NB_ADD: return made(make(Op::add, {left, right}), "add");
     case NB_SUBTRACT: return made(make(Op::sub, {left, right}), "sub");
@@ -159,79 +165,79 @@ std::optional<V> TraceRun::computed_binary(int nb_op, const V& a, const V& b) {
       // A constant that is not zero is seen to be none, a symbol is asked.
       auto* divisor = as<ObjectValue>(b);
       auto* symbol = as<SymIntValue>(b);
-      const bool not_zero = divisor  ? !changing_float(*this, b).valid() && PyObject_IsTrue(divisor->object.get()) == 1
-                            : symbol ? !graph().is_late(symbol->expression) && !decide(symbol->expression, Py_EQ, 0)
+      const bool not_zero = divisor  ? !changing_float(t, b).valid() && PyObject_IsTrue(divisor->object.get()) == 1
+                            : symbol ? !t.graph().is_late(symbol->expression) && !t.decide(symbol->expression, Py_EQ, 0)
                                      : false;
-      const ValueId zero = fj::constant(*this, DType::F64, 0.0);
-      return made(make(Op::div, {left, not_zero ? right : checked(right, make(Op::ne, {right, zero}))}), "truediv");
+      const ValueId zero = fj::constant(t, DType::F64, 0.0);
+      return made(make(Op::div, {left, not_zero ? right : t.checked(right, make(Op::ne, {right, zero}))}), "truediv");
     }
     default: {
       // A device's powers are not the C library's.
-      if (on_device()) break_graph(BreakReason::ScalarFromArray, "`" + source_text() + "` computes with numbers in a piece on " + device_text(*graph_device));
+      if (t.on_device()) break_graph(BreakReason::ScalarFromArray, "`" + t.source_text() + "` computes with numbers in a piece on " + device_text(*t.graph_device));
       // A power of finite numbers is finite in CPython, or complex, or an error. Powers of infinity are left to it too.
       const ValueId power = make(Op::pow, {left, right});
-      return made(checked(power, make(Op::is_finite, {power})), "pow");
+      return made(t.checked(power, make(Op::is_finite, {power})), "pow");
     }
   }
 }
 
-std::optional<V> TraceRun::computed_unary(int opcode, const V& a) {
-  const ValueId value = changing_float(*this, a);
+std::optional<V> computed_unary(TraceRun& t, int opcode, const V& a) {
+  const ValueId value = changing_float(t, a);
   if (value.valid() && opcode == FJ_UNARY_NEGATIVE)
-    return with_known(*this, float_of(graph().add(Op::neg, {value}, {}, location())), {a}, operator_function("neg"));
+    return with_known(t, float_of(t.graph().add(Op::neg, {value}, {}, t.location())), {a}, operator_function("neg"));
   if (value.valid() && opcode == FJ_UNARY_POSITIVE) return a;  // the same object
   if (a->kind != ValueKind::Number) return std::nullopt;
-  if (V known = settled(a); known != a) return unary(opcode, known);
-  break_graph(BreakReason::ScalarFromArray, "`" + source_text() + "` computes with " + describe(a));
+  if (V known = settled(t, a); known != a) return unary(t, opcode, known);
+  break_graph(BreakReason::ScalarFromArray, "`" + t.source_text() + "` computes with " + describe(a));
 }
 
-V TraceRun::computed_choice(const V& condition, const V& yes, const V& no) {
+V computed_choice(TraceRun& t, const V& condition, const V& yes, const V& no) {
   auto* decides = as<NumberValue>(condition);
-  if (!decides || decides->dtype != DType::Bool || type_of(yes) != &PyFloat_Type || type_of(no) != &PyFloat_Type) return nullptr;
-  const ValueId left = as_float(*this, yes), right = left.valid() ? as_float(*this, no) : ValueId{};
-  return right.valid() ? float_of(graph().add(Op::where, {decides->contents, left, right}, {}, location())) : nullptr;
+  if (!decides || decides->dtype != DType::Bool || t.type_of(yes) != &PyFloat_Type || t.type_of(no) != &PyFloat_Type) return nullptr;
+  const ValueId left = as_float(t, yes), right = left.valid() ? as_float(t, no) : ValueId{};
+  return right.valid() ? float_of(t.graph().add(Op::where, {decides->contents, left, right}, {}, t.location())) : nullptr;
 }
 
-V TraceRun::computed_int(const V& number) {
+V computed_int(TraceRun& t, const V& number) {
   const auto& held = *as<NumberValue>(number);
   if (held.dtype == DType::F64) return nullptr;
-  return held.dtype == DType::I64 ? number : std::make_shared<NumberValue>(cast(*this, held.contents, DType::I64), DType::I64);
+  return held.dtype == DType::I64 ? number : std::make_shared<NumberValue>(cast(t, held.contents, DType::I64), DType::I64);
 }
 
-V TraceRun::computed_float(const V& number) {
+V computed_float(TraceRun& t, const V& number) {
   const auto& held = *as<NumberValue>(number);
-  return held.dtype == DType::F64 ? number : float_of(cast(*this, held.contents, DType::F64));
+  return held.dtype == DType::F64 ? number : float_of(cast(t, held.contents, DType::F64));
 }
 
-V TraceRun::computed_function(Op op, const V& a) {
-  const ValueId value = changing_float(*this, a);
+V computed_function(TraceRun& t, Op op, const V& a) {
+  const ValueId value = changing_float(t, a);
   if (!value.valid()) return nullptr;
-  const ValueId result = graph().add(op, {value}, {}, location());
-  if (op != Op::sqrt) return with_known(*this, float_of(result), {a}, operator_function("abs"));
+  const ValueId result = t.graph().add(op, {value}, {}, t.location());
+  if (op != Op::sqrt) return with_known(t, float_of(result), {a}, operator_function("abs"));
   // Of a negative number math.sqrt raises; of NaN it is NaN.
   PyObject* const root = once([] { return imported("math", "sqrt").release(); });
-  const ValueId negative = graph().add(Op::lt, {value, fj::constant(*this, DType::F64, 0.0)}, {}, location());
-  return with_known(*this, float_of(checked(result, emit(*this, Op::logical_not, {negative}))), {a}, root);
+  const ValueId negative = t.graph().add(Op::lt, {value, fj::constant(t, DType::F64, 0.0)}, {}, t.location());
+  return with_known(t, float_of(t.checked(result, emit(t, Op::logical_not, {negative}))), {a}, root);
 }
 
-std::optional<V> TraceRun::computed_compare(int comparison, const V& a, const V& b) {
+std::optional<V> computed_compare(TraceRun& t, int comparison, const V& a, const V& b) {
   if (a->kind != ValueKind::Number && b->kind != ValueKind::Number) return std::nullopt;
   // An int that a float holds; others are compared exactly by CPython, not as floats.
   auto comparable = [&](const V& value) -> ValueId {
-    if (value->kind == ValueKind::SymInt) return fits_double(*this, value) ? as_float(*this, value) : ValueId{};
+    if (value->kind == ValueKind::SymInt) return fits_double(t, value) ? as_float(t, value) : ValueId{};
     auto* object = as<ObjectValue>(value);
-    if (!object || !PyLong_Check(object->object.get())) return changing_float(*this, value).valid() || object ? as_float(*this, value) : ValueId{};
+    if (!object || !PyLong_Check(object->object.get())) return changing_float(t, value).valid() || object ? as_float(t, value) : ValueId{};
     int overflow = 0;
     const long long number = PyLong_AsLongLongAndOverflow(object->object.get(), &overflow);
-    return overflow == 0 && std::abs(number) <= (1LL << 53) ? as_float(*this, value) : ValueId{};
+    return overflow == 0 && std::abs(number) <= (1LL << 53) ? as_float(t, value) : ValueId{};
   };
   const ValueId left = comparable(a), right = left.valid() ? comparable(b) : ValueId{};
   if (!right.valid()) {
-    if (V x = settled(a), y = settled(b); x != a || y != b) return compare(comparison, x, y);
-    break_graph(BreakReason::ScalarFromArray, "`" + source_text() + "` compares " + describe(a->kind == ValueKind::Number ? a : b));
+    if (V x = settled(t, a), y = settled(t, b); x != a || y != b) return t.compare(comparison, x, y);
+    break_graph(BreakReason::ScalarFromArray, "`" + t.source_text() + "` compares " + describe(a->kind == ValueKind::Number ? a : b));
   }
   constexpr Op kOps[] = {Op::lt, Op::le, Op::eq, Op::ne, Op::gt, Op::ge};
-  return std::make_shared<NumberValue>(graph().add(kOps[comparison], {left, right}, {}, location()), DType::Bool);
+  return std::make_shared<NumberValue>(t.graph().add(kOps[comparison], {left, right}, {}, t.location()), DType::Bool);
 }
 
 }  // namespace fj

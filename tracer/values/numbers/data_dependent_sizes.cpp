@@ -4,14 +4,20 @@
 /// once the node has run. So a question about it (`decide`) is answered from what every value of it allows. Where only 0 or 1 would be
 /// otherwise, the answer is the others', and the node says that its program is wrong for those (`excluded`): such a call runs eagerly.
 /// Whatever else the size decides ends the graph. Where branches on data are followed, a question is a branch like any other.
+#include "tracer/values/numbers/data_dependent_sizes.h"
+
 #include <algorithm>
 
 #include "graph_ir/print.h"
 #include "runtime/base/error.h"
 #include "tracer/frontends/builders.h"
+#include "tracer/gradients/graph_transforms.h"
 #include "tracer/interpreter/interpreter.h"
+#include "tracer/values/numbers/operators.h"
 
 namespace fj {
+
+static bool follow_size(TraceRun& t, const SymDim& difference, int comparison);
 
 namespace {
 
@@ -52,13 +58,13 @@ ValueId TraceRun::positions(ValueId mask) {
   // Other back ends do not say what the sizes were.
   if (!request.generalise.float_inputs || request.generalise.never_dynamic) break_graph(BreakReason::DataDependentShape, source_text());
   if (on_device()) break_graph(BreakReason::DataDependentShape, "`" + source_text() + "` has a size that Python waits for");
-  if (depends_on_example(mask)) break_graph(BreakReason::OneExample, "`" + source_text() + "` has a size of its own for each example");
+  if (depends_on_example(*this, mask)) break_graph(BreakReason::OneExample, "`" + source_text() + "` has a size of its own for each example");
   const SymDim elements = product(graph().type(mask).shape);
   Symbol symbol;
   symbol.min = 0;
   // `decide` speaks for every number from 2 on: there is one.
   if (elements.is_constant() && elements.value() >= 2) symbol.max = elements.value();
-  symbol.hint = std::max<std::int64_t>(hint(elements) / 2, 2);
+  symbol.hint = std::max<std::int64_t>(hint(*this, elements) / 2, 2);
   symbol.late = true;
   Attrs attrs;
   attrs.set("count", SymDim(graph().new_symbol(std::move(symbol))));
@@ -79,31 +85,31 @@ Node* counter(Graph& graph, SymbolId symbol) {
 
 }  // namespace
 
-bool TraceRun::follow_size(const SymDim& difference, int comparison) {
-  for (const AskedSize& asked : asked_sizes_)
+bool follow_size(TraceRun& t, const SymDim& difference, int comparison) {
+  for (const TraceRun::AskedSize& asked : t.asked_sizes_)
     if (asked.difference == difference && asked.comparison == comparison) return asked.answer;
   constexpr Op kComparisons[] = {Op::lt, Op::le, Op::eq, Op::ne, Op::gt, Op::ge};
-  const ValueId size = size_value(*this, difference, DType::I64);
-  const ValueId condition = pointwise(*this, kComparisons[comparison], {size, constant_like(*this, size, 0)});
+  const ValueId size = size_value(t, difference, DType::I64);
+  const ValueId condition = pointwise(t, kComparisons[comparison], {size, constant_like(t, size, 0)});
   // A guess could lead to an error that is none.
-  const std::optional<bool> answer = outcome_of(condition);
-  if (!answer) break_graph(BreakReason::DataDependentShape, "`" + source_text() + "` asks for a size that depends on what a library call gives");
-  followed.push_back({condition, *answer});
-  asked_sizes_.push_back({difference, comparison, *answer});
+  const std::optional<bool> answer = outcome_of(t, condition);
+  if (!answer) break_graph(BreakReason::DataDependentShape, "`" + t.source_text() + "` asks for a size that depends on what a library call gives");
+  t.followed.push_back({condition, *answer});
+  t.asked_sizes_.push_back({difference, comparison, *answer});
   return *answer;
 }
 
-bool TraceRun::decide_late(const SymDim& difference, int comparison) {
-  auto give_up = [&]() { break_graph(BreakReason::DataDependentShape, "`" + source_text() + "` asks for a size that depends on data"); };
-  if (request.follow) return follow_size(difference, comparison);
+bool decide_late(TraceRun& t, const SymDim& difference, int comparison) {
+  auto give_up = [&]() { break_graph(BreakReason::DataDependentShape, "`" + t.source_text() + "` asks for a size that depends on data"); };
+  if (t.request.follow) return follow_size(t, difference, comparison);
   const auto& terms = difference.terms();
   if (terms.size() == 1 && terms[0].symbols.size() > 1) {
     // A product of sizes, none of them negative: is it 0?
     const bool positive = terms[0].coefficient > 0;
     for (SymbolId symbol : terms[0].symbols)
-      if (graph().symbols[symbol.index].min < 0) give_up();
+      if (t.graph().symbols[symbol.index].min < 0) give_up();
     bool zero = false;
-    for (SymbolId symbol : terms[0].symbols) zero = zero || decide(SymDim(symbol), Py_EQ, 0);
+    for (SymbolId symbol : terms[0].symbols) zero = zero || t.decide(SymDim(symbol), Py_EQ, 0);
     return compare_numbers(zero ? 0 : positive ? 1 : -1, comparison, 0);
   }
   SymbolId symbol{UINT32_MAX};
@@ -118,8 +124,8 @@ bool TraceRun::decide_late(const SymDim& difference, int comparison) {
       give_up();
     }
   }
-  Node* node = counter(graph(), symbol);
-  const std::int64_t max = graph().symbols[symbol.index].max;
+  Node* node = counter(t.graph(), symbol);
+  const std::int64_t max = t.graph().symbols[symbol.index].max;
   if (!node || std::abs(slope) > (1 << 30) || std::abs(rest) > (std::int64_t(1) << 40)) give_up();
   // The answer of every number from 2 on.
   const std::int64_t most = std::min<std::int64_t>(std::max<std::int64_t>(max, 2), std::int64_t(1) << 62 >> 31);

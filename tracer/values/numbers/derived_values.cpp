@@ -5,6 +5,8 @@
 /// them (`int(L.x.shape[0] * 0.8)`) is a symbol, a float an input of the graph, a text that is handed back needs no guard, and a text or int
 /// as the key of a dict from outside finds what that dict has there at each call (SourceKind::ItemOf).
 /// Nothing is made of values that have never changed: those are constants of the trace.
+#include "tracer/values/numbers/derived_values.h"
+
 #include <algorithm>
 #include <cstring>
 #include <string_view>
@@ -13,8 +15,14 @@
 #include "runtime/base/error.h"
 #include "tracer/interpreter/interpreter.h"
 #include "tracer/values/containers/containers.h"
+#include "tracer/values/containers/dicts.h"
+#include "tracer/values/numbers/operators.h"
+#include "tracer/values/outside_objects.h"
 
 namespace fj {
+
+static TraceRun::Known known_outside(TraceRun& t, const V& value);
+static SourceRef source_of(TraceRun& t, const SymDim& expression);
 namespace {
 
 /// Results of results: a source is fetched by recursion.
@@ -28,12 +36,12 @@ bool may_be_large(TraceRun& t, PyObject* function, const std::vector<V>& operand
   static constexpr std::string_view kGrowing[] = {"factorial", "comb", "perm", "pow", "lshift"};
   auto int_changes = [&](const V& value) {
     auto* object = as<ObjectValue>(value);
-    return value->kind == ValueKind::SymInt || (object && PyLong_Check(object->object.get()) && t.changes(value));
+    return value->kind == ValueKind::SymInt || (object && PyLong_Check(object->object.get()) && changes(t, value));
   };
   if (function == reinterpret_cast<PyObject*>(&PyBytes_Type) || Py_TYPE(function) == &PyMethodDescr_Type) return std::any_of(operands.begin(), operands.end(), int_changes);
   if (!PyCFunction_Check(function)) return false;
   const std::string_view name = reinterpret_cast<PyCFunctionObject*>(function)->m_ml->ml_name;
-  if (name == "format" || name == "round") return operands.size() > 1 && t.changes(operands[1]);
+  if (name == "format" || name == "round") return operands.size() > 1 && changes(t, operands[1]);
   // 0.9 ** n is a float.
   const bool all_ints = std::all_of(operands.begin(), operands.end(), [&](const V& operand) {
     auto* object = as<ObjectValue>(operand);
@@ -75,31 +83,31 @@ PyObject* operator_function(const char* name) {
   return found.get();
 }
 
-bool TraceRun::changes(const V& value) {
+bool changes(TraceRun& t, const V& value) {
   if (value->kind == ValueKind::SymInt) return true;
-  if (auto* number = as<NumberValue>(value)) return number->known && changes(number->known);
+  if (auto* number = as<NumberValue>(value)) return number->known && changes(t, number->known);
   auto* held = as<ObjectValue>(value);
-  if (!held || !held->source || held->guarded_value || request.generalise.never_dynamic) return false;
+  if (!held || !held->source || held->guarded_value || t.request.generalise.never_dynamic) return false;
   if (is_match(held->object.get())) return !is_of_constants(held->source);
   if (is_made_anew(held->source)) return is_plain_operand(held->object.get());
-  const auto& names = request.generalise.sources;
+  const auto& names = t.request.generalise.sources;
   return !names.empty() && held->source->kind != SourceKind::Constant && is_plain_operand(held->object.get()) &&
          std::find(names.begin(), names.end(), held->source->text()) != names.end();
 }
 
-SourceRef TraceRun::source_of(const SymDim& expression) {
+SourceRef source_of(TraceRun& t, const SymDim& expression) {
   PyObject* const add = once([] { return operator_function("__add__"); });
   PyObject* const multiply = once([] { return operator_function("mul"); });
   PyObject* const quotient = once([] { return operator_function("floordiv"); });
   PyObject* const remainder = once([] { return operator_function("mod"); });
-  auto number = [&](std::int64_t value) { return sources().constant(keep(Ref<>::steal(PyLong_FromLongLong(value))).get()); };
+  auto number = [&](std::int64_t value) { return t.sources().constant(t.keep(Ref<>::steal(PyLong_FromLongLong(value))).get()); };
   auto of_symbol = [&](SymbolId id) -> SourceRef {
-    if (auto known = symbol_sources_.find(id); known != symbol_sources_.end()) return known->second;
-    const auto& definition = graph().symbols[id.index].definition;
+    if (auto known = t.symbol_sources_.find(id); known != t.symbol_sources_.end()) return known->second;
+    const auto& definition = t.graph().symbols[id.index].definition;
     if (!definition) return nullptr;
-    SourceRef dividend = source_of(definition->dividend), divisor = source_of(definition->divisor);
+    SourceRef dividend = source_of(t, definition->dividend), divisor = source_of(t, definition->divisor);
     if (!dividend || !divisor) return nullptr;
-    return sources().make(SourceKind::Result, nullptr, 0, definition->remainder ? remainder : quotient, {dividend, divisor});
+    return t.sources().make(SourceKind::Result, nullptr, 0, definition->remainder ? remainder : quotient, {dividend, divisor});
   };
   SourceRef sum = nullptr;
   for (const auto& term : expression.terms()) {
@@ -107,42 +115,42 @@ SourceRef TraceRun::source_of(const SymDim& expression) {
     for (SymbolId id : term.symbols) {
       SourceRef factor = of_symbol(id);
       if (!factor) return nullptr;
-      product = product ? sources().make(SourceKind::Result, nullptr, 0, multiply, {factor, product}) : factor;
+      product = product ? t.sources().make(SourceKind::Result, nullptr, 0, multiply, {factor, product}) : factor;
     }
-    sum = sum ? sources().make(SourceKind::Result, nullptr, 0, add, {sum, product}) : product;
+    sum = sum ? t.sources().make(SourceKind::Result, nullptr, 0, add, {sum, product}) : product;
   }
   return sum ? sum : number(0);
 }
 
 /// The plain value and where it is from; no source: it is none, or computed by the program.
-TraceRun::Known TraceRun::known_outside(const V& value) {
+TraceRun::Known known_outside(TraceRun& t, const V& value) {
   if (auto* symbolic = as<SymIntValue>(value)) {
-    if (graph().is_late(symbolic->expression)) return {};
-    return {Ref<>::steal(PyLong_FromLongLong(hint(symbolic->expression))), source_of(symbolic->expression)};
+    if (t.graph().is_late(symbolic->expression)) return {};
+    return {Ref<>::steal(PyLong_FromLongLong(hint(t, symbolic->expression))), source_of(t, symbolic->expression)};
   }
-  if (auto* number = as<NumberValue>(value)) return number->known ? known_outside(number->known) : Known{};
+  if (auto* number = as<NumberValue>(value)) return number->known ? known_outside(t, number->known) : TraceRun::Known{};
   auto* held = as<ObjectValue>(value);
   if (value->kind == ValueKind::Tuple || value->kind == ValueKind::Slice) {
-    PyObject* whole = constant_object(value);
-    return whole && is_operand(whole) ? Known{Ref<>::borrow(whole), sources().constant(whole)} : Known{};
+    PyObject* whole = t.constant_object(value);
+    return whole && is_operand(whole) ? TraceRun::Known{Ref<>::borrow(whole), t.sources().constant(whole)} : TraceRun::Known{};
   }
   if (!held || !is_operand(held->object.get())) return {};
   if (held->source && is_match(held->object.get())) return {held->object, held->source};
-  return {held->object, changes(value) ? held->source : sources().constant(held->object.get())};
+  return {held->object, changes(t, value) ? held->source : t.sources().constant(held->object.get())};
 }
 
-V TraceRun::result_of(PyObject* function, const std::vector<V>& operands, bool looked_at) {
-  if (request.generalise.never_dynamic || std::none_of(operands.begin(), operands.end(), [&](const V& operand) { return changes(operand); })) return nullptr;
-  return made_by(function, operands, looked_at);
+V result_of(TraceRun& t, PyObject* function, const std::vector<V>& operands, bool looked_at) {
+  if (t.request.generalise.never_dynamic || std::none_of(operands.begin(), operands.end(), [&](const V& operand) { return changes(t, operand); })) return nullptr;
+  return made_by(t, function, operands, looked_at);
 }
 
-V TraceRun::made_by(PyObject* function, const std::vector<V>& operands, bool looked_at) {
-  if (may_be_large(*this, function, operands)) return nullptr;
+V made_by(TraceRun& t, PyObject* function, const std::vector<V>& operands, bool looked_at) {
+  if (may_be_large(t, function, operands)) return nullptr;
   std::vector<SourceRef> from;
   std::vector<Ref<>> held;
   std::vector<PyObject*> objects;
   for (const V& operand : operands) {
-    Known known = known_outside(operand);
+    TraceRun::Known known = known_outside(t, operand);
     if (!known.source || known.source->depth >= kDeepest) return nullptr;
     from.push_back(known.source);
     objects.push_back(known.object.get());
@@ -154,26 +162,26 @@ V TraceRun::made_by(PyObject* function, const std::vector<V>& operands, bool loo
   if (!plain && !is_fresh(made.get())) return nullptr;
   for (const V& operand : operands) {
     auto* object = as<ObjectValue>(operand);
-    if (object && changes(operand)) guard_type(*object);
-    if (object && !changes(operand) && !guard_value(*object) && object->source && !is_match(object->object.get()))
-      add_guard(GuardKind::Identity, object->source, object->object.get());
+    if (object && changes(t, operand)) guard_type(t, *object);
+    if (object && !changes(t, operand) && !guard_value(t, *object) && object->source && !is_match(object->object.get()))
+      add_guard(t, GuardKind::Identity, object->source, object->object.get());
   }
   const bool constant = std::all_of(from.begin(), from.end(), is_of_constants);
-  if (constant && plain) return wrap_constant(keep(made).get());
+  if (constant && plain) return wrap_constant(t, t.keep(made).get());
   // An object that can be told from others is another one each time it is made.
-  SourceRef source = sources().make(SourceKind::Result, nullptr, plain ? 0 : std::int64_t(results_.size()) + 1, function, from);
+  SourceRef source = t.sources().make(SourceKind::Result, nullptr, plain ? 0 : std::int64_t(t.results_.size()) + 1, function, from);
   if (PyUnicode_Check(made.get()) && source->depth > kDeepestText) return nullptr;
-  auto [known, fresh] = results_.emplace(source, nullptr);
-  if (fresh) known->second = wrap(keep(made).get(), source);
+  auto [known, fresh] = t.results_.emplace(source, nullptr);
+  if (fresh) known->second = t.wrap(t.keep(made).get(), source);
   // It is there, and of this type: fetched before the program runs, so that handing it back can't fail.
-  if (auto* object = as<ObjectValue>(known->second); object && looked_at) guard_type(*object);
-  if (!plain && !constant) add_guard(GuardKind::TypeIs, source, reinterpret_cast<PyObject*>(Py_TYPE(made.get())));
+  if (auto* object = as<ObjectValue>(known->second); object && looked_at) guard_type(t, *object);
+  if (!plain && !constant) add_guard(t, GuardKind::TypeIs, source, reinterpret_cast<PyObject*>(Py_TYPE(made.get())));
   return known->second;
 }
 
 /// `name`: of a function of the module operator.
-V TraceRun::result_of_operator(const char* name, const std::vector<V>& operands) {
-  if (std::none_of(operands.begin(), operands.end(), [&](const V& operand) { return changes(operand); })) return nullptr;
+V result_of_operator(TraceRun& t, const char* name, const std::vector<V>& operands) {
+  if (std::none_of(operands.begin(), operands.end(), [&](const V& operand) { return changes(t, operand); })) return nullptr;
   bool text = false;
   for (const V& operand : operands) {
     if (operand->kind == ValueKind::SymInt) continue;
@@ -186,42 +194,42 @@ V TraceRun::result_of_operator(const char* name, const std::vector<V>& operands)
     text = text || !is_number(held->object.get());
   }
   if (text && std::strcmp(name, "__add__")) return nullptr;  // a repeated text may be huge, others are compared by their own rules
-  return result_of(operator_function(name), operands);
+  return result_of(t, operator_function(name), operands);
 }
 
-V TraceRun::result_of_comparison(int comparison, const V& a, const V& b) {
+V result_of_comparison(TraceRun& t, int comparison, const V& a, const V& b) {
   constexpr const char* kNames[] = {"__lt__", "__le__", "__eq__", "__ne__", "__gt__", "__ge__"};
-  return result_of_operator(kNames[comparison], {a, b});  // texts are guarded by value, or as another one
+  return result_of_operator(t, kNames[comparison], {a, b});  // texts are guarded by value, or as another one
 }
 
-V TraceRun::item_of(const V& container, const V& key) {
+V item_of(TraceRun& t, const V& container, const V& key) {
   if (container->kind != ValueKind::Dict) {
     // Of a list or tuple a number or text: other items are known by their places.
     auto* list = as<ListValue>(container);
     auto* tuple = as<TupleValue>(container);
     auto* index = as<SymIntValue>(key);
-    if (!index || !container->source || (list && (list->type || written_since(container.get(), Mark{0, 0}))) || (tuple && (tuple->type || tuple->view_of))) return nullptr;
-    const std::vector<V> items = sequence_items(container);
+    if (!index || !container->source || (list && (list->type || t.written_since(container.get(), Tracer::Mark{0, 0}))) || (tuple && (tuple->type || tuple->view_of))) return nullptr;
+    const std::vector<V> items = t.sequence_items(container);
     const std::int64_t size = std::int64_t(items.size());
-    Known known = known_outside(key);
+    TraceRun::Known known = known_outside(t, key);
     if (!known.source) return nullptr;
-    const std::int64_t place = hint(index->expression) + (hint(index->expression) < 0 ? size : 0);
+    const std::int64_t place = hint(t, index->expression) + (hint(t, index->expression) < 0 ? size : 0);
     auto* item = place >= 0 && place < size ? as<ObjectValue>(items[std::size_t(place)]) : nullptr;
     if (!item || !is_plain_operand(item->object.get())) return nullptr;
-    return wrap(item->object.get(), sources().make(SourceKind::ItemOf, container->source, 0, nullptr, {known.source}));
+    return t.wrap(item->object.get(), t.sources().make(SourceKind::ItemOf, container->source, 0, nullptr, {known.source}));
   }
   auto& dict = *as<DictValue>(container);
   auto* held = as<ObjectValue>(key);
-  if (dict.opened || !dict.real || !dict.source || dict.attributes_of || !changes(key)) return nullptr;
+  if (dict.opened || !dict.real || !dict.source || dict.attributes_of || !changes(t, key)) return nullptr;
   if (dict.source->kind == SourceKind::FunctionGlobals || dict.source->kind == SourceKind::InstanceDict) return nullptr;  // written by name too
-  if (written_since(container.get(), Mark{0, 0})) return nullptr;  // perhaps under this key
+  if (t.written_since(container.get(), Tracer::Mark{0, 0})) return nullptr;  // perhaps under this key
   if (held && !PyUnicode_CheckExact(held->object.get())) return nullptr;
-  Known known = known_outside(key);
-  if (!known.source || !has_plain_keys(dict)) return nullptr;
+  TraceRun::Known known = known_outside(t, key);
+  if (!known.source || !has_plain_keys(t, dict)) return nullptr;
   PyObject* found = PyDict_GetItemWithError(dict.real.get(), known.object.get());
   if (!found) return PyErr_Clear(), nullptr;
-  if (held) guard_type(*held);
-  return wrap(found, sources().make(SourceKind::ItemOf, dict.source, 0, nullptr, {known.source}));
+  if (held) guard_type(t, *held);
+  return t.wrap(found, t.sources().make(SourceKind::ItemOf, dict.source, 0, nullptr, {known.source}));
 }
 
 }  // namespace fj

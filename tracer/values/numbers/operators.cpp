@@ -1,5 +1,7 @@
 /// Operators and comparisons: plain constants through CPython's own functions, symbolic ints as polynomials, arrays
 /// through their front ends, objects through their Python methods.
+#include "tracer/values/numbers/operators.h"
+
 #include <opcode.h>
 
 #include <algorithm>
@@ -9,12 +11,36 @@
 #include <string_view>
 
 #include "runtime/base/error.h"
+#include "tracer/exits/effect_log.h"
+#include "tracer/interpreter/exceptions.h"
 #include "tracer/interpreter/interpreter.h"
 #include "tracer/modes/devices.h"
+#include "tracer/values/classes/attributes.h"
 #include "tracer/values/containers/containers.h"
+#include "tracer/values/containers/dicts.h"
+#include "tracer/values/containers/iterators.h"
+#include "tracer/values/numbers/computed_numbers.h"
+#include "tracer/values/numbers/data_dependent_sizes.h"
+#include "tracer/values/numbers/derived_values.h"
+#include "tracer/values/outside_objects.h"
 #include "tracer/values/proxies.h"
+#include "tracer/values/text.h"
 
 namespace fj {
+
+static void guard_relation(TraceRun& t, const SymDim& a, int comparison, const SymDim& b);
+/// The sum, difference or product (NB_ADD, NB_SUBTRACT, NB_MULTIPLY) of two ints as Python has it; nullopt where that can't be an
+/// int of 64 bits at each call.
+static std::optional<SymDim> exact(TraceRun& t, int op, const SymDim& a, const SymDim& b);
+/// The same once the classes of the operands have been asked for their Python code.
+static V builtin_binary(TraceRun& t, int nb_op, const V& a, const V& b);
+static V builtin_compare(TraceRun& t, int comparison, const V& a, const V& b);
+static std::optional<V> try_comparison(TraceRun& t, int comparison, const V& a, const V& b);
+/// What the classes of a and b define in Python for the operator.
+static std::optional<V> try_operator(TraceRun& t, const TraceRun::BinaryMethods& methods, bool in_place, const V& a, const V& b);
+/// The same for an operand of an array, as its library takes it.
+static V array_operand(TraceRun& t, const V& value, const V& array);
+static std::optional<V> symbolic_binary(TraceRun& t, int nb_op, const V& a, const V& b);
 
 namespace {
 
@@ -167,8 +193,8 @@ std::optional<SymDim> combine(int op, const SymDim& a, const SymDim& b) {
 
 }  // namespace
 
-std::int64_t TraceRun::hint(const SymDim& expression) const {
-  return fj::hint(expression, graph().symbols);
+std::int64_t hint(TraceRun& t, const SymDim& expression) {
+  return fj::hint(expression, t.graph().symbols);
 }
 
 V TraceRun::integer(const SymDim& value) {
@@ -183,7 +209,7 @@ std::optional<SymDim> TraceRun::int_expression(const V& value) {
   int overflow = 0;
   const long long number = PyLong_AsLongLongAndOverflow(object->object.get(), &overflow);
   if (overflow) return std::nullopt;
-  guard_value(*object);
+  guard_value(*this, *object);
   return SymDim(number);
 }
 
@@ -193,69 +219,69 @@ bool TraceRun::decide(const SymDim& a, int comparison, const SymDim& b) {
     if (auto constant = difference->constant()) return compare_numbers(*constant, comparison, 0);
     // Sizes are never negative, and within the bounds the user gave: n >= 0 and n > -1 need no guard.
     if (auto known = known_sign(graph(), comparison, *difference)) return *known;
-    if (graph().is_late(*difference)) return decide_late(*difference, comparison);
+    if (graph().is_late(*difference)) return decide_late(*this, *difference, comparison);
   } else if (graph().is_late(a) || graph().is_late(b)) {
     break_graph(BreakReason::DataDependentShape, "`" + source_text() + "` asks for a size that depends on data");
   }
-  const bool answer = compare_numbers(hint(a), comparison, hint(b));
+  const bool answer = compare_numbers(hint(*this, a), comparison, hint(*this, b));
   constexpr int kOpposite[] = {Py_GE, Py_GT, Py_NE, Py_EQ, Py_LE, Py_LT};
-  guard_relation(a, answer ? comparison : kOpposite[comparison], b);
+  guard_relation(*this, a, answer ? comparison : kOpposite[comparison], b);
   return answer;
 }
 
-void TraceRun::guard_relation(const SymDim& a, int comparison, const SymDim& b) {
+void guard_relation(TraceRun& t, const SymDim& a, int comparison, const SymDim& b) {
   Guard guard;
   guard.kind = GuardKind::Relation;
   guard.number = comparison;
   guard.left = a;
   guard.right = b;
-  const Location where = location();
+  const Location where = t.location();
   guard.location = where.file + ":" + std::to_string(where.line);
-  guards().add(std::move(guard));
+  t.guards().add(std::move(guard));
 }
 
-std::optional<SymDim> TraceRun::exact(int op, const SymDim& a, const SymDim& b) {
+std::optional<SymDim> exact(TraceRun& t, int op, const SymDim& a, const SymDim& b) {
   const auto result = combine(op, a, b);
   if (!result || !is_short(*result)) return std::nullopt;
-  const auto [low, high] = bounds_of(graph(), *result);
+  const auto [low, high] = bounds_of(t.graph(), *result);
   if (low && high) return result;
-  if (graph().is_late(*result)) return std::nullopt;  // no guard can ask
-  if (!result->evaluate_exactly(symbol_hints(graph().symbols))) return std::nullopt;
+  if (t.graph().is_late(*result)) return std::nullopt;  // no guard can ask
+  if (!result->evaluate_exactly(symbol_hints(t.graph().symbols))) return std::nullopt;
   // That it has no more than 64 bits is asked at each call: a side of a relation that has does not hold.
-  guard_relation(*result, Py_LE, INT64_MAX);
+  guard_relation(t, *result, Py_LE, INT64_MAX);
   return result;
 }
 
-std::optional<V> TraceRun::symbolic_binary(int op, const V& a, const V& b) {
+std::optional<V> symbolic_binary(TraceRun& t, int op, const V& a, const V& b) {
   if (a->kind != ValueKind::SymInt && b->kind != ValueKind::SymInt) return std::nullopt;
-  auto left = int_expression(a), right = int_expression(b);
+  auto left = t.int_expression(a), right = t.int_expression(b);
   if (!left || !right) {
-    if (V result = result_of_operator(binary_row(op).method, {a, b})) return result;
+    if (V result = result_of_operator(t, binary_row(op).method, {a, b})) return result;
     // With anything else, the number of this run.
-    auto settle = [&](const V& value) { return value->kind == ValueKind::SymInt ? integer(*constant_int(value)) : value; };
-    return binary(op, settle(a), settle(b));
+    auto settle = [&](const V& value) { return value->kind == ValueKind::SymInt ? t.integer(*t.constant_int(value)) : value; };
+    return t.binary(op, settle(a), settle(b));
   }
   const int plain = op >= NB_INPLACE_ADD ? op - NB_INPLACE_ADD : op;
   if (plain == NB_ADD || plain == NB_SUBTRACT || plain == NB_MULTIPLY)
-    if (auto result = exact(plain, *left, *right)) return integer(*result);
+    if (auto result = exact(t, plain, *left, *right)) return t.integer(*result);
   if (plain == NB_FLOOR_DIVIDE || plain == NB_REMAINDER) {
-    if (decide(*right, Py_EQ, 0))
-      raise(PyExc_ZeroDivisionError, {string(plain == NB_FLOOR_DIVIDE ? "integer division or modulo by zero" : "integer modulo by zero")},
+    if (t.decide(*right, Py_EQ, 0))
+      raise(t, PyExc_ZeroDivisionError, {t.string(plain == NB_FLOOR_DIVIDE ? "integer division or modulo by zero" : "integer modulo by zero")},
             BreakReason::ErrorWhileTracing, "integer division by zero");
-    if (auto exact = left->divide_exactly(*right)) return integer(plain == NB_FLOOR_DIVIDE ? *exact : SymDim(0));
-    if (decide(*right, Py_GT, 0)) {
+    if (auto exact = left->divide_exactly(*right)) return t.integer(plain == NB_FLOOR_DIVIDE ? *exact : SymDim(0));
+    if (t.decide(*right, Py_GT, 0)) {
       Symbol symbol;
-      symbol.name = "s" + std::to_string(graph().symbols.size());
-      symbol.min = plain == NB_REMAINDER || never_negative(graph(), *left) ? 0 : INT64_MIN;
-      symbol.hint = floor_quotient(hint(*left), hint(*right), plain == NB_REMAINDER).value_or(0);  // a late size has no true hint
+      symbol.name = "s" + std::to_string(t.graph().symbols.size());
+      symbol.min = plain == NB_REMAINDER || never_negative(t.graph(), *left) ? 0 : INT64_MIN;
+      symbol.hint = floor_quotient(hint(t, *left), hint(t, *right), plain == NB_REMAINDER).value_or(0);  // a late size has no true hint
       symbol.definition = Symbol::Quotient{*left, *right, plain == NB_REMAINDER};
-      const SymbolId defined = graph().new_symbol(symbol);
-      if (!graph().symbols[defined.index].late) guards().define(defined, *symbol.definition);
-      return integer(SymDim(defined));
+      const SymbolId defined = t.graph().new_symbol(symbol);
+      if (!t.graph().symbols[defined.index].late) t.guards().define(defined, *symbol.definition);
+      return t.integer(SymDim(defined));
     }
   }
-  if (V result = result_of_operator(binary_row(op).method, {a, b})) return result;
-  return binary(op, integer(*constant_int(a)), integer(*constant_int(b)));
+  if (V result = result_of_operator(t, binary_row(op).method, {a, b})) return result;
+  return t.binary(op, t.integer(*t.constant_int(a)), t.integer(*t.constant_int(b)));
 }
 
 namespace {
@@ -312,63 +338,63 @@ V fold_scalars(TraceRun& tracer, auto&& function) {
     result = Ref<>::steal(function());
   }
   if (!result) break_graph(BreakReason::ErrorWhileTracing, take_error());
-  return tracer.wrap_constant(tracer.keep(result).get());
+  return wrap_constant(tracer, tracer.keep(result).get());
 }
 
 }  // namespace
 
-V TraceRun::python_method(const V& value, const char* name) {
+V python_method(TraceRun& t, const V& value, const char* name) {
   PyTypeObject* type = nullptr;
   if (value->kind == ValueKind::Object || value->kind == ValueKind::Instance) {
-    type = type_of(value);
+    type = t.type_of(value);
   } else if (auto* tuple = as<TupleValue>(value); tuple && tuple->type && !tuple->view_of) {
     type = reinterpret_cast<PyTypeObject*>(tuple->type.get());
   }
   if (!type || !(type->tp_flags & Py_TPFLAGS_HEAPTYPE)) return nullptr;
   Ref<> text = Ref<>::steal(PyUnicode_InternFromString(name));
-  PyObject* found = class_attribute(type, text.get());
+  PyObject* found = class_attribute(t, type, text.get());
   if (!found) return nullptr;
   // Set to None it is refused, and nothing else is asked instead.
   if (found == Py_None) break_graph(BreakReason::UnsupportedObject, std::string("a ") + name + " that is None");
   static PyObject* const get_name = PyUnicode_InternFromString("__get__");
   PyObject* get = fj_type_lookup(Py_TYPE(found), get_name);
-  if (Py_TYPE(found) != &PyStaticMethod_Type && Py_TYPE(found) != &PyClassMethod_Type && !(get && PyFunction_Check(get)) && !is_python_method(found))
+  if (Py_TYPE(found) != &PyStaticMethod_Type && Py_TYPE(found) != &PyClassMethod_Type && !(get && PyFunction_Check(get)) && !is_python_method(t, found))
     return nullptr;
-  return bind_class_attribute(found, value, type);
+  return bind_class_attribute(t, found, value, type);
 }
 
-V TraceRun::number_part(const V& value) {
+V number_part(TraceRun& t, const V& value) {
   if (auto* instance = as<InstanceValue>(value); instance && instance->contents && instance->contents->kind == ValueKind::Object) return instance->contents;
   auto* object = as<ObjectValue>(value);
   if (!object || is_plain(object->object.get()) || !(PyLong_Check(object->object.get()) || PyUnicode_Check(object->object.get()))) return value;
-  PyObject* number = is_enum_member(object->object.get()) ? constant_object(value) : nullptr;
+  PyObject* number = is_enum_member(object->object.get()) ? t.constant_object(value) : nullptr;
   if (!number) return value;
-  if (PyUnicode_Check(number)) return wrap_constant(keep(Ref<>::steal(PyUnicode_FromObject(number))).get());
-  return wrap_constant(keep(Ref<>::steal(PyNumber_Add(number, Ref<>::steal(PyLong_FromLong(0)).get()))).get());
+  if (PyUnicode_Check(number)) return wrap_constant(t, t.keep(Ref<>::steal(PyUnicode_FromObject(number))).get());
+  return wrap_constant(t, t.keep(Ref<>::steal(PyNumber_Add(number, Ref<>::steal(PyLong_FromLong(0)).get()))).get());
 }
 
-V TraceRun::array_operand(const V& value, const V& array) {
-  V number = number_part(value);
+V array_operand(TraceRun& t, const V& value, const V& array) {
+  V number = number_part(t, value);
   if (number == value || as<ArrayValue>(array)->library == Library::Torch) return number;
   // torch takes the number that the object is, NumPy asks it.
   for (const char* method : {"__complex__", "__float__", "__int__", "__index__"})
-    if (python_method(value, method)) return value;
+    if (python_method(t, value, method)) return value;
   // To NumPy only exact ints and floats are weak: one of a derived class is an int64 or float64.
-  PyObject* plain = constant_object(number);
+  PyObject* plain = t.constant_object(number);
   if (!plain || !(PyLong_CheckExact(plain) || PyFloat_CheckExact(plain))) return value;
   Ref<> type = Ref<>::steal(PyObject_GetAttrString(numpy_module(), PyLong_CheckExact(plain) ? "int64" : "float64"));
   Ref<> scalar = type ? Ref<>::steal(PyObject_CallOneArg(type.get(), plain)) : Ref<>();
   PyErr_Clear();
-  return scalar ? wrap_constant(keep(scalar).get()) : value;
+  return scalar ? wrap_constant(t, t.keep(scalar).get()) : value;
 }
 
-V TraceRun::index_number(const V& value) {
+V index_number(TraceRun& t, const V& value) {
   if (value->kind == ValueKind::SymInt) return value;
-  if (V index = scalar_index(value)) return index;
-  V method = python_method(value, "__index__");
-  if (!method || PyType_IsSubtype(type_of(value), &PyLong_Type)) return number_part(value);  // an int is its own index
-  V number = call(method, {}, {});
-  if (type_of(number) != &PyLong_Type) break_graph(BreakReason::ErrorWhileTracing, "__index__ that gives " + describe(number));
+  if (V index = t.scalar_index(value)) return index;
+  V method = python_method(t, value, "__index__");
+  if (!method || PyType_IsSubtype(t.type_of(value), &PyLong_Type)) return number_part(t, value);  // an int is its own index
+  V number = t.call(method, {}, {});
+  if (t.type_of(number) != &PyLong_Type) break_graph(BreakReason::ErrorWhileTracing, "__index__ that gives " + describe(number));
   return number;
 }
 
@@ -439,31 +465,31 @@ bool compared_by_c(TraceRun& tracer, const V& a, const V& b) {
 
 }  // namespace
 
-std::optional<V> TraceRun::try_operator(const BinaryMethods& row, bool in_place, const V& a, const V& b) {
+std::optional<V> try_operator(TraceRun& t, const TraceRun::BinaryMethods& row, bool in_place, const V& a, const V& b) {
   auto attempt = [&](const V& self, const V& other, const char* name) -> V {
-    V method = python_method(self, name);
+    V method = python_method(t, self, name);
     if (!method) return nullptr;
-    V answer = call(method, {other}, {});
+    V answer = t.call(method, {other}, {});
     auto* object = as<ObjectValue>(answer);
     return object && object->object.get() == Py_NotImplemented ? nullptr : answer;
   };
   if (in_place) {
     if (V answer = attempt(a, b, ("__i" + std::string(row.method + 2)).c_str())) return answer;
-    if (taken_in_place(*this, row.method, a, b)) return std::nullopt;
+    if (taken_in_place(t, row.method, a, b)) return std::nullopt;
   }
   const bool left_is_class = a->kind == ValueKind::Object || a->kind == ValueKind::Instance;
   const bool right_is_class = b->kind == ValueKind::Object || b->kind == ValueKind::Instance;
-  PyTypeObject* left = left_is_class ? type_of(a) : nullptr;
-  PyTypeObject* right = right_is_class ? type_of(b) : nullptr;
+  PyTypeObject* left = left_is_class ? t.type_of(a) : nullptr;
+  PyTypeObject* right = right_is_class ? t.type_of(b) : nullptr;
   bool reflected = right && left != right;
   // A subclass that overrides the reflected method is asked first.
   Ref<> name = Ref<>::steal(PyUnicode_InternFromString(row.reflected));
-  if (left && reflected && PyType_IsSubtype(right, left) && class_attribute(right, name.get()) != class_attribute(left, name.get())) {
+  if (left && reflected && PyType_IsSubtype(right, left) && class_attribute(t, right, name.get()) != class_attribute(t, left, name.get())) {
     if (V answer = attempt(b, a, row.reflected)) return answer;
     reflected = false;
   }
   if (V answer = attempt(a, b, row.method)) return answer;
-  if (reflected && (python_method(a, row.method) || !taken_by_c(*this, row.method, a, b)))
+  if (reflected && (python_method(t, a, row.method) || !taken_by_c(t, row.method, a, b)))
     if (V answer = attempt(b, a, row.reflected)) return answer;
   return std::nullopt;
 }
@@ -475,7 +501,7 @@ V joined_dicts(TraceRun& tracer, const V& a, const V& b) {
   auto is_class = [](const V& value) { return value->kind == ValueKind::Object || value->kind == ValueKind::Instance; };
   if (!is_class(a) && !is_class(b)) return nullptr;
   for (const V& value : {a, b}) {
-    auto* dict = as<DictValue>(value->kind == ValueKind::Dict ? value : tracer.builtin_part(value));
+    auto* dict = as<DictValue>(value->kind == ValueKind::Dict ? value : builtin_part(tracer, value));
     if (!dict || dict->type) return nullptr;
   }
   V joined = dict_copy(tracer, a);
@@ -496,34 +522,34 @@ V TraceRun::binary(int op, const V& a, const V& b) {
   if (is_array(a) || is_array(b)) {
     // The object on the left is asked first; what NumPy makes of one on the right is its own affair.
     if (is_array(b))
-      if (auto answer = try_operator(methods, in_place, a, b)) return *answer;
-    return array_binary(*this, op, is_array(a) ? a : array_operand(a, b), is_array(b) ? b : array_operand(b, a));
+      if (auto answer = try_operator(*this, methods, in_place, a, b)) return *answer;
+    return array_binary(*this, op, is_array(a) ? a : array_operand(*this, a, b), is_array(b) ? b : array_operand(*this, b, a));
   }
-  if (auto computed = computed_binary(op, a, b)) return *computed;
-  if (auto symbolic = symbolic_binary(op, a, b)) return *symbolic;
-  if (V result = result_of_operator(row.method, {a, b})) return result;
-  if (auto answer = try_operator(methods, in_place, a, b)) return *answer;
-  return builtin_binary(op, a, b);
+  if (auto computed = computed_binary(*this, op, a, b)) return *computed;
+  if (auto symbolic = symbolic_binary(*this, op, a, b)) return *symbolic;
+  if (V result = result_of_operator(*this, row.method, {a, b})) return result;
+  if (auto answer = try_operator(*this, methods, in_place, a, b)) return *answer;
+  return builtin_binary(*this, op, a, b);
 }
 
-V TraceRun::builtin_binary(int op, const V& a, const V& b) {
+V builtin_binary(TraceRun& t, int op, const V& a, const V& b) {
   const BinaryRow& row = binary_row(op);
   const bool in_place = op >= NB_INPLACE_ADD;
   if (row.op == NB_OR && !in_place)
-    if (V joined = joined_dicts(*this, a, b)) return joined;
-  if (V part = builtin_part(a)) {
+    if (V joined = joined_dicts(t, a, b)) return joined;
+  if (V part = builtin_part(t, a)) {
     // OrderedDict and defaultdict make another object of the class by calling it.
-    if (auto* dict = as<DictValue>(part); dict && dict->type && (!in_place || type_of(part) == &PyODict_Type)) break_graph(BreakReason::UnsupportedObject, "operator on " + describe(a));
-    V result = on_part_of(a, [&] { return builtin_binary(op, part, b); });
+    if (auto* dict = as<DictValue>(part); dict && dict->type && (!in_place || t.type_of(part) == &PyODict_Type)) break_graph(BreakReason::UnsupportedObject, "operator on " + describe(a));
+    V result = on_part_of(a, [&] { return builtin_binary(t, op, part, b); });
     return result == part && part->kind != ValueKind::Tuple ? a : result;
   }
   if (row.op == NB_REMAINDER)
-    if (V text = format_percent(a, b)) return text;
+    if (V text = format_percent(t, a, b)) return text;
   // C code takes the part that a derived class is, but for what asks for items: list += and dict |=.
   const bool asks = in_place && ((row.op == NB_ADD && a->kind == ValueKind::List) || (row.op == NB_OR && a->kind == ValueKind::Dict));
-  if (V part = asks ? nullptr : builtin_part(b)) {
+  if (V part = asks ? nullptr : builtin_part(t, b)) {
     if (auto* tuple = as<TupleValue>(a); tuple && tuple->view_of) break_graph(BreakReason::UnsupportedObject, "a view of a dict with " + describe(b));
-    return on_part_of(b, [&] { return builtin_binary(op, a, part); });
+    return on_part_of(b, [&] { return builtin_binary(t, op, a, part); });
   }
   if (auto* list = as<ListValue>(a)) {
     auto* other = as<ListValue>(b);
@@ -538,19 +564,19 @@ V TraceRun::builtin_binary(int op, const V& a, const V& b) {
       }
       std::vector<V> given{b};
       Keywords no_keywords;
-      container_method(result, "extend", given, no_keywords);
+      container_method(t, result, "extend", given, no_keywords);
       return result;
     }
     if (row.op == NB_ADD && !list->type && b->kind != ValueKind::Instance)
-      raise(PyExc_TypeError, {string("can only concatenate list (not \"" + std::string(type_of(b)->tp_name) + "\") to list")},
+      raise(t, PyExc_TypeError, {t.string("can only concatenate list (not \"" + std::string(t.type_of(b)->tp_name) + "\") to list")},
             BreakReason::ErrorWhileTracing, "operator on " + describe(a) + " and " + describe(b));
   }
   if (auto* tuple = as<TupleValue>(a); tuple && !tuple->view_of && row.op == NB_ADD && b->kind == ValueKind::Tuple && !as<TupleValue>(b)->view_of) {
     auto* other = as<TupleValue>(b);
-    const bool size_on_the_right = other->type && !std::strcmp(type_of(b)->tp_name, "torch.Size") && !tuple->type;
+    const bool size_on_the_right = other->type && !std::strcmp(t.type_of(b)->tp_name, "torch.Size") && !tuple->type;
     // torch.Size.__radd__, where this torch has it, wants integers.
     static PyObject* const reflected = PyUnicode_InternFromString("__radd__");
-    const bool joins = size_on_the_right && fj_type_lookup(type_of(b), reflected) &&
+    const bool joins = size_on_the_right && fj_type_lookup(t.type_of(b), reflected) &&
                        std::all_of(tuple->items.begin(), tuple->items.end(), [&](const V& item) {
                          auto* object = as<ObjectValue>(item);
                          return item->kind == ValueKind::SymInt || (object && PyLong_CheckExact(object->object.get()));
@@ -568,7 +594,7 @@ V TraceRun::builtin_binary(int op, const V& a, const V& b) {
   }
   if (row.op == NB_OR || row.op == NB_AND || row.op == NB_SUBTRACT || row.op == NB_XOR) {
     const bool both_dicts = a->kind == ValueKind::Dict && b->kind == ValueKind::Dict;
-    V result = both_dicts ? nullptr : set_operator(*this, row.op, a, b);
+    V result = both_dicts ? nullptr : set_operator(t, row.op, a, b);
     if (result) {
       auto* set = as<SetValue>(a);
       if (!in_place || !set || set->frozen) return result;
@@ -577,55 +603,55 @@ V TraceRun::builtin_binary(int op, const V& a, const V& b) {
       for (auto [number, name] : kInPlace)
         if (number == row.op) {
           std::vector<V> given{b};
-          set_method(*this, a, name, given);
+          set_method(t, a, name, given);
         }
       return a;
     }
   }
   if (row.op == NB_MULTIPLY && in_place && a->kind == ValueKind::List && !as<ListValue>(a)->type) {
-    V repeated = builtin_binary(NB_MULTIPLY, a, b);
-    note_items(a);
+    V repeated = builtin_binary(t, NB_MULTIPLY, a, b);
+    note_items(t, a);
     as<ListValue>(a)->items = as<ListValue>(repeated)->items;
     return a;
   }
   if (row.op == NB_MULTIPLY && !in_place) {
     const V& sequence = a->kind == ValueKind::List || a->kind == ValueKind::Tuple ? a : b;
-    const V number = index_number(&sequence == &a ? b : a);
+    const V number = index_number(t, &sequence == &a ? b : a);
     auto* list = as<ListValue>(sequence);
     auto* tuple = as<TupleValue>(sequence);
-    if ((list && !list->type) || (tuple && !tuple->view_of && (!tuple->type || std::strcmp(type_of(sequence)->tp_name, "torch.Size")))) {
-      if (auto count = constant_int(number); count && *count < 10000) {
+    if ((list && !list->type) || (tuple && !tuple->view_of && (!tuple->type || std::strcmp(t.type_of(sequence)->tp_name, "torch.Size")))) {
+      if (auto count = t.constant_int(number); count && *count < 10000) {
         if (tuple && !tuple->type && (*count == 1 || tuple->items.empty())) return sequence;
-        std::vector<V> items = sequence_items(sequence), repeated;
+        std::vector<V> items = t.sequence_items(sequence), repeated;
         for (std::int64_t i = 0; i < *count; ++i) repeated.insert(repeated.end(), items.begin(), items.end());
         return list ? Tracer::list(repeated) : Tracer::tuple(repeated);
       }
     }
   }
-  if (row.op == NB_MULTIPLY && in_place && a->kind == ValueKind::Tuple) return builtin_binary(NB_MULTIPLY, a, b);
+  if (row.op == NB_MULTIPLY && in_place && a->kind == ValueKind::Tuple) return builtin_binary(t, NB_MULTIPLY, a, b);
   if (auto* left = as<DictValue>(a); left && row.op == NB_OR) {
     if (in_place) {
-      dict_update(*this, a, {b}, {});
+      dict_update(t, a, {b}, {});
       return a;
     }
     if (b->kind == ValueKind::Dict && left->type.get() == as<DictValue>(b)->type.get()) {
       auto joined = std::make_shared<DictValue>();
       joined->type = left->type;
       joined->default_factory = left->default_factory;
-      for (const V& part : {a, b}) dict_update(*this, joined, {part}, {});
+      for (const V& part : {a, b}) dict_update(t, joined, {part}, {});
       return joined;
     }
   }
   if (row.op == NB_REMAINDER && !in_place)
-    if (V text = format_percent(a, b)) return text;
-  PyObject* left = constant_object(a);
-  PyObject* right = constant_object(b);
+    if (V text = format_percent(t, a, b)) return text;
+  PyObject* left = t.constant_object(a);
+  PyObject* right = t.constant_object(b);
   auto type_like = [](PyObject* x) { return x && (Py_TYPE(x) == &PyType_Type || x == Py_None || !std::strcmp(Py_TYPE(x)->tp_name, "types.UnionType")); };
   if (row.op == NB_OR && type_like(left) && type_like(right) && left != right) {
     // int | None
     Ref<> result = Ref<>::steal(PyNumber_Or(left, right));
-    if (!result) raise_python_error();
-    return wrap_constant(keep(result).get());
+    if (!result) raise_python_error(t);
+    return wrap_constant(t, t.keep(result).get());
   }
   auto bare = [](const V& value) { return value->kind == ValueKind::Instance && !as<InstanceValue>(value)->contents; };
   if (bare(a) && bare(b) && !in_place && row.op != NB_POWER) {
@@ -634,82 +660,82 @@ V TraceRun::builtin_binary(int op, const V& a, const V& b) {
                                                       {NB_TRUE_DIVIDE, "/"}, {NB_XOR, "^"}};
     for (auto [known, sign] : kSigns)
       if (known == row.op)
-        raise(PyExc_TypeError, {string(std::string("unsupported operand type(s) for ") + sign + ": '" + type_of(a)->tp_name + "' and '" + type_of(b)->tp_name + "'")},
+        raise(t, PyExc_TypeError, {t.string(std::string("unsupported operand type(s) for ") + sign + ": '" + t.type_of(a)->tp_name + "' and '" + t.type_of(b)->tp_name + "'")},
               BreakReason::ErrorWhileTracing, "operator on " + describe(a) + " and " + describe(b));
   }
   if (is_foldable(left) && is_foldable(right) && !is_large(row.op, left, right)) {
     Ref<> result = Ref<>::steal(row.function(left, right));
     if (!result && in_place) break_graph(BreakReason::ErrorWhileTracing, take_error());  // it would speak of +=
-    if (!result) raise_python_error();
-    return wrap_constant(keep(result).get());
+    if (!result) raise_python_error(t);
+    return wrap_constant(t, t.keep(result).get());
   }
-  if (is_scalar_arithmetic(left, right)) return fold_scalars(*this, [&] { return row.function(left, right); });
+  if (is_scalar_arithmetic(left, right)) return fold_scalars(t, [&] { return row.function(left, right); });
   break_graph(BreakReason::UnsupportedObject, "operator on " + describe(a) + " and " + describe(b));
 }
 
-V TraceRun::operator_method(const std::string& name, const V& owner, const V& other) {
+V operator_method(TraceRun& t, const std::string& name, const V& owner, const V& other) {
   for (const BinaryRow& row : kBinary) {
-    if (name == row.method) return binary(row.op, owner, other);
-    if (name == row.reflected) return binary(row.op, other, owner);
-    if (name == "__i" + std::string(row.method + 2)) return binary(row.op + NB_INPLACE_ADD, owner, other);
+    if (name == row.method) return t.binary(row.op, owner, other);
+    if (name == row.reflected) return t.binary(row.op, other, owner);
+    if (name == "__i" + std::string(row.method + 2)) return t.binary(row.op + NB_INPLACE_ADD, owner, other);
   }
   for (int comparison = 0; comparison < 6; ++comparison)
-    if (name == kComparisonMethod[comparison]) return compare(comparison, owner, other);
+    if (name == kComparisonMethod[comparison]) return t.compare(comparison, owner, other);
   return nullptr;
 }
 
-bool TraceRun::operator_method_known(const std::string& name) {
+bool operator_method_known(const std::string& name) {
   for (const BinaryRow& row : kBinary)
     if (name == row.method || name == row.reflected) return true;
   return std::find(std::begin(kComparisonMethod), std::end(kComparisonMethod), name) != std::end(kComparisonMethod) || name == "__divmod__" || name == "__rdivmod__";
 }
 
-V TraceRun::unary(int opcode, const V& a) {
-  if (V scalar = changing_scalar(a)) return unary(opcode, scalar);
-  if (is_array(a)) return array_unary(*this, opcode, a);
-  if (opcode == FJ_UNARY_INVERT && fj_bool_invert_warns() && type_of(a) == &PyBool_Type) break_graph(BreakReason::Warning, "`~` of a bool");
-  if (auto computed = computed_unary(opcode, a)) return *computed;
+V unary(TraceRun& t, int opcode, const V& a) {
+  if (V scalar = t.changing_scalar(a)) return unary(t, opcode, scalar);
+  if (is_array(a)) return array_unary(t, opcode, a);
+  if (opcode == FJ_UNARY_INVERT && fj_bool_invert_warns() && t.type_of(a) == &PyBool_Type) break_graph(BreakReason::Warning, "`~` of a bool");
+  if (auto computed = computed_unary(t, opcode, a)) return *computed;
   if (auto* symbolic = as<SymIntValue>(a)) {
     if (opcode == FJ_UNARY_POSITIVE) return a;
-    const auto result = exact(NB_SUBTRACT, SymDim(opcode == FJ_UNARY_NEGATIVE ? 0 : -1), symbolic->expression);
-    return result ? integer(*result) : unary(opcode, integer(*constant_int(a)));
+    const auto result = exact(t, NB_SUBTRACT, SymDim(opcode == FJ_UNARY_NEGATIVE ? 0 : -1), symbolic->expression);
+    return result ? t.integer(*result) : unary(t, opcode, t.integer(*t.constant_int(a)));
   }
   const char* name = opcode == FJ_UNARY_NEGATIVE ? "__neg__" : opcode == FJ_UNARY_POSITIVE ? "__pos__" : "__invert__";
-  if (V method = python_method(a, name)) return call(method, {}, {});
-  if (V part = builtin_part(a)) return on_part_of(a, [&] { return unary(opcode, part); });
-  PyObject* object = constant_object(a);
+  if (V method = python_method(t, a, name)) return t.call(method, {}, {});
+  if (V part = builtin_part(t, a)) return on_part_of(a, [&] { return unary(t, opcode, part); });
+  PyObject* object = t.constant_object(a);
   const NumberOperation function = opcode == FJ_UNARY_NEGATIVE ? PyNumber_Negative : opcode == FJ_UNARY_POSITIVE ? PyNumber_Positive : PyNumber_Invert;
-  if (object && numpy_scalar_dtype(object)) return fold_scalars(*this, [&] { return function(object); });
+  if (object && numpy_scalar_dtype(object)) return fold_scalars(t, [&] { return function(object); });
   if (!object || !is_foldable(object)) break_graph(BreakReason::UnsupportedObject, "operator on " + describe(a));
   Ref<> result = Ref<>::steal(function(object));
-  if (!result) raise_python_error();
-  return wrap_constant(keep(result).get());
+  if (!result) raise_python_error(t);
+  return wrap_constant(t, t.keep(result).get());
 }
 
 /// What the classes of a and b say in Python; nothing: they leave it to C code.
-std::optional<V> TraceRun::try_comparison(int comparison, const V& a, const V& b) {
+std::optional<V> try_comparison(TraceRun& t, int comparison, const V& a, const V& b) {
   auto attempt = [&](const V& self, const V& other, int asked) -> std::optional<V> {
-    V method = python_method(self, kComparisonMethod[asked]);
+    V method = python_method(t, self, kComparisonMethod[asked]);
     bool inverted = false;
     if (!method && asked == Py_NE && (self->kind == ValueKind::Object || self->kind == ValueKind::Instance)) {
       // object.__ne__ asks __eq__.
       static PyObject* const name = PyUnicode_InternFromString("__ne__");
-      PyTypeObject* type = type_of(self);
-      if (class_attribute(type, name) == fj_type_lookup(&PyBaseObject_Type, name)) method = python_method(self, "__eq__");
+      PyTypeObject* type = t.type_of(self);
+      if (class_attribute(t, type, name) == fj_type_lookup(&PyBaseObject_Type, name)) method = python_method(t, self, "__eq__");
       inverted = method != nullptr;
     }
     if (!method) return std::nullopt;
-    V answer = call(method, {other}, {});
+    V answer = t.call(method, {other}, {});
     auto* object = as<ObjectValue>(answer);
     if (object && object->object.get() == Py_NotImplemented) return std::nullopt;
-    return inverted ? boolean(!truth(answer)) : answer;
+    return inverted ? t.boolean(!t.truth(answer)) : answer;
   };
   const bool classes = (a->kind == ValueKind::Object || a->kind == ValueKind::Instance) && (b->kind == ValueKind::Object || b->kind == ValueKind::Instance);
-  const bool right_first = classes && type_of(a) != type_of(b) && PyType_IsSubtype(type_of(b), type_of(a));
+  const bool right_first = classes && t.type_of(a) != t.type_of(b) && PyType_IsSubtype(t.type_of(b), t.type_of(a));
   if (right_first)
     if (auto answer = attempt(b, a, kReflected[comparison])) return answer;
   if (auto answer = attempt(a, b, comparison)) return answer;
-  if (right_first || (!python_method(a, kComparisonMethod[comparison]) && compared_by_c(*this, a, b))) return std::nullopt;
+  if (right_first || (!python_method(t, a, kComparisonMethod[comparison]) && compared_by_c(t, a, b))) return std::nullopt;
   return attempt(b, a, kReflected[comparison]);
 }
 
@@ -732,88 +758,88 @@ V TraceRun::compare(int comparison, const V& a, const V& b) {
   if (V scalar = meets_numpy(a) ? changing_scalar(b) : nullptr) return compare(comparison, a, scalar);
   if (is_array(a) || is_array(b)) {
     if (a->kind == ValueKind::Instance || (a->kind == ValueKind::Object && as<ObjectValue>(a)->source))
-      if (V method = python_method(a, kComparisonMethod[comparison])) {
+      if (V method = python_method(*this, a, kComparisonMethod[comparison])) {
         V answer = call(method, {b}, {});
         auto* object = as<ObjectValue>(answer);
         if (!object || object->object.get() != Py_NotImplemented) return answer;
       }
-    return array_compare(*this, comparison, is_array(a) ? a : array_operand(a, b), is_array(b) ? b : array_operand(b, a));
+    return array_compare(*this, comparison, is_array(a) ? a : array_operand(*this, a, b), is_array(b) ? b : array_operand(*this, b, a));
   }
   if (a->kind == ValueKind::SymInt || b->kind == ValueKind::SymInt) {
     auto left = int_expression(a), right = int_expression(b);
     if (left && right) return boolean(decide(*left, comparison, *right));
-    if (V result = result_of_comparison(comparison, a, b)) return result;
+    if (V result = result_of_comparison(*this, comparison, a, b)) return result;
     auto settle = [&](const V& value) { return value->kind == ValueKind::SymInt ? integer(*constant_int(value)) : value; };
     return compare(comparison, settle(a), settle(b));
   }
-  if (V result = result_of_comparison(comparison, a, b)) return result;
-  if (auto computed = computed_compare(comparison, a, b)) return *computed;
-  if (equality && strings_differ(a, b)) return boolean(comparison == Py_NE);
-  if (auto answer = try_comparison(comparison, a, b)) return *answer;
-  return builtin_compare(comparison, a, b);
+  if (V result = result_of_comparison(*this, comparison, a, b)) return result;
+  if (auto computed = computed_compare(*this, comparison, a, b)) return *computed;
+  if (equality && strings_differ(*this, a, b)) return boolean(comparison == Py_NE);
+  if (auto answer = try_comparison(*this, comparison, a, b)) return *answer;
+  return builtin_compare(*this, comparison, a, b);
 }
 
-V TraceRun::builtin_compare(int comparison, const V& a, const V& b) {
+V builtin_compare(TraceRun& t, int comparison, const V& a, const V& b) {
   const bool equality = comparison == Py_EQ || comparison == Py_NE;
-  if (V answer = set_comparison(*this, comparison, a, b)) return answer;
+  if (V answer = set_comparison(t, comparison, a, b)) return answer;
   auto* left_tuple = as<TupleValue>(a);
   auto* right_tuple = as<TupleValue>(b);
   const bool both_tuples = left_tuple && right_tuple && !left_tuple->view_of && !right_tuple->view_of;
   const bool both_lists = a->kind == ValueKind::List && b->kind == ValueKind::List && as<ListValue>(a)->type.get() == as<ListValue>(b)->type.get();
   if (both_tuples || both_lists) {
-    std::vector<V> left = sequence_items(a), right = sequence_items(b);
-    const Mark before = mark();
-    if (equality && left.size() != right.size() && both_lists) return boolean(comparison == Py_NE);
+    std::vector<V> left = t.sequence_items(a), right = t.sequence_items(b);
+    const Tracer::Mark before = t.mark();
+    if (equality && left.size() != right.size() && both_lists) return t.boolean(comparison == Py_NE);
     for (std::size_t i = 0; i < std::min(left.size(), right.size()); ++i) {
       // As CPython: identity first, then ==; the first difference decides the order.
-      const bool same = same_or_equal(*this, left[i], right[i]);
-      if (both_lists && (written_since(a.get(), before) || written_since(b.get(), before)))
+      const bool same = same_or_equal(t, left[i], right[i]);
+      if (both_lists && (t.written_since(a.get(), before) || t.written_since(b.get(), before)))
         break_graph(BreakReason::UnsupportedObject, "a list that its elements' __eq__ changes");
       if (same) continue;
-      if (equality) return boolean(comparison == Py_NE);
-      return compare(comparison, left[i], right[i]);
+      if (equality) return t.boolean(comparison == Py_NE);
+      return t.compare(comparison, left[i], right[i]);
     }
-    return boolean(compare_numbers(std::int64_t(left.size()), comparison, std::int64_t(right.size())));
+    return t.boolean(compare_numbers(std::int64_t(left.size()), comparison, std::int64_t(right.size())));
   }
   if (a->kind == ValueKind::Dict && b->kind == ValueKind::Dict && equality) {
     auto &left = *as<DictValue>(a), &right = *as<DictValue>(b);
-    open(left);
-    open(right);
+    open(t, left);
+    open(t, right);
     bool same = left.items.size() == right.items.size();
-    const Mark before = mark();
+    const Tracer::Mark before = t.mark();
     for (std::size_t i = 0; same && i < left.items.size(); ++i) {
       auto [key, value] = left.items[i];
-      V other = dict_find(right, key.get());
-      same = other && same_or_equal(*this, value, other);
-      if (written_since(&left, before) || written_since(&right, before)) break_graph(BreakReason::UnsupportedObject, "a dict that an __eq__ changes");
+      V other = dict_find(t, right, key.get());
+      same = other && same_or_equal(t, value, other);
+      if (t.written_since(&left, before) || t.written_since(&right, before)) break_graph(BreakReason::UnsupportedObject, "a dict that an __eq__ changes");
     }
     const auto ordered = [](const DictValue& dict) { return dict.type.get() == reinterpret_cast<PyObject*>(&PyODict_Type); };
     if (same && ordered(left) && ordered(right))
       for (std::size_t i = 0; same && i < left.items.size(); ++i) same = same_key(left.items[i].first.get(), right.items[i].first.get());
-    return boolean(same == (comparison == Py_EQ));
+    return t.boolean(same == (comparison == Py_EQ));
   }
   if (a->kind == ValueKind::Range && b->kind == ValueKind::Range && equality) {
     // By the numbers in them.
-    std::vector<V> left = sequence_items(a), right = sequence_items(b);
-    return boolean(truth(compare(Py_EQ, tuple(left), tuple(right))) == (comparison == Py_EQ));
+    std::vector<V> left = t.sequence_items(a), right = t.sequence_items(b);
+    return t.boolean(t.truth(t.compare(Py_EQ, t.tuple(left), t.tuple(right))) == (comparison == Py_EQ));
   }
   if (a->kind == ValueKind::Slice && b->kind == ValueKind::Slice) {
     auto parts = [&](const V& value) {
       auto& slice = *as<SliceValue>(value);
-      return tuple({slice.start, slice.stop, slice.step});
+      return t.tuple({slice.start, slice.stop, slice.step});
     };
-    return compare(comparison, parts(a), parts(b));
+    return t.compare(comparison, parts(a), parts(b));
   }
-  V left_part = builtin_part(a), right_part = builtin_part(b);
-  if (left_part || right_part) return on_part_of(left_part ? a : b, [&] { return builtin_compare(comparison, left_part ? left_part : a, right_part ? right_part : b); });
+  V left_part = builtin_part(t, a), right_part = builtin_part(t, b);
+  if (left_part || right_part) return on_part_of(left_part ? a : b, [&] { return builtin_compare(t, comparison, left_part ? left_part : a, right_part ? right_part : b); });
   auto is_function = [](const V& value) { return value->kind == ValueKind::Object && PyFunction_Check(as<ObjectValue>(value)->object.get()); };
-  if (equality && is_function(a) && is_function(b)) return boolean(same_object(a, b) == (comparison == Py_EQ));
-  PyObject* left = constant_object(a);
-  PyObject* right = constant_object(b);
+  if (equality && is_function(a) && is_function(b)) return t.boolean(same_object(t, a, b) == (comparison == Py_EQ));
+  PyObject* left = t.constant_object(a);
+  PyObject* right = t.constant_object(b);
   if (left && right) {
     Ref<> result = Ref<>::steal(PyObject_RichCompare(left, right, comparison));
-    if (!result) raise_python_error();
-    return wrap_constant(keep(result).get());
+    if (!result) raise_python_error(t);
+    return wrap_constant(t, t.keep(result).get());
   }
   // Types of C code whose == knows only their own kind: different kinds are unequal, and have no order.
   auto builtin = [](const V& value) {
@@ -824,16 +850,16 @@ V TraceRun::builtin_compare(int comparison, const V& a, const V& b) {
   auto by_identity = [&](const V& value) {
     if (value->kind == ValueKind::Function) return true;
     if (value->kind != ValueKind::Object && value->kind != ValueKind::Instance) return false;
-    PyTypeObject* type = type_of(value);
+    PyTypeObject* type = t.type_of(value);
     static PyObject* const name = PyUnicode_InternFromString("__eq__");
-    return class_attribute(type, name) == fj_type_lookup(&PyBaseObject_Type, name) || python_method(value, "__eq__");
+    return class_attribute(t, type, name) == fj_type_lookup(&PyBaseObject_Type, name) || python_method(t, value, "__eq__");
   };
-  if (equality && a->kind != b->kind && builtin(a) && builtin(b)) return boolean(comparison == Py_NE);
+  if (equality && a->kind != b->kind && builtin(a) && builtin(b)) return t.boolean(comparison == Py_NE);
   if (equality && (builtin(a) || by_identity(a)) && (builtin(b) || by_identity(b)) && (by_identity(a) || by_identity(b)))
-    return boolean(same_object(a, b) == (comparison == Py_EQ));
+    return t.boolean(same_object(t, a, b) == (comparison == Py_EQ));
   if (!equality && builtin(a) && builtin(b) && a->kind != b->kind) {
     constexpr const char* kSigns[] = {"<", "<=", "==", "!=", ">", ">="};
-    raise(PyExc_TypeError, {string(std::string("'") + kSigns[comparison] + "' not supported between instances of '" + type_of(a)->tp_name + "' and '" + type_of(b)->tp_name + "'")},
+    raise(t, PyExc_TypeError, {t.string(std::string("'") + kSigns[comparison] + "' not supported between instances of '" + t.type_of(a)->tp_name + "' and '" + t.type_of(b)->tp_name + "'")},
           BreakReason::ErrorWhileTracing, "compares " + describe(a) + " with " + describe(b));
   }
   break_graph(BreakReason::UnsupportedObject, "compares " + describe(a) + " with " + describe(b));
@@ -843,8 +869,8 @@ namespace {
 
 /// `in` of what has no __contains__: takes items until one is found.
 bool iterates_to(TraceRun& tracer, const V& container, const V& item) {
-  V iterator = tracer.make_iterator(container);
-  while (V element = tracer.next(iterator)) {
+  V iterator = make_iterator(tracer, container);
+  while (V element = next(tracer, iterator)) {
     if (same_or_equal(tracer, element, item)) return true;
     tracer.check_limits();
   }
@@ -853,38 +879,38 @@ bool iterates_to(TraceRun& tracer, const V& container, const V& item) {
 
 }  // namespace
 
-bool TraceRun::contains(const V& container, const V& item) {
+bool contains(TraceRun& t, const V& container, const V& item) {
   switch (container->kind) {
     case ValueKind::Tuple:
-      if (as<TupleValue>(container)->view_of) return view_contains(*as<TupleValue>(container), item);
+      if (as<TupleValue>(container)->view_of) return view_contains(t, *as<TupleValue>(container), item);
       [[fallthrough]];
     case ValueKind::List: case ValueKind::Range: case ValueKind::Iterator:
-      if (V method = python_method(container, "__contains__")) return truth(call(method, {item}, {}));
-      return iterates_to(*this, container, item);
+      if (V method = python_method(t, container, "__contains__")) return t.truth(t.call(method, {item}, {}));
+      return iterates_to(t, container, item);
     case ValueKind::Dict:
-      return dict_find(*as<DictValue>(container), dict_key(container, item).get()) != nullptr;
+      return dict_find(t, *as<DictValue>(container), dict_key(t, container, item).get()) != nullptr;
     case ValueKind::Set: {
-      Ref<> key = item->kind == ValueKind::Set ? as<SetValue>(item)->real : constant_key(item);
-      return set_contains(*this, *as<SetValue>(container), key);
+      Ref<> key = item->kind == ValueKind::Set ? as<SetValue>(item)->real : constant_key(t, item);
+      return set_contains(t, *as<SetValue>(container), key);
     }
     default: break;
   }
-  if (V method = python_method(container, "__contains__")) return truth(call(method, {item}, {}));
-  if (V part = builtin_part(container)) return contains(part, item);
-  if (V mapping = proxied_mapping(container)) return contains(mapping, item);
+  if (V method = python_method(t, container, "__contains__")) return t.truth(t.call(method, {item}, {}));
+  if (V part = builtin_part(t, container)) return contains(t, part, item);
+  if (V mapping = proxied_mapping(t, container)) return contains(t, mapping, item);
   auto* text = as<ObjectValue>(container);
   PyObject* const contains_function = once([] { return operator_function("contains"); });
-  if (V answer = text && PyUnicode_CheckExact(text->object.get()) ? result_of(contains_function, {container, item}) : nullptr) return truth(answer);
-  PyObject* left = constant_object(container);
+  if (V answer = text && PyUnicode_CheckExact(text->object.get()) ? result_of(t, contains_function, {container, item}) : nullptr) return t.truth(answer);
+  PyObject* left = t.constant_object(container);
   if (left && is_plain(left)) {
-    Ref<> right = constant_object(number_part(item));
+    Ref<> right = t.constant_object(number_part(t, item));
     if (right) {
       const int answer = PySequence_Contains(left, right.get());
-      if (answer < 0) raise_python_error();
+      if (answer < 0) raise_python_error(t);
       return answer;
     }
   } else if (container->kind == ValueKind::Object || container->kind == ValueKind::Instance) {
-    return iterates_to(*this, container, item);
+    return iterates_to(t, container, item);
   }
   break_graph(BreakReason::UnsupportedObject, "`in` of " + describe(container));
 }

@@ -7,6 +7,7 @@
 #include "tracer/frontends/frontend.h"
 #include "tracer/interpreter/interpreter.h"
 #include "tracer/restart.h"
+#include "tracer/values/fake_arrays.h"
 
 namespace fj {
 namespace {
@@ -54,7 +55,7 @@ void LibraryChoice::done() {
 void TraceRun::round_as_library(const V& number) {
   if (rounded_calls.empty()) return;
   if (auto* computed = as<NumberValue>(number)) round_as_library(computed->contents);
-  else if (auto* array = as<ArrayValue>(number)) round_as_library(array_contents(*array));
+  else if (auto* array = as<ArrayValue>(number)) round_as_library(array_contents(*this, *array));
 }
 
 void TraceRun::round_as_library(ValueId asked) {

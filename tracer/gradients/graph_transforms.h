@@ -1,0 +1,20 @@
+/// grad, vmap and their like, which transform the graph so far; branches on data that are followed.
+#pragma once
+
+#include "tracer/tracer.h"
+
+namespace fj {
+
+class TraceRun;
+
+/// What the functions of framejit/_transforms.py mean that have a marker. Null: none of these.
+V transform(TraceRun& t, const std::string& marker, const std::vector<V>& arguments);
+/// A branch on data, where these are followed: how it goes in this call.
+bool follow(TraceRun& t, const ArrayValue& array);
+/// How the next condition goes, if a run or the reference evaluator said it.
+std::optional<bool> outcome_of(TraceRun& t, ValueId condition);
+/// The value may not be used here: it belongs to one example of a function that has been batched.
+void check_example(TraceRun& t, ValueId value);
+bool depends_on_example(TraceRun& t, ValueId value);
+
+}  // namespace fj
