@@ -8,6 +8,8 @@
 #include "tracer/builtins/builtin_table.h"
 #include "tracer/interpreter/exceptions.h"
 #include "tracer/interpreter/scopes.h"
+#include "tracer/state/exception_ledger.h"
+#include "tracer/state/modes.h"
 #include "tracer/values/classes/attribute_writes.h"
 #include "tracer/values/classes/attributes.h"
 #include "tracer/values/classes/class_statement.h"
@@ -46,11 +48,11 @@ PyObject* attribute_name(TraceRun& t, const V& value) {
 
 /// Null also if Python code on the way raises AttributeError.
 V attribute_or_null(TraceRun& t, const V& owner, PyObject* name) {
-  ++t.catching;
+  ++t.exceptions->catching;
   struct Restore {
     int& catching;
     ~Restore() { --catching; }
-  } restore{t.catching};
+  } restore{t.exceptions->catching};
   try {
     return find_attribute(t, owner, name);
   } catch (const RaisedInTrace& raised) {
@@ -389,13 +391,13 @@ V builtin_dict_fromkeys(TraceRun& t, Arguments_& a, Keywords& k) {
 V builtin_is_grad_enabled(TraceRun& t, Arguments_& a, Keywords& k) {
   expect("is_grad_enabled", a, k, 0, 0);
   t.note_torch();
-  return t.boolean(t.modes.grad);
+  return t.boolean(t.modes->now.grad);
 }
 
 V builtin_is_inference_mode_enabled(TraceRun& t, Arguments_& a, Keywords& k) {
   expect("is_inference_mode_enabled", a, k, 0, 0);
   t.note_torch();
-  return t.boolean(t.modes.inference);
+  return t.boolean(t.modes->now.inference);
 }
 
 V builtin_str(TraceRun& t, Arguments_& a, Keywords& k) {

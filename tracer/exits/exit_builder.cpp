@@ -9,6 +9,15 @@
 #include "tracer/gradients/graph_transforms.h"
 #include "tracer/interpreter/liveness.h"
 #include "tracer/modes/modes.h"
+#include "tracer/state/cached_calls.h"
+#include "tracer/state/effect_log.h"
+#include "tracer/state/exception_ledger.h"
+#include "tracer/state/gradient_ledger.h"
+#include "tracer/state/graph_inputs.h"
+#include "tracer/state/identity.h"
+#include "tracer/state/modes.h"
+#include "tracer/state/placement.h"
+#include "tracer/state/transform_ledger.h"
 #include "tracer/values/classes/attributes.h"
 #include "tracer/values/classes/class_statement.h"
 #include "tracer/values/fake_arrays.h"
@@ -45,7 +54,7 @@ int ExitBuilder::key(Ref<> object) {
   if (V value = hashed_by_its_class(object.get())) cannot(value);
   if (V value = proxied(object.get())) return build(value);
   // Fetched again: a segment keeps no object of the program alive.
-  if (auto known = t_.outside_keys_.find(object.get()); known != t_.outside_keys_.end()) return build(known->second);
+  if (auto known = t_.identity->keys.find(object.get()); known != t_.identity->keys.end()) return build(known->second);
   if (holds_proxy(object.get())) return build(wrap_constant(t_, t_.keep(object).get()));
   return constant(std::move(object));
 }
@@ -61,7 +70,7 @@ int ExitBuilder::build(const V& value) {
   alive_.push_back(value);
   registers_[value.get()] = -1;
   ++depth_;
-  if (auto here = t_.only_here.find(value); here != t_.only_here.end()) throw CannotRebuildValue{value->born, here->second};
+  if (auto here = t_.transforms->only_here.find(value); here != t_.transforms->only_here.end()) throw CannotRebuildValue{value->born, here->second};
   const int target = make(value);
   --depth_;
   registers_[value.get()] = target;
@@ -88,7 +97,7 @@ int ExitBuilder::make(const V& value) {
       return made.target;
     }
     case ValueKind::Number: {
-      if (t_.on_device()) cannot(value);  // it is where Python would have to wait for it
+      if (t_.placement->on_device()) cannot(value);  // it is where Python would have to wait for it
       auto& number = *as<NumberValue>(value);
       const int target = output_of(number.contents, t_.uses_torch ? Library::Torch : Library::Numpy, {}, false);
       steps_.back().op = RecipeOp::OutputNumber;
@@ -375,7 +384,7 @@ int ExitBuilder::build_instance(const V& value, InstanceValue& instance) {
 }
 
 int ExitBuilder::output_of(ValueId value, Library library, const Strides& strides, bool scalar, bool inference) {
-  if (!t_.batches.empty()) check_example(t_, value);
+  if (!t_.transforms->batches.empty()) check_example(t_, value);
   RecipeStep& made = step(scalar ? RecipeOp::OutputScalar : RecipeOp::Output);
   made.index = std::int64_t(t_.graph().outputs.size());
   t_.graph().outputs.push_back({value, strides});
@@ -394,9 +403,9 @@ int ExitBuilder::storage_owner(FakeStorage& storage, const std::shared_ptr<FakeS
     owner_outputs_[&storage] = int(t_.graph().outputs.size());
     const bool freed = is_freed(t_, shared->contents);
     target = output_of(freed ? stopped(t_, shared->contents) : shared->contents, storage.library, storage.strides, false, storage.inference);
-    if (freed && !t_.inputs_requiring_gradient.empty()) {
+    if (freed && !t_.inputs->requiring_gradient.empty()) {
       // It has a history, which a backward in the trace has used up.
-      const int leaf = build(input_array(t_, t_.inputs_requiring_gradient.front()));
+      const int leaf = build(input_array(t_, t_.inputs->requiring_gradient.front()));
       RecipeStep& made = step(RecipeOp::Call, {target, leaf});
       Ref<> module = Ref<>::steal(PyImport_ImportModule("framejit._support.autograd"));
       made.object = module ? Ref<>::steal(PyObject_GetAttrString(module.get(), "freed")) : Ref<>();
@@ -429,7 +438,7 @@ int ExitBuilder::detached_tensor(const DetachedTensor& detached, DType dtype, in
 /// Of integers too: it asks this before it looks at the dtype.
 bool ExitBuilder::is_marked(const ArrayValue& array) const {
   if (array.refused_since < 0 || array.storage->inference || array.detached) return false;
-  const bool records = t_.modes_outside().records();
+  const bool records = t_.modes->outside.records();
   return std::any_of(array.view.begin(), array.view.end(), [&](const ViewStep& step) {
     return step.recorded != records || (step.recorded && step.made_by && step.made_by->which >= 0);
   });
@@ -438,8 +447,8 @@ bool ExitBuilder::is_marked(const ArrayValue& array) const {
 int ExitBuilder::build_array(const V& value) {
   auto& array = *as<ArrayValue>(value);
   FakeStorage& storage = *array.storage;
-  if (t_.on_device() && storage.device == kHost && !storage.input_array)
-    throw CannotRebuildValue{value->born, "an array of cpu made in a piece on " + device_text(*t_.graph_device), BreakReason::SeveralDevices};
+  if (t_.placement->on_device() && storage.device == kHost && !storage.input_array)
+    throw CannotRebuildValue{value->born, "an array of cpu made in a piece on " + device_text(*t_.placement->graph), BreakReason::SeveralDevices};
   // How torch remembers where a view was made is not ours to set.
   if (array.viewed_in_inference) cannot(value);
   const bool leaf = made_leaf(t_, array);
@@ -497,7 +506,7 @@ int ExitBuilder::build_array(const V& value) {
   for (int crossing = 0; crossing < (crosses ? 1 : returns ? 2 : 0); ++crossing) target = step(RecipeOp::CrossView, {target}).target;
   // Views share a counter with their base; tensors made of NumPy's memory have each their own.
   const bool of_input = storage.input_array && array.torch_version == storage.torch_version;
-  if (storage.inference && (crosses || returns) && !t_.modes_outside().inference) cannot(value);
+  if (storage.inference && (crosses || returns) && !t_.modes->outside.inference) cannot(value);
   if (*array.torch_version && !of_input && !storage.inference && (crosses || returns || moved_versions_.insert(array.torch_version.get()).second)) {
     if (!crosses && !returns && array.torch_version == storage.torch_version)
       segment_->output_versions.emplace_back(owner_outputs_.at(&storage), *array.torch_version + storage.library_version);
@@ -509,10 +518,10 @@ int ExitBuilder::build_array(const V& value) {
 
 /// The inputs that are written share memory with no other input; those that are read may with each other.
 void ExitBuilder::keep_written_apart() {
-  if (t_.written_inputs.empty() || t_.input_storages.size() < 2) return;
+  if (t_.inputs->written.empty() || t_.inputs->storages.size() < 2) return;
   Guard guard;
   guard.kind = GuardKind::NoOverlap;
-  for (const auto& storage : t_.written_inputs) {
+  for (const auto& storage : t_.inputs->written) {
     const SourceRef written = storage->input_array->source;
     if (guard.source == nullptr) {
       guard.source = written;
@@ -521,8 +530,8 @@ void ExitBuilder::keep_written_apart() {
     }
   }
   guard.number = std::int64_t(guard.others.size());
-  for (const auto& storage : t_.input_storages)
-    if (std::find(t_.written_inputs.begin(), t_.written_inputs.end(), storage) == t_.written_inputs.end())
+  for (const auto& storage : t_.inputs->storages)
+    if (std::find(t_.inputs->written.begin(), t_.inputs->written.end(), storage) == t_.inputs->written.end())
       guard.others.push_back(storage->input_array->source);
   t_.guards().add(std::move(guard));
 }
@@ -586,10 +595,10 @@ bool ExitBuilder::held_in_the_end(const Value& owner, const V& argument) {
 void ExitBuilder::build_effects() {
   // A value that is assigned over, or whose key goes, before the exit is seen by nobody: it need not be made.
   std::map<std::pair<const void*, PyObject*>, std::size_t> last;
-  std::vector<bool> seen(t_.effects.size(), true);
-  std::vector<V> values(t_.effects.size());
-  for (std::size_t i = 0; i < t_.effects.size(); ++i) {
-    const Effect& effect = t_.effects[i];
+  std::vector<bool> seen(t_.effects->effects().size(), true);
+  std::vector<V> values(t_.effects->effects().size());
+  for (std::size_t i = 0; i < t_.effects->effects().size(); ++i) {
+    const Effect& effect = t_.effects->effects()[i];
     if (effect.kind == Effect::Kind::Call) {
       // clear() and the like: what is assigned afterwards is not assigned over.
       last.erase(last.lower_bound({effect.owner.get(), nullptr}), last.lower_bound({effect.owner.get() + 1, nullptr}));
@@ -610,8 +619,8 @@ void ExitBuilder::build_effects() {
     known->second = i;
   }
   std::set<const void*> kept_apart;
-  for (std::size_t i = 0; i < t_.effects.size(); ++i) {
-    const Effect& effect = t_.effects[i];
+  for (std::size_t i = 0; i < t_.effects->effects().size(); ++i) {
+    const Effect& effect = t_.effects->effects()[i];
     if (!seen[i]) continue;
     const int owner = effect.owner ? build(effect.owner) : constant(effect.globals);
     switch (effect.kind) {
@@ -645,7 +654,7 @@ void ExitBuilder::build_effects() {
     if (!effect.owner && kept_apart.insert(effect.globals.get()).second) keep_apart_from_dicts(t_.sources().constant(effect.globals.get()));
   }
   keep_written_apart();
-  for (const auto& storage : t_.written_inputs) {
+  for (const auto& storage : t_.inputs->written) {
     refuse_made_history(t_, storage->contents);
     t_.graph().writes.push_back({storage->input, storage->contents});
     SourceRef written = storage->input_array->source;
@@ -701,16 +710,16 @@ bool looks_at_frame(const Frame& frame, Exit::Kind kind) {
 
 std::unique_ptr<Segment> ExitBuilder::finish(const Frame& frame, const V* result, Exit::Kind kind) {
   Recipe& recipe = segment_->recipe;
-  if (!t_.handling.empty()) cannot(t_.handling.front());
+  if (!t_.exceptions->handling.empty()) cannot(t_.exceptions->handling.front());
   for (const auto& generator : t_.generators)
     if (!may_be_abandoned(t_, *generator)) cannot(generator);
   refuse_open_modes(t_);
   // What they are asked for is fetched first: a cache that has lost one of them ends the recipe before another has counted a hit.
   std::vector<std::vector<int>> asked_for;
-  for (const TraceRun::Expectation& expected : t_.expectations)
+  for (const CachedCalls::Expectation& expected : t_.cached->expectations)
     asked_for.push_back({constant(expected.arguments), constant(expected.keywords), expected.value ? build(expected.value) : constant(expected.result)});
   for (std::size_t i = 0; i < asked_for.size(); ++i) {
-    const TraceRun::Expectation& expected = t_.expectations[i];
+    const CachedCalls::Expectation& expected = t_.cached->expectations[i];
     RecipeStep& asked = step(RecipeOp::Expect, asked_for[i]);
     asked.object = expected.callable;
     asked.index = expected.value ? 2 : expected.only_held;
@@ -742,9 +751,9 @@ std::unique_ptr<Segment> ExitBuilder::finish(const Frame& frame, const V* result
   build_effects();
   for (std::size_t i = 0; i < t_.held_.size(); ++i)
     if (!t_.held_[i] && t_.request.values.slots[i]) recipe.let_go.push_back(int(i));
-  if (!t_.followed.empty() && !t_.graph().writes.empty())
+  if (!t_.transforms->followed.empty() && !t_.graph().writes.empty())
     break_graph(BreakReason::MutationOfInput, "an array from outside is written in a function that branches on data");
-  for (const TraceRun::Followed& followed : t_.followed) {
+  for (const TransformLedger::Followed& followed : t_.transforms->followed) {
     segment_->conditions.push_back({int(t_.graph().outputs.size()), followed.outcome});
     t_.graph().outputs.push_back({followed.condition, std::nullopt});
     segment_->output_library.push_back(Library::Numpy);
@@ -752,15 +761,15 @@ std::unique_ptr<Segment> ExitBuilder::finish(const Frame& frame, const V* result
   order_views();
   recipe.steps = std::move(steps_);
   for (RecipeStep& effect : effects_) recipe.steps.push_back(std::move(effect));
-  segment_->inputs = t_.graph_inputs;
-  segment_->device = t_.graph_device.value_or(kHost);
-  segment_->host_inputs = t_.host_inputs;
+  segment_->inputs = t_.inputs->sources;
+  segment_->device = t_.placement->graph.value_or(kHost);
+  segment_->host_inputs = t_.inputs->of_host;
   // Kernels read what library calls have made.
-  for (std::size_t i = 0; t_.on_device() && i < t_.externs->size(); ++i)
+  for (std::size_t i = 0; t_.placement->on_device() && i < t_.externs->size(); ++i)
     if ((*t_.externs)[std::int64_t(i)].device != segment_->device)
       break_graph(BreakReason::SeveralDevices, "`" + (*t_.externs)[std::int64_t(i)].name + "` of " + device_text((*t_.externs)[std::int64_t(i)].device) + " in a piece on " + device_text(segment_->device));
   // Derivatives have no eager meaning that could report floating-point conditions. What NumPy reports is guarded (NumpyErrState).
-  if (t_.uses_numpy && !t_.request.follow && !t_.on_device())
+  if (t_.uses_numpy && !t_.request.follow && !t_.placement->on_device())
     segment_->collects = t_.collected_conditions() & numpy_trapped_conditions() & (kFloatDivide | kFloatOverflow | kFloatUnderflow | kFloatInvalid);
   std::vector<std::pair<SymDim, SymDim>> equal;
   for (const Guard& guard : t_.guards().all())
@@ -769,7 +778,7 @@ std::unique_ptr<Segment> ExitBuilder::finish(const Frame& frame, const V* result
   segment_->nodes = int(t_.graph().nodes.size());
   segment_->graph = t_.graph_;
   derive();
-  segment_->ran_backward = t_.ran_backward;
+  segment_->ran_backward = t_.gradients->ran_backward;
   segment_->asked_compiling = t_.asked_compiling;
   segment_->externs = t_.externs;
   segment_->guards = std::move(t_.guards_);
@@ -787,7 +796,7 @@ std::unique_ptr<Segment> build_stop(TraceRun& t, Exit exit) {
 
 std::vector<V> tracked_values(TraceRun& t) {
   std::vector<V> values;
-  for (auto& [object, value] : t.identity_) values.push_back(value);
+  for (auto& [object, value] : t.identity->values) values.push_back(value);
   // By source, so that guards come out in the same order in every run.
   std::sort(values.begin(), values.end(), [](const V& a, const V& b) {
     return (a->source ? a->source->id : -1) < (b->source ? b->source->id : -1);

@@ -3,6 +3,9 @@
 
 #include "tracer/exits/exit_builder.h"
 #include "tracer/gradients/backward_call.h"
+#include "tracer/state/gradient_ledger.h"
+#include "tracer/state/graph_inputs.h"
+#include "tracer/state/placement.h"
 #include "tracer/values/fake_arrays.h"
 
 namespace fj {
@@ -50,24 +53,24 @@ std::vector<GradientView> ExitBuilder::views_to_link() const {
 
 /// The derivative of the graph, which is as captured still; the program returns what it saves behind its results.
 void ExitBuilder::derive() {
-  if (t_.inputs_requiring_gradient.empty()) return;
+  if (t_.inputs->requiring_gradient.empty()) return;
   // Their gradients would have to be the host's.
-  const bool of_host = t_.on_device() && std::any_of(t_.inputs_requiring_gradient.begin(), t_.inputs_requiring_gradient.end(),
-                                                     [&](int input) { return t_.host_inputs[std::size_t(input)]; });
+  const bool of_host = t_.placement->on_device() && std::any_of(t_.inputs->requiring_gradient.begin(), t_.inputs->requiring_gradient.end(),
+                                                     [&](int input) { return t_.inputs->of_host[std::size_t(input)]; });
   const std::vector<GradientView> views = views_to_link();
   try {
-    segment_->derivative = Derivative::of(t_.graph(), t_.inputs_requiring_gradient, t_.copies, t_.also_saved, views, overwritten(t_));
+    segment_->derivative = Derivative::of(t_.graph(), t_.inputs->requiring_gradient, t_.gradients->copies, t_.gradients->also_saved, views, overwritten(t_));
   } catch (const NoDerivative&) {
     segment_->eager_gradient = true;
   }
   if (!segment_->derivative) return;
   // torch refuses a backward then, but perhaps nobody asks for one.
-  if (auto written = t_.written_with_history.find(segment_->derivative->first_overwrite()); written != t_.written_with_history.end())
+  if (auto written = t_.gradients->written_with_history.find(segment_->derivative->first_overwrite()); written != t_.gradients->written_with_history.end())
     throw CannotRebuildValue{written->second, "a tensor that a derivative reads is written", BreakReason::Gradient};
   // autograd saves tensors: a float that varies is none, nor is an array of NumPy's.
-  const bool saves_float = std::any_of(t_.number_inputs_.begin(), t_.number_inputs_.end(),
+  const bool saves_float = std::any_of(t_.inputs->numbers.begin(), t_.inputs->numbers.end(),
                                        [&](const auto& known) { return segment_->derivative->saves(known.second); });
-  const bool saves_numpy = std::any_of(t_.input_storages.begin(), t_.input_storages.end(), [&](const auto& storage) {
+  const bool saves_numpy = std::any_of(t_.inputs->storages.begin(), t_.inputs->storages.end(), [&](const auto& storage) {
     return storage->library == Library::Numpy && storage->contents.valid() && segment_->derivative->saves(storage->contents);
   });
   if (of_host || saves_float || saves_numpy || segment_->derivative->reads_written() || !segment_->derivative->is_exact()) {

@@ -15,19 +15,35 @@
 #include "graph_ir/autodiff/autodiff_collected.h"
 #include "graph_ir/rules/grad_rules.h"
 #include "runtime/base/error.h"
-#include "tracer/exits/effect_log.h"
+#include "tracer/state/effect_log.h"
 #include "tracer/frontends/builders.h"
 #include "tracer/interpreter/interpreter.h"
 #include "tracer/restart.h"
+#include "tracer/state/gradient_ledger.h"
+#include "tracer/state/graph_inputs.h"
+#include "tracer/state/placement.h"
+#include "tracer/state/transform_ledger.h"
 #include "tracer/values/classes/attributes.h"
 #include "tracer/values/fake_arrays.h"
 
 namespace fj {
 
+namespace {
+
+/// What torch does to a gradient in place, whether a leaf copies it, of how many views it is, and its value before it is stopped.
+struct GradientVersion {
+  int additions;
+  bool copied;
+  int views;  // that repeat, see Collected
+  ValueId gradient;
+};
+
+}  // namespace
+
 static V outside_field(TraceRun& t, const V& tensor, PyObject* name);  // of a real tensor, that C code reads
 static void ask_no_anomaly(TraceRun& t);
 static void refuse_overwritten(TraceRun& t, std::size_t first);
-static std::vector<ValueId> pass_back(TraceRun& t, const Tracer::Backward& call, const std::vector<ValueId>& wanted, std::vector<TraceRun::GradientVersion>& versions);
+static std::vector<ValueId> pass_back(TraceRun& t, const Tracer::Backward& call, const std::vector<ValueId>& wanted, std::vector<GradientVersion>& versions);
 static V repeated(TraceRun& t, ValueId gradient, int views);
 namespace {
 
@@ -46,7 +62,7 @@ Strides gradient_strides(Tracer& tracer, const ArrayValue& leaf) {
 // ---- fields
 
 V outside_field(TraceRun& t, const V& tensor, PyObject* name) {
-  V& field = t.outside_fields_[{tensor.get(), name}];
+  V& field = t.gradients->fields[{tensor.get(), name}];
   if (field) return field;
   Ref<> object = t.sources().fetch(tensor->source, t.request.values);
   Ref<> found = object ? Ref<>::steal(PyObject_GenericGetAttr(object.get(), name)) : Ref<>();
@@ -65,16 +81,16 @@ bool TraceRun::is_leaf(const V& tensor) {
   return truth(outside_field(*this, tensor, name));
 }
 
-const TraceRun::MadeLeaf* made_leaf(TraceRun& t, const ArrayValue& array) {
-  for (const TraceRun::MadeLeaf& leaf : t.made_leaves)
+const GradientLedger::Leaf* made_leaf(TraceRun& t, const ArrayValue& array) {
+  for (const GradientLedger::Leaf& leaf : t.gradients->leaves)
     if (leaf.tensor.get() == &array) return &leaf;
   return nullptr;
 }
 
 void refuse_made_history(TraceRun& t, ValueId value) {
-  if (t.made_leaves.empty() || !t.requires_gradient(value)) return;
+  if (t.gradients->leaves.empty() || !t.requires_gradient(value)) return;
   const std::vector<bool> reached = history(t, {value});
-  for (const TraceRun::MadeLeaf& leaf : t.made_leaves)
+  for (const GradientLedger::Leaf& leaf : t.gradients->leaves)
     if (reached[leaf.value.index]) throw CannotRebuildValue{leaf.step, "what is computed from a tensor that became a leaf here", BreakReason::Gradient};
 }
 
@@ -128,13 +144,13 @@ std::vector<bool> history(TraceRun& t, const std::vector<ValueId>& of) {
 }
 
 bool is_freed(TraceRun& t, ValueId value) {
-  if (t.freed_.empty() || !t.requires_gradient(value)) return false;
+  if (t.gradients->freed.empty() || !t.requires_gradient(value)) return false;
   const std::vector<bool> reached = history(t, {value});
-  return std::any_of(t.freed_.begin(), t.freed_.end(), [&](ValueId freed) { return reached[freed.index]; });
+  return std::any_of(t.gradients->freed.begin(), t.gradients->freed.end(), [&](ValueId freed) { return reached[freed.index]; });
 }
 
 V input_array(TraceRun& t, int input) {
-  for (const auto& storage : t.input_storages)
+  for (const auto& storage : t.inputs->storages)
     if (storage->input == input)
       if (V array = storage->owner.lock()) return array;
   FJ_CHECK(false, "an input without its array");
@@ -142,10 +158,10 @@ V input_array(TraceRun& t, int input) {
 }
 
 std::map<ValueId, std::size_t> overwritten(TraceRun& t) {
-  std::map<ValueId, std::size_t> gone = t.overwritten_;
+  std::map<ValueId, std::size_t> gone = t.gradients->overwritten;
   for (std::size_t i = 0; i < t.graph().nodes.size() && !gone.empty(); ++i) {
     const Node& node = t.graph().nodes[i];
-    if (!stands_for_operand(node.op) || t.copies.maps.count(node.results[0])) continue;
+    if (!stands_for_operand(node.op) || t.gradients->copies.maps.count(node.results[0])) continue;
     if (const auto seen = gone.find(node.operands[0]); seen != gone.end()) gone.emplace(node.results[0], seen->second);
   }
   return gone;
@@ -161,11 +177,11 @@ void refuse_overwritten(TraceRun& t, std::size_t first) {
 
 /// The gradients of `wanted`, constants of every other derivative; invalid where none arrives. `versions`: what torch has done
 /// to them in place.
-std::vector<ValueId> pass_back(TraceRun& t, const Tracer::Backward& call, const std::vector<ValueId>& wanted, std::vector<TraceRun::GradientVersion>& versions) {
-  if (t.request.follow || !t.batches.empty()) break_graph(BreakReason::Gradient, "torch's backward in a function that framejit derives");
-  for (int input : t.inputs_requiring_gradient)
-    if (t.on_device() && t.host_inputs[std::size_t(input)])
-      break_graph(BreakReason::SeveralDevices, "the gradient of a tensor of cpu in a piece on " + device_text(*t.graph_device));
+std::vector<ValueId> pass_back(TraceRun& t, const Tracer::Backward& call, const std::vector<ValueId>& wanted, std::vector<GradientVersion>& versions) {
+  if (t.request.follow || !t.transforms->batches.empty()) break_graph(BreakReason::Gradient, "torch's backward in a function that framejit derives");
+  for (int input : t.inputs->requiring_gradient)
+    if (t.placement->on_device() && t.inputs->of_host[std::size_t(input)])
+      break_graph(BreakReason::SeveralDevices, "the gradient of a tensor of cpu in a piece on " + device_text(*t.placement->graph));
   std::vector<ValueId> of, from;
   for (std::size_t i = 0; i < call.results.size(); ++i) {
     auto* result = as<ArrayValue>(call.results[i]);
@@ -190,7 +206,7 @@ std::vector<ValueId> pass_back(TraceRun& t, const Tracer::Backward& call, const 
   }
   static PyObject* const hooks[] = {intern("_backward_hooks"), intern("_post_accumulate_grad_hooks")};
   const std::vector<bool> reached = history(t, of);
-  for (int input : t.inputs_requiring_gradient) {
+  for (int input : t.inputs->requiring_gradient) {
     if (!reached[t.graph().inputs[std::size_t(input)].value.index]) continue;
     V leaf = input_array(t, input);
     if (!t.is_leaf(leaf)) break_graph(BreakReason::Gradient, "the graph begins outside of this piece: " + leaf->source->text() + " is no leaf");
@@ -216,19 +232,19 @@ std::vector<ValueId> pass_back(TraceRun& t, const Tracer::Backward& call, const 
     break_graph(BreakReason::NoDerivativeRule, std::string(name(missing.op)));
   }
   for (const BackwardStep& step : steps)
-    if (const auto known = t.also_saved.find(step.result); known != t.also_saved.end())
+    if (const auto known = t.gradients->also_saved.find(step.result); known != t.gradients->also_saved.end())
       for (ValueId value : known->second)
-        if (t.overwritten_.count(value)) break_graph(BreakReason::Gradient, "a backward through a tensor that was written in place since");
+        if (t.gradients->overwritten.count(value)) break_graph(BreakReason::Gradient, "a backward through a tensor that was written in place since");
   refuse_overwritten(t, first);
-  const Collected collected(t.graph(), steps, t.copies.inner);
+  const Collected collected(t.graph(), steps, t.gradients->copies.inner);
   for (std::size_t i = 0; i < wanted.size(); ++i)
     versions.push_back({collected.additions_in_place(wanted[i]), collected.is_copied(wanted[i]), found[i].valid() ? collected.views_that_repeat(found[i]) : 0, found[i]});
   for (ValueId& gradient : found)
     if (gradient.valid()) gradient = stopped(t, gradient);
   if (!call.retain)
     for (const BackwardStep& step : steps)
-      if (step.reads || t.also_saved.count(step.result)) t.freed_.insert(step.result);
-  t.ran_backward = true;
+      if (step.reads || t.gradients->also_saved.count(step.result)) t.gradients->freed.insert(step.result);
+  t.gradients->ran_backward = true;
   return found;
 }
 
@@ -240,8 +256,8 @@ void TraceRun::backward(const Tracer::Backward& call) {
     leaves.push_back(leaf);
     wanted.push_back(value);
   };
-  for (int input : inputs_requiring_gradient) add(input_array(*this, input), graph().inputs[std::size_t(input)].value);
-  for (const MadeLeaf& leaf : made_leaves) add(leaf.tensor, leaf.value);
+  for (int input : inputs->requiring_gradient) add(input_array(*this, input), graph().inputs[std::size_t(input)].value);
+  for (const GradientLedger::Leaf& leaf : gradients->leaves) add(leaf.tensor, leaf.value);
   for (const V& input : call.inputs)
     if (std::find(leaves.begin(), leaves.end(), input) == leaves.end()) break_graph(BreakReason::Gradient, "a backward to " + describe(input));
   std::vector<GradientVersion> versions;

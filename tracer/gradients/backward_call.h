@@ -2,11 +2,12 @@
 #pragma once
 
 #include "tracer/interpreter/interpreter.h"
+#include "tracer/state/gradient_ledger.h"
 
 namespace fj {
 
 void set_gradient_field(TraceRun& t, const V& tensor, PyObject* name, const V& value);
-const TraceRun::MadeLeaf* made_leaf(TraceRun& t, const ArrayValue& array);
+const GradientLedger::Leaf* made_leaf(TraceRun& t, const ArrayValue& array);
 void refuse_made_history(TraceRun& t, ValueId value);
 /// Whether a backward through the value would meet what one in the trace has freed: eager raises there.
 bool is_freed(TraceRun& t, ValueId value);

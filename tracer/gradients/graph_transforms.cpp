@@ -20,6 +20,11 @@
 #include "tracer/frontends/builders.h"
 #include "tracer/frontends/numpy/numpy.h"
 #include "tracer/interpreter/interpreter.h"
+#include "tracer/state/gradient_ledger.h"
+#include "tracer/state/graph_inputs.h"
+#include "tracer/state/modes.h"
+#include "tracer/state/placement.h"
+#include "tracer/state/transform_ledger.h"
 #include "tracer/values/outside_objects.h"
 
 namespace fj {
@@ -58,12 +63,12 @@ ValueId own_value(Tracer& tracer, ValueId value) {
 V watch(TraceRun& t, const V& leaf) {
   Array array = as_array(t, leaf);
   if (!is_real(*array)) refuse("a derivative with respect to " + describe(leaf));
-  if (array->library == Library::Torch && !t.modes.grad) break_graph(BreakReason::Gradient, "a derivative under torch.no_grad()");
+  if (array->library == Library::Torch && !t.modes->now.grad) break_graph(BreakReason::Gradient, "a derivative under torch.no_grad()");
   const ValueId value = own_value(t, t.read(*array));
-  t.flow.want(value);
+  t.gradients->flow.want(value);
   // Two arrays: the function may write into its own.
   const Array mark = array_like(t, *array, value);
-  t.only_here.emplace(mark, "what a derivative is taken by, which another piece would not know");
+  t.transforms->only_here.emplace(mark, "what a derivative is taken by, which another piece would not know");
   return t.tuple({array_like(t, *array, value, array->strides), mark});
 }
 
@@ -81,7 +86,7 @@ V kept(TraceRun& t, const V& leaf) {
 
 /// A transformed function as it is traced; a compiled one wherever it outlives the trace.
 V traced(TraceRun& t, const V& function) {
-  t.only_here.emplace(function, "a function that framejit made, and that has a graph of its own");
+  t.transforms->only_here.emplace(function, "a function that framejit made, and that has a graph of its own");
   return function;
 }
 
@@ -104,7 +109,7 @@ void derived(TraceRun& t, Derive derive) {
 void derive_again(TraceRun& t) {
   if (t.externs->size() == 0) return;
   std::vector<bool> needs;
-  for (std::uint32_t i = 0; i < t.graph().value_count(); ++i) needs.push_back(t.flow.needs({i}));
+  for (std::uint32_t i = 0; i < t.graph().value_count(); ++i) needs.push_back(t.gradients->flow.needs({i}));
   add_derivatives_of_derivatives(t.graph(), *t.externs, needs);
 }
 
@@ -113,7 +118,7 @@ std::vector<V> gradients(TraceRun& t, const V& values, const V& cotangents, cons
   const std::vector<V> results = tracer.sequence_items(values), given = tracer.sequence_items(cotangents);
   std::vector<ValueId> wanted, of, from;
   for (const V& mark : tracer.sequence_items(marks)) {
-    if (!t.only_here.contains(mark)) break_graph(BreakReason::NoDerivativeRule, "what was computed in another piece");
+    if (!t.transforms->only_here.contains(mark)) break_graph(BreakReason::NoDerivativeRule, "what was computed in another piece");
     wanted.push_back(tracer.read(*array_of(mark)));
   }
   for (std::size_t i = 0; i < results.size(); ++i) {
@@ -257,7 +262,7 @@ V examples(TraceRun& t, const V& arrays, const V& axes) {
   std::vector<Batched> batched;
   std::vector<V> answers;
   std::optional<SymDim> count;
-  ++t.batch_depth;
+  ++t.transforms->depth;
   for (std::size_t i = 0; i < leaves.size(); ++i) {
     Array array = as_array(t, leaves[i]);
     const std::int64_t axis = axis_of(t, along[i], array->rank());
@@ -279,26 +284,26 @@ V examples(TraceRun& t, const V& arrays, const V& axes) {
   }
   std::vector<ValueId> ones;
   for (const Batched& pair : batched) ones.push_back(pair.example);
-  t.batches.push_back({std::move(batched), Dependence(tracer.graph(), ones), false});
-  return tracer.tuple({t.integer(std::int64_t(t.batches.size()) - 1), tracer.list(answers)});
+  t.transforms->batches.push_back({std::move(batched), Dependence(tracer.graph(), ones), false});
+  return tracer.tuple({t.integer(std::int64_t(t.transforms->batches.size()) - 1), tracer.list(answers)});
 }
 
-TraceRun::Batch& open_batch(TraceRun& t, const V& number) {
+TransformLedger::Batch& open_batch(TraceRun& t, const V& number) {
   const std::optional<std::int64_t> index = t.constant_int(number);
-  FJ_CHECK(index && *index >= 0 && std::size_t(*index) < t.batches.size() && !t.batches[std::size_t(*index)].ended, "a batch that is open");
-  return t.batches[std::size_t(*index)];
+  FJ_CHECK(index && *index >= 0 && std::size_t(*index) < t.transforms->batches.size() && !t.transforms->batches[std::size_t(*index)].ended, "a batch that is open");
+  return t.transforms->batches[std::size_t(*index)];
 }
 
 /// An exception leaves the function that is batched.
 V left(TraceRun& t, const V& number) {
   open_batch(t, number).ended = true;
-  --t.batch_depth;
+  --t.transforms->depth;
   return t.none();
 }
 
 std::vector<V> together(TraceRun& t, const V& number, const V& values, const V& axes) {
   Tracer& tracer = t;
-  TraceRun::Batch* batch = &open_batch(t, number);
+  TransformLedger::Batch* batch = &open_batch(t, number);
   const std::vector<V> results = tracer.sequence_items(values), along = tracer.sequence_items(axes);
   std::vector<Array> arrays;
   std::vector<ValueId> ones;
@@ -317,7 +322,7 @@ std::vector<V> together(TraceRun& t, const V& number, const V& values, const V& 
     break_graph(BreakReason::OneExample, missing.what());
   }
   batch->ended = true;
-  --t.batch_depth;
+  --t.transforms->depth;
   const SymDim count = tracer.graph().type(batch->examples[0].all).shape[0];
   std::vector<V> answers;
   for (std::size_t i = 0; i < results.size(); ++i) {
@@ -361,11 +366,11 @@ V transform(TraceRun& t, const std::string& marker, const std::vector<V>& argume
 }
 
 bool depends_on_example(TraceRun& t, ValueId value) {
-  return std::any_of(t.batches.begin(), t.batches.end(), [&](TraceRun::Batch& batch) { return !batch.ended && batch.dependence.depends(value); });
+  return std::any_of(t.transforms->batches.begin(), t.transforms->batches.end(), [&](TransformLedger::Batch& batch) { return !batch.ended && batch.dependence.depends(value); });
 }
 
 void check_example(TraceRun& t, ValueId value) {
-  for (TraceRun::Batch& batch : t.batches) {
+  for (TransformLedger::Batch& batch : t.transforms->batches) {
     if (!batch.ended || !batch.dependence.depends(value)) continue;
     if (!t.frames.empty())
       break_graph(BreakReason::OneExample, "`" + t.source_text() + "` uses a value of one example after the function that was batched");
@@ -412,15 +417,15 @@ const DenseArray* evaluated(TraceRun& t, ValueId value) {
     if (node.op != Op::nonzero) continue;
     const SymbolId symbol = node.attrs.get<SymDim>("count").symbols()[0];
     counted.emplace(symbol, node.results[0]);
-    const auto known = t.evaluated_.find(node.results[0].index);
-    if (known != t.evaluated_.end()) symbols[symbol.index] = known->second.element_count();
+    const auto known = t.transforms->evaluated.find(node.results[0].index);
+    if (known != t.transforms->evaluated.end()) symbols[symbol.index] = known->second.element_count();
   }
   if (!evaluate_definitions(t.graph(), symbols)) return nullptr;
   std::vector<const Node*> order;
   for (std::size_t i = t.graph().nodes.size(); i-- > 0;) {
     const Node& node = t.graph().nodes[i];
     bool wanted = false;
-    for (ValueId result : node.results) wanted = wanted || (needed[result.index] && !t.evaluated_.contains(result.index));
+    for (ValueId result : node.results) wanted = wanted || (needed[result.index] && !t.transforms->evaluated.contains(result.index));
     if (!wanted) continue;
     if (node.op == Op::extern_call) return nullptr;
     order.push_back(&node);
@@ -431,40 +436,40 @@ const DenseArray* evaluated(TraceRun& t, ValueId value) {
   }
   for (std::size_t i = 0; i < t.graph().inputs.size(); ++i) {
     const std::uint32_t index = t.graph().inputs[i].value.index;
-    if (!needed[index] || t.evaluated_.contains(index)) continue;
-    Ref<> object = t.sources().fetch(t.graph_inputs[i], t.request.values);
+    if (!needed[index] || t.transforms->evaluated.contains(index)) continue;
+    Ref<> object = t.sources().fetch(t.inputs->sources[i], t.request.values);
     std::optional<DenseArray> contents = object ? contents_of(object.get()) : std::nullopt;
     PyErr_Clear();
     if (!contents) return nullptr;
-    t.evaluated_.emplace(index, std::move(*contents));
+    t.transforms->evaluated.emplace(index, std::move(*contents));
   }
   for (auto node = order.rbegin(); node != order.rend(); ++node) {
     std::vector<const DenseArray*> operands;
-    for (ValueId operand : (*node)->operands) operands.push_back(&t.evaluated_.at(operand.index));
+    for (ValueId operand : (*node)->operands) operands.push_back(&t.transforms->evaluated.at(operand.index));
     DenseArray result;
     if (count_nonzero(t.graph(), **node, operands, symbols)) return nullptr;
     if (evaluate(t.graph(), **node, operands, symbols, result) & (kIndexOutOfRange | kIntegerDivisionByZero)) return nullptr;
-    t.evaluated_.emplace((*node)->results[0].index, std::move(result));
+    t.transforms->evaluated.emplace((*node)->results[0].index, std::move(result));
   }
-  return &t.evaluated_.at(value.index);
+  return &t.transforms->evaluated.at(value.index);
 }
 
 bool follow(TraceRun& t, const ArrayValue& array) {
   for (const SymDim& size : array.shape)
     if (!t.decide(size, Py_EQ, 1)) refuse("the truth value of an array with more than one element");
-  if (array.storage->device != kHost || t.on_device()) break_graph(BreakReason::BranchOnData, "`" + t.source_text() + "` branches in a piece on " + device_text(t.graph_device.value_or(array.storage->device)));
+  if (array.storage->device != kHost || t.placement->on_device()) break_graph(BreakReason::BranchOnData, "`" + t.source_text() + "` branches in a piece on " + device_text(t.placement->graph.value_or(array.storage->device)));
   ValueId condition = reshape(t, t.read(array), {});
   if (depends_on_example(t, condition))
     break_graph(BreakReason::OneExample, "`" + t.source_text() + "` branches on each example by itself");
   if (array.dtype != DType::Bool) condition = emit(t, Op::ne, {condition, constant_like(t, condition, 0)});
   // Where nothing says how it goes, a run will.
   const bool outcome = outcome_of(t, condition).value_or(false);
-  t.followed.push_back({condition, outcome});
+  t.transforms->followed.push_back({condition, outcome});
   return outcome;
 }
 
 std::optional<bool> outcome_of(TraceRun& t, ValueId condition) {
-  if (t.followed.size() < t.request.decisions.size()) return t.request.decisions[t.followed.size()];
+  if (t.transforms->followed.size() < t.request.decisions.size()) return t.request.decisions[t.transforms->followed.size()];
   const DenseArray* value = evaluated(t, condition);
   return value ? std::optional(std::get<bool>(value->scalar(0))) : std::nullopt;
 }

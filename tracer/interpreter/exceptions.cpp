@@ -10,8 +10,9 @@
 #include <set>
 
 #include "runtime/base/error.h"
-#include "tracer/exits/effect_log.h"
+#include "tracer/state/effect_log.h"
 #include "tracer/interpreter/interpreter.h"
+#include "tracer/state/exception_ledger.h"
 #include "tracer/values/classes/attributes.h"
 #include "tracer/values/outside_objects.h"
 
@@ -57,7 +58,7 @@ void cut_context(const V& from, const V& exception) {
 }  // namespace
 
 bool can_catch(TraceRun& t) {
-  if (t.catching > 0) return true;
+  if (t.exceptions->catching > 0) return true;
   FjHandler handler;
   for (const Frame* frame : t.frames)
     if (fj_find_handler(frame->co, frame->code->instrs[frame->executing].executing, &handler)) return true;
@@ -67,22 +68,22 @@ bool can_catch(TraceRun& t) {
 void raise(TraceRun& t, const V& exception, BreakReason reason, const std::string& detail) {
   auto& instance = *as<InstanceValue>(exception);
   // One that is raised again breaks, if it comes to that, for the reason and at the place of its first raise.
-  auto known = std::find_if(t.raises_.begin(), t.raises_.end(), [&](const RaisedInTrace& old) { return old.exception == exception; });
+  auto known = std::find_if(t.exceptions->raises.begin(), t.exceptions->raises.end(), [&](const RaisedInTrace& old) { return old.exception == exception; });
   if (!can_catch(t)) {
-    if (known == t.raises_.end()) break_graph(reason, detail);
+    if (known == t.exceptions->raises.end()) break_graph(reason, detail);
     t.break_location = known->where;
     t.break_function = known->function;
     t.step = known->step;
     break_graph(known->reason, known->detail);
   }
   instance.raised = true;
-  if (!t.handling.empty() && t.handling.back() != exception) {
-    cut_context(t.handling.back(), exception);
-    set_context(t, instance, t.handling.back());
+  if (!t.exceptions->handling.empty() && t.exceptions->handling.back() != exception) {
+    cut_context(t.exceptions->handling.back(), exception);
+    set_context(t, instance, t.exceptions->handling.back());
   }
-  if (known == t.raises_.end()) {
-    t.raises_.push_back({exception, reason, detail, t.location(), text_of(t.frames.back()->co->co_qualname), t.step});
-    throw RaisedInTrace(t.raises_.back());
+  if (known == t.exceptions->raises.end()) {
+    t.exceptions->raises.push_back({exception, reason, detail, t.location(), text_of(t.frames.back()->co->co_qualname), t.step});
+    throw RaisedInTrace(t.exceptions->raises.back());
   }
   throw RaisedInTrace(*known);
 }
@@ -118,14 +119,14 @@ bool set_exception_attribute(TraceRun& t, const V& owner, const std::string& nam
   // An exception raised in the trace has no traceback that could be looked at.
   if (name == "__traceback__") return exception.raised;
   if (name != "__cause__" && name != "__context__" && name != "__suppress_context__") return false;
-  note_write(t, owner.get());
+  t.effects->note_write(owner.get());
   if (name == "__cause__") set_cause(t, exception, value);
   else set_exception_field(exception, name.c_str(), value);
   return true;
 }
 
 V exception_info(TraceRun& t) {
-  if (t.handling.empty()) {
+  if (t.exceptions->handling.empty()) {
     // Whoever called the function may be handling one: asked again at every call.
     Ref<> function = t.keep(imported("sys", "exception"));
     static PyObject* const nothing = PyTuple_New(0);
@@ -134,7 +135,7 @@ V exception_info(TraceRun& t) {
     t.is_none(t.wrap(Py_None, t.sources().make(SourceKind::Answer, t.sources().constant(function.get()), 0, nothing)));
     return t.tuple({t.none(), t.none(), t.none()});
   }
-  V exception = t.handling.back();
+  V exception = t.exceptions->handling.back();
   auto traceback = std::make_shared<InstanceValue>();
   traceback->type = Ref<PyTypeObject>::borrow(&PyTraceBack_Type);
   traceback->raised = true;
@@ -145,7 +146,7 @@ bool is_stop(TraceRun& t, const V& exception, PyObject* other) {
   auto& instance = *as<InstanceValue>(exception);
   if (other && PyType_IsSubtype(instance.type.get(), reinterpret_cast<PyTypeObject*>(other))) return true;
   if (!PyType_IsSubtype(instance.type.get(), reinterpret_cast<PyTypeObject*>(PyExc_StopIteration))) return false;
-  t.stopped_with = instance.args.empty() ? t.none() : instance.args[0];
+  t.exceptions->stopped_with = instance.args.empty() ? t.none() : instance.args[0];
   return true;
 }
 
@@ -185,8 +186,8 @@ void raise_instruction(TraceRun& t, Frame& frame, int arguments) {
     frame.stack.pop_back();
   }
   if (arguments == 0) {
-    if (t.handling.empty()) break_graph(BreakReason::Raise, t.source_text());
-    raise(t, t.handling.back(), BreakReason::Raise, t.source_text());
+    if (t.exceptions->handling.empty()) break_graph(BreakReason::Raise, t.source_text());
+    raise(t, t.exceptions->handling.back(), BreakReason::Raise, t.source_text());
   }
   V exception = frame.stack.back();
   auto* object = as<ObjectValue>(exception);
@@ -217,14 +218,14 @@ bool handler_instruction(TraceRun& t, Frame& frame, const FjInstr& instr) {
     case FJ_PUSH_EXC_INFO: {
       V exception = frame.stack.back();
       if (!is_exception(exception)) return false;
-      frame.stack.back() = t.handling.empty() ? t.none() : t.handling.back();
+      frame.stack.back() = t.exceptions->handling.empty() ? t.none() : t.exceptions->handling.back();
       frame.stack.push_back(exception);
-      t.handling.push_back(exception);
+      t.exceptions->handling.push_back(exception);
       return true;
     }
     case FJ_POP_EXCEPT:
-      if (t.handling.empty()) return false;
-      t.handling.pop_back();
+      if (t.exceptions->handling.empty()) return false;
+      t.exceptions->handling.pop_back();
       frame.stack.pop_back();
       return true;
     case FJ_CHECK_EXC_MATCH: {

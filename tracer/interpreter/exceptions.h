@@ -2,6 +2,7 @@
 #pragma once
 
 #include "tracer/interpreter/interpreter.h"
+#include "tracer/state/exception_ledger.h"
 
 namespace fj {
 
@@ -27,11 +28,11 @@ bool is_stop(TraceRun& t, const V& exception, PyObject* other);
 /// What `call` returns, or null if it raises StopIteration (then `stopped_with` is its value) or `other`.
 template <class Call>
 V catch_stop_iteration(TraceRun& t, Call call, PyObject* other = nullptr) {
-  ++t.catching;
+  ++t.exceptions->catching;
   struct Restore {
     int& catching;
     ~Restore() { --catching; }
-  } restore{t.catching};
+  } restore{t.exceptions->catching};
   try {
     return call();
   } catch (const RaisedInTrace& raised) {

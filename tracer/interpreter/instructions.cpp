@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "tracer/exits/effect_log.h"
+#include "tracer/state/effect_log.h"
 #include "tracer/interpreter/exceptions.h"
 #include "tracer/interpreter/scopes.h"
 #include "tracer/values/classes/attribute_writes.h"

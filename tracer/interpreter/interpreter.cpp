@@ -6,6 +6,19 @@
 #include "runtime/base/error.h"
 #include "runtime/base/log.h"
 #include "tracer/interpreter/exceptions.h"
+#include "tracer/state/cached_calls.h"
+#include "tracer/state/class_ledger.h"
+#include "tracer/state/effect_log.h"
+#include "tracer/state/exception_ledger.h"
+#include "tracer/state/gradient_ledger.h"
+#include "tracer/state/graph_inputs.h"
+#include "tracer/state/identity.h"
+#include "tracer/state/modes.h"
+#include "tracer/state/placement.h"
+#include "tracer/state/row_calls.h"
+#include "tracer/state/size_ledger.h"
+#include "tracer/state/transform_ledger.h"
+#include "tracer/state/warning_ledger.h"
 #include "tracer/values/outside_objects.h"
 
 namespace fj {
@@ -23,17 +36,20 @@ const FjCode* DecodeCache::get(PyCodeObject* code) {
 }
 
 TraceRun::TraceRun(const TraceRequest& request, DecodeCache& decodes, Learnt& learnt, int stop_before)
-    : request(request), decodes(decodes), learnt(learnt), stop_before_(stop_before) {
+    : request(request), decodes(decodes), learnt(learnt), identity(new Identity),
+      effects(new EffectLog), inputs(new GraphInputs), gradients(new GradientLedger(*graph_)), modes(new ModeLedger), warnings(new WarningLedger),
+      classes(new ClassLedger), sizes(new SizeLedger), transforms(new TransformLedger), exceptions(new ExceptionLedger), cached(new CachedCalls),
+      placement(new Placement), rows(new RowCalls), stop_before_(stop_before) {
   guards_ = std::make_unique<GuardSet>(sources_);
   current_step = 0;
   none_ = std::make_shared<ObjectValue>(Ref<>::borrow(Py_None));
   true_ = std::make_shared<ObjectValue>(Ref<>::borrow(Py_True));
   false_ = std::make_shared<ObjectValue>(Ref<>::borrow(Py_False));
   graph().name = text_of(reinterpret_cast<PyCodeObject*>(request.code->code)->co_name);
-  logs_instructions = log_enabled(Artifact::bytecode, text_of(reinterpret_cast<PyCodeObject*>(request.code->code)->co_qualname));
-  modes.grad = torch_module() && torch_grad_enabled();
-  modes.inference = torch_module() && (torch_modes() & torch_mode_bits::kInference);
-  modes_outside_ = modes;
+  logs_instructions_ = log_enabled(Artifact::bytecode, text_of(reinterpret_cast<PyCodeObject*>(request.code->code)->co_qualname));
+  modes->now.grad = torch_module() && torch_grad_enabled();
+  modes->now.inference = torch_module() && (torch_modes() & torch_mode_bits::kInference);
+  modes->outside = modes->now;
 }
 
 TraceRun::~TraceRun() = default;
@@ -73,7 +89,7 @@ std::uint32_t TraceRun::collected_conditions() {
   // A library call reports what it is told to.
   for (; collected_nodes_ < graph().nodes.size(); ++collected_nodes_) {
     const Node& node = graph().nodes[collected_nodes_];
-    collected_ |= modes.float_conditions & (node.op == Op::extern_call ? kFloatConditions : conditions_of(graph(), node));
+    collected_ |= modes->now.float_conditions & (node.op == Op::extern_call ? kFloatConditions : conditions_of(graph(), node));
   }
   return collected_;
 }
@@ -85,7 +101,7 @@ void TraceRun::let_go(int slot) {
 }
 
 void TraceRun::check_limits() {
-  if (++instruction_count > request.instruction_limit) break_graph(BreakReason::GraphTooLong, "too many instructions");
+  if (++instruction_count_ > request.instruction_limit) break_graph(BreakReason::GraphTooLong, "too many instructions");
   if (int(graph().nodes.size()) > request.node_limit)
     break_graph(request.cut ? BreakReason::TooMuchWork : BreakReason::GraphTooLong, "more than " + std::to_string(request.node_limit) + " operations");
 }
@@ -134,10 +150,10 @@ V TraceRun::run_frame(Frame& frame) {
         current_step = step;
       }
       check_limits();
-      if (logs_instructions) log_instruction(frame, instr);
+      if (logs_instructions_) log_instruction(frame, instr);
       ++frame.pc;
       try {
-        nodes_before_instruction_ = graph().nodes.size();
+        nodes_before_instruction = graph().nodes.size();
         execute(frame, instr, result);
       } catch (const RaisedInTrace& raised) {
         frame.finished = true;

@@ -1,9 +1,10 @@
 /// Names: cells, globals and builtins, local variables, and attributes as instructions ask for them.
 #include "tracer/interpreter/scopes.h"
 
-#include "tracer/exits/effect_log.h"
+#include "tracer/state/effect_log.h"
 #include "tracer/interpreter/exceptions.h"
 #include "tracer/interpreter/interpreter.h"
+#include "tracer/state/identity.h"
 #include "tracer/values/classes/attributes.h"
 #include "tracer/values/containers/dicts.h"
 #include "tracer/values/outside_objects.h"
@@ -39,8 +40,8 @@ void raise_undefined(TraceRun& t, PyObject* name) {
 }
 
 V known_dict(TraceRun& t, PyObject* dict, SourceRef place) {
-  auto known = t.identity_.find(dict);
-  return known != t.identity_.end() && known->second->kind == ValueKind::Dict ? t.wrap(dict, place) : nullptr;
+  auto known = t.identity->values.find(dict);
+  return known != t.identity->values.end() && known->second->kind == ValueKind::Dict ? t.wrap(dict, place) : nullptr;
 }
 
 SourceRef globals_place(TraceRun& t, const Frame& frame) {

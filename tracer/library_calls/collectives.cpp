@@ -18,6 +18,9 @@
 #include "tracer/frontends/builders.h"
 #include "tracer/interpreter/interpreter.h"
 #include "tracer/modes/devices.h"
+#include "tracer/state/modes.h"
+#include "tracer/state/transform_ledger.h"
+#include "tracer/state/warning_ledger.h"
 #include "tracer/values/fake_arrays.h"
 #include "tracer/values/outside_objects.h"
 
@@ -201,15 +204,15 @@ struct CollectiveBuilder {
     }
     for (std::size_t i = 0; i < parameters.size(); ++i)
       if (given[i] && parameters[i] == "async_op" && t.constant_object(given[i]) != Py_False) return nullptr;
-    if (t.batch_depth > 0) break_graph(BreakReason::OneExample, "`" + collective.name + "` is called once for all examples");
+    if (t.transforms->depth > 0) break_graph(BreakReason::OneExample, "`" + collective.name + "` is called once for all examples");
     // A graph for other decisions would run from the start.
     if (t.request.follow || !t.request.generalise.float_inputs) refuse("in a function that may run in parts");
-    if (t.filters_warnings()) break_graph(BreakReason::Warning, "`" + collective.name + "`, a library call");
+    if (t.warnings->any()) break_graph(BreakReason::Warning, "`" + collective.name + "`, a library call");
 
     call.name = collective.name;
     call.callable = Ref<>(collective.function);
-    call.grad = t.modes.grad;
-    call.inference = t.modes.inference && !t.modes_outside().inference;
+    call.grad = t.modes->now.grad;
+    call.inference = t.modes->now.inference && !t.modes->outside.inference;
     const Location where = t.location();
     call.place = where.file + ":" + std::to_string(where.line) + ":";
     for (std::size_t i = 0; i < parameters.size(); ++i) {

@@ -16,6 +16,11 @@
 #include "tracer/frontends/torch/torch.h"
 #include "tracer/interpreter/interpreter.h"
 #include "tracer/modes/devices.h"
+#include "tracer/state/gradient_ledger.h"
+#include "tracer/state/modes.h"
+#include "tracer/state/placement.h"
+#include "tracer/state/transform_ledger.h"
+#include "tracer/state/warning_ledger.h"
 #include "tracer/values/fake_arrays.h"
 #include "tracer/values/numbers/operators.h"
 
@@ -46,9 +51,9 @@ class ExternBuilder {
     const Location where = t_.location();
     call_.place = where.file + ":" + std::to_string(where.line) + ":";
     if (numpy_) return;
-    call_.grad = t_.modes.grad;
-    call_.inference = t_.modes.inference && !t_.modes_outside().inference;
-    t_.autocast.note(call_);
+    call_.grad = t_.modes->now.grad;
+    call_.inference = t_.modes->now.inference && !t_.modes->outside.inference;
+    t_.modes->autocast.note(call_);
   }
 
   V run(const std::vector<V>& positional, const Keywords& keywords);
@@ -102,7 +107,7 @@ ExternArgument ExternBuilder::argument(const V& value) {
     case ValueKind::Array: {
       auto array = std::static_pointer_cast<ArrayValue>(value);
       if (array->library != call_.library) give_up("`" + call_.name + "` of another library's array");
-      if (array->storage->device != t_.made_on) give_up("`" + call_.name + "` of a number of " + device_text(array->storage->device) + " beside tensors of " + device_text(t_.made_on));
+      if (array->storage->device != t_.placement->made_on) give_up("`" + call_.name + "` of a number of " + device_text(array->storage->device) + " beside tensors of " + device_text(t_.placement->made_on));
       // Universal functions take an array of rank 0 for the scalar it is given as.
       if (array->numpy_scalar && std::strcmp(Py_TYPE(call_.callable.get())->tp_name, "numpy.ufunc")) give_up("`" + call_.name + "` of a NumPy scalar");
       result.kind = ExternArgument::Kind::Operand;
@@ -191,7 +196,7 @@ void ExternBuilder::find_mutated(const Prediction& prediction) {
 /// What the function writes into: its first argument, or what it is given as `out`.
 void ExternBuilder::prepare_numpy() {
   if (requires_grad_) break_graph(BreakReason::NoDerivativeRule, "`" + call_.name + "`");
-  if (t_.batch_depth > 0) break_graph(BreakReason::OneExample, "`" + call_.name + "` is called once for all examples");
+  if (t_.transforms->depth > 0) break_graph(BreakReason::OneExample, "`" + call_.name + "` is called once for all examples");
   if (!t_.request.generalise.float_inputs) give_up("`" + call_.name + "` for a back end that runs nodes without the frame they are from");
   ArrayValue any;
   note_array(t_, any);
@@ -469,11 +474,11 @@ void ExternBuilder::add_derivative(std::size_t result, ValueId value) {
     const std::vector<std::int64_t> hints = symbol_hints(t_.graph().symbols);
     const ExternSaved& saved = saved_by(call_, operand_arrays(hints), hints, derived_);
     for (std::size_t i = 0; i < saved.operands.size(); ++i) {
-      if (saved.operands[i] == ExternSaved::Copied) t_.copies.maps.insert(of.read[i] = same_again(t_, operands_[i]));
+      if (saved.operands[i] == ExternSaved::Copied) t_.gradients->copies.maps.insert(of.read[i] = same_again(t_, operands_[i]));
       if (saved.operands[i] == ExternSaved::Unread) of.read[i] = full(t_, operand_values_[i]->dtype, Scalar(0.0), operand_values_[i]->shape);
     }
-    if (result < saved.results.size() && saved.results[result]) t_.also_saved[value].push_back(value);
-    else if (saved.any) t_.also_saved[value];  // of what the call made itself: it is freed all the same
+    if (result < saved.results.size() && saved.results[result]) t_.gradients->also_saved[value].push_back(value);
+    else if (saved.any) t_.gradients->also_saved[value];  // of what the call made itself: it is freed all the same
     if (saved.paths.size() >= (result + 1) * derived_.size()) of.paths = std::span(saved.paths).subspan(result * derived_.size(), derived_.size());
   }
   add_extern_derivative(t_.graph(), *t_.externs, call_, of);
@@ -519,7 +524,7 @@ Ref<> caller_at(const Location& where, PyObject* globals) {
 
 V ExternBuilder::run(const std::vector<V>& positional, const Keywords& keywords) {
   // Its warnings would go by the filters outside; NumPy's calls give none.
-  if (t_.filters_warnings() && !numpy_) break_graph(BreakReason::Warning, "`" + call_.name + "`, a library call");
+  if (t_.warnings->any() && !numpy_) break_graph(BreakReason::Warning, "`" + call_.name + "`, a library call");
   for (const V& value : positional) call_.positional.push_back(argument(value));
   for (auto& [name, value] : keywords)
     call_.keywords.emplace_back(Ref<>::steal(PyUnicode_InternFromString(name.c_str())), argument(value));
@@ -527,7 +532,7 @@ V ExternBuilder::run(const std::vector<V>& positional, const Keywords& keywords)
   if (numpy_) prepare_numpy();
   const ExternEffects& effects = numpy_ ? nothing : extern_effects(call_.name);
   call_.random = effects.random && !draws_nothing(call_);
-  if (call_.random && t_.batch_depth > 0) break_graph(BreakReason::OneExample, "`" + call_.name + "` draws once for all examples");
+  if (call_.random && t_.transforms->depth > 0) break_graph(BreakReason::OneExample, "`" + call_.name + "` draws once for all examples");
   if (operands_.empty() && !numpy_) {
     if (!effects.factory) give_up("`" + call_.name + "` without a tensor");
     for (auto& [name, value] : keywords)
@@ -535,12 +540,12 @@ V ExternBuilder::run(const std::vector<V>& positional, const Keywords& keywords)
     t_.note_torch();
   } else {
     for (auto& [name, value] : keywords)
-      if (name == "device") require_device(t_, value, t_.made_on);
+      if (name == "device") require_device(t_, value, t_.placement->made_on);
   }
-  place_graph(t_, t_.made_on);
-  call_.device = t_.made_on;
+  place_graph(t_, t_.placement->made_on);
+  call_.device = t_.placement->made_on;
   if (effects.by_place) refuse_places();
-  const bool derived = requires_grad_ && t_.modes.records();
+  const bool derived = requires_grad_ && t_.modes->now.records();
   if (derived && effects.underivable)
     break_graph(BreakReason::Gradient, "`" + call_.name + "`, which torch refuses to derive");
   for (const ExternParameter& flag : effects.sparse)
@@ -605,7 +610,7 @@ V ExternBuilder::run(const std::vector<V>& positional, const Keywords& keywords)
     // Their old contents, gone by then, say nothing of the derivative.
     for (std::size_t i = 0; i < call_.mutated.size(); ++i) {
       operands_[std::size_t(call_.mutated[i])] = values[returned + i];
-      t_.copies.twice.insert(values[returned + i]);  // the derivative makes the call again, which writes: into a copy that nobody else sees
+      t_.gradients->copies.twice.insert(values[returned + i]);  // the derivative makes the call again, which writes: into a copy that nobody else sees
     }
     for (std::size_t i = 0; i < returned; ++i)
       if (real && is_float(types[i].dtype)) add_derivative(i, values[i]);

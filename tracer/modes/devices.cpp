@@ -9,6 +9,9 @@
 #include <algorithm>
 #include <set>
 
+#include "tracer/state/placement.h"
+#include "tracer/state/transform_ledger.h"
+
 namespace fj {
 
 namespace {
@@ -58,31 +61,31 @@ std::string why_not_compiled(const TraceRun& tracer, PyObject* array) {
 }
 
 void place_graph(TraceRun& t, int device) {
-  if (t.graph_device.value_or(device) != device) several(*t.graph_device, device);
-  if (!t.graph_device && device != kHost) {
+  if (t.placement->graph.value_or(device) != device) several(*t.placement->graph, device);
+  if (!t.placement->graph && device != kHost) {
     // Of the numbers so far: branches are decided by the host, and a device's powers are not the C library's.
     const bool powers = std::any_of(t.graph().nodes.begin(), t.graph().nodes.end(), [](const Node& node) { return node.op == Op::pow; });
-    if (powers || !t.followed.empty()) several(kHost, device);
+    if (powers || !t.transforms->followed.empty()) several(kHost, device);
   }
-  t.graph_device = device;
+  t.placement->graph = device;
 }
 
 void place_graph(TraceRun& t, const ArrayValue& array) {
   const int device = array.storage->device;
   if (device == kHost && array.storage->shape.empty()) return;
-  if (t.scopes > 0 && device != t.made_on) several(t.made_on, device);
+  if (t.placement->scopes > 0 && device != t.placement->made_on) several(t.placement->made_on, device);
   place_graph(t, device);
 }
 
 void TraceRun::make_on(int device) {
   if (device != kHost)
     if (std::string why = refusal(*this, device); !why.empty()) break_graph(BreakReason::UnsupportedArray, "a tensor of device " + device_text(device) + ": " + why);
-  made_on = device;
-  made_of_arrays = false;
+  placement->made_on = device;
+  placement->made_of_arrays = false;
 }
 
 DeviceScope::DeviceScope(Tracer& tracer, std::span<const V> operands, std::span<const std::pair<std::string, V>> keywords)
-    : run_(static_cast<TraceRun&>(tracer)), device_(run_.made_on), of_arrays_(run_.made_of_arrays) {
+    : run_(static_cast<TraceRun&>(tracer)), device_(run_.placement->made_on), of_arrays_(run_.placement->made_of_arrays) {
   Collected found;
   for (const V& operand : operands) found.add(operand);
   for (const auto& [name, value] : keywords) found.add(value);
@@ -97,15 +100,15 @@ DeviceScope::DeviceScope(Tracer& tracer, std::span<const V> operands, std::span<
     device = here;
   }
   if (device != kHost && of_host) several(device, kHost);
-  run_.made_on = device;
-  run_.made_of_arrays = !found.arrays.empty();
-  ++run_.scopes;
+  run_.placement->made_on = device;
+  run_.placement->made_of_arrays = !found.arrays.empty();
+  ++run_.placement->scopes;
 }
 
 DeviceScope::~DeviceScope() {
-  run_.made_on = device_;
-  run_.made_of_arrays = of_arrays_;
-  --run_.scopes;
+  run_.placement->made_on = device_;
+  run_.placement->made_of_arrays = of_arrays_;
+  --run_.placement->scopes;
 }
 
 }  // namespace fj

@@ -16,6 +16,9 @@
 #include "tracer/interpreter/interpreter.h"
 #include "tracer/modes/warning_filters.h"
 #include "tracer/restart.h"
+#include "tracer/state/graph_inputs.h"
+#include "tracer/state/modes.h"
+#include "tracer/state/warning_ledger.h"
 #include "tracer/values/outside_objects.h"
 
 namespace fj {
@@ -116,7 +119,7 @@ V call_mode_function(TraceRun& t, PyObject* callable, const std::vector<V>& posi
                                        "autocast_decrement_nesting", "clear_autocast_cache"};
   const std::string name = reinterpret_cast<PyCFunctionObject*>(callable)->m_ml->ml_name;
   for (const char* known : kAutocast)
-    if (name == known && callable == torch_member(known) && keywords.empty()) return t.autocast.call(t, callable, name, positional);
+    if (name == known && callable == torch_member(known) && keywords.empty()) return t.modes->autocast.call(t, callable, name, positional);
   return nullptr;
 }
 
@@ -143,9 +146,9 @@ V make_mode(TraceRun& t, const V& callable, PyTypeObject* type, std::vector<V>& 
   if (inference) mode->attributes.emplace_back(name_of("enabled"), t.boolean(t.truth(positional[0])));
   if (sets) {
     // Sets the mode when it is made.
-    t.mode_changed_at = t.step;
-    mode->attributes.emplace_back(name_of("prev"), t.boolean(t.modes.grad));
-    t.modes.grad = t.truth(positional[0]);
+    t.modes->changed_at = t.step;
+    mode->attributes.emplace_back(name_of("prev"), t.boolean(t.modes->now.grad));
+    t.modes->now.grad = t.truth(positional[0]);
   }
   return mode;
 }
@@ -162,33 +165,33 @@ V call_mode_method(TraceRun& t, const V& owner, const std::string& name) {
   }
   if (is_profiler_label(instance->type.get())) return name == "__enter__" ? owner : t.none();
   if (is_inference_mode(instance->type.get())) {
-    t.mode_changed_at = t.step;
+    t.modes->changed_at = t.step;
     if (name == "__enter__") {
       const bool enabled = t.truth(*attribute_of(*instance, "enabled"));
-      if (!enabled && t.modes_outside().inference) break_graph(BreakReason::UnsupportedObject, "the inference mode that is on outside is left");
-      attributes.emplace_back(name_of("grad"), t.boolean(t.modes.grad));
-      attributes.emplace_back(name_of("inference"), t.boolean(t.modes.inference));
-      t.modes.inference = enabled;
-      t.modes.grad = !enabled;
+      if (!enabled && t.modes->outside.inference) break_graph(BreakReason::UnsupportedObject, "the inference mode that is on outside is left");
+      attributes.emplace_back(name_of("grad"), t.boolean(t.modes->now.grad));
+      attributes.emplace_back(name_of("inference"), t.boolean(t.modes->now.inference));
+      t.modes->now.inference = enabled;
+      t.modes->now.grad = !enabled;
       return owner;
     }
     if (attributes.size() == 3) {
-      t.modes.grad = t.truth(*attribute_of(*instance, "grad"));
-      t.modes.inference = t.truth(*attribute_of(*instance, "inference"));
+      t.modes->now.grad = t.truth(*attribute_of(*instance, "grad"));
+      t.modes->now.inference = t.truth(*attribute_of(*instance, "inference"));
       attributes.resize(1);
       return t.none();
     }
   }
   if (is_grad_mode(instance->type.get())) {
-    t.mode_changed_at = t.step;
+    t.modes->changed_at = t.step;
     if (name == "__enter__" && instance->type.get() == grad_mode_type("set_grad_enabled")) return t.none();  // it is on already
     if (name == "__enter__") {
-      attributes.emplace_back(name_of("prev"), t.boolean(t.modes.grad));
-      t.modes.grad = instance->type.get() == grad_mode_type("enable_grad");
+      attributes.emplace_back(name_of("prev"), t.boolean(t.modes->now.grad));
+      t.modes->now.grad = instance->type.get() == grad_mode_type("enable_grad");
       return t.none();
     }
     if (!attributes.empty()) {
-      t.modes.grad = t.truth(attributes.back().second);
+      t.modes->now.grad = t.truth(attributes.back().second);
       attributes.pop_back();
       return t.none();
     }
@@ -203,10 +206,10 @@ V call_context_variable(TraceRun& t, const V& owner, const std::string& name, co
   if (!known || Py_TYPE(known->object.get()) != &PyContextVar_Type) return nullptr;
   PyObject* variable = known->object.get();
   if (owner->source && owner->source->kind != SourceKind::Constant) add_guard(t, GuardKind::Identity, owner->source, variable);
-  auto current = std::find_if(t.context_values.begin(), t.context_values.end(), [&](auto& entry) { return entry.first.get() == variable; });
+  auto current = std::find_if(t.modes->context_values.begin(), t.modes->context_values.end(), [&](auto& entry) { return entry.first.get() == variable; });
   const bool errors = variable == errstate_variable();
   if (name == "get" && positional.size() <= 1 && !errors) {
-    if (current != t.context_values.end() && current->second) return current->second;
+    if (current != t.modes->context_values.end() && current->second) return current->second;
     Ref<> getter = t.keep(Ref<>::steal(PyObject_GetAttrString(variable, "get")));
     static PyObject* const nothing = PyTuple_New(0);
     Ref<> found = Ref<>::steal(PyObject_CallObject(getter.get(), nothing));
@@ -214,27 +217,27 @@ V call_context_variable(TraceRun& t, const V& owner, const std::string& name, co
     return t.wrap(t.keep(found).get(), t.sources().make(SourceKind::Answer, t.sources().constant(getter.get()), 0, nothing));
   }
   auto apply = [&](const V& value) {
-    t.context_changed_at = t.step;
-    if (current != t.context_values.end())
+    t.modes->context_changed_at = t.step;
+    if (current != t.modes->context_values.end())
       current->second = value;
     else
-      t.context_values.emplace_back(Ref<>::borrow(variable), value);
+      t.modes->context_values.emplace_back(Ref<>::borrow(variable), value);
   };
   if (name == "set" && positional.size() == 1) {
     auto token = std::make_shared<InstanceValue>();
     token->type = Ref<PyTypeObject>::borrow(&PyContextToken_Type);
     token->attributes.emplace_back(name_of("var"), owner);
-    if (current != t.context_values.end() && current->second) token->attributes.emplace_back(name_of("old"), current->second);
+    if (current != t.modes->context_values.end() && current->second) token->attributes.emplace_back(name_of("old"), current->second);
     if (errors) {
       auto* settings = as<InstanceValue>(positional[0]);
       if (!settings || settings->type.get() != &PyCapsule_Type) break_graph(BreakReason::UnknownCall, "np.errstate()");
       t.collected_conditions();
-      token->attributes.emplace_back(name_of("conditions"), t.integer(std::int64_t(t.modes.float_conditions)));
-      token->attributes.emplace_back(name_of("otherwise"), t.integer(std::int64_t(t.modes.otherwise_reported)));
-      t.modes.float_conditions &= ~std::uint32_t(*t.constant_int(*attribute_of(*settings, "ignored")));
+      token->attributes.emplace_back(name_of("conditions"), t.integer(std::int64_t(t.modes->now.float_conditions)));
+      token->attributes.emplace_back(name_of("otherwise"), t.integer(std::int64_t(t.modes->now.otherwise_reported)));
+      t.modes->now.float_conditions &= ~std::uint32_t(*t.constant_int(*attribute_of(*settings, "ignored")));
       const auto wanted = std::uint32_t(*t.constant_int(*attribute_of(*settings, "wanted")));
-      t.modes.float_conditions |= wanted;
-      t.modes.otherwise_reported |= wanted;
+      t.modes->now.float_conditions |= wanted;
+      t.modes->now.otherwise_reported |= wanted;
     }
     apply(positional[0]);
     return token;
@@ -245,8 +248,8 @@ V call_context_variable(TraceRun& t, const V& owner, const std::string& name, co
       break_graph(BreakReason::UnknownCall, "method reset of " + describe(owner));
     if (V* before = attribute_of(*token, "conditions")) {
       t.collected_conditions();
-      t.modes.float_conditions = std::uint32_t(*t.constant_int(*before));
-      t.modes.otherwise_reported = std::uint32_t(*t.constant_int(*attribute_of(*token, "otherwise")));
+      t.modes->now.float_conditions = std::uint32_t(*t.constant_int(*before));
+      t.modes->now.otherwise_reported = std::uint32_t(*t.constant_int(*attribute_of(*token, "otherwise")));
     }
     V* old = attribute_of(*token, "old");
     apply(old ? *old : nullptr);
@@ -257,21 +260,21 @@ V call_context_variable(TraceRun& t, const V& owner, const std::string& name, co
 }
 
 void refuse_open_modes(TraceRun& t) {
-  if (t.modes.grad != t.modes_outside().grad) throw CannotRebuildValue{t.mode_changed_at, "a grad mode that is not what it was outside"};
-  if (t.modes.inference != t.modes_outside().inference)
-    throw CannotRebuildValue{t.mode_changed_at, "an inference mode that is not what it was outside"};
+  if (t.modes->now.grad != t.modes->outside.grad) throw CannotRebuildValue{t.modes->changed_at, "a grad mode that is not what it was outside"};
+  if (t.modes->now.inference != t.modes->outside.inference)
+    throw CannotRebuildValue{t.modes->changed_at, "an inference mode that is not what it was outside"};
   // torch refuses to save such a tensor for a backward.
-  if (t.inference_read_at >= 0 && !t.inputs_requiring_gradient.empty())
-    throw CannotRebuildValue{t.inference_read_at, "an inference tensor where gradients are computed"};
-  if (t.filters_warnings()) throw CannotRebuildValue{t.warnings_changed_at, "warning filters that are not what they were outside"};
-  if (t.autocast.changed()) throw CannotRebuildValue{t.autocast.changed_at, "an autocast that is not what it was outside"};
-  for (auto& [variable, value] : t.context_values)
-    if (value) throw CannotRebuildValue{t.context_changed_at, "a context variable that is not what it was outside"};
+  if (t.modes->inference_read_at >= 0 && !t.inputs->requiring_gradient.empty())
+    throw CannotRebuildValue{t.modes->inference_read_at, "an inference tensor where gradients are computed"};
+  if (t.warnings->any()) throw CannotRebuildValue{t.warnings->changed_at, "warning filters that are not what they were outside"};
+  if (t.modes->autocast.changed()) throw CannotRebuildValue{t.modes->autocast.changed_at, "an autocast that is not what it was outside"};
+  for (auto& [variable, value] : t.modes->context_values)
+    if (value) throw CannotRebuildValue{t.modes->context_changed_at, "a context variable that is not what it was outside"};
 }
 
 bool modes_changed(TraceRun& t) {
-  if (t.modes.grad != t.modes_outside().grad || t.modes.inference != t.modes_outside().inference || t.modes.float_conditions != t.modes_outside().float_conditions) return true;
-  return t.filters_warnings() || t.autocast.changed() || std::any_of(t.context_values.begin(), t.context_values.end(), [](auto& set) { return set.second != nullptr; });
+  if (t.modes->now.grad != t.modes->outside.grad || t.modes->now.inference != t.modes->outside.inference || t.modes->now.float_conditions != t.modes->outside.float_conditions) return true;
+  return t.warnings->any() || t.modes->autocast.changed() || std::any_of(t.modes->context_values.begin(), t.modes->context_values.end(), [](auto& set) { return set.second != nullptr; });
 }
 
 // ---- autocast

@@ -13,6 +13,7 @@
 #include "tracer/frontends/numpy/numpy.h"
 #include "tracer/interpreter/interpreter.h"
 #include "tracer/modes/devices.h"
+#include "tracer/state/transform_ledger.h"
 
 namespace fj {
 
@@ -111,7 +112,7 @@ V call_random(TraceRun& t, PyObject* callable, std::vector<V> positional, const 
   const std::string name = method.name;
   auto* generator = positional.empty() ? nullptr : as<ObjectValue>(positional[0]);
   if (!generator || !generator->object) give_up("`" + name + "` of no generator");
-  if (t.batch_depth > 0) break_graph(BreakReason::OneExample, "`" + name + "` draws once for all examples");
+  if (t.transforms->depth > 0) break_graph(BreakReason::OneExample, "`" + name + "` draws once for all examples");
   if (!t.request.generalise.float_inputs) give_up("`" + name + "` for a back end that runs nodes without the frame they are from");
   // Exactly NumPy's classes: others may draw in another way.
   PyTypeObject* type = t.type_of(positional[0]);

@@ -12,6 +12,7 @@
 #include "runtime/base/error.h"
 #include "tracer/interpreter/interpreter.h"
 #include "tracer/modes/numpy_random.h"
+#include "tracer/state/transform_ledger.h"
 #include "tracer/values/classes/attributes.h"
 #include "tracer/values/numbers/computed_numbers.h"
 #include "tracer/values/outside_objects.h"
@@ -96,7 +97,7 @@ V call_python_random(TraceRun& t, PyObject* callable, const std::vector<V>& posi
   auto* generator = positional.empty() ? nullptr : as<ObjectValue>(positional[0]);
   if (!generator || t.type_of(positional[0]) != known.type) return nullptr;  // a derived one may draw in another way
   if (method.drawn == Drawn::Other) give_up(name + "()");
-  if (t.batch_depth > 0) break_graph(BreakReason::OneExample, name + "() draws once for all examples");
+  if (t.transforms->depth > 0) break_graph(BreakReason::OneExample, name + "() draws once for all examples");
   if (!computes_numbers(t)) give_up(name + "() for a back end that gives no numbers back");
   if (!generator->source) generator->source = t.sources().constant(generator->object.get());
   // The method calls others of its object, and these are the class's own.

@@ -14,12 +14,15 @@
 #include "runtime/base/status.h"
 #include "tracer/interpreter/interpreter.h"
 #include "tracer/restart.h"
+#include "tracer/state/effect_log.h"
+#include "tracer/state/modes.h"
+#include "tracer/state/warning_ledger.h"
 #include "tracer/values/classes/attributes.h"
 
 namespace fj {
 
-static TraceRun::WarningFilter read_filter(TraceRun& t, const V& action, const V& category, std::initializer_list<V> patterns, const V& line, const V& append);
-static void add_filter(TraceRun& t, const TraceRun::WarningFilter& filter);
+static WarningLedger::Filter read_filter(TraceRun& t, const V& action, const V& category, std::initializer_list<V> patterns, const V& line, const V& append);
+static void add_filter(TraceRun& t, const WarningLedger::Filter& filter);
 static PyObject* warned_category(TraceRun& t, const V& message, const V& category, const V& level);
 static V warn(TraceRun& t, const std::vector<V>& positional, const Keywords& keywords);
 
@@ -82,8 +85,8 @@ bool is_code_of_warnings(PyObject* callable) {
 bool is_warning_context(PyTypeObject* type) { return !std::strcmp(type->tp_name, "catch_warnings") && reinterpret_cast<PyObject*>(type) == of_warnings("catch_warnings"); }
 
 /// The filter that simplefilter(action, category, lineno, append) or filterwarnings(action, message, category, module, lineno, append) adds.
-TraceRun::WarningFilter read_filter(TraceRun& t, const V& action, const V& category, std::initializer_list<V> patterns, const V& line, const V& append) {
-  TraceRun::WarningFilter filter;
+WarningLedger::Filter read_filter(TraceRun& t, const V& action, const V& category, std::initializer_list<V> patterns, const V& line, const V& append) {
+  WarningLedger::Filter filter;
   PyObject* how = action ? t.constant_object(action) : nullptr;
   if (!how || !PyUnicode_CheckExact(how) || !is_action(text_of(how))) give_up("a filter of an unknown action");
   filter.action = text_of(how);
@@ -109,33 +112,33 @@ V make_warning_context(TraceRun& t, PyTypeObject* type, const std::vector<V>& po
   for (const char* name : {"__init__", "__enter__", "__exit__"}) class_attribute(t, type, Ref<>::steal(PyUnicode_InternFromString(name)).get());
   auto context = std::make_shared<InstanceValue>();
   context->type = Ref<PyTypeObject>::borrow(type);
-  if (given[2] && !t.is_none(given[2])) t.warning_plans_.emplace_back(context.get(), read_filter(t, given[2], given[3], {}, given[4], given[5]));
-  t.warning_values_.push_back(context);
+  if (given[2] && !t.is_none(given[2])) t.warnings->plans.emplace_back(context.get(), read_filter(t, given[2], given[3], {}, given[4], given[5]));
+  t.warnings->values.push_back(context);
   return context;
 }
 
 void enter_warning_context(TraceRun& t, const InstanceValue& context) {
   t.collected_conditions();
-  t.warnings_changed_at = t.step;
-  t.warning_contexts_.push_back({&context, t.warning_filters_.size(), t.modes.float_conditions});
-  ++t.warning_changes_;
-  for (auto& [owner, filter] : t.warning_plans_)
+  t.warnings->changed_at = t.step;
+  t.warnings->contexts.push_back({&context, t.warnings->filters.size(), t.modes->now.float_conditions});
+  ++t.warnings->changes;
+  for (auto& [owner, filter] : t.warnings->plans)
     if (owner == &context) add_filter(t, filter);
 }
 
 void leave_warning_context(TraceRun& t, const InstanceValue& context) {
-  if (t.warning_contexts_.empty() || t.warning_contexts_.back().context != &context) give_up("catch_warnings() left out of order");
+  if (t.warnings->contexts.empty() || t.warnings->contexts.back().context != &context) give_up("catch_warnings() left out of order");
   t.collected_conditions();
-  t.warnings_changed_at = t.step;
-  t.warning_filters_.resize(t.warning_contexts_.back().filters);
-  t.modes.float_conditions = t.warning_contexts_.back().conditions;
-  t.warning_contexts_.pop_back();
-  ++t.warning_changes_;
-  if (!t.warning_contexts_.empty()) return;
+  t.warnings->changed_at = t.step;
+  t.warnings->filters.resize(t.warnings->contexts.back().filters);
+  t.modes->now.float_conditions = t.warnings->contexts.back().conditions;
+  t.warnings->contexts.pop_back();
+  ++t.warnings->changes;
+  if (!t.warnings->contexts.empty()) return;
   // What warned once may warn again, as it may after any change of the filters.
   Ref<> changed = imported("framejit._api", "filters_mutated");
   if (!changed) give_up(take_error());
-  t.effects.push_back({Effect::Kind::Call, t.integer(std::int64_t(std::exchange(t.warning_changes_, 0))), {}, {}, changed, {}});
+  t.effects->add({Effect::Kind::Call, t.integer(std::int64_t(std::exchange(t.warnings->changes, 0))), {}, {}, changed, {}});
 }
 
 void refuse_warning_filters(TraceRun& t, PyObject* module, PyObject* name, bool written) {
@@ -145,14 +148,14 @@ void refuse_warning_filters(TraceRun& t, PyObject* module, PyObject* name, bool 
   if (warnings.get() == module && (written || text == "filters" || text == "__dict__")) give_up("`" + t.source_text() + "`");
 }
 
-void add_filter(TraceRun& t, const TraceRun::WarningFilter& filter) {
-  t.warning_filters_.push_back(filter);
+void add_filter(TraceRun& t, const WarningLedger::Filter& filter) {
+  t.warnings->filters.push_back(filter);
   if (filter.action != "ignore" || filter.conditional || !PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(PyExc_RuntimeWarning), reinterpret_cast<PyTypeObject*>(filter.category.get()))) {
     // Of conditions that are ignored by now some may be reported again.
-    t.modes.float_conditions |= t.warning_contexts_.front().conditions;
+    t.modes->now.float_conditions |= t.warnings->contexts.front().conditions;
     return;
   }
-  t.modes.float_conditions &= ~(numpy_trapped_conditions() & ~numpy_otherwise_reported(numpy_trapped_conditions()) & ~t.modes.otherwise_reported);
+  t.modes->now.float_conditions &= ~(numpy_trapped_conditions() & ~numpy_otherwise_reported(numpy_trapped_conditions()) & ~t.modes->now.otherwise_reported);
 }
 
 /// Functions of the module, inside of a `with`. Null: something else.
@@ -160,7 +163,7 @@ V call_warnings_function(TraceRun& t, PyObject* callable, const std::vector<V>& 
   const bool function = PyFunction_Check(callable) || PyCFunction_Check(callable);
   if (!function) return nullptr;
   if (callable == of_warnings("warn")) return warn(t, positional, keywords);
-  if (t.warning_contexts_.empty()) return nullptr;
+  if (t.warnings->contexts.empty()) return nullptr;
   const bool simple = callable == of_warnings("simplefilter");
   if (!simple && callable != of_warnings("filterwarnings")) {
     if (callable == of_warnings("resetwarnings")) give_up("all filters are taken away");
@@ -168,8 +171,8 @@ V call_warnings_function(TraceRun& t, PyObject* callable, const std::vector<V>& 
     return nullptr;
   }
   t.collected_conditions();
-  t.warnings_changed_at = t.step;
-  ++t.warning_changes_;
+  t.warnings->changed_at = t.step;
+  ++t.warnings->changes;
   if (simple) {
     const std::vector<V> given = arguments_of("simplefilter", {"action", "category", "lineno", "append"}, positional, keywords);
     add_filter(t, read_filter(t, given[0], given[1], {}, given[2], given[3]));
@@ -199,8 +202,8 @@ PyObject* warned_category(TraceRun& t, const V& message, const V& category, cons
 V warn(TraceRun& t, const std::vector<V>& positional, const Keywords& keywords) {
   const std::vector<V> given = arguments_of("warn", {"message", "category", "stacklevel", "source"}, positional, keywords);
   PyObject* of = warned_category(t, given[0], given[1], given[2]);
-  for (std::size_t i = t.warning_filters_.size(); of && i-- > 0;) {
-    const TraceRun::WarningFilter& filter = t.warning_filters_[i];
+  for (std::size_t i = t.warnings->filters.size(); of && i-- > 0;) {
+    const WarningLedger::Filter& filter = t.warnings->filters[i];
     if (!PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(of), reinterpret_cast<PyTypeObject*>(filter.category.get()))) continue;
     if (filter.conditional || filter.action != "ignore") break;
     return t.none();

@@ -10,13 +10,19 @@
 #include "arrays/marked_axes.h"
 #include "arrays/torch_modes.h"
 #include "runtime/base/error.h"
-#include "tracer/exits/effect_log.h"
+#include "tracer/state/effect_log.h"
 #include "tracer/frontends/builders.h"
 #include "tracer/gradients/backward_call.h"
 #include "tracer/gradients/graph_transforms.h"
 #include "tracer/interpreter/interpreter.h"
 #include "tracer/modes/devices.h"
 #include "tracer/restart.h"
+#include "tracer/state/gradient_ledger.h"
+#include "tracer/state/graph_inputs.h"
+#include "tracer/state/modes.h"
+#include "tracer/state/placement.h"
+#include "tracer/state/size_ledger.h"
+#include "tracer/state/transform_ledger.h"
 #include "tracer/values/numbers/operators.h"
 #include "tracer/values/outside_objects.h"
 
@@ -56,13 +62,13 @@ bool overlap(const FakeStorage& a, const FakeStorage& b) {
 /// The size of an axis that changes. Bounds the user has given are guarded once, here.
 SymbolId size_symbol(TraceRun& t, const DynamicAxis& mark, std::int64_t size) {
   if (!mark.name.empty())
-    if (auto known = t.named_sizes_.find(mark.name); known != t.named_sizes_.end() && t.graph().symbols[known->second.index].hint == size) return known->second;
+    if (auto known = t.sizes->named.find(mark.name); known != t.sizes->named.end() && t.graph().symbols[known->second.index].hint == size) return known->second;
   const SymbolId symbol = t.graph().new_symbol({"s" + std::to_string(t.graph().symbols.size()), 0, INT64_MAX, size, {}});
   if (mark.min > 0) t.decide(symbol, Py_GE, mark.min);
   if (mark.max < INT64_MAX) t.decide(symbol, Py_LE, mark.max);
   t.graph().symbols[symbol.index].min = mark.min;
   t.graph().symbols[symbol.index].max = mark.max;
-  if (!mark.name.empty()) t.named_sizes_.emplace(mark.name, symbol);
+  if (!mark.name.empty()) t.sizes->named.emplace(mark.name, symbol);
   return symbol;
 }
 
@@ -98,7 +104,7 @@ V wrap_array(TraceRun& t, PyObject* object, SourceRef source) {
       continue;
     }
     const SymbolId symbol = size_symbol(t, marks[std::size_t(i)], info.shape[i]);
-    t.symbol_sources_.emplace(symbol, t.sources().make(SourceKind::Size, source, i));
+    t.sizes->sources.emplace(symbol, t.sources().make(SourceKind::Size, source, i));
     array->shape.push_back(symbol);
   }
   // Strides that follow from the sizes: those of a dense array in some order of its axes; without elements those of a row-major one. Of NumPy's without
@@ -163,9 +169,9 @@ V wrap_array(TraceRun& t, PyObject* object, SourceRef source) {
   guard.location = where.file + ":" + std::to_string(where.line);
   t.guards().add(std::move(guard));
 
-  for (const auto& other : t.written_inputs)
+  for (const auto& other : t.inputs->written)
     if (overlap(*other, *storage)) break_graph(BreakReason::MutationOfInput, "two arrays share memory and one is written");
-  t.input_storages.push_back(storage);
+  t.inputs->storages.push_back(storage);
   note_array(t, *array);
   if (info.device != kHost && torch_modes() & torch_mode_bits::kAutocast)
     break_graph(BreakReason::UnsupportedObject, "autocast is on, of which framejit knows that of the CPU");
@@ -222,24 +228,24 @@ void ensure_input(TraceRun& t, FakeStorage& storage) {
   FJ_CHECK(array && array->source, "a storage without contents");
   storage.input = int(t.graph().inputs.size());
   storage.contents = t.graph().add_input(array->source->text(), {storage.dtype, storage.shape}, storage.strides);
-  t.graph_inputs.push_back(array->source);
-  t.host_inputs.push_back(storage.device == kHost);
-  t.in_memory_.insert(storage.contents);
-  if (array->requires_grad && t.modes_outside().records()) {
-    t.flow.want(storage.contents);
-    t.inputs_requiring_gradient.push_back(storage.input);
+  t.inputs->sources.push_back(array->source);
+  t.inputs->of_host.push_back(storage.device == kHost);
+  t.gradients->in_memory.insert(storage.contents);
+  if (array->requires_grad && t.modes->outside.records()) {
+    t.gradients->flow.want(storage.contents);
+    t.inputs->requiring_gradient.push_back(storage.input);
   }
 }
 
 void note_memory(TraceRun& t, ValueId contents) {
-  if (!t.in_memory_.insert(contents).second) {
-    t.copies.twice.insert(contents);
+  if (!t.gradients->in_memory.insert(contents).second) {
+    t.gradients->copies.twice.insert(contents);
     return;
   }
   // Mostly the last node's result.
   for (auto node = t.graph().nodes.rbegin(); node != t.graph().nodes.rend(); ++node) {
     if (std::find(node->results.begin(), node->results.end(), contents) == node->results.end()) continue;
-    if (stands_for_operand(node->op)) t.copies.maps.insert(contents);
+    if (stands_for_operand(node->op)) t.gradients->copies.maps.insert(contents);
     return;
   }
 }
@@ -247,11 +253,11 @@ void note_memory(TraceRun& t, ValueId contents) {
 bool TraceRun::requires_gradient(const ArrayValue& array) {
   if (array.library != Library::Torch || array.stops_gradient) return false;
   auto* base = static_cast<ArrayValue*>(array.storage->input_array);
-  if (base && base->requires_grad && modes_outside().records()) return true;
-  return array.storage->contents.valid() && flow.needs(array.storage->contents);
+  if (base && base->requires_grad && modes->outside.records()) return true;
+  return array.storage->contents.valid() && gradients->flow.needs(array.storage->contents);
 }
 
-ValueId apart(TraceRun& t, ValueId value) { return t.in_memory_.count(value) ? same_again(t, value) : value; }
+ValueId apart(TraceRun& t, ValueId value) { return t.gradients->in_memory.count(value) ? same_again(t, value) : value; }
 
 ValueId stopped(TraceRun& t, ValueId value) {
   const ValueId result = same_again(t, value);  // what was read before is not stopped with it
@@ -274,15 +280,15 @@ ValueId array_contents(TraceRun& t, const ArrayValue& array) {
   place_graph(t, array);
   ensure_input(t, storage);
   auto* base = static_cast<ArrayValue*>(storage.input_array);
-  if (t.modes.records() && base && base->requires_grad && !array.stops_gradient) {
-    if (!t.modes_outside().records()) break_graph(BreakReason::Gradient, "enable_grad() inside of no_grad()");
+  if (t.modes->now.records() && base && base->requires_grad && !array.stops_gradient) {
+    if (!t.modes->outside.records()) break_graph(BreakReason::Gradient, "enable_grad() inside of no_grad()");
     if (storage.written_without_gradient) break_graph(BreakReason::Gradient, "it is read after it was written under no_grad()");
   }
   // To torch it is a leaf that requires a gradient of its own.
-  if (t.modes.records() && array.stops_gradient && !array.detached && array.library == Library::Torch)
+  if (t.modes->now.records() && array.stops_gradient && !array.detached && array.library == Library::Torch)
     throw CannotRebuildValue{array.refused_since, "a view made where nothing is recorded, of a tensor that requires a gradient"};
-  if (!t.batches.empty()) check_example(t, storage.contents);
-  if (storage.inference && !t.modes.inference && t.inference_read_at < 0) t.inference_read_at = t.step;
+  if (!t.transforms->batches.empty()) check_example(t, storage.contents);
+  if (storage.inference && !t.modes->now.inference && t.modes->inference_read_at < 0) t.modes->inference_read_at = t.step;
   if (array.contents.valid() && array.contents_version == storage.version) return array.contents;
   auto is_known = [&](const ArrayValue& known) { return known.contents.valid() && known.contents_version == storage.version; };
   // A view of a view is computed from that one, as its gradient passes there.
@@ -298,7 +304,7 @@ ValueId array_contents(TraceRun& t, const ArrayValue& array) {
       ValueId value = before ? before->contents : storage.contents;
       for (std::size_t i = before ? before->view.size() : 0; i < view.view.size(); ++i) value = show(t.graph(), view.view[i], value, t.location());
       if (view.stops_gradient && t.requires_gradient(value)) value = stopped(t, value);
-      else if (view.is_view && t.requires_gradient(value)) t.in_memory_.insert(value);  // of a copy there may be a gradient of its own
+      else if (view.is_view && t.requires_gradient(value)) t.gradients->in_memory.insert(value);  // of a copy there may be a gradient of its own
       view.contents = value;
       view.contents_version = storage.version;
     }
@@ -402,14 +408,14 @@ void TraceRun::write(ArrayValue& array, ValueId value) {
   place_graph(*this, storage.device);  // a program on a device has a copy of what is the host's
   if (!array.writeable || array.numpy_scalar) break_graph(BreakReason::ErrorWhileTracing, "the array is read-only");
   auto* base = static_cast<ArrayValue*>(storage.input_array);
-  if (storage.inference && !modes.inference) break_graph(BreakReason::ErrorWhileTracing, "a write into an inference tensor outside of inference mode");
+  if (storage.inference && !modes->now.inference) break_graph(BreakReason::ErrorWhileTracing, "a write into an inference tensor outside of inference mode");
   ensure_input(*this, storage);
   bool needed = false, with_history = false;
   if (array.library == Library::Torch) {
-    needed = (base && base->requires_grad && (modes.records() || modes_outside().records())) || requires_gradient(storage.contents);
-    if (needed && std::any_of(made_leaves.begin(), made_leaves.end(), [&](const MadeLeaf& leaf) { return as<ArrayValue>(leaf.tensor)->storage.get() == &storage; }))
+    needed = (base && base->requires_grad && (modes->now.records() || modes->outside.records())) || requires_gradient(storage.contents);
+    if (needed && std::any_of(gradients->leaves.begin(), gradients->leaves.end(), [&](const GradientLedger::Leaf& leaf) { return as<ArrayValue>(leaf.tensor)->storage.get() == &storage; }))
       break_graph(BreakReason::Gradient, "a write into a leaf");
-    if (modes.records()) {
+    if (modes->now.records()) {
       with_history = needed || requires_gradient(value);
       if (with_history) refuse_history(*this, array, needed);
     } else {
@@ -420,12 +426,12 @@ void TraceRun::write(ArrayValue& array, ValueId value) {
     }
   }
   const Type& type = graph().type(value);
-  if (storage.batch_depth < batch_depth)
+  if (storage.batch_depth < transforms->depth)
     break_graph(BreakReason::OneExample, "`" + source_text() + "` writes into an array from outside the function that is batched");
   FJ_CHECK(type.dtype == array.dtype && type.shape == array.shape, "a write of " + text(type) + " into another type");
   const Location where = location();
   const auto made_here = [&](ValueId value) -> const Node* {
-    for (std::size_t i = graph().nodes.size(); i-- > nodes_before_instruction_;)
+    for (std::size_t i = graph().nodes.size(); i-- > nodes_before_instruction;)
       if (!graph().nodes[i].results.empty() && graph().nodes[i].results[0] == value) return &graph().nodes[i];
     return nullptr;
   };
@@ -443,26 +449,26 @@ void TraceRun::write(ArrayValue& array, ValueId value) {
   if (storage.input_array) {
     if (shows_again(*this, storage)) break_graph(BreakReason::MutationOfInput, "a write into an array that shows elements more than once");
     auto known = [&](const auto& other) { return other.get() == &storage; };
-    if (std::none_of(written_inputs.begin(), written_inputs.end(), known)) {
-      for (const auto& other : input_storages)
+    if (std::none_of(inputs->written.begin(), inputs->written.end(), known)) {
+      for (const auto& other : inputs->storages)
         if (other.get() != &storage && overlap(*other, storage))
           break_graph(BreakReason::MutationOfInput, "two arrays share memory and one is written");
-      written_inputs.push_back(array.storage);
+      inputs->written.push_back(array.storage);
     }
   }
   if (with_history) {
     // What was there stays in the tensor's history though nothing of it is left: its gradient is zeros.
     if (needed && !history(*this, {value})[storage.contents.index])
       value = graph().add(Op::where, {full(*this, DType::Bool, scalar_of(DType::Bool, std::int64_t{1}), storage.shape), value, storage.contents}, {}, where);
-    written_with_history.emplace(int(nodes_before_instruction_), step);
+    gradients->written_with_history.emplace(int(nodes_before_instruction), step);
   }
   // What torch saves of its result is the tensor. Anything else is copied into it.
   if (given_here && array.view.empty())
-    in_memory_.erase(value);
+    gradients->in_memory.erase(value);
   else if (with_history)
     value = apart(*this, value);
-  if (array.library == Library::Torch) overwritten_.emplace(storage.contents, nodes_before_instruction_);
-  note_write(*this, storage.owner.lock().get());
+  if (array.library == Library::Torch) gradients->overwritten.emplace(storage.contents, nodes_before_instruction);
+  effects->note_write(storage.owner.lock().get());
   storage.contents = value;
   note_memory(*this, value);
   ++storage.version;
@@ -470,7 +476,7 @@ void TraceRun::write(ArrayValue& array, ValueId value) {
 }
 
 void TraceRun::write_itself(ArrayValue& array) {
-  note_write(*this, array.storage->owner.lock().get());
+  effects->note_write(array.storage->owner.lock().get());
   ++array.storage->version;
   ++*array.torch_version;
 }
@@ -480,7 +486,7 @@ namespace {
 /// A tensor made in the trace whose memory no other array and no library has: what becomes of it nobody else sees.
 bool is_alone(TraceRun& t, const ArrayValue& array) {
   const FakeStorage& storage = *array.storage;
-  const bool of_torch = array.library == Library::Torch && storage.library == Library::Torch && !storage.inference && !t.modes.inference;
+  const bool of_torch = array.library == Library::Torch && storage.library == Library::Torch && !storage.inference && !t.modes->now.inference;
   const bool seen = array.storage.use_count() != 1 || !array.view.empty() || array.is_view || array.crosses || array.detached;
   return of_torch && !seen && !storage.input_array && !storage.made_as_view && !t.requires_gradient(array);
 }
@@ -491,25 +497,25 @@ bool TraceRun::make_leaf(const V& tensor) {
   auto* array = as<ArrayValue>(tensor);
   if (!array || tensor->source || !is_float(array->dtype) || !is_alone(*this, *array) || array->stops_gradient) return false;
   FakeStorage& storage = *array->storage;
-  if (modes_outside().inference || request.follow || !batches.empty() || storage.version != 0) return false;
+  if (modes->outside.inference || request.follow || !transforms->batches.empty() || storage.version != 0) return false;
   storage.contents = same_again(*this, array_contents(*this, *array));
-  in_memory_.insert(storage.contents);
+  gradients->in_memory.insert(storage.contents);
   array->contents_version = -1;
-  flow.want(storage.contents);
-  made_leaves.push_back({tensor, storage.contents, step});
+  gradients->flow.want(storage.contents);
+  gradients->leaves.push_back({tensor, storage.contents, step});
   return true;
 }
 
 bool TraceRun::turn(const V& tensor, const std::function<V()>& view) {
   auto& array = *as<ArrayValue>(tensor);
-  if (!is_alone(*this, array) || array.storage->batch_depth != batch_depth) return false;
+  if (!is_alone(*this, array) || array.storage->batch_depth != transforms->depth) return false;
   const auto old = array.storage;
   auto fresh = [&] {
     auto shown = std::static_pointer_cast<ArrayValue>(view());
     return shown->offset == SymDim(0) ? new_array(Library::Torch, array_contents(*this, *shown), shown->strides) : nullptr;
   }();
   if (!fresh) return false;
-  note_write(*this, tensor.get());
+  effects->note_write(tensor.get());
   array.shape = fresh->shape;
   array.strides = fresh->strides;
   array.storage = fresh->storage;
@@ -530,24 +536,24 @@ ValueId TraceRun::read(const ArrayValue& array) {
 
 std::shared_ptr<ArrayValue> TraceRun::new_array(Library library, ValueId value, std::optional<Strides> strides) {
   // What is computed under no_grad() or inference_mode() is a constant.
-  if (library == Library::Torch && !modes.records() && requires_gradient(value)) value = stopped(*this, value);
+  if (library == Library::Torch && !modes->now.records() && requires_gradient(value)) value = stopped(*this, value);
   // A copy that a gradient flows through is a value of its own: what is computed from it is not computed from the original alone.
   if (library == Library::Torch && requires_gradient(value)) value = apart(*this, value);
   note_memory(*this, value);
   const Type& type = graph().type(value);
   auto storage = std::make_shared<FakeStorage>();
-  storage->device = library == Library::Torch ? made_on : kHost;
+  storage->device = library == Library::Torch ? placement->made_on : kHost;
   // Of numbers of the host alone, or of arrays.
-  if (storage->device != kHost || made_of_arrays) place_graph(*this, storage->device);
-  if (library == Library::Torch && scopes == 0 && on_device())
-    break_graph(BreakReason::UnsupportedObject, "what is made here in a piece on " + device_text(*graph_device));
+  if (storage->device != kHost || placement->made_of_arrays) place_graph(*this, storage->device);
+  if (library == Library::Torch && placement->scopes == 0 && placement->on_device())
+    break_graph(BreakReason::UnsupportedObject, "what is made here in a piece on " + device_text(*placement->graph));
   storage->dtype = type.dtype;
   storage->shape = type.shape;
   storage->strides = strides ? *strides : contiguous_strides(type.shape);
   storage->contents = value;
-  storage->batch_depth = batch_depth;
+  storage->batch_depth = transforms->depth;
   storage->library = library;
-  storage->inference = library == Library::Torch && modes.inference;
+  storage->inference = library == Library::Torch && modes->now.inference;
   storage->allocated_by_numpy = library == Library::Numpy;
   auto array = std::make_shared<ArrayValue>();
   array->library = library;
@@ -563,7 +569,7 @@ std::shared_ptr<ArrayValue> TraceRun::new_array(Library library, ValueId value, 
 
 std::shared_ptr<ArrayValue> TraceRun::new_view(const std::shared_ptr<ArrayValue>& base, ViewStep step, Dims shape, Strides strides,
                                              SymDim offset) {
-  if (base->refused_since >= 0 && base->storage->written_without_gradient && modes.records() && requires_gradient(*base))
+  if (base->refused_since >= 0 && base->storage->written_without_gradient && modes->now.records() && requires_gradient(*base))
     break_graph(BreakReason::Gradient, "a view of a view that torch may refuse, since it was written under no_grad()");
   auto array = std::make_shared<ArrayValue>();
   array->library = base->library;
@@ -583,9 +589,9 @@ std::shared_ptr<ArrayValue> TraceRun::new_view(const std::shared_ptr<ArrayValue>
   array->detached = base->detached;
   array->torch_version = base->torch_version;
   array->requires_grad = base->requires_grad;
-  array->stops_gradient = base->stops_gradient || (!modes.records() && requires_gradient(*base));
+  array->stops_gradient = base->stops_gradient || (!modes->now.records() && requires_gradient(*base));
   array->refused_since = base->refused_since;
-  if (base->library == Library::Torch && !modes.records()) {
+  if (base->library == Library::Torch && !modes->now.records()) {
     array->view.back().recorded = false;
     if (array->refused_since < 0) array->refused_since = array->born;
   }
@@ -594,7 +600,7 @@ std::shared_ptr<ArrayValue> TraceRun::new_view(const std::shared_ptr<ArrayValue>
   array->crossed = base->crosses ? base : base->crossed;
   array->shown_read_only = base->shown_read_only;
   array->viewed_in_inference = base->viewed_in_inference ||
-                               (modes.inference && !modes_outside().inference && !base->storage->inference && base->library == Library::Torch);
+                               (modes->now.inference && !modes->outside.inference && !base->storage->inference && base->library == Library::Torch);
   return array;
 }
 
@@ -603,7 +609,7 @@ void TraceRun::composite(CompositeRule rule, std::vector<ValueId> operands, Valu
 }
 
 void TraceRun::also_saves(ValueId result, std::vector<ValueId> values) {
-  std::vector<ValueId>& known = also_saved[result];
+  std::vector<ValueId>& known = gradients->also_saved[result];
   known.insert(known.end(), values.begin(), values.end());
 }
 

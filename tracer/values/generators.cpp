@@ -4,9 +4,10 @@
 #include "tracer/values/generators.h"
 
 #include "runtime/base/error.h"
-#include "tracer/exits/effect_log.h"
+#include "tracer/state/effect_log.h"
 #include "tracer/interpreter/exceptions.h"
 #include "tracer/interpreter/interpreter.h"
+#include "tracer/state/exception_ledger.h"
 #include "tracer/values/containers/iterators.h"
 
 namespace fj {
@@ -47,7 +48,7 @@ V make_generator(TraceRun& t, std::shared_ptr<Frame> frame) {
 V resume_generator(TraceRun& t, IteratorValue& generator, const V& sent, const V& thrown) {
   Frame& frame = *generator.frame;
   generator.started = true;
-  note_write(t, &generator);
+  t.effects->note_write(&generator);
   if (frame.running)
     raise(t, PyExc_ValueError, {t.string("generator already executing")}, BreakReason::Generator, "a generator that runs already");
   if (frame.finished || (frame.pc == 0 && thrown)) {
@@ -68,20 +69,20 @@ V resume_generator(TraceRun& t, IteratorValue& generator, const V& sent, const V
     frame.stack.back() = sent;
   }
   // The exceptions it was handling when it yielded are handled again, on top of those of whoever runs it.
-  const std::size_t outside = t.handling.size();
-  t.handling.insert(t.handling.end(), frame.handling.begin(), frame.handling.end());
+  const std::size_t outside = t.exceptions->handling.size();
+  t.exceptions->handling.insert(t.exceptions->handling.end(), frame.handling.begin(), frame.handling.end());
   frame.handling.clear();
   Running running(frame.running);
   V item;
   try {
     item = t.run_frame(frame);
   } catch (const RaisedInTrace& raised) {
-    t.handling.resize(outside);
+    t.exceptions->handling.resize(outside);
     if (!is_a(raised.exception, PyExc_StopIteration)) throw;
     raise(t, stop_iteration_error(t, raised.exception), raised.reason, raised.detail);
   }
-  frame.handling.assign(t.handling.begin() + std::ptrdiff_t(outside), t.handling.end());
-  t.handling.resize(outside);
+  frame.handling.assign(t.exceptions->handling.begin() + std::ptrdiff_t(outside), t.exceptions->handling.end());
+  t.exceptions->handling.resize(outside);
   if (!frame.finished) return item;
   generator.returned = item;
   return nullptr;
@@ -109,7 +110,7 @@ void send_instruction(TraceRun& t, Frame& frame, const FjInstr& instr) {
   } else {
     if (!t.is_none(sent)) break_graph(BreakReason::Generator, "a value is sent through `yield from` to " + describe(receiver));
     item = next(t, receiver);
-    if (!item) returned = t.stopped_with;
+    if (!item) returned = t.exceptions->stopped_with;
   }
   if (item) return frame.stack.push_back(item);
   if (!(instr.arg2 & 1)) frame.stack.pop_back();
@@ -133,7 +134,7 @@ bool may_be_abandoned(TraceRun& t, const IteratorValue& generator) {
 V next_or_raise(TraceRun& t, const V& iterator) {
   if (V item = next(t, iterator)) return item;
   std::vector<V> arguments;
-  if (!t.is_none(t.stopped_with)) arguments.push_back(t.stopped_with);
+  if (!t.is_none(t.exceptions->stopped_with)) arguments.push_back(t.exceptions->stopped_with);
   raise(t, PyExc_StopIteration, std::move(arguments), BreakReason::Raise, "StopIteration");
 }
 
@@ -160,7 +161,7 @@ V iterator_method(TraceRun& t, const V& owner, const std::string& name, std::vec
     Frame& frame = *iterator.frame;
     if (frame.pc == 0) frame.finished = true;
     if (frame.finished) return t.none();
-    Count catcher(t.catching);
+    Count catcher(t.exceptions->catching);
     try {
       if (resume_generator(t, iterator, t.none(), make_exception(t, reinterpret_cast<PyTypeObject*>(PyExc_GeneratorExit), {}, {})))
         break_graph(BreakReason::Generator, "a generator that yields when it is closed");

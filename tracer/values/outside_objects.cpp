@@ -8,6 +8,9 @@
 #include "tracer/gradients/graph_transforms.h"
 #include "tracer/interpreter/exceptions.h"
 #include "tracer/interpreter/interpreter.h"
+#include "tracer/state/graph_inputs.h"
+#include "tracer/state/identity.h"
+#include "tracer/state/size_ledger.h"
 #include "tracer/values/classes/attribute_writes.h"
 #include "tracer/values/classes/attributes.h"
 #include "tracer/values/containers/containers.h"
@@ -117,9 +120,9 @@ bool has_name(const std::vector<std::string>& names, const std::string& name) {
 
 V wrap_constant(TraceRun& t, PyObject* object) {
   if (V value = proxied(object)) return value;
-  if (auto key = t.outside_keys_.find(object); key != t.outside_keys_.end()) return key->second;
-  if (PyFunction_Check(object) && !t.made_functions_.empty())
-    if (auto made = t.made_functions_.find(object); made != t.made_functions_.end()) return made->second;
+  if (auto key = t.identity->keys.find(object); key != t.identity->keys.end()) return key->second;
+  if (PyFunction_Check(object) && !t.identity->functions.empty())
+    if (auto made = t.identity->functions.find(object); made != t.identity->functions.end()) return made->second;
   if (object == Py_None) return t.none();
   if (object == Py_True) return t.boolean(true);
   if (object == Py_False) return t.boolean(false);
@@ -145,7 +148,7 @@ V TraceRun::wrap(PyObject* object, SourceRef source) {
       guard.source = source;
       guard.symbol = symbol;
       guards().add(std::move(guard));
-      symbol_sources_[symbol] = source;
+      sizes->sources[symbol] = source;
       auto value = std::make_shared<SymIntValue>(symbol);
       value->source = source;
       return value;
@@ -154,7 +157,7 @@ V TraceRun::wrap(PyObject* object, SourceRef source) {
     value->source = source;
     return value;
   }
-  if (auto known = identity_.find(object); known != identity_.end()) {
+  if (auto known = identity->values.find(object); known != identity->values.end()) {
     if (known->second->source && known->second->source != source) {
       Guard guard;
       guard.kind = GuardKind::SameObject;
@@ -214,7 +217,7 @@ V TraceRun::wrap(PyObject* object, SourceRef source) {
     value = std::make_shared<ObjectValue>(Ref<>::borrow(object));
     value->source = source;
   }
-  identity_[object] = value;
+  identity->values[object] = value;
   if (value->kind == ValueKind::Dict) adopt_writes(*this, value, object);
   return value;
 }
@@ -265,12 +268,12 @@ ValueId TraceRun::float_input(const V& value, bool always) {
 }
 
 ValueId number_input(TraceRun& t, ObjectValue& held, DType dtype) {
-  auto [known, fresh] = t.number_inputs_.emplace(held.source, ValueId{});
+  auto [known, fresh] = t.inputs->numbers.emplace(held.source, ValueId{});
   if (fresh) {
     guard_type(t, held);
     known->second = t.graph().add_input(held.source->text(), {dtype, {}}, Dims{});
-    t.graph_inputs.push_back(held.source);
-    t.host_inputs.push_back(true);
+    t.inputs->sources.push_back(held.source);
+    t.inputs->of_host.push_back(true);
   }
   return known->second;
 }
@@ -329,7 +332,7 @@ SymDim bound_length(TraceRun& t, SourceRef source, Py_ssize_t size) {
     add_guard(t, GuardKind::Length, source, nullptr, size);
     return SymDim(std::int64_t(size));
   }
-  auto [known, fresh] = t.lengths_.emplace(source, SymbolId{});
+  auto [known, fresh] = t.sizes->lengths.emplace(source, SymbolId{});
   if (fresh) {
     known->second = t.graph().new_symbol({"s" + std::to_string(t.graph().symbols.size()), 0, kLargestInt, size, {}});
     Guard guard;
@@ -338,7 +341,7 @@ SymDim bound_length(TraceRun& t, SourceRef source, Py_ssize_t size) {
     guard.symbol = known->second;
     add_guard(t, std::move(guard));
     PyObject* const len = once([] { return PyDict_GetItemString(PyEval_GetBuiltins(), "len"); });
-    t.symbol_sources_[known->second] = t.sources().make(SourceKind::Result, nullptr, 0, len, {source});
+    t.sizes->sources[known->second] = t.sources().make(SourceKind::Result, nullptr, 0, len, {source});
   }
   return known->second;
 }

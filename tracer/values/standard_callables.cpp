@@ -11,6 +11,11 @@
 #include "tracer/interpreter/interpreter.h"
 #include "tracer/interpreter/scopes.h"
 #include "tracer/modes/modes.h"
+#include "tracer/state/cached_calls.h"
+#include "tracer/state/effect_log.h"
+#include "tracer/state/exception_ledger.h"
+#include "tracer/state/graph_inputs.h"
+#include "tracer/state/modes.h"
 #include "tracer/values/classes/attributes.h"
 #include "tracer/values/containers/containers.h"
 #include "tracer/values/containers/dicts.h"
@@ -114,32 +119,32 @@ V call_lru_cache(TraceRun& t, const V& callable, PyObject* wrapper, std::vector<
   };
   const Ref<> held = keywords.empty() ? held_by_cache(wrapper, arguments.get()) : Ref<>();
   // If the cache does not hold the result by then, it would run the function before what this trace has written, drawn or set is there.
-  const bool changed = !t.expecting && (!t.effects.empty() || !t.written_inputs.empty() || t.externs->random() || modes_changed(t));
+  const bool changed = !t.cached->expecting && (!t.effects->effects().empty() || !t.inputs->written.empty() || t.externs->random() || modes_changed(t));
   // It would have to be held after a call that may put it out.
-  const bool put_out = held && !t.expecting && (changed || !plain(plain, held.get())) &&
-                       std::any_of(t.expectations.begin(), t.expectations.end(), [&](const TraceRun::Expectation& earlier) {
+  const bool put_out = held && !t.cached->expecting && (changed || !plain(plain, held.get())) &&
+                       std::any_of(t.cached->expectations.begin(), t.cached->expectations.end(), [&](const CachedCalls::Expectation& earlier) {
                          return earlier.callable.get() == wrapper && earlier.value == nullptr && !earlier.only_held && !held_by_cache(wrapper, earlier.arguments.get());
                        });
   if (put_out) break_graph(BreakReason::UnknownCall, "a cached function whose arguments put each other out of the cache");
-  if (held && !plain(plain, held.get()) && !t.expecting) {
+  if (held && !plain(plain, held.get()) && !t.cached->expecting) {
     V value = answer_of_cache(t, wrapper, arguments, held.get());
     if (auto* object = as<ObjectValue>(value)) guard_type(t, *object);
-    t.expectations.push_back({Ref<>::borrow(wrapper), arguments, names, {}, true, value});
+    t.cached->expectations.push_back({Ref<>::borrow(wrapper), arguments, names, {}, true, value});
     return value;
   }
   if (changed && (!held || !plain(plain, held.get()))) break_graph(BreakReason::UnknownCall, "a cached function after side effects");
   if (held && plain(plain, held.get())) {
     // Within another cached function, the run of that one by its cache is what asks.
-    if (!t.expecting) t.expectations.push_back({Ref<>::borrow(wrapper), arguments, names, held, changed});
+    if (!t.cached->expecting) t.cached->expectations.push_back({Ref<>::borrow(wrapper), arguments, names, held, changed});
     return wrap_constant(t, t.keep(held).get());
   }
-  if (t.expecting)
-    for (auto& [asked, result] : t.cached_results)
+  if (t.cached->expecting)
+    for (auto& [asked, result] : t.cached->results)
       if (PyObject_RichCompareBool(asked.get(), key.get(), Py_EQ) == 1) return result;
-  if (t.expecting) {
+  if (t.cached->expecting) {
     // Called by another cached function: the run of that one by the cache is what counts.
     V result = t.call(wrap_constant(t, t.keep(function).get()), positional, keywords);
-    t.cached_results.emplace_back(key, result);
+    t.cached->results.emplace_back(key, result);
     return result;
   }
   const TraceRun::Mark before = t.mark();
@@ -151,8 +156,8 @@ V call_lru_cache(TraceRun& t, const V& callable, PyObject* wrapper, std::vector<
   V result;
   {
     // Calls of cached functions within it are those of the cache's own run.
-    t.expecting = true;
-    Restore restore{t.expecting};
+    t.cached->expecting = true;
+    Restore restore{t.cached->expecting};
     try {
       result = t.call(wrap_constant(t, t.keep(function).get()), positional, keywords);
     } catch (const RaisedInTrace&) {
@@ -166,7 +171,7 @@ V call_lru_cache(TraceRun& t, const V& callable, PyObject* wrapper, std::vector<
     if (keywords.empty()) t.learnt.empty_caches.emplace_back(Ref<>::borrow(wrapper), arguments);
     break_graph(BreakReason::UnknownCall, "a cached function whose result is no constant");
   }
-  t.expectations.push_back({Ref<>::borrow(wrapper), arguments, names, Ref<>::borrow(expected)});
+  t.cached->expectations.push_back({Ref<>::borrow(wrapper), arguments, names, Ref<>::borrow(expected)});
   return result;
 }
 
@@ -199,7 +204,7 @@ bool is_held_outside(TraceRun& t, const V& value) {
   SourceRef root = value->source;
   for (SourceRef step = value->source; step; step = step->base) {
     if (step->kind == SourceKind::Referent || !step->operands.empty()) return false;
-    for (const Effect& effect : t.effects)
+    for (const Effect& effect : t.effects->effects())
       if (effect.globals || !effect.owner || (effect.owner->source && (effect.owner->source == step->base || effect.owner->source == step))) return false;
     root = step;
   }
@@ -298,7 +303,7 @@ V ask(TraceRun& t, const V& callable, PyObject* function, const std::vector<V>& 
   guard_value(t, *as<ObjectValue>(callable));
   // What a traced `with` has set for the CPU; what was set before it is guarded.
   const bool about_cpu = positional.empty() || text_of(PyTuple_GET_ITEM(key, 0)) == "cpu";
-  if (t.autocast.begun() && about_cpu && std::strstr(reinterpret_cast<PyCFunctionObject*>(function)->m_ml->ml_name, "autocast"))
+  if (t.modes->autocast.begun() && about_cpu && std::strstr(reinterpret_cast<PyCFunctionObject*>(function)->m_ml->ml_name, "autocast"))
     return wrap_constant(t, t.keep(answer).get());
   return t.wrap(t.keep(answer).get(), t.sources().make(SourceKind::Answer, t.sources().constant(function), 0, key));
 }

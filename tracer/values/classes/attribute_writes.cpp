@@ -11,12 +11,14 @@
 #include <cstring>
 
 #include "runtime/base/error.h"
-#include "tracer/exits/effect_log.h"
+#include "tracer/state/effect_log.h"
 #include "tracer/frontends/numpy/parts.h"
 #include "tracer/gradients/backward_call.h"
 #include "tracer/interpreter/exceptions.h"
 #include "tracer/interpreter/scopes.h"
 #include "tracer/modes/warning_filters.h"
+#include "tracer/state/effect_log.h"
+#include "tracer/state/warning_ledger.h"
 #include "tracer/values/classes/attributes.h"
 #include "tracer/values/classes/class_variables.h"
 #include "tracer/values/containers/containers.h"
@@ -32,7 +34,7 @@ static bool plain_module_store(TraceRun& t, const V& owner, ObjectValue& object,
 void set_attribute(TraceRun& t, const V& owner, PyObject* name, const V& value) {
   if (auto* function = as<FunctionValue>(owner)) {
     const std::string text = text_of(name);
-    note_write(t, owner.get());
+    t.effects->note_write(owner.get());
     if (text == "__qualname__" && t.constant_object(value)) {
       function->qualname = Ref<>::borrow(t.constant_object(value));
       return;
@@ -50,7 +52,7 @@ void set_attribute(TraceRun& t, const V& owner, PyObject* name, const V& value) 
     return dict_store(t, field ? function->fields : function->attributes, Ref<>::borrow(name), value);
   }
   if (owner->kind == ValueKind::Dict && text_of(name) == "default_factory" && as<DictValue>(owner)->type.get() == defaultdict_type() && !owner->source) {
-    note_write(t, owner.get());
+    t.effects->note_write(owner.get());
     as<DictValue>(owner)->default_factory = t.is_none(value) ? nullptr : value;
     return;
   }
@@ -61,7 +63,7 @@ void set_attribute(TraceRun& t, const V& owner, PyObject* name, const V& value) 
   if (auto* array = as<ArrayValue>(owner); array && array->library == Library::Numpy && !array->numpy_scalar && text_of(name) == "flat")
     return numpy_set_flat(t, std::static_pointer_cast<ArrayValue>(owner), nullptr, value);
   auto* object = as<ObjectValue>(owner);
-  if (object && t.filters_warnings()) refuse_warning_filters(t, object->object.get(), name, true);
+  if (object && t.warnings->any()) refuse_warning_filters(t, object->object.get(), name, true);
   if (object && PyModule_CheckExact(object->object.get())) return store_in_module(t, *object, name, value);
   if (object && PyType_Check(object->object.get()))
     return set_class_variable(t, owner, reinterpret_cast<PyTypeObject*>(object->object.get()), name, value);
@@ -201,8 +203,8 @@ void store_attribute(TraceRun& t, const V& owner, PyObject* name, const V& value
   if (auto* instance = as<InstanceValue>(owner)) {
     auto found = std::find_if(instance->attributes.begin(), instance->attributes.end(),
                               [&](auto& item) { return PyUnicode_Check(item.first.get()) && PyUnicode_Compare(item.first.get(), name) == 0; });
-    note_write(t, owner.get());
-    note_write(t, instance->dict.get());
+    t.effects->note_write(owner.get());
+    t.effects->note_write(instance->dict.get());
     if (!value) {
       if (found == instance->attributes.end()) raise_no_attribute(t, owner, name);
       ++instance->dict->deletions;
@@ -259,7 +261,7 @@ V outside_dict(TraceRun& t, const V& owner, ObjectValue& value, PyObject* member
 /// What was assigned until now to the attributes of an object, or to the globals of a module, whose dict this is, belongs to the
 /// dict. It is in the log.
 void adopt_writes(TraceRun& t, const V& dict, PyObject* real) {
-  for (const Effect& effect : t.effects) {
+  for (const Effect& effect : t.effects->effects()) {
     const void* holder = real;
     SourceRef place = nullptr;
     if (effect.kind == Effect::Kind::Attribute) {
@@ -277,7 +279,7 @@ void adopt_writes(TraceRun& t, const V& dict, PyObject* real) {
     t.wrap(real, place);  // guards that it is this dict
     open(t, *as<DictValue>(dict));
     dict_put(t, *as<DictValue>(dict), effect.key, effect.arguments.empty() ? nullptr : effect.arguments[0]);
-    t.written_names_.erase({holder, effect.key.get()});
+    t.effects->forget_name(holder, effect.key.get());
   }
 }
 

@@ -10,7 +10,7 @@
 
 #include "tracer/values/classes/attributes.h"
 #include "runtime/base/error.h"
-#include "tracer/exits/effect_log.h"
+#include "tracer/state/effect_log.h"
 #include "tracer/frontends/numpy/parts.h"
 #include "tracer/interpreter/exceptions.h"
 #include "tracer/interpreter/interpreter.h"
@@ -18,6 +18,10 @@
 #include "tracer/modes/devices.h"
 #include "tracer/modes/modes.h"
 #include "tracer/modes/warning_filters.h"
+#include "tracer/state/class_ledger.h"
+#include "tracer/state/exception_ledger.h"
+#include "tracer/state/identity.h"
+#include "tracer/state/warning_ledger.h"
 #include "tracer/values/classes/attribute_writes.h"
 #include "tracer/values/classes/class_variables.h"
 #include "tracer/values/classes/classes.h"
@@ -119,7 +123,7 @@ void guard_type_version(TraceRun& t, PyTypeObject* type) { note_class(t, type, n
 void guard_bases(TraceRun& t, PyTypeObject* type) { note_class(t, type, GuardSet::bases_name()); }
 
 PyObject* class_attribute(TraceRun& t, PyTypeObject* type, PyObject* name) {
-  if (t.assigned_classes() && assigned_owner(t, type, name)) refuse_assigned_class(t, type);
+  if (t.classes->any() && assigned_owner(t, type, name)) refuse_assigned_class(t, type);
   note_class(t, type, name);
   return fj_type_lookup(type, name);
 }
@@ -133,14 +137,14 @@ void note_descriptor(TraceRun& t, PyTypeObject* type) {
 void note_class(TraceRun& t, PyTypeObject* type, PyObject* name) {
   if (!(type->tp_flags & Py_TPFLAGS_HEAPTYPE)) return;  // static types don't change
   if (!type->tp_mro) break_graph(BreakReason::UnsupportedObject, "a class that is not finished");
-  if (!t.made_classes_.empty() && t.made_classes_.count(reinterpret_cast<PyObject*>(type))) return;  // nobody else has it
+  if (!t.classes->made.empty() && t.classes->made.count(reinterpret_cast<PyObject*>(type))) return;  // nobody else has it
   Ref<> interned = Ref<>::borrow(name);
   if (interned && !PyUnicode_CHECK_INTERNED(name)) {
     PyObject* text = interned.release();
     PyUnicode_InternInPlace(&text);
     interned = t.keep(Ref<>::steal(text));
   }
-  if (!t.versioned_types_.emplace(type, interned.get()).second) return;
+  if (!t.classes->versioned.emplace(type, interned.get()).second) return;
   PyObject* object = reinterpret_cast<PyObject*>(type);
   Guard guard;
   guard.kind = GuardKind::TypeVersion;
@@ -341,7 +345,7 @@ V object_attribute(TraceRun& t, const V& owner, ObjectValue& value, PyObject* na
 
   if (PyModule_Check(object)) {
     guard_value(t, value);
-    if (t.filters_warnings()) refuse_warning_filters(t, object, name, false);
+    if (t.warnings->any()) refuse_warning_filters(t, object, name, false);
     V space = known_dict(t, instance_dict(object), t.sources().make(SourceKind::InstanceDict, value.source));
     if (V found = space ? dict_find(t, *as<DictValue>(space), name) : nullptr) return found;
     if (auto written = written_global(t, instance_dict(object), name)) {
@@ -483,14 +487,14 @@ V class_attribute_rules(TraceRun& t, const V& owner, PyObject* name) {
     return t.call(wrap_constant(t, getattribute), {owner, wrap_constant(t, name)}, {});
   };
   if (!getattr) return first();
-  ++t.catching;
+  ++t.exceptions->catching;
   struct Restore {
     int& catching;
     ~Restore() { --catching; }
   };
   V found;
   {
-    Restore restore{t.catching};
+    Restore restore{t.exceptions->catching};
     try {
       found = first();
     } catch (const RaisedInTrace& raised) {
@@ -524,8 +528,8 @@ V find_attribute(TraceRun& t, const V& owner, PyObject* name) {
   // Whether an array has nothing of its own under this name. A tensor made in the trace has no attributes of its own.
   auto lacks_own = [&]() {
     if (as<ArrayValue>(owner)->library == Library::Numpy || !owner->source) return true;
-    auto real = std::find_if(t.identity_.begin(), t.identity_.end(), [&](auto& known) { return known.second == owner; });
-    PyObject* members = real != t.identity_.end() ? instance_dict(real->first) : nullptr;
+    auto real = std::find_if(t.identity->values.begin(), t.identity->values.end(), [&](auto& known) { return known.second == owner; });
+    PyObject* members = real != t.identity->values.end() ? instance_dict(real->first) : nullptr;
     if (!members || dict_get(members, name)) return false;
     add_guard(t, GuardKind::LacksKey, t.sources().make(SourceKind::InstanceDict, owner->source), name);
     return true;

@@ -8,6 +8,8 @@
 #include "runtime/base/error.h"
 #include "tracer/interpreter/interpreter.h"
 #include "tracer/interpreter/scopes.h"
+#include "tracer/state/class_ledger.h"
+#include "tracer/state/identity.h"
 #include "tracer/values/classes/attributes.h"
 #include "tracer/values/containers/containers.h"
 #include "tracer/values/outside_objects.h"
@@ -18,14 +20,14 @@ namespace fj {
 static Ref<> stand_in(TraceRun& t, FunctionValue& function, const V& value);
 
 Ref<> stand_in(TraceRun& t, FunctionValue& function, const V& value) {
-  for (auto& [object, known] : t.made_functions_)
+  for (auto& [object, known] : t.identity->functions)
     if (known == value) return Ref<>::borrow(object);
   Ref<> made = Ref<>::steal(PyFunction_NewWithQualName(reinterpret_cast<PyObject*>(function.code.get()), function.globals.get(), function.qualname.get()));
   const Py_ssize_t free_count = Py_ssize_t(function.closure.size());
   Ref<> closure = Ref<>::steal(PyTuple_New(free_count));
   for (Py_ssize_t i = 0; i < free_count; ++i) PyTuple_SET_ITEM(closure.get(), i, PyCell_New(nullptr));
   if (!made || (free_count && PyFunction_SetClosure(made.get(), closure.get()) < 0)) break_graph(BreakReason::ErrorWhileTracing, take_error());
-  t.made_functions_.emplace(t.keep(made).get(), value);
+  t.identity->functions.emplace(t.keep(made).get(), value);
   return made;
 }
 
@@ -67,7 +69,7 @@ V make_class_wrapper(TraceRun& t, PyTypeObject* type, const std::vector<V>& posi
     PyErr_Clear();
     return nullptr;
   }
-  t.made_classes_.emplace(t.keep(made).get(), current_step);
+  t.classes->made.emplace(t.keep(made).get(), current_step);
   auto value = std::make_shared<ObjectValue>(made);
   return value;
 }
@@ -95,7 +97,7 @@ V make_class(TraceRun& t, const std::string& name, const std::vector<V>& bases, 
   Ref<> text = Ref<>::steal(PyUnicode_FromString(name.c_str()));
   Ref<> made = Ref<>::steal(PyObject_CallFunctionObjArgs(reinterpret_cast<PyObject*>(&PyType_Type), text.get(), real_bases.get(), space.get(), nullptr));
   if (!made) break_graph(BreakReason::ErrorWhileTracing, take_error());
-  t.made_classes_.emplace(t.keep(made).get(), current_step);
+  t.classes->made.emplace(t.keep(made).get(), current_step);
   V value = wrap_constant(t, made.get());
   if (class_cell) set_cell(t, class_cell, value);
   return value;
@@ -118,8 +120,8 @@ V build_class(TraceRun& t, const std::vector<V>& positional, const Keywords& key
 }
 
 std::optional<int> made_class_at(TraceRun& t, PyObject* object) {
-  auto known = t.made_classes_.find(object);
-  return known == t.made_classes_.end() ? std::nullopt : std::optional<int>(known->second);
+  auto known = t.classes->made.find(object);
+  return known == t.classes->made.end() ? std::nullopt : std::optional<int>(known->second);
 }
 
 }  // namespace fj

@@ -9,9 +9,11 @@
 #include <algorithm>
 #include <set>
 
-#include "tracer/exits/effect_log.h"
+#include "tracer/state/effect_log.h"
 #include "tracer/interpreter/interpreter.h"
 #include "tracer/restart.h"
+#include "tracer/state/class_ledger.h"
+#include "tracer/state/effect_log.h"
 #include "tracer/values/classes/attributes.h"
 #include "tracer/values/classes/class_statement.h"
 #include "tracer/values/outside_objects.h"
@@ -72,7 +74,7 @@ void guard_class_lookup(TraceRun& t, PyTypeObject* type, PyTypeObject* owner, Py
     PyObject* base = PyTuple_GET_ITEM(type->tp_mro, i);
     const bool is_owner = base == reinterpret_cast<PyObject*>(owner);
     const bool changes = (reinterpret_cast<PyTypeObject*>(base)->tp_flags & Py_TPFLAGS_HEAPTYPE) && !made_class_at(t, base);
-    const bool written = t.class_variables_.count({reinterpret_cast<PyTypeObject*>(base), name});
+    const bool written = t.classes->variables.count({reinterpret_cast<PyTypeObject*>(base), name});
     if (changes && !written)
       add_guard(t, is_owner ? GuardKind::HasKey : GuardKind::LacksKey, t.sources().make(SourceKind::InstanceDict, t.sources().constant(base)), name);
     if (is_owner) return;
@@ -80,11 +82,11 @@ void guard_class_lookup(TraceRun& t, PyTypeObject* type, PyTypeObject* owner, Py
 }
 
 PyTypeObject* assigned_owner(TraceRun& t, PyTypeObject* type, PyObject* name) {
-  if (t.class_variables_.empty() || !type->tp_mro) return nullptr;
+  if (t.classes->variables.empty() || !type->tp_mro) return nullptr;
   PyObject* key = interned(t, name);
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(type->tp_mro); ++i) {
     auto* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(type->tp_mro, i));
-    if (t.class_variables_.count({base, key})) return base;
+    if (t.classes->variables.count({base, key})) return base;
     if (own_member(base, name)) return nullptr;
   }
   return nullptr;
@@ -95,7 +97,7 @@ V class_variable(TraceRun& t, PyTypeObject* type, PyObject* name) {
   PyObject* key = interned(t, name);
   if (PyTypeObject* owner = assigned_owner(t, type, name)) {
     guard_class_lookup(t, type, owner, key);
-    return t.class_variables_.at({owner, key});
+    return t.classes->variables.at({owner, key});
   }
   PyObject* found = is_assigned(type, key) ? fj_type_lookup(type, name) : nullptr;
   if (!found || is_descriptor(found) || !(is_plain(found) || array_library(found) || PyList_CheckExact(found) || PyTuple_CheckExact(found) || PyDict_CheckExact(found)))
@@ -127,18 +129,18 @@ void set_class_variable(TraceRun& t, const V& owner, PyTypeObject* type, PyObjec
     throw TraceAgain{};  // what was read of it until now was taken for a constant
   }
   if (PyObject* found = fj_type_lookup(type, name); found && is_descriptor(found)) refuse();
-  t.class_variables_[{type, key}] = value;
+  t.classes->variables[{type, key}] = value;
   // One owner in the log, however the class was reached: the log forgets what is assigned over.
-  const auto same = std::find_if(t.effects.begin(), t.effects.end(), [&](const Effect& effect) {
+  const auto same = std::find_if(t.effects->effects().begin(), t.effects->effects().end(), [&](const Effect& effect) {
     auto* known = effect.kind == Effect::Kind::Attribute ? as<ObjectValue>(effect.owner) : nullptr;
     return known && known->object.get() == reinterpret_cast<PyObject*>(type);
   });
-  const V first = same == t.effects.end() ? owner : same->owner;
+  const V first = same == t.effects->effects().end() ? owner : same->owner;
   note_attribute(t, first, name, value);
 }
 
 void refuse_assigned_class(TraceRun& t, PyTypeObject* type) {
-  for (auto& [place, value] : t.class_variables_)
+  for (auto& [place, value] : t.classes->variables)
     if (PyType_IsSubtype(type, const_cast<PyTypeObject*>(place.first)))
       break_graph(BreakReason::UnsupportedObject, std::string("looks at class ") + type->tp_name + ", an attribute of which was assigned");
 }

@@ -17,6 +17,7 @@
 #include "tracer/frontends/numpy/parts.h"
 #include "tracer/interpreter/exceptions.h"
 #include "tracer/interpreter/interpreter.h"
+#include "tracer/state/identity.h"
 #include "tracer/values/classes/attributes.h"
 #include "tracer/values/containers/dicts.h"
 #include "tracer/values/containers/iterators.h"
@@ -165,12 +166,12 @@ Ref<> constant_key(TraceRun& t, const V& value) {
         items = Ref<>::steal(PyTuple_Type.tp_new(type, whole.get(), nullptr));
       }
       // It stands for this tuple wherever the key is looked at, and at the exit.
-      t.outside_keys_.emplace(t.keep(items).get(), value);
+      t.identity->keys.emplace(t.keep(items).get(), value);
       return items;
     }
     case ValueKind::Set:
       if (as<SetValue>(value)->frozen) {
-        t.outside_keys_.emplace(as<SetValue>(value)->real.get(), value);
+        t.identity->keys.emplace(as<SetValue>(value)->real.get(), value);
         return as<SetValue>(value)->real;
       }
       unhashable("set");
@@ -183,7 +184,7 @@ Ref<> constant_key(TraceRun& t, const V& value) {
     case ValueKind::Function: return make_proxy(t, value);
     case ValueKind::Object: case ValueKind::Instance: {
       if (PyObject* object = t.constant_object(value)) {
-        if (value->source && !is_plain(object)) t.outside_keys_.emplace(object, value);
+        if (value->source && !is_plain(object)) t.identity->keys.emplace(object, value);
         // A nan is found, and since 3.10 hashed, by identity.
         const bool nan = PyFloat_CheckExact(object) ? std::isnan(PyFloat_AS_DOUBLE(object)) : PyComplex_CheckExact(object);
         if (nan && value->source) add_guard(t, GuardKind::Identity, value->source, object);
@@ -207,7 +208,7 @@ Ref<> constant_key(TraceRun& t, const V& value) {
         if (real->source) {
           if (is_watched(real->object.get())) break_graph(BreakReason::UnsupportedObject, "a key whose end runs Python code");
           add_guard(t, GuardKind::Identity, real->source, real->object.get());
-          t.outside_keys_.emplace(real->object.get(), value);
+          t.identity->keys.emplace(real->object.get(), value);
         }
         return real->object;
       }
@@ -249,7 +250,7 @@ V wrap_builtin(TraceRun& t, PyObject* object, SourceRef source) {
     list->source = source;
     add_guard(t, GuardKind::TypeIs, source, reinterpret_cast<PyObject*>(Py_TYPE(object)));
     leave_unopened(t, *list, Ref<>::borrow(object));
-    if (PyList_CheckExact(object)) t.identity_[object] = list;  // before its items: a list may contain itself
+    if (PyList_CheckExact(object)) t.identity->values[object] = list;  // before its items: a list may contain itself
     else as<ListValue>(list);
     return list;
   }
@@ -265,7 +266,7 @@ V wrap_builtin(TraceRun& t, PyObject* object, SourceRef source) {
     auto list = std::make_shared<ListValue>();
     list->source = source;
     list->type = Ref<>::borrow(reinterpret_cast<PyObject*>(Py_TYPE(object)));
-    t.identity_[object] = list;
+    t.identity->values[object] = list;
     add_guard(t, GuardKind::TypeIs, source, list->type.get());
     add_guard(t, GuardKind::Length, source, nullptr, Py_SIZE(object));
     static PyObject* const maxlen = PyUnicode_InternFromString("maxlen");
@@ -662,14 +663,14 @@ V identity_number(TraceRun& t, const V& value) {
   // A constant has several Values; the object is one.
   auto* object = as<ObjectValue>(value);
   if (object && object->source && is_plain(object->object.get())) guard_value(t, *object);
-  V& number = t.identity_numbers_[object ? static_cast<void*>(object->object.get()) : static_cast<void*>(value.get())];
+  V& number = t.identity->numbers[object ? static_cast<void*>(object->object.get()) : static_cast<void*>(value.get())];
   if (!number) {
     auto made = std::make_shared<InstanceValue>();
     made->type = Ref<PyTypeObject>::borrow(&PyLong_Type);
     met_identity_number = true;
     made->raised = true;  // has no value that could be handed to Python
     number = made;
-    t.identity_owners_.push_back(value);
+    t.identity->numbered.push_back(value);
   }
   return number;
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tracer/interpreter/interpreter.h"
+#include "tracer/state/exception_ledger.h"
 
 namespace fj {
 

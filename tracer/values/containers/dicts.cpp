@@ -11,7 +11,7 @@
 
 #include "runtime/base/error.h"
 #include "segment/finalizers.h"
-#include "tracer/exits/effect_log.h"
+#include "tracer/state/effect_log.h"
 #include "tracer/interpreter/exceptions.h"
 #include "tracer/interpreter/interpreter.h"
 #include "tracer/values/classes/attributes.h"

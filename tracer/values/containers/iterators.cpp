@@ -2,9 +2,10 @@
 #include "tracer/values/containers/iterators.h"
 
 #include "runtime/base/error.h"
-#include "tracer/exits/effect_log.h"
+#include "tracer/state/effect_log.h"
 #include "tracer/interpreter/exceptions.h"
 #include "tracer/interpreter/interpreter.h"
+#include "tracer/state/exception_ledger.h"
 #include "tracer/values/classes/attributes.h"
 #include "tracer/values/containers/containers.h"
 #include "tracer/values/containers/dicts.h"
@@ -196,10 +197,10 @@ V make_iterator(TraceRun& t, const V& value) {
 V next(TraceRun& t, const V& value) {
   if (auto* iterator = as<IteratorValue>(value)) {
     iterator->started = true;
-    note_write(t, value.get());
-    t.stopped_with = t.none();
+    t.effects->note_write(value.get());
+    t.exceptions->stopped_with = t.none();
     V item = iterator->frame ? iterator->next() : catch_stop_iteration(t, [&] { return iterator->next(); });
-    if (!item && iterator->returned) t.stopped_with = iterator->returned;
+    if (!item && iterator->returned) t.exceptions->stopped_with = iterator->returned;
     return item;
   }
   if (value->kind == ValueKind::Instance || value->kind == ValueKind::Object) {
@@ -207,7 +208,7 @@ V next(TraceRun& t, const V& value) {
     PyTypeObject* type = t.type_of(value);
     PyObject* method = class_attribute(t, type, next_name);
     if (method && is_python_method(t, method)) {
-      t.stopped_with = t.none();
+      t.exceptions->stopped_with = t.none();
       return catch_stop_iteration(t, [&] { return t.call(wrap_constant(t, method), {value}, {}); });
     }
   }

@@ -6,7 +6,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "tracer/exits/effect_log.h"
+#include "tracer/state/effect_log.h"
 #include "tracer/interpreter/exceptions.h"
 #include "tracer/interpreter/interpreter.h"
 #include "tracer/values/containers/containers.h"

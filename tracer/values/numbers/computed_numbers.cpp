@@ -15,6 +15,7 @@
 #include "runtime/base/error.h"
 #include "tracer/frontends/builders.h"
 #include "tracer/interpreter/interpreter.h"
+#include "tracer/state/placement.h"
 #include "tracer/values/fake_arrays.h"
 #include "tracer/values/numbers/derived_values.h"
 #include "tracer/values/numbers/operators.h"
@@ -125,8 +126,8 @@ ValueId TraceRun::checked(ValueId value, ValueId holds) {
 V TraceRun::number(const ArrayValue& array) {
   for (const SymDim& size : array.shape)
     if (!decide(size, Py_EQ, 1)) break_graph(BreakReason::ErrorWhileTracing, "item() of an array that has not one element");
-  if (on_device() && array.storage->device == kHost)
-    break_graph(BreakReason::ScalarFromArray, "an element of an array of cpu becomes a number in a piece on " + device_text(*graph_device));
+  if (placement->on_device() && array.storage->device == kHost)
+    break_graph(BreakReason::ScalarFromArray, "an element of an array of cpu becomes a number in a piece on " + device_text(*placement->graph));
   if (array.storage->device != kHost)
     break_graph(BreakReason::ScalarFromArray, "an element of a tensor of " + device_text(array.storage->device) + ", for which Python waits, becomes a number");
   // A back end that runs nodes on arrays of its own gives no numbers back.
@@ -173,7 +174,7 @@ std::optional<V> computed_binary(TraceRun& t, int nb_op, const V& a, const V& b)
     }
     default: {
       // A device's powers are not the C library's.
-      if (t.on_device()) break_graph(BreakReason::ScalarFromArray, "`" + t.source_text() + "` computes with numbers in a piece on " + device_text(*t.graph_device));
+      if (t.placement->on_device()) break_graph(BreakReason::ScalarFromArray, "`" + t.source_text() + "` computes with numbers in a piece on " + device_text(*t.placement->graph));
       // A power of finite numbers is finite in CPython, or complex, or an error. Powers of infinity are left to it too.
       const ValueId power = make(Op::pow, {left, right});
       return made(t.checked(power, make(Op::is_finite, {power})), "pow");

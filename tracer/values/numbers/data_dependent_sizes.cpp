@@ -13,6 +13,9 @@
 #include "tracer/frontends/builders.h"
 #include "tracer/gradients/graph_transforms.h"
 #include "tracer/interpreter/interpreter.h"
+#include "tracer/state/placement.h"
+#include "tracer/state/size_ledger.h"
+#include "tracer/state/transform_ledger.h"
 #include "tracer/values/numbers/operators.h"
 
 namespace fj {
@@ -51,13 +54,13 @@ class Likeness {
 
 
 ValueId TraceRun::positions(ValueId mask) {
-  if (auto known = positions_.find(mask); known != positions_.end()) return known->second;
+  if (auto known = sizes->positions.find(mask); known != sizes->positions.end()) return known->second;
   Likeness likeness(graph());
-  for (auto [other, result] : positions_)
-    if (likeness.alike(mask, other)) return positions_.emplace(mask, result).first->second;
+  for (auto [other, result] : sizes->positions)
+    if (likeness.alike(mask, other)) return sizes->positions.emplace(mask, result).first->second;
   // Other back ends do not say what the sizes were.
   if (!request.generalise.float_inputs || request.generalise.never_dynamic) break_graph(BreakReason::DataDependentShape, source_text());
-  if (on_device()) break_graph(BreakReason::DataDependentShape, "`" + source_text() + "` has a size that Python waits for");
+  if (placement->on_device()) break_graph(BreakReason::DataDependentShape, "`" + source_text() + "` has a size that Python waits for");
   if (depends_on_example(*this, mask)) break_graph(BreakReason::OneExample, "`" + source_text() + "` has a size of its own for each example");
   const SymDim elements = product(graph().type(mask).shape);
   Symbol symbol;
@@ -70,7 +73,7 @@ ValueId TraceRun::positions(ValueId mask) {
   attrs.set("count", SymDim(graph().new_symbol(std::move(symbol))));
   attrs.set("excluded", std::vector<std::int64_t>());
   const ValueId result = graph().add(Op::nonzero, {mask}, std::move(attrs), location());
-  positions_.emplace(mask, result);
+  sizes->positions.emplace(mask, result);
   return result;
 }
 
@@ -86,7 +89,7 @@ Node* counter(Graph& graph, SymbolId symbol) {
 }  // namespace
 
 bool follow_size(TraceRun& t, const SymDim& difference, int comparison) {
-  for (const TraceRun::AskedSize& asked : t.asked_sizes_)
+  for (const SizeLedger::Asked& asked : t.sizes->asked)
     if (asked.difference == difference && asked.comparison == comparison) return asked.answer;
   constexpr Op kComparisons[] = {Op::lt, Op::le, Op::eq, Op::ne, Op::gt, Op::ge};
   const ValueId size = size_value(t, difference, DType::I64);
@@ -94,8 +97,8 @@ bool follow_size(TraceRun& t, const SymDim& difference, int comparison) {
   // A guess could lead to an error that is none.
   const std::optional<bool> answer = outcome_of(t, condition);
   if (!answer) break_graph(BreakReason::DataDependentShape, "`" + t.source_text() + "` asks for a size that depends on what a library call gives");
-  t.followed.push_back({condition, *answer});
-  t.asked_sizes_.push_back({difference, comparison, *answer});
+  t.transforms->followed.push_back({condition, *answer});
+  t.sizes->asked.push_back({difference, comparison, *answer});
   return *answer;
 }
 

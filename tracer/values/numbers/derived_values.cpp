@@ -14,6 +14,8 @@
 
 #include "runtime/base/error.h"
 #include "tracer/interpreter/interpreter.h"
+#include "tracer/state/identity.h"
+#include "tracer/state/size_ledger.h"
 #include "tracer/values/containers/containers.h"
 #include "tracer/values/containers/dicts.h"
 #include "tracer/values/numbers/operators.h"
@@ -21,7 +23,17 @@
 
 namespace fj {
 
-static TraceRun::Known known_outside(TraceRun& t, const V& value);
+namespace {
+
+/// A value from outside, as this call has it.
+struct Known {
+  Ref<> object;
+  SourceRef source = nullptr;
+};
+
+}  // namespace
+
+static Known known_outside(TraceRun& t, const V& value);
 static SourceRef source_of(TraceRun& t, const SymDim& expression);
 namespace {
 
@@ -102,7 +114,7 @@ SourceRef source_of(TraceRun& t, const SymDim& expression) {
   PyObject* const remainder = once([] { return operator_function("mod"); });
   auto number = [&](std::int64_t value) { return t.sources().constant(t.keep(Ref<>::steal(PyLong_FromLongLong(value))).get()); };
   auto of_symbol = [&](SymbolId id) -> SourceRef {
-    if (auto known = t.symbol_sources_.find(id); known != t.symbol_sources_.end()) return known->second;
+    if (auto known = t.sizes->sources.find(id); known != t.sizes->sources.end()) return known->second;
     const auto& definition = t.graph().symbols[id.index].definition;
     if (!definition) return nullptr;
     SourceRef dividend = source_of(t, definition->dividend), divisor = source_of(t, definition->divisor);
@@ -123,16 +135,16 @@ SourceRef source_of(TraceRun& t, const SymDim& expression) {
 }
 
 /// The plain value and where it is from; no source: it is none, or computed by the program.
-TraceRun::Known known_outside(TraceRun& t, const V& value) {
+Known known_outside(TraceRun& t, const V& value) {
   if (auto* symbolic = as<SymIntValue>(value)) {
     if (t.graph().is_late(symbolic->expression)) return {};
     return {Ref<>::steal(PyLong_FromLongLong(hint(t, symbolic->expression))), source_of(t, symbolic->expression)};
   }
-  if (auto* number = as<NumberValue>(value)) return number->known ? known_outside(t, number->known) : TraceRun::Known{};
+  if (auto* number = as<NumberValue>(value)) return number->known ? known_outside(t, number->known) : Known{};
   auto* held = as<ObjectValue>(value);
   if (value->kind == ValueKind::Tuple || value->kind == ValueKind::Slice) {
     PyObject* whole = t.constant_object(value);
-    return whole && is_operand(whole) ? TraceRun::Known{Ref<>::borrow(whole), t.sources().constant(whole)} : TraceRun::Known{};
+    return whole && is_operand(whole) ? Known{Ref<>::borrow(whole), t.sources().constant(whole)} : Known{};
   }
   if (!held || !is_operand(held->object.get())) return {};
   if (held->source && is_match(held->object.get())) return {held->object, held->source};
@@ -150,7 +162,7 @@ V made_by(TraceRun& t, PyObject* function, const std::vector<V>& operands, bool 
   std::vector<Ref<>> held;
   std::vector<PyObject*> objects;
   for (const V& operand : operands) {
-    TraceRun::Known known = known_outside(t, operand);
+    Known known = known_outside(t, operand);
     if (!known.source || known.source->depth >= kDeepest) return nullptr;
     from.push_back(known.source);
     objects.push_back(known.object.get());
@@ -169,9 +181,9 @@ V made_by(TraceRun& t, PyObject* function, const std::vector<V>& operands, bool 
   const bool constant = std::all_of(from.begin(), from.end(), is_of_constants);
   if (constant && plain) return wrap_constant(t, t.keep(made).get());
   // An object that can be told from others is another one each time it is made.
-  SourceRef source = t.sources().make(SourceKind::Result, nullptr, plain ? 0 : std::int64_t(t.results_.size()) + 1, function, from);
+  SourceRef source = t.sources().make(SourceKind::Result, nullptr, plain ? 0 : std::int64_t(t.identity->derived.size()) + 1, function, from);
   if (PyUnicode_Check(made.get()) && source->depth > kDeepestText) return nullptr;
-  auto [known, fresh] = t.results_.emplace(source, nullptr);
+  auto [known, fresh] = t.identity->derived.emplace(source, nullptr);
   if (fresh) known->second = t.wrap(t.keep(made).get(), source);
   // It is there, and of this type: fetched before the program runs, so that handing it back can't fail.
   if (auto* object = as<ObjectValue>(known->second); object && looked_at) guard_type(t, *object);
@@ -211,7 +223,7 @@ V item_of(TraceRun& t, const V& container, const V& key) {
     if (!index || !container->source || (list && (list->type || t.written_since(container.get(), Tracer::Mark{0, 0}))) || (tuple && (tuple->type || tuple->view_of))) return nullptr;
     const std::vector<V> items = t.sequence_items(container);
     const std::int64_t size = std::int64_t(items.size());
-    TraceRun::Known known = known_outside(t, key);
+    Known known = known_outside(t, key);
     if (!known.source) return nullptr;
     const std::int64_t place = hint(t, index->expression) + (hint(t, index->expression) < 0 ? size : 0);
     auto* item = place >= 0 && place < size ? as<ObjectValue>(items[std::size_t(place)]) : nullptr;
@@ -224,7 +236,7 @@ V item_of(TraceRun& t, const V& container, const V& key) {
   if (dict.source->kind == SourceKind::FunctionGlobals || dict.source->kind == SourceKind::InstanceDict) return nullptr;  // written by name too
   if (t.written_since(container.get(), Tracer::Mark{0, 0})) return nullptr;  // perhaps under this key
   if (held && !PyUnicode_CheckExact(held->object.get())) return nullptr;
-  TraceRun::Known known = known_outside(t, key);
+  Known known = known_outside(t, key);
   if (!known.source || !has_plain_keys(t, dict)) return nullptr;
   PyObject* found = PyDict_GetItemWithError(dict.real.get(), known.object.get());
   if (!found) return PyErr_Clear(), nullptr;

@@ -11,7 +11,7 @@
 #include <string_view>
 
 #include "runtime/base/error.h"
-#include "tracer/exits/effect_log.h"
+#include "tracer/state/effect_log.h"
 #include "tracer/interpreter/exceptions.h"
 #include "tracer/interpreter/interpreter.h"
 #include "tracer/modes/devices.h"
@@ -28,6 +28,15 @@
 
 namespace fj {
 
+namespace {
+
+/// What the classes of two operands may define for an operator.
+struct BinaryMethods {
+  const char *method, *reflected;
+};
+
+}  // namespace
+
 static void guard_relation(TraceRun& t, const SymDim& a, int comparison, const SymDim& b);
 /// The sum, difference or product (NB_ADD, NB_SUBTRACT, NB_MULTIPLY) of two ints as Python has it; nullopt where that can't be an
 /// int of 64 bits at each call.
@@ -37,7 +46,7 @@ static V builtin_binary(TraceRun& t, int nb_op, const V& a, const V& b);
 static V builtin_compare(TraceRun& t, int comparison, const V& a, const V& b);
 static std::optional<V> try_comparison(TraceRun& t, int comparison, const V& a, const V& b);
 /// What the classes of a and b define in Python for the operator.
-static std::optional<V> try_operator(TraceRun& t, const TraceRun::BinaryMethods& methods, bool in_place, const V& a, const V& b);
+static std::optional<V> try_operator(TraceRun& t, const BinaryMethods& methods, bool in_place, const V& a, const V& b);
 /// The same for an operand of an array, as its library takes it.
 static V array_operand(TraceRun& t, const V& value, const V& array);
 static std::optional<V> symbolic_binary(TraceRun& t, int nb_op, const V& a, const V& b);
@@ -465,7 +474,7 @@ bool compared_by_c(TraceRun& tracer, const V& a, const V& b) {
 
 }  // namespace
 
-std::optional<V> try_operator(TraceRun& t, const TraceRun::BinaryMethods& row, bool in_place, const V& a, const V& b) {
+std::optional<V> try_operator(TraceRun& t, const BinaryMethods& row, bool in_place, const V& a, const V& b) {
   auto attempt = [&](const V& self, const V& other, const char* name) -> V {
     V method = python_method(t, self, name);
     if (!method) return nullptr;
@@ -746,8 +755,8 @@ V TraceRun::compare(int comparison, const V& a, const V& b) {
     int& depth;
     explicit Deeper(int& counter) : depth(counter) { ++depth; }
     ~Deeper() { --depth; }
-  } deeper(comparisons_);
-  if (comparisons_ > kDeepest) break_graph(BreakReason::UnsupportedObject, "a comparison of containers in containers");
+  } deeper(comparisons);
+  if (comparisons > kDeepest) break_graph(BreakReason::UnsupportedObject, "a comparison of containers in containers");
   if (is_unwrapped_array(a) || is_unwrapped_array(b)) break_graph(BreakReason::UnsupportedArray, why_not_compiled(*this, as<ObjectValue>(is_unwrapped_array(a) ? a : b)->object.get()));
   const bool equality = comparison == Py_EQ || comparison == Py_NE;
   if (is_identity_number(a) || is_identity_number(b)) {

@@ -7,6 +7,7 @@
 #include "tracer/frontends/frontend.h"
 #include "tracer/interpreter/interpreter.h"
 #include "tracer/restart.h"
+#include "tracer/state/row_calls.h"
 #include "tracer/values/fake_arrays.h"
 
 namespace fj {
@@ -28,38 +29,38 @@ bool within_a_bound(const Graph& graph, const Node& node) {
 }  // namespace
 
 LibraryChoice::LibraryChoice(Tracer& tracer) : run_(static_cast<TraceRun&>(tracer)), first_(run_.graph().nodes.size()) {
-  if (run_.row_depth == 0) {
+  if (run_.rows->depth == 0) {
     CallPlace place;
     place.frames.reserve(run_.frames.size());
     for (const Frame* frame : run_.frames) place.frames.emplace_back(frame->code, frame->executing);
-    int& before = run_.row_calls[place];
+    int& before = run_.rows->counts[place];
     place.before = before++;
     if (run_.learnt.library_calls.count(place)) unsupported("a number whose whole part is asked for");
-    run_.row_call = std::move(place);
+    run_.rows->current = std::move(place);
   }
-  ++run_.row_depth;
+  ++run_.rows->depth;
 }
 
-LibraryChoice::~LibraryChoice() { --run_.row_depth; }
+LibraryChoice::~LibraryChoice() { --run_.rows->depth; }
 
 void LibraryChoice::done() {
-  if (run_.row_depth > 1) return;
+  if (run_.rows->depth > 1) return;
   const auto& nodes = run_.graph().nodes;
   for (std::size_t i = first_; i < nodes.size(); ++i)
     if (within_a_bound(run_.graph(), nodes[i])) {
-      run_.rounded_calls.push_back({run_.row_call, first_, nodes.size()});
+      run_.rows->rounded.push_back({run_.rows->current, first_, nodes.size()});
       return;
     }
 }
 
 void TraceRun::round_as_library(const V& number) {
-  if (rounded_calls.empty()) return;
+  if (rows->rounded.empty()) return;
   if (auto* computed = as<NumberValue>(number)) round_as_library(computed->contents);
   else if (auto* array = as<ArrayValue>(number)) round_as_library(array_contents(*this, *array));
 }
 
 void TraceRun::round_as_library(ValueId asked) {
-  if (rounded_calls.empty()) return;
+  if (rows->rounded.empty()) return;
   // Nodes it is computed from.
   std::vector<bool> leads(graph().nodes.size());
   std::set<ValueId> wanted{asked};
@@ -70,7 +71,7 @@ void TraceRun::round_as_library(ValueId asked) {
     wanted.insert(node.operands.begin(), node.operands.end());
   }
   bool more = false;
-  for (const RowCall& call : rounded_calls) {
+  for (const RowCalls::Call& call : rows->rounded) {
     bool here = false;
     for (std::size_t i = call.first; i < call.last; ++i) here = here || (leads[i] && within_a_bound(graph(), graph().nodes[i]));
     if (here) more = learnt.library_calls.insert(call.place).second || more;

@@ -1,82 +1,88 @@
 /// The log of side effects: what the program has written, as long as it is only written in the trace.
 ///
 /// Two records. `writes_` has a row for every write whatsoever, and answers whether something happened since a mark: wherever
-/// code of the user's may have run in between, that is the question. `effects` has the writes that Python code outside the trace
+/// code of the user's may have run in between, that is the question. `effects_` has the writes that Python code outside the trace
 /// will see, each as the operation that the program made: replayed in this order on the real objects, they leave the same insertion
 /// orders, layouts of sets and states of iterators that somebody else holds.
-#include "tracer/exits/effect_log.h"
+#include "tracer/state/effect_log.h"
 
 #include "runtime/base/error.h"
 #include "tracer/interpreter/interpreter.h"
+#include "tracer/state/effect_log.h"
 
 namespace fj {
 
-void note_write(TraceRun& t, const Value* owner) {
-  t.writes_.push_back({owner, !owner || owner->source ? 0 : owner->number});
-}
-
-bool TraceRun::written_since(const Tracer::Mark& mark) const {
+bool EffectLog::written_since(const Tracer::Mark& mark) const {
   for (std::size_t i = mark.writes; i < writes_.size(); ++i)
     if (writes_[i].number < mark.values) return true;
   return false;
 }
 
-bool TraceRun::written_since(const Value* owner, const Tracer::Mark& mark) const {
+bool EffectLog::written_since(const Value* owner, const Tracer::Mark& mark) const {
   for (std::size_t i = mark.writes; i < writes_.size(); ++i)
     if (writes_[i].owner == owner) return true;
   return false;
 }
 
+std::optional<V> EffectLog::named(const void* owner, PyObject* name) const {
+  auto found = names_.find({owner, name});
+  return found == names_.end() ? std::nullopt : std::optional<V>(found->second);
+}
+
+Tracer::Mark TraceRun::mark() const { return {effects->write_count(), values_made}; }
+bool TraceRun::written_since(const Mark& mark) const { return effects->written_since(mark); }
+bool TraceRun::written_since(const Value* owner, const Mark& mark) const { return effects->written_since(owner, mark); }
+
 void note_items(TraceRun& t, const V& container) {
   auto& list = *as<ListValue>(container);
-  note_write(t, container.get());
+  t.effects->note_write(container.get());
   if (!container->source || list.mutated) return;
   list.mutated = true;
   // Only what a list holds in the end can be seen of it: its iterators count places.
-  t.effects.push_back({Effect::Kind::Items, container, {}, {}, {}, {}});
+  t.effects->add({Effect::Kind::Items, container, {}, {}, {}, {}});
 }
 
 void note_item(TraceRun& t, const V& owner, Ref<> key, V value) {
-  note_write(t, owner.get());
+  t.effects->note_write(owner.get());
   if (!owner->source) return;
   Effect effect{Effect::Kind::Item, owner, {}, std::move(key), {}, {}};
   if (value) effect.arguments.push_back(std::move(value));
-  t.effects.push_back(std::move(effect));
+  t.effects->add(std::move(effect));
 }
 
 void note_call(TraceRun& t, const V& owner, const char* method, Ref<> key, std::vector<V> arguments) {
-  note_write(t, owner.get());
+  t.effects->note_write(owner.get());
   if (!owner->source) return;
   // Of the builtin type, which is what a container Value has: nothing that a derived class defines runs again.
   Ref<> found = Ref<>::steal(PyObject_GetAttrString(reinterpret_cast<PyObject*>(t.type_of(owner)), method));
   FJ_CHECK(found, "a method of a builtin container");
-  t.effects.push_back({Effect::Kind::Call, owner, {}, std::move(key), std::move(found), std::move(arguments)});
+  t.effects->add({Effect::Kind::Call, owner, {}, std::move(key), std::move(found), std::move(arguments)});
 }
 
 void note_attribute(TraceRun& t, const V& owner, PyObject* name, const V& value) {
-  note_write(t, owner.get());
+  t.effects->note_write(owner.get());
   PyObject* key = interned(t, name);
-  t.written_names_[{owner.get(), key}] = value;
+  t.effects->name(owner.get(), key, value);
   Effect effect{Effect::Kind::Attribute, owner, {}, Ref<>::borrow(key), {}, {}};
   if (value) effect.arguments.push_back(value);
-  t.effects.push_back(std::move(effect));
+  t.effects->add(std::move(effect));
 }
 
 void note_cell(TraceRun& t, const V& cell, const V& contents) {
-  note_write(t, cell.get());
+  t.effects->note_write(cell.get());
   if (!cell->source) return;
   Effect effect{Effect::Kind::Cell, cell, {}, {}, {}, {}};
   if (contents) effect.arguments.push_back(contents);
-  t.effects.push_back(std::move(effect));
+  t.effects->add(std::move(effect));
 }
 
 void note_global(TraceRun& t, PyObject* globals, PyObject* name, const V& value) {
-  note_write(t, nullptr);
+  t.effects->note_write(nullptr);
   PyObject* key = interned(t, name);
-  t.written_names_[{globals, key}] = value;
+  t.effects->name(globals, key, value);
   Effect effect{Effect::Kind::Item, nullptr, Ref<>::borrow(globals), Ref<>::borrow(key), {}, {}};
   if (value) effect.arguments.push_back(value);
-  t.effects.push_back(std::move(effect));
+  t.effects->add(std::move(effect));
 }
 
 PyObject* interned(TraceRun& t, PyObject* name) {
@@ -87,15 +93,11 @@ PyObject* interned(TraceRun& t, PyObject* name) {
 }
 
 std::optional<V> written_global(TraceRun& t, PyObject* globals, PyObject* name) {
-  if (t.written_names_.empty()) return std::nullopt;
-  auto found = t.written_names_.find({globals, interned(t, name)});
-  return found == t.written_names_.end() ? std::nullopt : std::optional<V>(found->second);
+  return t.effects->names_any() ? t.effects->named(globals, interned(t, name)) : std::nullopt;
 }
 
 std::optional<V> written_attribute(TraceRun& t, const V& owner, PyObject* name) {
-  if (t.written_names_.empty()) return std::nullopt;
-  auto found = t.written_names_.find({owner.get(), interned(t, name)});
-  return found == t.written_names_.end() ? std::nullopt : std::optional<V>(found->second);
+  return t.effects->names_any() ? t.effects->named(owner.get(), interned(t, name)) : std::nullopt;
 }
 
 }  // namespace fj

@@ -1,0 +1,27 @@
+/// Sizes and lengths that are symbols.
+#pragma once
+
+#include <map>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "tracer/value.h"
+
+namespace fj {
+
+/// A symbol has one source, and a question about sizes that depend on data has one answer in a trace.
+struct SizeLedger {
+  struct Asked {
+    SymDim difference;
+    int comparison;
+    bool answer;
+  };
+  std::vector<Asked> asked;                        // questions about sizes that depend on data which are followed
+  std::unordered_map<SourceRef, SymbolId> lengths;
+  std::map<SymbolId, SourceRef> sources;           // of symbols that guards bind
+  std::map<std::string, SymbolId> named;           // by the name of a Dim
+  std::map<ValueId, ValueId> positions;            // where a mask is true, by mask
+};
+
+}  // namespace fj
