@@ -23,7 +23,7 @@ struct CompileOptions {
   std::string cache_folder;        // kernels on disk; "": none
   std::int64_t cache_bytes = 0;    // what the folder may hold; 0: none
   bool dump_ir = false;            // keep LLVM IR and assembly in Program::text()
-  std::size_t* code_bytes = nullptr;  // where to put the size of the machine code
+  std::size_t* code_bytes = nullptr;  // to which the memory of the machine code is added that no program had before
 };
 
 /// LLVM back end. Throws InternalError for a bug; every verified graph compiles.

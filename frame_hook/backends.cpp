@@ -360,10 +360,12 @@ std::unique_ptr<Program> compile_graph(const Segment& segment, const FrameValues
   });
 }
 
-std::unique_ptr<Program> compile_backward(const Graph& graph, int device, const Options& options) {
+std::unique_ptr<Program> compile_backward(const Graph& graph, int device, const Options& options,
+                                          std::size_t& code_bytes) {
   if (device != kHost) return compile_for_device(graph, device, {}, options);
   CompileOptions compile;
   compile.threads = int(options.threads);
+  compile.code_bytes = &code_bytes;
   return without_gil([&] { return options.backend == "reference" ? compile_reference(graph, compile) : compile_llvm(graph, compile); });
 }
 

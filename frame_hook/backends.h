@@ -30,13 +30,14 @@ struct NoProgram : std::runtime_error {
 std::string device_refusal(int device, const Options& options, bool own_backend);
 
 /// `callable`: the user's back end, or null: the one `options.backend` names. `values` are those the segment was traced on:
-/// a user's back end gets them as examples. `code_bytes`: the size of the machine code, if there is any. Throws InternalError,
+/// a user's back end gets them as examples. `code_bytes`: the machine code's memory is added. Throws InternalError,
 /// NoProgram or BackendFailure.
 std::unique_ptr<Program> compile_graph(const Segment& segment, const FrameValues& values, const Options& options,
                                        PyObject* callable, std::size_t& code_bytes);
 
 /// A backward program of a device, by the built-in back ends: a user's own sees forward graphs only.
-std::unique_ptr<Program> compile_backward(const Graph& graph, int device, const Options& options);
+std::unique_ptr<Program> compile_backward(const Graph& graph, int device, const Options& options,
+                                          std::size_t& code_bytes);
 
 /// A borrowed reference to the callable that Python has registered under a name; null if there is none.
 /// `resolver` is set once by the package: name -> callable or None.

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <set>
+#include <span>
 #include <utility>
 
 namespace fj {
@@ -14,6 +15,11 @@ std::set<CodeCache*>& live() {
   return *live;
 }
 std::uint64_t dropped_segments = 0;
+
+std::span<const std::shared_ptr<const Segment>> segments_of(const std::unique_ptr<CodeCache::Place>& place) {
+  if (!place) return {};
+  return place->segments;
+}
 
 }  // namespace
 
@@ -76,8 +82,8 @@ void CodeCache::publish(int instruction, std::shared_ptr<const Segment> segment)
 CodeCache::Usage CodeCache::usage() {
   Usage usage;
   for (CodeCache* cache : live())
-    for (const Place& place : cache->places_)
-      for (const auto& segment : place.segments) {
+    for (const auto& place : cache->places_)
+      for (const auto& segment : segments_of(place)) {
         usage.bytes += segment->bytes;
         usage.segments++;
       }
@@ -97,9 +103,9 @@ void CodeCache::make_room(std::uint64_t limit, const Segment* keep) {
   };
   std::vector<Candidate> candidates;
   for (CodeCache* cache : live())
-    for (Place& place : cache->places_)
-      for (const auto& segment : place.segments)
-        if (segment.get() != keep) candidates.push_back({segment->last_used, &place, segment});
+    for (const auto& place : cache->places_)
+      for (const auto& segment : segments_of(place))
+        if (segment.get() != keep) candidates.push_back({segment->last_used, place.get(), segment});
   std::sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) { return a.last_used < b.last_used; });
   // A tenth more than needed, so that not every further segment walks all caches.
   const std::uint64_t wanted = limit - limit / 10;
@@ -119,8 +125,8 @@ void CodeCache::make_room(std::uint64_t limit, const Segment* keep) {
 }
 
 int CodeCache::traverse(visitproc visit, void* arg) const {
-  for (const Place& place : places_)
-    for (const auto& segment : place.segments) {
+  for (const auto& place : places_)
+    for (const auto& segment : segments_of(place)) {
       for (const Guard& guard : segment->guards->all()) {
         Py_VISIT(guard.object.get());
         for (const Ref<>& name : guard.names) Py_VISIT(name.get());

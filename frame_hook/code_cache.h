@@ -89,7 +89,13 @@ class CodeCache {
   /// `decisions`: the first ones of a followed segment, which is none of `failed`.
   std::shared_ptr<const Segment> find(int instruction, const FrameValues& values, GuardBindings& bindings,
                                       const std::vector<bool>& decisions, const std::vector<std::shared_ptr<const Segment>>& failed);
-  Place& place(int instruction) { return places_[std::size_t(instruction)]; }
+  Place& place(int instruction) {
+    auto& place = places_[std::size_t(instruction)];
+    if (!place) [[unlikely]] place = std::make_unique<Place>();
+    return *place;
+  }
+  /// Null: nothing was looked for there.
+  const Place* known_place(int instruction) const { return places_[std::size_t(instruction)].get(); }
   /// Drops the least recently used segments of the process where `kept_bytes` are exceeded, never the new one.
   void publish(int instruction, std::shared_ptr<const Segment> segment);
   /// Drops a segment that was made from a wrong prediction, so that it is traced again.
@@ -127,7 +133,7 @@ class CodeCache {
   Ref<PyCodeObject> code_;
   std::unique_ptr<FjCode, FreeCode> decoded_;
   Options options_;
-  std::vector<Place> places_;
+  std::vector<std::unique_ptr<Place>> places_;  // by instruction; few are ever looked at
   std::vector<JudgedLoop> loops_;
   std::vector<std::shared_ptr<const Segment>> retired_;  // forgotten, perhaps while another thread runs them
 };

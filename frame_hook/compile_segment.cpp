@@ -11,6 +11,7 @@
 #include "cpython/signals.h"
 #include "frame_hook/backends.h"
 #include "frame_hook/compared_call.h"
+#include "frame_hook/segment_bytes.h"
 #include "runtime/base/budget.h"
 #include "runtime/base/error.h"
 #include "runtime/base/phase.h"
@@ -67,15 +68,6 @@ std::string misses_text(const CodeCache::Place& place, std::int64_t limit) {
     if (!miss.location.empty()) text += "  (" + miss.location + ")";
   }
   return text;
-}
-
-/// About what a segment takes; the machine code is known exactly.
-std::size_t bytes_of(const Segment& segment, std::size_t code_bytes) {
-  std::size_t bytes = sizeof(Segment) + code_bytes;
-  bytes += segment.guards->all().size() * (sizeof(Guard) + 160) + segment.guards->sources().all().size() * (sizeof(Source) + 32);
-  bytes += segment.recipe.steps.size() * sizeof(RecipeStep) + segment.recipe.slots.size() * sizeof(int);
-  if (segment.graph) bytes += segment.graph->nodes.size() * (sizeof(Node) + 256) + segment.graph->value_count() * (sizeof(Type) + 64);
-  return bytes;
 }
 
 void record_segment(FunctionState& state, const std::shared_ptr<const Segment>& recorded, double seconds) {
@@ -136,11 +128,18 @@ Compiled compile_request(FunctionState& state, CodeCache& cache, const TraceRequ
   std::size_t code_bytes = 0;
   if (segment.graph && !segment.program && !segment.eager_gradient)
     segment.program = compile_graph(segment, values, options, callable, code_bytes);
-  segment.bytes = bytes_of(segment, code_bytes);
+  segment.bytes = bytes_of(segment, code_bytes, cache.decoded());
   if (may_be_slower(segment, options, callable != nullptr)) segment.comparison = std::make_unique<Comparison>();
-  if (segment.derivative) segment.derivative->compile_with([options, device = segment.device](const Graph& graph) { return compile_backward(graph, device, options); });
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   std::shared_ptr<const Segment> published = std::move(traced.segment);
+  if (published->derivative)
+    published->derivative->compile_with([options, weak = std::weak_ptr(published), device = published->device](
+                                            const Graph& graph) {
+      std::size_t kernels = 0;
+      auto program = compile_backward(graph, device, options, kernels);
+      if (const auto kept = weak.lock()) kept->bytes += bytes_of(graph) + kernels;
+      return program;
+    });
   record_segment(state, published, seconds.count());
   cache.publish(instruction, published);
   return {std::move(published), false};

@@ -90,9 +90,10 @@ py::dict report(const py::object& compiled) {
   // Pieces without a graph have guards too.
   for (const auto& cache : state.caches)
     for (int i = 0; i < cache->decoded().count; i++)
-      for (const auto& segment : cache->place(i).segments)
-        if (!segment->graph)
-          for (const std::string& guard : segment->guards->text()) guards.append(guard);
+      if (const CodeCache::Place* place = cache->known_place(i))
+        for (const auto& segment : place->segments)
+          if (!segment->graph)
+            for (const std::string& guard : segment->guards->text()) guards.append(guard);
   for (const BreakEvent& event : state.events->breaks()) {
     const BreakRow& row = break_row(event.reason);
     py::dict entry;

@@ -27,6 +27,8 @@ class KernelCode {
 
   /// A program that has run before runs again: better code is worth making now. Returns at once.
   virtual void used_again() = 0;
+  /// It would ask for better code now.
+  virtual bool improves() const { return false; }
 
   /// `code` keeps the function's memory alive. A lower tier than the one there is changes nothing.
   /// `bytes`: of its object file.

@@ -97,7 +97,7 @@ class Segment {
   std::vector<Condition> conditions;               // in order; a segment is good for calls that decide them so
   bool runs_directly = false;                      // all that is to do is to run the program, whose one result is the value returned
   int nodes = 0;
-  std::size_t bytes = 0;                           // what it costs to keep, about; its machine code exactly
+  mutable std::size_t bytes = 0;                   // what it costs to keep, about; grows with each backward
   bool asked_compiling = false;                    // the user's code has asked whether it is compiled: eagerly it may do something else
   mutable std::uint64_t last_used = 0;             // a clock of hits
   mutable std::unique_ptr<Comparison> comparison;  // with the same call in CPython; null: it is faster, or not to be compared

@@ -72,9 +72,13 @@ class CompiledKernel : public KernelCode, public std::enable_shared_from_this<Co
     make(*emitted.module, tier);
   }
 
+  bool improves() const override {
+    if (options_.tier != TierChoice::Auto || tier() == Tier::Optimised) return false;
+    return source_->kernel.expressions.size() <= kLargeKernel;
+  }
+
   void used_again() override {
-    if (options_.tier != TierChoice::Auto || tier() == Tier::Optimised || asked_.exchange(true)) return;
-    if (source_->kernel.expressions.size() > kLargeKernel) return;
+    if (!improves() || asked_.exchange(true)) return;
     run_in_background([weak = weak_from_this()] {
       if (const auto kernel = weak.lock()) kernel->improve();
     });

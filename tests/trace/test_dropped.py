@@ -126,3 +126,18 @@ def test_namespaces_go():
         del namespace
     gc.collect()
     assert [kept() for kept in watched if kept() is not None] == []
+
+
+def test_code_goes_with_its_function():
+    watched = []
+    for k in range(20):
+        namespace = {"np": np}
+        exec(f"def f(x):\n    y = np.tanh(x * {k}.5)\n    print(end='')\n    return y + {k}\n", namespace)
+        watched.append(weakref.ref(namespace["f"].__code__))
+        compiled = framejit.compile(namespace["f"])
+        for _ in range(3):
+            compiled(np.ones(4))
+        watched.append(weakref.ref(compiled))
+        del namespace, compiled
+    gc.collect()
+    assert [kept() for kept in watched if kept() is not None] == []

@@ -185,6 +185,38 @@ def test_caches_are_bounded_in_bytes_and_the_least_recently_used_goes():
     assert framejit.cache_info()["segments"] == 13
 
 
+def counted(source, arguments=(X,), after=lambda result: None, **names):
+    """The bytes that the pieces of a new function count."""
+    framejit.reset()
+    namespace = dict(names)
+    exec(source, namespace)
+    compiled = framejit.compile(namespace["f"])
+    after(compiled(*arguments))
+    return framejit.cache_info()["bytes"]
+
+
+def test_the_bytes_of_a_piece_grow_with_operations_and_guards_and_pieces():
+    def chain(length):
+        return "def f(x):\n" + "".join(f"    x = x * {k}.25 + 1.5\n" for k in range(length)) + "    return x\n"
+
+    def sums(count):
+        names = [f"k{i}" for i in range(count)]
+        return counted(f"def f(x):\n    return x * ({' + '.join(names)} + 3.75)\n", **dict.fromkeys(names, 1))
+
+    # A node is more than its own struct and its type, a guard more than its own.
+    assert counted(chain(40)) - counted(chain(20)) > 40 * 300
+    assert sums(40) - sums(10) > 30 * 300
+    whole = "def f(x):\n    x = x * 2.125\n    return x + 3.375\n"
+    assert counted(whole.replace("    return", "    print(end='')\n    return")) > counted(whole)
+
+
+@needs_torch
+def test_a_backward_counts_when_it_is_compiled():
+    given = {"arguments": (torch.ones(4),), "w": torch.ones(4, requires_grad=True)}
+    source = "def f(x):\n    return ((x * 4.625 * w).tanh() * 5.875).sum()\n"
+    assert counted(source, after=lambda result: result.backward(), **given) > counted(source, **given) + 1000
+
+
 def test_an_axis_marked_dynamic_is_a_symbol_from_the_first_call():
     def f(x):
         return (x * 2).sum(1)
