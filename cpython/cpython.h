@@ -15,9 +15,20 @@ extern "C" {
 /* ---- decoding ------------------------------------------------------------------------------- */
 
 typedef enum {
-#define FJ_INSTR(name) FJ_##name,
+#define FJ_INSTR(name, flow, slot, python) FJ_##name,
 #include "cpython/bytecode.def"
 } FjOpcode;
+
+/* The columns of bytecode.def, which says what they mean. */
+typedef enum { FJ_FLOW_Next, FJ_FLOW_Jump, FJ_FLOW_Branch, FJ_FLOW_Leave } FjFlow;
+typedef enum { FJ_SLOT_None, FJ_SLOT_Reads, FJ_SLOT_Assigns, FJ_SLOT_Cell, FJ_SLOT_Cells } FjSlot;
+typedef enum { FJ_PYTHON_Quiet, FJ_PYTHON_Runs } FjPython;
+typedef struct {
+  FjFlow flow;
+  FjSlot slot;
+  FjPython python;
+} FjOpcodeRow;
+extern const FjOpcodeRow fj_opcode_rows[]; /* by FjOpcode */
 
 typedef struct {
   uint8_t opcode;   /* FjOpcode */

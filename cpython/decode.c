@@ -7,7 +7,12 @@
 #include <string.h>
 
 static const char* const opcode_names[] = {
-#define FJ_INSTR(name) #name,
+#define FJ_INSTR(name, flow, slot, python) #name,
+#include "cpython/bytecode.def"
+};
+
+const FjOpcodeRow fj_opcode_rows[] = {
+#define FJ_INSTR(name, flow, slot, python) {FJ_FLOW_##flow, FJ_SLOT_##slot, FJ_PYTHON_##python},
 #include "cpython/bytecode.def"
 };
 
@@ -28,14 +33,7 @@ void fj_emit(FjDecoder* decoder, int opcode, int arg, int arg2) {
 
 /* Jumps are kept as code units, marked here, until index_of is complete. */
 static bool is_jump(int opcode) {
-  switch (opcode) {
-    case FJ_JUMP: case FJ_POP_JUMP_IF_FALSE: case FJ_POP_JUMP_IF_TRUE: case FJ_POP_JUMP_IF_NONE:
-    case FJ_POP_JUMP_IF_NOT_NONE: case FJ_JUMP_IF_FALSE_OR_POP: case FJ_JUMP_IF_TRUE_OR_POP: case FJ_FOR_ITER:
-    case FJ_SEND:
-      return true;
-    default:
-      return false;
-  }
+  return fj_opcode_rows[opcode].flow == FJ_FLOW_Jump || fj_opcode_rows[opcode].flow == FJ_FLOW_Branch;
 }
 
 void fj_emit_jump(FjDecoder* decoder, int opcode, int unit, bool backward) {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "frame_hook/backends.h"
+#include "graph_ir/ops.h"
 
 namespace fj {
 namespace {
@@ -22,16 +23,9 @@ bool is_exact(const Graph& graph, const Node& node, bool numpy) {
   if (!floats) return true;
   // torch's powers of halves are rounded once, and its roots not always to the nearest.
   if (is_half(graph.type(node.results[0]).dtype)) return false;
-  switch (node.op) {
-    case Op::constant: case Op::iota: case Op::neg: case Op::abs: case Op::floor: case Op::ceil: case Op::round: case Op::trunc:
-    case Op::add: case Op::sub: case Op::mul: case Op::div: case Op::copysign: case Op::where: case Op::cast:
-      return !is_complex(graph.type(node.results[0]).dtype);
-    case Op::broadcast: case Op::reshape: case Op::transpose: case Op::slice: case Op::pad: case Op::concat: case Op::slice_update: case Op::gather:
-    case Op::take_along: case Op::scatter: case Op::extern_call:
-      return true;
-    case Op::scatter_add: return numpy;
-    default: return false;
-  }
+  if (node.op == Op::scatter_add) return numpy;
+  const bool complex_arithmetic = is_complex(graph.type(node.results[0]).dtype) && row(node.op).lowering == Lowering::Pointwise;
+  return row(node.op).accuracy == Accuracy::Exact && !complex_arithmetic;
 }
 
 /// By node: it makes new contents of an input of which a part is written, for which eager has no array. Views alone are no write.
@@ -100,21 +94,21 @@ bool may_be_slower(const Segment& segment, const Options& options, bool own_back
 }
 
 ComparedCall::ComparedCall(const FunctionState& state, std::shared_ptr<const Segment> segment)
-    : segment_(std::move(segment)), events_(state.events), name_(state.name), turn_(segment_->comparison->next()) {
-  if (turn_ != Comparison::Turn::Untimed) began_ = comparison_clock();
+    : segment_(std::move(segment)), events_(state.events), name_(state.name), turn_(segment_->race->next()) {
+  if (turn_ != EagerRace::Turn::Untimed) began_ = comparison_clock();
 }
 
 void ComparedCall::fell_back() {
-  if (!segment_->comparison || segment_->comparison->retired()) return;
-  if (segment_->comparison->fell_back() == Comparison::Verdict::Retire) events_->retire(name_, segment_->comparison->text());
+  if (!segment_->race || segment_->race->retired()) return;
+  if (segment_->race->fell_back() == EagerRace::Verdict::Retire) events_->retire(name_, segment_->race->text());
 }
 
 void ComparedCall::finished() {
-  if (turn_ == Comparison::Turn::Untimed || !segment_->comparison || segment_->comparison->retired()) return;
-  switch (segment_->comparison->took(turn_, comparison_clock() - began_)) {
-    case Comparison::Verdict::Open: break;
-    case Comparison::Verdict::Keep: segment_->comparison.reset(); break;
-    case Comparison::Verdict::Retire: events_->retire(name_, segment_->comparison->text()); break;
+  if (turn_ == EagerRace::Turn::Untimed || !segment_->race || segment_->race->retired()) return;
+  switch (segment_->race->took(turn_, comparison_clock() - began_)) {
+    case EagerRace::Verdict::Open: break;
+    case EagerRace::Verdict::Keep: segment_->race.reset(); break;
+    case EagerRace::Verdict::Retire: events_->retire(name_, segment_->race->text()); break;
   }
 }
 

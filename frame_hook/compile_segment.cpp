@@ -129,7 +129,7 @@ Compiled compile_request(FunctionState& state, CodeCache& cache, const TraceRequ
   if (segment.graph && !segment.program && !segment.eager_gradient)
     segment.program = compile_graph(segment, values, options, callable, code_bytes);
   segment.bytes = bytes_of(segment, code_bytes, cache.decoded());
-  if (may_be_slower(segment, options, callable != nullptr)) segment.comparison = std::make_unique<Comparison>();
+  if (may_be_slower(segment, options, callable != nullptr)) segment.race = std::make_unique<EagerRace>();
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   std::shared_ptr<const Segment> published = std::move(traced.segment);
   if (published->derivative)
@@ -206,7 +206,7 @@ Compiled compile_segment(FunctionState& state, CodeCache& cache, PyThreadState* 
     request.follow = options.follow;
     request.decisions = decisions;
     PyObject* const callable = options.backend == state.options.backend ? state.backend.get() : nullptr;
-    request.generalise.float_inputs = callable == nullptr && is_builtin_backend(options.backend);
+    request.generalise.builtin_backend = callable == nullptr && is_builtin_backend(options.backend);
     request.refusal = [&](int device) { return device_refusal(device, options, callable != nullptr); };
     request.instruction_limit = int(options.instruction_limit);
     for (int nodes = int(options.node_limit);;) {

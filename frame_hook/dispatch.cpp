@@ -17,7 +17,7 @@
 #include "frame_hook/compile_segment.h"
 #include "frame_hook/executor.h"
 #include "frame_hook/loop_account.h"
-#include "frame_hook/replay.h"
+#include "frame_hook/replay_collectives.h"
 #include "runtime/base/error.h"
 #include "segment/eager_race.h"
 
@@ -180,21 +180,8 @@ void update_frame(FjFrame* frame, FrameUpdate& update) {
 /// Each corrects one prediction: a model has as many as it has calls of one kind whose layout differs.
 constexpr int kMaximumRetraces = 64;
 
-/// Whether Python code of the user's could run in this instruction.
-bool may_call(const FjInstr& instr) {
-  switch (instr.opcode) {
-    case FJ_NOP: case FJ_POP_TOP: case FJ_PUSH_NULL: case FJ_COPY: case FJ_SWAP: case FJ_LOAD_CONST: case FJ_LOAD_FAST:
-    case FJ_LOAD_FAST_AND_CLEAR: case FJ_MAKE_CELL: case FJ_COPY_FREE_VARS: case FJ_LOAD_CLOSURE: case FJ_LOAD_DEREF:
-    case FJ_LOAD_GLOBAL: case FJ_IS_OP: case FJ_JUMP: case FJ_POP_JUMP_IF_NONE: case FJ_POP_JUMP_IF_NOT_NONE:
-    case FJ_BUILD_TUPLE: case FJ_BUILD_LIST: case FJ_BUILD_SLICE: case FJ_LIST_TO_TUPLE: case FJ_MAKE_FUNCTION:
-    case FJ_SET_FUNCTION_ATTRIBUTE: case FJ_RETURN_VALUE: case FJ_RETURN_CONST: case FJ_PUSH_EXC_INFO:
-      return false;
-    default: return true;
-  }
-}
-
 Step execute_break(FunctionState& state, PyThreadState* thread, FjFrame* frame, const FjCode& code, int instruction) {
-  if (!may_call(code.instrs[instruction])) return execute(thread, frame, code, instruction);
+  if (fj_opcode_rows[code.instrs[instruction].opcode].python == FJ_PYTHON_Quiet) return execute(thread, frame, code, instruction);
   const ReachScope reach(thread, state.reached.get());
   return execute(thread, frame, code, instruction);
 }
@@ -313,8 +300,8 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
       }
       if (!segment || only_hands_over(*segment)) return leave(instruction);
       std::optional<ComparedCall> compared;
-      if (segment->comparison && !begun) [[unlikely]] {
-        if (!segment->comparison->retired()) compared.emplace(state, segment);
+      if (segment->race && !begun) [[unlikely]] {
+        if (!segment->race->retired()) compared.emplace(state, segment);
         if (!compared || compared->eagerly()) {
           scratch.bindings().owned.clear();
           PyObject* result = leave(instruction);
@@ -426,8 +413,8 @@ Frameless call_without_frame(FunctionState& state, CodeCache& cache, PyFunctionO
     if (!segment.guards->holds(values, lease.bindings())) continue;
     if (i != 0) std::rotate(segments.begin(), segments.begin() + std::ptrdiff_t(i), segments.begin() + std::ptrdiff_t(i) + 1);
     CodeCache::note_use(segment);
-    if (segment.comparison) [[unlikely]] {
-      if (segment.comparison->retired()) return Frameless::Eager;
+    if (segment.race) [[unlikely]] {
+      if (segment.race->retired()) return Frameless::Eager;
       compared.emplace(state, segments.front());
       if (compared->eagerly()) return Frameless::Eager;
     }

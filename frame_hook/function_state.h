@@ -9,7 +9,7 @@
 
 #include "frame_hook/code_cache.h"
 #include "frame_hook/events.h"
-#include "frame_hook/reach.h"
+#include "frame_hook/reached_functions.h"
 
 namespace fj {
 

@@ -22,8 +22,9 @@ std::vector<std::string> split(std::string_view text) {
 }
 
 OpRow make_row(std::string_view name, std::string_view operands, std::string_view attrs, std::string_view shape,
-               std::string_view type, Effect effect, std::string_view gradient, Lowering lowering, Samples samples) {
-  OpRow row{name, split(operands), false, {}, shape, type, gradient, effect, lowering, samples};
+               std::string_view type, Effect effect, std::string_view gradient, Lowering lowering, Samples samples, Accepts accepts, Accuracy accuracy,
+               Raises raises) {
+  OpRow row{name, split(operands), false, {}, shape, type, gradient, effect, lowering, samples, accepts, accuracy, raises};
   if (!row.operands.empty() && row.operands.back()[0] == '*') {
     row.variadic = true;
     row.operands.back().erase(0, 1);
@@ -37,8 +38,9 @@ OpRow make_row(std::string_view name, std::string_view operands, std::string_vie
 
 const std::array<OpRow, kOpCount>& rows() {
   static const std::array<OpRow, kOpCount> table = {{
-#define FJ_OP(name, operands, attrs, shape, type, effect, gradient, lowering, samples) \
-  make_row(#name, operands, attrs, #shape, #type, Effect::effect, #gradient, Lowering::lowering, Samples::samples),
+#define FJ_OP(name, operands, attrs, shape, type, effect, gradient, lowering, samples, accepts, accuracy, raises)            \
+  make_row(#name, operands, attrs, #shape, #type, Effect::effect, #gradient, Lowering::lowering, Samples::samples, \
+           Accepts::accepts, Accuracy::accuracy, Raises::raises),
 #include "graph_ir/ops.def"
   }};
   return table;
@@ -60,33 +62,21 @@ std::optional<Op> op_from_name(std::string_view name) {
 }
 
 bool accepts(Op op, DType dtype) {
-  switch (op) {
-    case Op::neg: case Op::sub: case Op::pow: case Op::floor_div: case Op::mod: case Op::trunc_div: case Op::fmod:
-    case Op::shift_left: case Op::shift_right:
-      if (dtype == DType::Bool) return false;
-      break;
-    default:
-      break;
+  const bool complex = is_complex(dtype), boolean = dtype == DType::Bool;
+  switch (row(op).accepts) {
+    case Accepts::All: return true;
+    case Accepts::Number: return !boolean;
+    case Accepts::Real: return !complex;
+    case Accepts::RealNumber: return !boolean && !complex;
+    case Accepts::Float: return is_float(dtype) || complex;
+    case Accepts::RealFloat: return is_float(dtype);
+    case Accepts::F32OrF64: return dtype == DType::F32 || dtype == DType::F64;
+    case Accepts::Integer: return is_integer(dtype) && !boolean;
+    case Accepts::IntegerOrBool: return is_integer(dtype) || boolean;
+    case Accepts::Bool: return boolean;
+    case Accepts::I64: return dtype == DType::I64;
   }
-  switch (op) {
-    case Op::sign: case Op::rsqrt: case Op::exp2: case Op::expm1: case Op::log2: case Op::log1p: case Op::erf:
-    case Op::floor: case Op::ceil: case Op::round: case Op::trunc: case Op::sign_bit:
-    case Op::floor_div: case Op::mod: case Op::fmod: case Op::atan2: case Op::hypot: case Op::copysign:
-    case Op::maximum: case Op::minimum: case Op::fmax: case Op::fmin: case Op::lt: case Op::le: case Op::gt: case Op::ge:
-    case Op::reduce_max: case Op::reduce_min: case Op::argmax: case Op::argmin:
-      if (is_complex(dtype)) return false;
-      break;
-    default:
-      break;
-  }
-  if (op == Op::fma) return dtype == DType::F32 || dtype == DType::F64;
-  if (op == Op::nonzero) return dtype == DType::Bool;
-  const std::string_view rule = row(op).type_rule;
-  if (rule == "Float") return is_float(dtype) || is_complex(dtype);
-  if (rule == "Integer") return is_integer(dtype) || dtype == DType::Bool;
-  if (rule == "BoolOnly") return dtype == DType::Bool;
-  if (rule == "Index" && row(op).operands.empty()) return dtype == DType::I64;
-  return true;
+  return false;
 }
 
 }  // namespace fj

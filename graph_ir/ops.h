@@ -12,6 +12,13 @@ enum class Effect : std::uint8_t { Pure, Fallible, Extern };
 enum class Lowering : std::uint8_t { Constant, Index, Pointwise, IndexMap, Reduce, Scan, Gather, Scatter, Nonzero, Matmul, Extern };
 enum class Samples : std::uint8_t { None, Real, Positive, AboveOne, Unit, Nonzero, Special, Integer, Shift, Boolean, Distinct, Indices };
 
+/// Of operands; of the result, of an operation without any. Number: no bool. Real: no complex.
+enum class Accepts : std::uint8_t { All, Number, Real, RealNumber, Float, RealFloat, F32OrF64, Integer, IntegerOrBool, Bool, I64 };
+/// How a floating-point result compares with the libraries' own.
+enum class Accuracy : std::uint8_t { Exact, Equal, Bounded };
+/// What of NumPy's floating-point conditions an operation on floats may report.
+enum class Raises : std::uint8_t { Quiet, Rounding, Any };
+
 struct AttrRow {
   std::string name, kind;
 };
@@ -25,6 +32,9 @@ struct OpRow {
   Effect effect;
   Lowering lowering;
   Samples samples;
+  Accepts accepts;
+  Accuracy accuracy;
+  Raises raises;
 };
 
 inline constexpr int kOpCount = 0

@@ -1,6 +1,6 @@
 // Building and running the check program.
 //
-// Start at Program::Program: it orders guards, emits the fetches each needs, then what needs all symbols bound. Program::decide
+// Start at CheckProgram::CheckProgram: it orders guards, emits the fetches each needs, then what needs all symbols bound. CheckProgram::decide
 // is the one place where a step is tested.
 #include "guards/check_program.h"
 
@@ -19,34 +19,19 @@ namespace {
 using Kind = Step::Kind;
 using Test = ArrayCheck::Test;
 
-/// Order of kinds: what costs little and fails often first. Relations and overlaps need the arrays' values.
-int rank(GuardKind kind) {
-  switch (kind) {
-    case GuardKind::TypeIs: return 0;
-    case GuardKind::Unbound:
-    case GuardKind::Identity: return 1;
-    case GuardKind::Array: return 2;
-    case GuardKind::Equals:
-    case GuardKind::Differs:
-    case GuardKind::LengthSymbol:
-    case GuardKind::IntSymbol:
-    case GuardKind::Length:
-    case GuardKind::SameObject:
-    case GuardKind::NotSame:
-    case GuardKind::FunctionCode: return 3;
-    case GuardKind::GradMode: return 4;
-    case GuardKind::TypeVersion: return 5;
-    case GuardKind::TorchModes:
-    case GuardKind::NumpyErrState:
-    case GuardKind::HasKey:
-    case GuardKind::LacksKey:
-    case GuardKind::Elements:
-    case GuardKind::DictKeys: return 6;
-    case GuardKind::NoOverlap: return 7;
-    case GuardKind::Relation: return 8;
-  }
-  return 9;
-}
+enum class LooksAt : std::uint8_t { Source, Several };
+
+struct GuardRow {
+  int order;
+  LooksAt looks_at;
+};
+
+constexpr GuardRow kRows[] = {
+#define FJ_GUARD(name, order, looks_at, text) {order, LooksAt::looks_at},
+#include "guards/guard.def"
+};
+
+constexpr const GuardRow& row(GuardKind kind) { return kRows[std::size_t(kind)]; }
 
 bool is_string(PyObject* object) { return PyUnicode_CheckExact(object); }
 
@@ -94,14 +79,14 @@ bool written_apart(std::vector<Extent>& extents) {
 /// Emits steps; knows which registers are filled and which symbols are bound at each point.
 class Builder {
  public:
-  Builder(Program& program, const SourceTable& sources) : program_(program), fetched_(sources.all().size(), false) {}
+  Builder(CheckProgram& program, const SourceTable& sources) : program_(program), fetched_(sources.all().size(), false) {}
 
   void build(const SourceTable& sources, const std::vector<std::pair<SymbolId, Symbol::Quotient>>& definitions) {
     const auto& guards = program_.guards_;
     emitted_.assign(guards.size(), false);
     by_source_.resize(fetched_.size());
     for (std::size_t i = 0; i < guards.size(); ++i)
-      if (guards[i].source && tests_alone(guards[i].kind)) by_source_[std::size_t(guards[i].source->id)].push_back(i);
+      if (guards[i].source && row(guards[i].kind).looks_at == LooksAt::Source) by_source_[std::size_t(guards[i].source->id)].push_back(i);
     // An item with guards of its own is fetched for them, which fails where the key is missing.
     std::vector<std::vector<SourceRef>> items(fetched_.size());  // guarded ones, by base
     std::vector<SourceRef> globals;
@@ -125,7 +110,7 @@ class Builder {
     std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
       auto key = [&](std::size_t i) {
         // By depth within a kind: what hangs on a root's object is reached after the roots.
-        return std::tuple(rank(guards[i].kind), guards[i].source ? depth(guards[i].source) : 0);
+        return std::tuple(row(guards[i].kind).order, guards[i].source ? depth(guards[i].source) : 0);
       };
       return key(a) < key(b);
     });
@@ -194,11 +179,6 @@ class Builder {
   /// Guards on a source and its bases, before what is built on it is fetched.
   void guards_of(SourceRef source) {
     for (std::size_t i : by_source_[std::size_t(source->id)]) guard(i);
-  }
-
-  /// Guards that look at nothing but their source.
-  static bool tests_alone(GuardKind kind) {
-    return kind != GuardKind::Relation && kind != GuardKind::NoOverlap && kind != GuardKind::SameObject && kind != GuardKind::NotSame;
   }
 
   void fetch(SourceRef source) {
@@ -361,20 +341,20 @@ class Builder {
     array_steps_.push_back(step);
   }
 
-  Program& program_;
+  CheckProgram& program_;
   std::vector<bool> fetched_, emitted_, bound_;
   std::vector<std::vector<std::size_t>> by_source_;  // guards that look at nothing but the source with this id
   std::vector<Step> array_steps_;
   std::int32_t current_ = -1;
 };
 
-Program::Program(const SourceTable& sources, const std::vector<Guard>& guards,
+CheckProgram::CheckProgram(const SourceTable& sources, const std::vector<Guard>& guards,
                  const std::vector<std::pair<SymbolId, Symbol::Quotient>>& definitions)
     : guards_(guards) {
   Builder(*this, sources).build(sources, definitions);
 }
 
-Program::~Program() = default;
+CheckProgram::~CheckProgram() = default;
 
 PyObject* changed_class_attribute(const Guard& guard, PyTypeObject* type) {
   auto now = [](PyObject* was) { return was && PyWeakref_Check(was) ? reinterpret_cast<PyWeakReference*>(was)->wr_object : was; };
@@ -518,7 +498,7 @@ bool layout_matches(const ArrayCheck& check, const ArrayView& view, std::span<st
   return true;
 }
 
-inline __attribute__((always_inline)) bool Program::decide(const Step& step, const FrameValues& frame,
+inline __attribute__((always_inline)) bool CheckProgram::decide(const Step& step, const FrameValues& frame,
                                                            GuardBindings& bindings) const {
   PyObject** values = bindings.values.data();
   auto symbols = std::span(bindings.symbols);
@@ -714,18 +694,18 @@ inline __attribute__((always_inline)) bool Program::decide(const Step& step, con
   return false;
 }
 
-bool Program::run(const Step& step, const FrameValues& frame, GuardBindings& bindings) const {
+bool CheckProgram::run(const Step& step, const FrameValues& frame, GuardBindings& bindings) const {
   return decide(step, frame, bindings);
 }
 
-bool Program::all_hold(const FrameValues& frame, GuardBindings& bindings) const {
+bool CheckProgram::all_hold(const FrameValues& frame, GuardBindings& bindings) const {
   bindings.filled_by = 0;
   for (const Step& step : steps_)
     if (!decide(step, frame, bindings)) return false;
   return true;
 }
 
-bool Program::holds(const FrameValues& frame, GuardBindings& bindings) const {
+bool CheckProgram::holds(const FrameValues& frame, GuardBindings& bindings) const {
   constexpr std::uint32_t kPatience = 8, kPause = 64, kOften = 4;
   bool varied = false;
   if (memo_) {

@@ -77,9 +77,9 @@ struct Step {
   mutable PyObject* remembered = nullptr;
 };
 
-class Program {
+class CheckProgram {
  public:
-  Program(const SourceTable& sources, const std::vector<Guard>& guards,
+  CheckProgram(const SourceTable& sources, const std::vector<Guard>& guards,
           const std::vector<std::pair<SymbolId, Symbol::Quotient>>& definitions);
 
   const std::vector<Step>& steps() const { return steps_; }
@@ -90,7 +90,7 @@ class Program {
   /// Bindings have a value per source and `symbol_count` symbols.
   bool run(const Step& step, const FrameValues& frame, GuardBindings& bindings) const;
   bool holds(const FrameValues& frame, GuardBindings& bindings) const;
-  ~Program();
+  ~CheckProgram();
 
  private:
   bool all_hold(const FrameValues& frame, GuardBindings& bindings) const;

@@ -14,7 +14,7 @@ using guard_program::Step;
 using Kind = Step::Kind;
 
 constexpr std::string_view templates[] = {
-#define FJ_GUARD(name, text) text,
+#define FJ_GUARD(name, order, looks_at, text) text,
 #include "guards/guard.def"
 };
 

@@ -145,7 +145,7 @@ void GuardSet::seal() {
   if (program_) return;
   by_place_.clear();
   guards_.shrink_to_fit();  // of a large module they are megabytes, for as long as its segment lives
-  program_ = std::make_unique<guard_program::Program>(*sources_, guards_, definitions_);
+  program_ = std::make_unique<guard_program::CheckProgram>(*sources_, guards_, definitions_);
 }
 
 void GuardSet::prepare(GuardBindings& bindings) const {

@@ -22,7 +22,7 @@
 namespace fj {
 
 enum class GuardKind : std::uint8_t {
-#define FJ_GUARD(name, text) name,
+#define FJ_GUARD(name, order, looks_at, text) name,
 #include "guards/guard.def"
 };
 
@@ -96,7 +96,7 @@ struct GuardBindings {
 };
 
 namespace guard_program {
-class Program;
+class CheckProgram;
 }
 
 class GuardSet {
@@ -134,7 +134,7 @@ class GuardSet {
   std::vector<Guard> guards_;
   std::vector<std::pair<SymbolId, Symbol::Quotient>> definitions_;
   std::multimap<std::pair<GuardKind, SourceRef>, std::size_t> by_place_;  // indices into guards_, for dropping duplicates
-  std::unique_ptr<guard_program::Program> program_;  // null until sealed
+  std::unique_ptr<guard_program::CheckProgram> program_;  // null until sealed
   std::uint64_t serial_;                               // of this set: addresses are used again
   friend class BindingsLease;
   mutable GuardBindings bindings_;

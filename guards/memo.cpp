@@ -20,7 +20,7 @@ std::uint64_t next_serial() {
 bool is_fetch(Kind kind) { return kind <= Kind::FetchOther; }
 
 /// Depends on sizes or ints that other steps bind, or binds them: the order among these stays.
-bool uses_symbols(const Program& program, const Step& step) {
+bool uses_symbols(const CheckProgram& program, const Step& step) {
   switch (step.kind) {
     case Kind::Array: return !program.array(step).constant;
     case Kind::ArrayDeferred:
@@ -45,7 +45,7 @@ constexpr std::uint64_t kNever = 0;  // a word that never has the value expected
 
 }  // namespace
 
-Memo::Memo(const Program& program, const FrameValues& frame, const GuardBindings& bindings, const std::vector<bool>& varies) : serial_(next_serial()) {
+Memo::Memo(const CheckProgram& program, const FrameValues& frame, const GuardBindings& bindings, const std::vector<bool>& varies) : serial_(next_serial()) {
   places_.assign(bindings.values.size(), Place::Unknown);
   pinned_.assign(bindings.values.size(), false);
   for (std::uint32_t i = 0; i < program.steps().size(); ++i) note(program, i, frame, bindings, varies);
@@ -74,7 +74,7 @@ bool Memo::whole(Attempt attempt) {
 }
 
 /// Whether the step is left to each call, or words stand for it.
-void Memo::note(const Program& program, std::uint32_t index, const FrameValues& frame, const GuardBindings& bindings, const std::vector<bool>& varies) {
+void Memo::note(const CheckProgram& program, std::uint32_t index, const FrameValues& frame, const GuardBindings& bindings, const std::vector<bool>& varies) {
   const Step& step = program.steps()[index];
   auto place = [&](std::int32_t target) { return target < 0 ? Place::Frame : places_[std::size_t(target)]; };
   auto value = [&](std::int32_t target) { return bindings.values[std::size_t(target)]; };

@@ -24,13 +24,13 @@
 namespace fj::guard_program {
 
 struct Step;
-class Program;
+class CheckProgram;
 
 class Memo {
  public:
   /// Built from `bindings`, which a run of `program` over `frame` that held has just filled. `varies`: registers of
   /// slots that have another object again and again; what is reached from one is looked at in each call.
-  Memo(const Program& program, const FrameValues& frame, const GuardBindings& bindings, const std::vector<bool>& varies);
+  Memo(const CheckProgram& program, const FrameValues& frame, const GuardBindings& bindings, const std::vector<bool>& varies);
 
   /// Steps to run at every call: those that need nothing from here, and those to run after `holds`. Indices into the program.
   const std::vector<std::uint32_t>& before() const { return before_; }
@@ -72,7 +72,7 @@ class Memo {
     PyObject* object;
   };
 
-  void note(const Program& program, std::uint32_t index, const FrameValues& frame, const GuardBindings& bindings, const std::vector<bool>& varies);
+  void note(const CheckProgram& program, std::uint32_t index, const FrameValues& frame, const GuardBindings& bindings, const std::vector<bool>& varies);
   template <class Attempt>
   bool whole(Attempt attempt);
   bool fetch(const Step& step, const FrameValues& frame, const GuardBindings& bindings);

@@ -31,7 +31,7 @@ std::uint64_t comparison_clock() {
 
 void set_comparison_clock(std::function<std::uint64_t()> clock) { given_clock() = std::move(clock); }
 
-Comparison::Turn Comparison::next() {
+EagerRace::Turn EagerRace::next() {
   if (retired_) return Turn::Retired;
   if (untimed_ < kUntimed) return ++untimed_, Turn::Untimed;
   // The quick tier is not what will run.
@@ -39,7 +39,7 @@ Comparison::Turn Comparison::next() {
   return turns_++ % 2 == 0 ? Turn::Compiled : Turn::Eager;
 }
 
-Comparison::Verdict Comparison::took(Turn turn, std::uint64_t nanoseconds) {
+EagerRace::Verdict EagerRace::took(Turn turn, std::uint64_t nanoseconds) {
   if (turn == Turn::Compiled) {
     fallbacks_ = 0;
     compiled_ = std::min(compiled_, nanoseconds);
@@ -54,12 +54,12 @@ Comparison::Verdict Comparison::took(Turn turn, std::uint64_t nanoseconds) {
   return retired_ ? Verdict::Retire : Verdict::Keep;
 }
 
-Comparison::Verdict Comparison::fell_back() {
+EagerRace::Verdict EagerRace::fell_back() {
   retired_ = ++fallbacks_ >= kTimed;
   return retired_ ? Verdict::Retire : Verdict::Open;
 }
 
-std::string Comparison::text() const {
+std::string EagerRace::text() const {
   if (fallbacks_ >= kTimed)
     return "its last " + std::to_string(fallbacks_) + " compiled calls gave up and ran eagerly after all; the option `retire` keeps it compiled if it is off";
   return "it is faster so: compiled " + duration(compiled_) + ", eagerly " + duration(eager_) + " (the least of " +

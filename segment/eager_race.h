@@ -1,8 +1,8 @@
 /// Whether a compiled entry is faster than the call it stands for.
 ///
-/// Work that is tiny, or one call of the library, can be faster in CPython. An entry of which that is thinkable has a Comparison: after some
+/// Work that is tiny, or one call of the library, can be faster in CPython. An entry of which that is thinkable has an EagerRace: after some
 /// calls that warm both sides up, a few calls run compiled and are timed, and as many run in CPython *in place of* compiled (a call's
-/// effects happen once). The least time of each side decides. An entry that is kept drops its Comparison, so that a call pays for the
+/// effects happen once). The least time of each side decides. An entry that is kept drops its EagerRace, so that a call pays for the
 /// test of one pointer; one that is retired runs in CPython from then on, behind its guards. All with the GIL held.
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace fj {
 
-class Comparison {
+class EagerRace {
  public:
   static constexpr int kUntimed = 16;      // calls before the first timed one; further ones while code is compiled in the background
   static constexpr int kTimed = 8;         // of each side

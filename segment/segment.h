@@ -100,7 +100,7 @@ class Segment {
   mutable std::size_t bytes = 0;                   // what it costs to keep, about; grows with each backward
   bool asked_compiling = false;                    // the user's code has asked whether it is compiled: eagerly it may do something else
   mutable std::uint64_t last_used = 0;             // a clock of hits
-  mutable std::unique_ptr<Comparison> comparison;  // with the same call in CPython; null: it is faster, or not to be compared
+  mutable std::unique_ptr<EagerRace> race;        // with the same call in CPython; null: it is faster, or not to be compared
 
   /// Whether its first conditions are expected as `decisions` says.
   bool follows(const std::vector<bool>& decisions) const;

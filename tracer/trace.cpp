@@ -10,8 +10,8 @@
 #include "runtime/base/phase.h"
 #include "segment/finalizers.h"
 #include "tracer/exits/exit_builder.h"
-#include "tracer/interpreter/interpreter.h"
 #include "tracer/interpreter/loops.h"
+#include "tracer/interpreter/trace_run.h"
 #include "tracer/restart.h"
 #include "tracer/values/standard_callables.h"
 

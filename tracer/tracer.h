@@ -28,7 +28,7 @@ struct Generalisations {
   std::vector<std::pair<std::string, int>> dimensions;  // sizes that become symbols: array source, axis
   bool all_dynamic = false;
   bool never_dynamic = false;
-  bool float_inputs = false;                   // the back end takes a float's memory for a 0-d array
+  bool builtin_backend = false;                // ours: it takes a float's memory for a 0-d array, and runs the nodes of a frame in it
 };
 
 struct TraceRequest {

@@ -239,10 +239,7 @@ std::vector<bool> varying(const Kernel& kernel, int width) {
     const Expr& expr = kernel.expressions[i];
     if (turns_between_packs(kernel, expr, width)) continue;
     bool varies = expr.kind != ExprKind::CheckedIndex && expr.address.coefficient(kernel.vector_var).has_value();
-    for (const auto& [dynamic, factor] : expr.address.dynamic) varies = varies || result[dynamic.index];
-    for (ExprId arg : expr.args) varies = varies || result[arg.index];
-    if (expr.predicate.valid()) varies = varies || result[expr.predicate.index];
-    result[i] = varies;
+    result[i] = varies || any_operand(expr, [&](ExprId operand) { return bool(result[operand.index]); });
   }
   return result;
 }

@@ -123,11 +123,7 @@ bool Emitter::leaves_no_trace(ExprId id) const {
       const bool divides = expr.op == Op::floor_div || expr.op == Op::mod || expr.op == Op::trunc_div || expr.op == Op::fmod;
       if (floats ? ops_.conditions : divides) return false;
     }
-    for (ExprId arg : expr.args)
-      if (!self(self, arg)) return false;
-    for (const auto& [dynamic, coefficient] : expr.address.dynamic)
-      if (!self(self, dynamic)) return false;
-    return self(self, expr.predicate);
+    return !any_operand(expr, [&](ExprId operand) { return !self(self, operand); });
   };
   return visit(visit, id);
 }

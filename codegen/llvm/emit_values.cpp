@@ -347,14 +347,10 @@ std::optional<Val> Emitter::transposed_load(ExprId id) {
 }
 
 void Emitter::check_indices(const Expr& expr) {
-  const auto check = [&](ExprId id) {
-    if (!id.valid()) return;
+  for_each_operand(expr, [&](ExprId id) {
     if (kernel_[id].kind == ExprKind::CheckedIndex) argument(id, is_vector(id));
     else check_indices(kernel_[id]);
-  };
-  for (ExprId arg : expr.args) check(arg);
-  for (const auto& [dynamic, coefficient] : expr.address.dynamic) check(dynamic);
-  check(expr.predicate);
+  });
 }
 
 Val Emitter::vector_load(const Expr& expr) {

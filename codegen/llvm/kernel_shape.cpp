@@ -56,9 +56,7 @@ int weight_of_updates(const Kernel& kernel) {
     if (!used[i]) continue;
     const Expr& expr = kernel.expressions[i];
     total += expression_cost(expr);
-    for (loop::ExprId arg : expr.args) used[arg.index] = true;
-    if (expr.predicate.valid()) used[expr.predicate.index] = true;
-    for (const auto& [dynamic, coefficient] : expr.address.dynamic) used[dynamic.index] = true;
+    for_each_operand(expr, [&](loop::ExprId operand) { used[operand.index] = true; });
   }
   return total;
 }
@@ -86,10 +84,7 @@ std::vector<bool> in_lanes(const Kernel& kernel) {
     const Expr& expr = kernel.expressions[i];
     bool own = expr.address.coefficient(kernel.vector_var).has_value();
     if (expr.kind == ExprKind::Accumulator) own = rows || kernel.accumulators[expr.accumulator].scan.valid();
-    for (loop::ExprId arg : expr.args) own = own || result[arg.index];
-    if (expr.predicate.valid()) own = own || result[expr.predicate.index];
-    for (const auto& [dynamic, coefficient] : expr.address.dynamic) own = own || result[dynamic.index];
-    result[i] = own;
+    result[i] = own || any_operand(expr, [&](loop::ExprId operand) { return bool(result[operand.index]); });
   }
   if (body) mark_values(*body, result);
   return result;

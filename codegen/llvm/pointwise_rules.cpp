@@ -9,7 +9,7 @@
 
 #include "codegen/llvm/operations.h"
 #include "codegen/llvm/vector_math.h"
-#include "graph_ir/rules/conditions.h"
+#include "graph_ir/ops.h"
 #include "runtime/base/error.h"
 #include "runtime/program.h"
 
@@ -427,7 +427,7 @@ Val Operations::apply(Op op, DType result, DType operand, std::span<const Val> a
   // Of what is made with zeros, infinities and NaN the class is known (x / 0 is no number), and then what raises is not executed.
   // Constants that are all the operands raise something: `simplify` folds the others.
   std::vector<Val> given(args.begin(), args.end());
-  if (conditions && !is_quiet(op)) {
+  if (conditions && row(op).raises != Raises::Quiet) {
     auto is_constant = [](const Val& arg) { return llvm::isa<llvm::Constant>(arg.real); };
     const bool all = std::all_of(args.begin(), args.end(), is_constant);
     for (Val& arg : given)

@@ -101,9 +101,7 @@ std::vector<int> available_in_pass(const Kernel& kernel, const std::vector<int>&
   for (std::size_t i = 0; i < kernel.expressions.size(); ++i) {  // operands come before users
     const Expr& expr = kernel.expressions[i];
     if (expr.kind == ExprKind::Accumulator) pass[i] = pass_of_accumulator[expr.accumulator] + 1;
-    for (ExprId arg : expr.args) pass[i] = std::max(pass[i], pass[arg.index]);
-    if (expr.predicate.valid()) pass[i] = std::max(pass[i], pass[expr.predicate.index]);
-    for (const auto& [dynamic, coefficient] : expr.address.dynamic) pass[i] = std::max(pass[i], pass[dynamic.index]);
+    for_each_operand(expr, [&](ExprId operand) { pass[i] = std::max(pass[i], pass[operand.index]); });
   }
   return pass;
 }
@@ -219,9 +217,7 @@ class ScratchRows {
       return loaded;
     }
     Expr expr = kernel_[id];
-    for (ExprId& arg : expr.args) arg = rewrite(arg, pass, rewritten);
-    if (expr.predicate.valid()) expr.predicate = rewrite(expr.predicate, pass, rewritten);
-    for (auto& [dynamic, coefficient] : expr.address.dynamic) dynamic = rewrite(dynamic, pass, rewritten);
+    map_operands(expr, [&](ExprId operand) { return rewrite(operand, pass, rewritten); });
     const ExprId here = kernel_.add(std::move(expr));
     rewritten[id.index] = here;
     return here;
@@ -297,9 +293,7 @@ void compact(Kernel& kernel) {
   auto move = [&](auto&& self, ExprId id) -> ExprId {
     if (auto found = moved.find(id.index); found != moved.end()) return found->second;
     Expr expr = old[id.index];
-    for (ExprId& arg : expr.args) arg = self(self, arg);
-    if (expr.predicate.valid()) expr.predicate = self(self, expr.predicate);
-    for (auto& [dynamic, coefficient] : expr.address.dynamic) dynamic = self(self, dynamic);
+    map_operands(expr, [&](ExprId operand) { return self(self, operand); });
     return moved[id.index] = fresh.add(std::move(expr));
   };
   auto visit = [&](auto&& self, std::vector<Statement>& body) -> void {
@@ -519,9 +513,7 @@ void split(Kernel kernel, Body body, LoweredProgram& program) {
   auto move = [&](auto&& self, ExprId id) -> ExprId {
     if (auto found = moved.find(id.index); found != moved.end()) return found->second;
     Expr expr = kernel[id];
-    for (ExprId& arg : expr.args) arg = self(self, arg);
-    if (expr.predicate.valid()) expr.predicate = self(self, expr.predicate);
-    for (auto& [dynamic, coefficient] : expr.address.dynamic) dynamic = self(self, dynamic);
+    map_operands(expr, [&](ExprId operand) { return self(self, operand); });
     return moved[id.index] = last.add(std::move(expr));
   };
   for (const auto& store : body.row_stores) {

@@ -84,6 +84,33 @@ struct Expr {
   bool operator==(const Expr&) const = default;
 };
 
+/// Each expression that `expr` reads: its arguments, what its address is computed from, its predicate. They come before it in the
+/// kernel.
+template <class Visit>
+void for_each_operand(const Expr& expr, Visit visit) {
+  for (ExprId arg : expr.args) visit(arg);
+  for (const auto& [dynamic, coefficient] : expr.address.dynamic) visit(dynamic);
+  if (expr.predicate.valid()) visit(expr.predicate);
+}
+
+/// Whether one of them passes; no further one is asked.
+template <class Test>
+bool any_operand(const Expr& expr, Test test) {
+  for (ExprId arg : expr.args)
+    if (test(arg)) return true;
+  for (const auto& [dynamic, coefficient] : expr.address.dynamic)
+    if (test(dynamic)) return true;
+  return expr.predicate.valid() && test(expr.predicate);
+}
+
+/// Puts another expression in the place of each.
+template <class Map>
+void map_operands(Expr& expr, Map map) {
+  for (ExprId& arg : expr.args) arg = map(arg);
+  if (expr.predicate.valid()) expr.predicate = map(expr.predicate);
+  for (auto& [dynamic, coefficient] : expr.address.dynamic) dynamic = map(dynamic);
+}
+
 enum class Reduction : std::uint8_t { Sum, Product, Max, Min, And, Or, ArgMax, ArgMin };
 
 struct AccumulatorInfo {

@@ -44,9 +44,7 @@ std::vector<bool> depends_on(const Kernel& kernel, const Body& body, const std::
     const Expr& expr = kernel[id];
     bool found = false;
     for (VarId variable : variables) found |= expr.address.coefficient(variable).has_value();
-    for (const auto& [dynamic, coefficient] : expr.address.dynamic) found = found || self(self, dynamic);
-    for (ExprId arg : expr.args) found = found || self(self, arg);
-    if (expr.predicate.valid()) found = found || self(self, expr.predicate);
+    found = found || any_operand(expr, [&](ExprId operand) { return self(self, operand); });
     if (expr.kind == ExprKind::Accumulator)
       for (const auto& stage : body.stages) found = found || (stage.accumulator == expr.accumulator && self(self, stage.operand));
     states[id.index] = found ? yes : no;
@@ -64,9 +62,7 @@ std::vector<bool> used_by_stages(const Kernel& kernel, const Body& body) {
   for (std::size_t i = used.size(); i-- > 0;) {
     if (!used[i]) continue;
     const Expr& expr = kernel.expressions[i];
-    for (ExprId arg : expr.args) used[arg.index] = true;
-    if (expr.predicate.valid()) used[expr.predicate.index] = true;
-    for (const auto& [dynamic, coefficient] : expr.address.dynamic) used[dynamic.index] = true;
+    for_each_operand(expr, [&](ExprId operand) { used[operand.index] = true; });
   }
   return used;
 }

@@ -40,9 +40,7 @@ std::vector<bool> reached_by(const Kernel& kernel, int buffer) {
     if (states[id.index] != unknown) return states[id.index] == yes;
     const Expr& expr = kernel[id];
     bool found = expr.kind == ExprKind::Load && expr.buffer == buffer;
-    for (const auto& [dynamic, coefficient] : expr.address.dynamic) found = found || self(self, dynamic);
-    for (ExprId arg : expr.args) found = found || self(self, arg);
-    found = found || (expr.predicate.valid() && self(self, expr.predicate));
+    found = found || any_operand(expr, [&](ExprId operand) { return self(self, operand); });
     states[id.index] = found ? yes : no;
     return found;
   };

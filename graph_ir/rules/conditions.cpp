@@ -26,27 +26,7 @@ bool is_nonzero_constant(const Graph& graph, const std::vector<const Node*>& def
   return scalar_array(dtype, node->attrs.get<Scalar>("value")) != scalar_array(dtype, std::int64_t{0});
 }
 
-/// Neither divides nor has a pole, of complex numbers too. (A product of matrices may: BLAS multiplies what it pads with.)
-bool never_divides(Op op) {
-  switch (op) {
-    case Op::add: case Op::sub: case Op::mul: case Op::reduce_sum: case Op::cumsum: case Op::exp: case Op::sin: case Op::cos: return true;
-    default: return false;
-  }
-}
-
 }  // namespace
-
-bool is_quiet(Op op) {
-  switch (op) {
-    case Op::neg: case Op::abs: case Op::sign: case Op::floor: case Op::ceil: case Op::round: case Op::trunc:
-    case Op::is_nan: case Op::is_inf: case Op::is_finite: case Op::sign_bit: case Op::logical_not: case Op::copysign:
-    case Op::maximum: case Op::minimum: case Op::fmax: case Op::fmin: case Op::eq: case Op::ne: case Op::lt: case Op::le:
-    case Op::gt: case Op::ge: case Op::where: case Op::reduce_max: case Op::reduce_min: case Op::argmax: case Op::argmin:
-      return true;
-    default:
-      return false;
-  }
-}
 
 std::uint32_t conditions_of(const Graph& graph, const Node& node) {
   switch (row(node.op).lowering) {
@@ -60,8 +40,14 @@ std::uint32_t conditions_of(const Graph& graph, const Node& node) {
   if (node.op == Op::cast) return cast_may_raise(operand, graph.type(node.results[0]).dtype) ? kFloatConditions & ~kFloatDivide : 0;
   // |a + bi| is a square root of squares.
   if (is_complex(operand) && node.op == Op::abs) return kFloatConditions;
-  if (!is_real_or_complex(operand) || is_quiet(node.op)) return 0;
-  return never_divides(node.op) ? kFloatConditions & ~kFloatDivide : kFloatConditions;
+  if (!is_real_or_complex(operand)) return 0;
+  switch (row(node.op).raises) {
+    case Raises::Quiet: return 0;
+    // Neither divides nor has a pole, of complex numbers too. (A product of matrices may: BLAS multiplies what it pads with.)
+    case Raises::Rounding: return kFloatConditions & ~kFloatDivide;
+    case Raises::Any: return kFloatConditions;
+  }
+  return kFloatConditions;
 }
 
 bool may_fail(const Graph& graph, const std::vector<const Node*>& definition, const Node& node) {

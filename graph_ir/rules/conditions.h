@@ -11,9 +11,6 @@
 
 namespace fj {
 
-/// Whether it only looks at signs, order and kind, whatever the dtype.
-bool is_quiet(Op op);
-
 /// Bits of KernelStatus. That of a library call is its own affair: none.
 std::uint32_t conditions_of(const Graph& graph, const Node& node);
 inline bool may_raise_condition(const Graph& graph, const Node& node) { return conditions_of(graph, node) != 0; }

@@ -525,7 +525,7 @@ bool carries_gradient(Op op) {
 
 GradientRule gradient_rule(Op op) {
   static constexpr GradientRule rules[] = {
-#define FJ_OP(name, operands, attrs, shape_rule, type_rule, effect, gradient, lowering, samples) grad::gradient,
+#define FJ_OP(name, operands, attrs, shape_rule, type_rule, effect, gradient, lowering, ...) grad::gradient,
 #include "graph_ir/ops.def"
   };
   const GradientRule rule = rules[std::size_t(op)];

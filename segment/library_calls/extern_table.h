@@ -8,7 +8,7 @@
 /// contents afterwards are one more result (the tracer writes it to the array, so it is committed with all other writes); a
 /// result that is a view of an operand is copied too (the tracer knows the view). Random functions draw from the library's
 /// generator in the order of the nodes; what they drew is put back if the program fails (RandomStates). A collective happens once: if the
-/// program fails behind it, CPython runs the piece with what the collective gave (frame_hook/replay.h).
+/// program fails behind it, CPython runs the piece with what the collective gave (frame_hook/replay_collectives.h).
 #pragma once
 
 #include <Python.h>

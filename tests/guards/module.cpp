@@ -15,7 +15,7 @@ using namespace fj;
 namespace {
 
 GuardKind guard_kind(const std::string& text) {
-#define FJ_GUARD(name, words) \
+#define FJ_GUARD(name, order, looks_at, words) \
   if (text == #name) return GuardKind::name;
 #include "guards/guard.def"
   throw py::value_error("no guard kind " + text);

@@ -11,7 +11,7 @@
 #include <set>
 #include <vector>
 
-#include "tracer/interpreter/interpreter.h"
+#include "tracer/interpreter/trace_run.h"
 #include "tracer/restart.h"
 
 namespace fj {

@@ -8,7 +8,7 @@
 #include "segment/library_calls/numpy_prediction.h"
 #include "tracer/frontends/builders.h"
 #include "tracer/frontends/torch/torch.h"
-#include "tracer/interpreter/interpreter.h"
+#include "tracer/interpreter/trace_run.h"
 
 namespace fj {
 namespace {

@@ -1,7 +1,7 @@
 /// Calls of backward() and torch.autograd.grad in the trace, and what they leave in tensors.
 #pragma once
 
-#include "tracer/interpreter/interpreter.h"
+#include "tracer/interpreter/trace_run.h"
 #include "tracer/state/gradient_ledger.h"
 
 namespace fj {

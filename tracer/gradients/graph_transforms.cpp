@@ -19,7 +19,7 @@
 #include "segment/autograd/extern_derivative.h"
 #include "tracer/frontends/builders.h"
 #include "tracer/frontends/numpy/numpy.h"
-#include "tracer/interpreter/interpreter.h"
+#include "tracer/interpreter/trace_run.h"
 #include "tracer/state/gradient_ledger.h"
 #include "tracer/state/graph_inputs.h"
 #include "tracer/state/modes.h"

@@ -10,8 +10,8 @@
 #include "tracer/frontends/numpy/calls.h"
 #include "tracer/gradients/graph_transforms.h"
 #include "tracer/interpreter/exceptions.h"
-#include "tracer/interpreter/interpreter.h"
 #include "tracer/interpreter/scopes.h"
+#include "tracer/interpreter/trace_run.h"
 #include "tracer/library_calls/collectives.h"
 #include "tracer/modes/modes.h"
 #include "tracer/modes/numpy_random.h"
@@ -266,182 +266,265 @@ V bound_to(TraceRun& t, ObjectValue& method) {
 /// Of math: what they give is decided by the whole part.
 constexpr const char* kRounding[] = {"floor", "ceil", "trunc"};
 
-V call_without_row(TraceRun& t, const V& callable, PyObject* object, std::vector<V> positional, Keywords keywords) {
-  auto& value = *as<ObjectValue>(callable);
-  if (V done = call_mode_function(t, object, positional, keywords)) {
-    guard_value(t, value);
-    return done;
+namespace {
+
+/// A call of an object that no library's table has a row for.
+struct RowlessCall {
+  const V& callable;
+  ObjectValue& value;
+  PyObject* object;
+  std::vector<V>& positional;
+  Keywords& keywords;
+
+  /// The method of C that it is; null: none, or of another name.
+  const char* c_name() const { return PyCFunction_Check(object) ? reinterpret_cast<PyCFunctionObject*>(object)->m_ml->ml_name : nullptr; }
+  PyObject* c_self() const { return PyCFunction_Check(object) ? PyCFunction_GET_SELF(object) : nullptr; }
+  std::string_view type_name() const { return Py_TYPE(object)->tp_name; }
+  bool plain() const { return positional.empty() && keywords.empty(); }
+  bool is_constant() const { return !value.source || value.source->kind == SourceKind::Constant; }
+};
+
+/// What a field of C of the callable holds.
+V field(TraceRun& t, const RowlessCall& call, const char* name) {
+  Ref<> found = Ref<>::steal(PyObject_GetAttrString(call.object, name));
+  guard_type(t, call.value);
+  Ref<> text = t.keep(Ref<>::steal(PyUnicode_InternFromString(name)));
+  const SourceRef owner = call.value.source ? call.value.source : t.sources().constant(call.object);
+  return t.wrap(t.keep(found).get(), t.sources().make(SourceKind::SlotMember, owner, 0, text.get()));
+}
+
+/// By identity, where its value does not say which object it is.
+void guard_callable(TraceRun& t, const RowlessCall& call) {
+  if (!guard_value(t, call.value) && call.value.source) add_guard(t, GuardKind::Identity, call.value.source, call.object);
+}
+
+V mode_function(TraceRun& t, RowlessCall& call) {
+  V done = call_mode_function(t, call.object, call.positional, call.keywords);
+  if (done) guard_value(t, call.value);
+  return done;
+}
+
+V random_method(TraceRun& t, RowlessCall& call) {
+  if (is_random_method(call.object)) {
+    if (!call.is_constant()) add_guard(t, GuardKind::Identity, call.value.source, call.object);
+    return call_random(t, call.object, call.positional, call.keywords);
   }
-  if (is_random_method(object)) {
-    if (value.source && value.source->kind != SourceKind::Constant) add_guard(t, GuardKind::Identity, value.source, object);
-    return call_random(t, object, std::move(positional), keywords);
+  if (is_python_random_method(call.object)) {
+    if (!call.is_constant()) add_guard(t, GuardKind::Identity, call.value.source, call.object);
+    if (V drawn = call_python_random(t, call.object, call.positional, call.keywords)) return drawn;
   }
-  if (is_python_random_method(object)) {
-    if (value.source && value.source->kind != SourceKind::Constant) add_guard(t, GuardKind::Identity, value.source, object);
-    if (V drawn = call_python_random(t, object, positional, keywords)) return drawn;
+  PyObject* method = call.c_self() ? python_random_method(call.c_self(), call.c_name()) : nullptr;
+  if (!method) return nullptr;
+  call.positional.insert(call.positional.begin(), bound_to(t, call.value));
+  return call_python_random(t, method, call.positional, call.keywords);
+}
+
+V builtin_function(TraceRun& t, RowlessCall& call) {
+  BuiltinHandler handler = find_builtin(call.object);
+  if (!handler) return nullptr;
+  guard_value(t, call.value);
+  return handler(t, call.positional, call.keywords);
+}
+
+V marked_function(TraceRun& t, RowlessCall& call) {
+  const std::string mark = marker(call.object);
+  if (mark.empty()) return nullptr;
+  guard_value(t, call.value);
+  if (mark == "is_compiling") return t.asked_compiling = true, t.boolean(true);
+  if (mark == "graph_break") break_graph(BreakReason::UserRequest, t.source_text());
+  return transform(t, mark, call.positional);
+}
+
+V class_object(TraceRun& t, RowlessCall& call) {
+  if (!PyType_Check(call.object)) return nullptr;
+  guard_value(t, call.value);
+  return call_type(t, call.callable, reinterpret_cast<PyTypeObject*>(call.object), std::move(call.positional), std::move(call.keywords));
+}
+
+V extern_function(TraceRun& t, RowlessCall& call) {
+  const ExternUse use = extern_use(call.object);
+  if (use == ExternUse::No) return nullptr;
+  bool any_array = use == ExternUse::Always;
+  for (const V& argument : call.positional) any_array = any_array || holds_array(t, argument);
+  for (auto& [name, argument] : call.keywords) any_array = any_array || holds_array(t, argument);
+  if (!any_array) return nullptr;
+  guard_callable(t, call);
+  return t.extern_call(call.callable, call.positional, call.keywords);
+}
+
+V library_object(TraceRun& t, RowlessCall& call) { return call_library_object(t, call.callable, call.positional, call.keywords); }
+
+V python_function(TraceRun& t, RowlessCall& call) {
+  if (!PyFunction_Check(call.object)) return nullptr;
+  if (V done = call_numpy_library(t, call.callable, call.positional, call.keywords)) return done;
+  if (V done = call_collective(t, call.callable, call.object, call.positional, call.keywords)) return done;
+  if (is_disabled(call.object)) break_graph(BreakReason::Disabled, callable_name(call.callable));
+  if (PyObject* wrapped = left_alone_by_dynamo(call.object)) {
+    guard_value(t, call.value);
+    return t.call(wrap_constant(t, wrapped), std::move(call.positional), std::move(call.keywords));
   }
-  PyObject* bound = PyCFunction_Check(object) ? PyCFunction_GET_SELF(object) : nullptr;
-  if (PyObject* method = bound ? python_random_method(bound, reinterpret_cast<PyCFunctionObject*>(object)->m_ml->ml_name) : nullptr) {
-    positional.insert(positional.begin(), bound_to(t, value));
-    return call_python_random(t, method, positional, keywords);
+  return inline_python_function(t, call.callable, reinterpret_cast<PyFunctionObject*>(call.object), std::move(call.positional), std::move(call.keywords));
+}
+
+/// object.__new__(cls), super().__new__(cls, ...)
+V new_method(TraceRun& t, RowlessCall& call) {
+  const char* name = call.c_name();
+  if (!name || std::strcmp(name, "__new__") || call.positional.empty()) return nullptr;
+  PyObject* type = t.constant_object(call.positional[0]);
+  if (!type || !PyType_Check(type)) return nullptr;
+  guard_value(t, call.value);
+  call.positional.erase(call.positional.begin());
+  auto* made = reinterpret_cast<PyTypeObject*>(type);
+  const bool plain = call.c_self() == reinterpret_cast<PyObject*>(&PyBaseObject_Type);
+  // Python refuses another class's __new__, and arguments nobody takes.
+  const bool excess = plain && !call.plain() && (made->tp_new != PyBaseObject_Type.tp_new || made->tp_init == PyBaseObject_Type.tp_init);
+  if (excess || call.c_self() != reinterpret_cast<PyObject*>(builtin_base(made)))
+    break_graph(BreakReason::UnknownCall, std::string("__new__ of ") + made->tp_name);
+  return new_instance(t, made, plain ? std::vector<V>() : call.positional, plain ? Keywords() : call.keywords);
+}
+
+V python_method_object(TraceRun& t, RowlessCall& call) {
+  if (!PyMethod_Check(call.object)) return nullptr;
+  guard_type(t, call.value);
+  PyObject *function = PyMethod_GET_FUNCTION(call.object), *self = PyMethod_GET_SELF(call.object);
+  const SourceRef source = call.value.source;
+  V function_value = source ? t.wrap(function, t.sources().make(SourceKind::MethodFunction, source)) : wrap_constant(t, function);
+  call.positional.insert(call.positional.begin(), source ? t.wrap(self, t.sources().make(SourceKind::MethodSelf, source)) : wrap_constant(t, self));
+  return t.call(function_value, std::move(call.positional), std::move(call.keywords));
+}
+
+/// `frozenset(names).__contains__`, `items.append`
+V c_method(TraceRun& t, RowlessCall& call) {
+  PyObject* self = call.c_self();
+  if (!self || !is_builtin_value(self)) return nullptr;
+  BuiltinValue method;
+  method.name = call.c_name();
+  method.owner = bound_to(t, call.value);
+  return call_builtin_method(t, method, std::move(call.positional), std::move(call.keywords));
+}
+
+/// str.upper, list.append: the method of the first argument.
+V method_of_class(TraceRun& t, RowlessCall& call) {
+  if (Py_TYPE(call.object) != &PyMethodDescr_Type && Py_TYPE(call.object) != &PyWrapperDescr_Type) return nullptr;
+  guard_value(t, call.value);
+  if (call.positional.empty()) return nullptr;
+  PyTypeObject* owner = PyDescr_TYPE(call.object);
+  const V& first = call.positional[0];
+  if (first->kind == ValueKind::Instance && owner != &PyBaseObject_Type && !builtin_part(t, first) &&
+      !PyType_IsSubtype(owner, reinterpret_cast<PyTypeObject*>(PyExc_BaseException)))
+    break_graph(BreakReason::UnknownCall, callable_name(call.callable));
+  if (!PyType_IsSubtype(t.type_of(first), owner)) return nullptr;
+  BuiltinValue method;
+  method.owner = first;
+  method.name = text_of(reinterpret_cast<PyDescrObject*>(call.object)->d_name);
+  method.descriptor = Ref<>::borrow(call.object);
+  call.positional.erase(call.positional.begin());
+  return call_builtin_method(t, method, std::move(call.positional), std::move(call.keywords));
+}
+
+V exception_in_flight(TraceRun& t, RowlessCall& call) {
+  if (!call.plain()) return nullptr;
+  const bool info = call.object == attribute_of("sys", "exc_info");
+  if (!info && call.object != attribute_of("sys", "exception")) return nullptr;
+  guard_value(t, call.value);
+  V found = exception_info(t);
+  return info ? found : as<TupleValue>(found)->items[1];
+}
+
+V pure_function(TraceRun& t, RowlessCall& call) {
+  if (!is_pure(call.object)) return nullptr;
+  guard_value(t, call.value);
+  bool of_parts = false;
+  for (V& argument : call.positional) {
+    V part = number_part(t, argument);
+    of_parts = of_parts || part != argument;
+    argument = part;
+    // math.fsum(values): only read.
+    if (argument->kind == ValueKind::List || argument->kind == ValueKind::Iterator) argument = t.tuple(t.sequence_items(argument));
   }
-  if (BuiltinHandler handler = find_builtin(object)) {
-    guard_value(t, value);
-    return handler(t, positional, keywords);
+  auto fold = [&] { return fold_call(t, call.object, call.positional, call.keywords); };
+  return of_parts ? on_part_of(call.callable, fold) : fold();
+}
+
+V functional_object(TraceRun& t, RowlessCall& call) { return call_functional(t, call.callable, call.positional, call.keywords); }
+
+V compiled_object(TraceRun& t, RowlessCall& call) {
+  if (call.type_name() == "framejit.CompiledMethod") {
+    call.positional.insert(call.positional.begin(), field(t, call, "__self__"));
+    return t.call(field(t, call, "__func__"), std::move(call.positional), std::move(call.keywords));
   }
-  if (const std::string mark = marker(object); !mark.empty()) {
-    guard_value(t, value);
-    if (mark == "is_compiling") return t.asked_compiling = true, t.boolean(true);
-    if (mark == "graph_break") break_graph(BreakReason::UserRequest, t.source_text());
-    if (V made = transform(t, mark, positional)) return made;
-  }
-  if (PyType_Check(object)) {
-    guard_value(t, value);
-    return call_type(t, callable, reinterpret_cast<PyTypeObject*>(object), std::move(positional), std::move(keywords));
-  }
-  if (const ExternUse use = extern_use(object); use != ExternUse::No) {
-    bool any_array = use == ExternUse::Always;
-    for (const V& argument : positional) any_array = any_array || holds_array(t, argument);
-    for (auto& [name, argument] : keywords) any_array = any_array || holds_array(t, argument);
-    if (any_array) {
-      if (!guard_value(t, value) && value.source) add_guard(t, GuardKind::Identity, value.source, object);
-      return t.extern_call(callable, positional, keywords);
-    }
-  }
-  if (V done = call_library_object(t, callable, positional, keywords)) return done;
-  if (PyFunction_Check(object)) {
-    if (V done = call_numpy_library(t, callable, positional, keywords)) return done;
-    if (V done = call_collective(t, callable, object, positional, keywords)) return done;
-    if (is_disabled(object)) break_graph(BreakReason::Disabled, callable_name(callable));
-    if (PyObject* wrapped = left_alone_by_dynamo(object)) {
-      guard_value(t, value);
-      return t.call(wrap_constant(t, wrapped), std::move(positional), std::move(keywords));
-    }
-    return inline_python_function(t, callable, reinterpret_cast<PyFunctionObject*>(object), std::move(positional), std::move(keywords));
-  }
-  if (PyCFunction_Check(object) && !std::strcmp(reinterpret_cast<PyCFunctionObject*>(object)->m_ml->ml_name, "__new__") && !positional.empty()) {
-    // object.__new__(cls), super().__new__(cls, ...)
-    PyObject* type = t.constant_object(positional[0]);
-    if (type && PyType_Check(type)) {
-      guard_value(t, value);
-      positional.erase(positional.begin());
-      auto* made = reinterpret_cast<PyTypeObject*>(type);
-      const bool plain = PyCFunction_GET_SELF(object) == reinterpret_cast<PyObject*>(&PyBaseObject_Type);
-      // Python refuses another class's __new__, and arguments nobody takes.
-      const bool excess = plain && (!positional.empty() || !keywords.empty()) && (made->tp_new != PyBaseObject_Type.tp_new ? true : made->tp_init == PyBaseObject_Type.tp_init);
-      if (excess || PyCFunction_GET_SELF(object) != reinterpret_cast<PyObject*>(builtin_base(made))) break_graph(BreakReason::UnknownCall, std::string("__new__ of ") + made->tp_name);
-      return new_instance(t, made, plain ? std::vector<V>() : positional, plain ? Keywords() : keywords);
-    }
-  }
-  if (PyMethod_Check(object)) {
-    guard_type(t, value);
-    PyObject *function = PyMethod_GET_FUNCTION(object), *self = PyMethod_GET_SELF(object);
-    V function_value = value.source ? t.wrap(function, t.sources().make(SourceKind::MethodFunction, value.source)) : wrap_constant(t, function);
-    positional.insert(positional.begin(), value.source ? t.wrap(self, t.sources().make(SourceKind::MethodSelf, value.source)) : wrap_constant(t, self));
-    return t.call(function_value, std::move(positional), std::move(keywords));
-  }
-  if (PyObject* self = PyCFunction_Check(object) ? PyCFunction_GET_SELF(object) : nullptr; self && is_builtin_value(self)) {
-    // `frozenset(names).__contains__`, `items.append`
-    BuiltinValue method;
-    method.name = reinterpret_cast<PyCFunctionObject*>(object)->m_ml->ml_name;
-    method.owner = bound_to(t, value);
-    return call_builtin_method(t, method, std::move(positional), std::move(keywords));
-  }
-  if (Py_TYPE(object) == &PyMethodDescr_Type || Py_TYPE(object) == &PyWrapperDescr_Type) {
-    // str.upper, list.append: the method of the first argument.
-    guard_value(t, value);
-    PyTypeObject* owner = PyDescr_TYPE(object);
-    if (!positional.empty() && positional[0]->kind == ValueKind::Instance && owner != &PyBaseObject_Type && !builtin_part(t, positional[0]) &&
-        !PyType_IsSubtype(owner, reinterpret_cast<PyTypeObject*>(PyExc_BaseException)))
-      break_graph(BreakReason::UnknownCall, callable_name(callable));
-    if (!positional.empty() && PyType_IsSubtype(t.type_of(positional[0]), owner)) {
-      BuiltinValue method;
-      method.owner = positional[0];
-      method.name = text_of(reinterpret_cast<PyDescrObject*>(object)->d_name);
-      method.descriptor = Ref<>::borrow(object);
-      positional.erase(positional.begin());
-      return call_builtin_method(t, method, std::move(positional), std::move(keywords));
-    }
-  }
-  if (object == attribute_of("sys", "exc_info") && positional.empty() && keywords.empty()) {
-    guard_value(t, value);
-    return exception_info(t);
-  }
-  if (object == attribute_of("sys", "exception") && positional.empty() && keywords.empty()) {
-    guard_value(t, value);
-    return as<TupleValue>(exception_info(t))->items[1];
-  }
-  if (is_pure(object)) {
-    guard_value(t, value);
-    bool of_parts = false;
-    for (V& argument : positional) {
-      V part = number_part(t, argument);
-      of_parts = of_parts || part != argument;
-      argument = part;
-      // math.fsum(values): only read.
-      if (argument->kind == ValueKind::List || argument->kind == ValueKind::Iterator) argument = t.tuple(t.sequence_items(argument));
-    }
-    auto fold = [&] { return fold_call(t, object, positional, keywords); };
-    if (V result = of_parts ? on_part_of(callable, fold) : fold()) return result;
-  }
-  if (V done = call_functional(t, callable, positional, keywords)) return done;
+  if (call.type_name() != "framejit.CompiledFunction") return nullptr;
+  V wrapped = call.is_constant() ? wrap_constant(t, t.keep(Ref<>::steal(PyObject_GetAttrString(call.object, "__wrapped__"))).get())
+                                 : field(t, call, "__wrapped__");
+  return t.call(wrapped, std::move(call.positional), std::move(call.keywords));
+}
+
+V partial_object(TraceRun& t, RowlessCall& call) {
+  if (call.type_name() != "functools.partial") return nullptr;
+  std::vector<V> arguments = t.sequence_items(field(t, call, "args"));
+  arguments.insert(arguments.end(), call.positional.begin(), call.positional.end());
+  V given = field(t, call, "keywords");
+  auto* dict = as<DictValue>(given);
+  if (!dict) break_graph(BreakReason::UnknownCall, callable_name(call.callable));
+  open(t, *dict);
+  return t.call(field(t, call, "func"), std::move(arguments), merged_keywords(*dict, call.keywords));
+}
+
+V object_with_call(TraceRun& t, RowlessCall& call) {
   static PyObject* const call_name = PyUnicode_InternFromString("__call__");
-  PyObject* method = fj_type_lookup(Py_TYPE(object), call_name);
-  const std::string_view type = Py_TYPE(object)->tp_name;
-  // What a field of C of the callable holds.
-  auto part = [&](const char* name) {
-    Ref<> found = Ref<>::steal(PyObject_GetAttrString(object, name));
-    guard_type(t, value);
-    Ref<> text = t.keep(Ref<>::steal(PyUnicode_InternFromString(name)));
-    return t.wrap(t.keep(found).get(), t.sources().make(SourceKind::SlotMember, value.source ? value.source : t.sources().constant(object), 0, text.get()));
-  };
-  if (type == "framejit.CompiledMethod") {
-    positional.insert(positional.begin(), part("__self__"));
-    return t.call(part("__func__"), std::move(positional), std::move(keywords));
+  PyObject* method = fj_type_lookup(Py_TYPE(call.object), call_name);
+  if (!method || !is_python_method(t, method)) return nullptr;
+  class_attribute(t, t.type_of(call.callable), call_name);
+  if (method == module_call()) return call_module(t, call.callable, std::move(call.positional), std::move(call.keywords));
+  call.positional.insert(call.positional.begin(), call.callable);
+  return t.call(wrap_constant(t, method), std::move(call.positional), std::move(call.keywords));
+}
+
+V numpy_function(TraceRun& t, RowlessCall& call) {
+  if (V done = call_numpy_implementation(t, call.callable, call.object, call.positional, call.keywords)) return done;
+  return call_numpy_library(t, call.callable, call.positional, call.keywords);
+}
+
+V function_with_python_code(TraceRun& t, RowlessCall& call) {
+  PyObject* code = python_code_of(t, call.object, call.positional, call.keywords);
+  if (!code) return nullptr;
+  guard_value(t, call.value);
+  try {
+    return t.call(wrap_constant(t, code), std::move(call.positional), std::move(call.keywords));
+  } catch (const BreakGraph& inside) {
+    t.break_location.reset();
+    break_graph(BreakReason::UnknownCall, callable_name(call.callable) + ": " + inside.detail);
   }
-  if (type == "framejit.CompiledFunction") {
-    const bool constant = !value.source || value.source->kind == SourceKind::Constant;
-    V wrapped = constant ? wrap_constant(t, t.keep(Ref<>::steal(PyObject_GetAttrString(object, "__wrapped__"))).get()) : part("__wrapped__");
-    return t.call(wrapped, std::move(positional), std::move(keywords));
-  }
-  if (type == "functools.partial") {
-    std::vector<V> arguments = t.sequence_items(part("args"));
-    arguments.insert(arguments.end(), positional.begin(), positional.end());
-    V given = part("keywords");
-    auto* dict = as<DictValue>(given);
-    if (!dict) break_graph(BreakReason::UnknownCall, callable_name(callable));
-    open(t, *dict);
-    return t.call(part("func"), std::move(arguments), merged_keywords(*dict, keywords));
-  }
-  if (method && is_python_method(t, method)) {
-    class_attribute(t, t.type_of(callable), call_name);
-    if (method == module_call()) return call_module(t, callable, std::move(positional), std::move(keywords));
-    positional.insert(positional.begin(), callable);
-    return t.call(wrap_constant(t, method), std::move(positional), std::move(keywords));
-  }
-  if (V done = call_numpy_implementation(t, callable, object, positional, keywords)) return done;
-  if (V done = call_numpy_library(t, callable, positional, keywords)) return done;
-  if (PyObject* code = python_code_of(t, object, positional, keywords)) {
-    guard_value(t, value);
-    try {
-      return t.call(wrap_constant(t, code), std::move(positional), std::move(keywords));
-    } catch (const BreakGraph& inside) {
-      t.break_location.reset();
-      break_graph(BreakReason::UnknownCall, callable_name(callable) + ": " + inside.detail);
-    }
-  }
-  if (object == attribute_of("builtins", "print")) break_graph(BreakReason::Print, t.source_text());
-  if (PyObject* self = PyCFunction_Check(object) ? PyCFunction_GET_SELF(object) : nullptr; self && is_lock(self))
-    break_graph(BreakReason::Lock, t.source_text());
-  if (is_of_library(object))
-    for (const V& argument : positional)
-      if (holds_array(t, argument)) break_graph(BreakReason::UnsupportedOperation, callable_name(callable));
-  const bool rounds = std::any_of(std::begin(kRounding), std::end(kRounding), [&](const char* name) { return object == attribute_of("math", name); });
-  for (const V& argument : positional)
+}
+
+/// Why none of them took it.
+[[noreturn]] void refuse_call(TraceRun& t, const RowlessCall& call) {
+  if (call.object == attribute_of("builtins", "print")) break_graph(BreakReason::Print, t.source_text());
+  if (call.c_self() && is_lock(call.c_self())) break_graph(BreakReason::Lock, t.source_text());
+  if (is_of_library(call.object))
+    for (const V& argument : call.positional)
+      if (holds_array(t, argument)) break_graph(BreakReason::UnsupportedOperation, callable_name(call.callable));
+  const bool rounds =
+      std::any_of(std::begin(kRounding), std::end(kRounding), [&](const char* name) { return call.object == attribute_of("math", name); });
+  for (const V& argument : call.positional)
     if (rounds || argument->kind == ValueKind::Number) t.round_as_library(argument);
-  for (const V& argument : positional)
-    if (argument->kind == ValueKind::Number) break_graph(BreakReason::ScalarFromArray, callable_name(callable) + " of " + describe(argument));
-  break_graph(BreakReason::UnknownCall, callable_name(callable));
+  for (const V& argument : call.positional)
+    if (argument->kind == ValueKind::Number)
+      break_graph(BreakReason::ScalarFromArray, callable_name(call.callable) + " of " + describe(argument));
+  break_graph(BreakReason::UnknownCall, callable_name(call.callable));
+}
+
+}  // namespace
+
+V call_without_row(TraceRun& t, const V& callable, PyObject* object, std::vector<V> positional, Keywords keywords) {
+  RowlessCall call{callable, *as<ObjectValue>(callable), object, positional, keywords};
+  constexpr V (*kRows[])(TraceRun&, RowlessCall&) = {
+#define FJ_CALLABLE(handler, takes) handler,
+#include "tracer/interpreter/callables.def"
+  };
+  for (auto* row : kRows)
+    if (V done = row(t, call)) return done;
+  refuse_call(t, call);
 }
 
 namespace {

@@ -10,8 +10,8 @@
 #include <set>
 
 #include "runtime/base/error.h"
+#include "tracer/interpreter/trace_run.h"
 #include "tracer/state/effect_log.h"
-#include "tracer/interpreter/interpreter.h"
 #include "tracer/state/exception_ledger.h"
 #include "tracer/values/classes/attributes.h"
 #include "tracer/values/outside_objects.h"

@@ -1,7 +1,7 @@
 /// Exceptions of the trace: raised, handled and asked about there.
 #pragma once
 
-#include "tracer/interpreter/interpreter.h"
+#include "tracer/interpreter/trace_run.h"
 #include "tracer/state/exception_ledger.h"
 
 namespace fj {

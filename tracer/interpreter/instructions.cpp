@@ -9,9 +9,9 @@
 #include <algorithm>
 #include <cstring>
 
-#include "tracer/state/effect_log.h"
 #include "tracer/interpreter/exceptions.h"
 #include "tracer/interpreter/scopes.h"
+#include "tracer/state/effect_log.h"
 #include "tracer/values/classes/attribute_writes.h"
 #include "tracer/values/classes/attributes.h"
 #include "tracer/values/containers/containers.h"

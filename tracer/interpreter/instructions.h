@@ -3,7 +3,7 @@
 #pragma once
 
 #include "runtime/base/error.h"
-#include "tracer/interpreter/interpreter.h"
+#include "tracer/interpreter/trace_run.h"
 
 namespace fj {
 

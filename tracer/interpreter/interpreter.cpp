@@ -1,6 +1,6 @@
 /// The instruction loop: one symbolic frame at a time. Start at `run_frame`; the instructions are in instructions.cpp.
-#include "tracer/interpreter/interpreter.h"
 #include "arrays/torch_modes.h"
+#include "tracer/interpreter/trace_run.h"
 
 #include "graph_ir/rules/conditions.h"
 #include "runtime/base/error.h"

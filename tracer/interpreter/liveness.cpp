@@ -22,20 +22,11 @@ struct Flow {
 
 Flow flow_of(const FjInstr& instr) {
   Flow flow;
-  switch (instr.opcode) {
-    case FJ_LOAD_FAST: case FJ_DELETE_FAST: case FJ_LOAD_FAST_AND_CLEAR: flow.reads = instr.arg; break;
-    case FJ_STORE_FAST: flow.assigns = instr.arg; break;
-    case FJ_JUMP:
-      flow.jump = instr.arg;
-      flow.falls_through = false;
-      break;
-    case FJ_POP_JUMP_IF_FALSE: case FJ_POP_JUMP_IF_TRUE: case FJ_POP_JUMP_IF_NONE: case FJ_POP_JUMP_IF_NOT_NONE:
-    case FJ_JUMP_IF_FALSE_OR_POP: case FJ_JUMP_IF_TRUE_OR_POP: case FJ_FOR_ITER: case FJ_SEND:
-      flow.jump = instr.arg;
-      break;
-    case FJ_RETURN_VALUE: case FJ_RETURN_CONST: case FJ_RAISE_VARARGS: case FJ_RERAISE: flow.falls_through = false; break;
-    default: break;
-  }
+  const FjOpcodeRow& row = fj_opcode_rows[instr.opcode];
+  if (row.slot == FJ_SLOT_Reads) flow.reads = instr.arg;
+  if (row.slot == FJ_SLOT_Assigns) flow.assigns = instr.arg;
+  if (row.flow == FJ_FLOW_Jump || row.flow == FJ_FLOW_Branch) flow.jump = instr.arg;
+  flow.falls_through = row.flow == FJ_FLOW_Next || row.flow == FJ_FLOW_Branch;
   return flow;
 }
 
@@ -78,15 +69,9 @@ std::vector<bool> live_slots(const FjCode& code, int instruction) {
   std::vector<bool> result = live[std::size_t(instruction)];
   for (int i = 0; i < code.count; ++i) {
     const FjInstr& instr = code.instrs[i];
-    switch (instr.opcode) {
-      case FJ_MAKE_CELL: case FJ_LOAD_CLOSURE: case FJ_LOAD_DEREF: case FJ_STORE_DEREF: case FJ_DELETE_DEREF: case FJ_LOAD_CLASSDEREF:
-        result[std::size_t(instr.arg)] = true;
-        break;
-      case FJ_COPY_FREE_VARS:
-        for (std::size_t slot = slots - std::size_t(instr.arg); slot < slots; ++slot) result[slot] = true;
-        break;
-      default: break;
-    }
+    const auto slot = fj_opcode_rows[instr.opcode].slot;
+    if (slot == FJ_SLOT_Cell) result[std::size_t(instr.arg)] = true;
+    if (slot == FJ_SLOT_Cells) std::fill(result.end() - instr.arg, result.end(), true);
   }
   return result;
 }

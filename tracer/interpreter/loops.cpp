@@ -8,17 +8,13 @@ std::vector<Loop> loops_of(const FjCode& code) {
   std::vector<Loop> loops;
   for (int i = 0; i < code.count; ++i) {
     const FjInstr& instr = code.instrs[i];
-    switch (instr.opcode) {
-      case FJ_JUMP: case FJ_POP_JUMP_IF_FALSE: case FJ_POP_JUMP_IF_TRUE: case FJ_POP_JUMP_IF_NONE: case FJ_POP_JUMP_IF_NOT_NONE:
-        if (instr.arg > i) break;
-        if (auto known = std::find_if(loops.begin(), loops.end(), [&](const Loop& loop) { return loop.header == instr.arg; });
-            known != loops.end())
-          known->last = i;
-        else
-          loops.push_back({instr.arg, i});
-        break;
-      default: break;
-    }
+    const auto flow = fj_opcode_rows[instr.opcode].flow;
+    if ((flow != FJ_FLOW_Jump && flow != FJ_FLOW_Branch) || instr.arg > i) continue;
+    const auto known = std::find_if(loops.begin(), loops.end(), [&](const Loop& loop) { return loop.header == instr.arg; });
+    if (known != loops.end())
+      known->last = i;
+    else
+      loops.push_back({instr.arg, i});
   }
   return loops;
 }

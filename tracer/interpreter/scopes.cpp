@@ -1,9 +1,9 @@
 /// Names: cells, globals and builtins, local variables, and attributes as instructions ask for them.
 #include "tracer/interpreter/scopes.h"
 
-#include "tracer/state/effect_log.h"
 #include "tracer/interpreter/exceptions.h"
-#include "tracer/interpreter/interpreter.h"
+#include "tracer/interpreter/trace_run.h"
+#include "tracer/state/effect_log.h"
 #include "tracer/state/identity.h"
 #include "tracer/values/classes/attributes.h"
 #include "tracer/values/containers/dicts.h"

@@ -16,7 +16,7 @@
 #include "segment/library_calls/collective_versions.h"
 #include "segment/library_calls/extern_prediction.h"
 #include "tracer/frontends/builders.h"
-#include "tracer/interpreter/interpreter.h"
+#include "tracer/interpreter/trace_run.h"
 #include "tracer/modes/devices.h"
 #include "tracer/state/modes.h"
 #include "tracer/state/transform_ledger.h"
@@ -206,7 +206,7 @@ struct CollectiveBuilder {
       if (given[i] && parameters[i] == "async_op" && t.constant_object(given[i]) != Py_False) return nullptr;
     if (t.transforms->depth > 0) break_graph(BreakReason::OneExample, "`" + collective.name + "` is called once for all examples");
     // A graph for other decisions would run from the start.
-    if (t.request.follow || !t.request.generalise.float_inputs) refuse("in a function that may run in parts");
+    if (t.request.follow || !t.request.generalise.builtin_backend) refuse("in a function that may run in parts");
     if (t.warnings->any()) break_graph(BreakReason::Warning, "`" + collective.name + "`, a library call");
 
     call.name = collective.name;

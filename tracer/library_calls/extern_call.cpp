@@ -14,7 +14,7 @@
 #include "tracer/frontends/builders.h"
 #include "tracer/frontends/numpy/calls.h"
 #include "tracer/frontends/torch/torch.h"
-#include "tracer/interpreter/interpreter.h"
+#include "tracer/interpreter/trace_run.h"
 #include "tracer/modes/devices.h"
 #include "tracer/state/gradient_ledger.h"
 #include "tracer/state/modes.h"
@@ -197,7 +197,7 @@ void ExternBuilder::find_mutated(const Prediction& prediction) {
 void ExternBuilder::prepare_numpy() {
   if (requires_grad_) break_graph(BreakReason::NoDerivativeRule, "`" + call_.name + "`");
   if (t_.transforms->depth > 0) break_graph(BreakReason::OneExample, "`" + call_.name + "` is called once for all examples");
-  if (!t_.request.generalise.float_inputs) give_up("`" + call_.name + "` for a back end that runs nodes without the frame they are from");
+  if (!t_.request.generalise.builtin_backend) give_up("`" + call_.name + "` for a back end that runs nodes without the frame they are from");
   ArrayValue any;
   note_array(t_, any);
   if (!t_.uses_torch) t_.externs->operand_library = Library::Numpy;

@@ -77,6 +77,8 @@ void place_graph(TraceRun& t, const ArrayValue& array) {
   place_graph(t, device);
 }
 
+int TraceRun::device() const { return placement->made_on; }
+
 void TraceRun::make_on(int device) {
   if (device != kHost)
     if (std::string why = refusal(*this, device); !why.empty()) break_graph(BreakReason::UnsupportedArray, "a tensor of device " + device_text(device) + ": " + why);

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "tracer/interpreter/interpreter.h"
+#include "tracer/interpreter/trace_run.h"
 
 namespace fj {
 

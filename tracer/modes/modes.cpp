@@ -13,7 +13,7 @@
 #include "arrays/torch_modes.h"
 #include "runtime/base/error.h"
 #include "tracer/interpreter/exceptions.h"
-#include "tracer/interpreter/interpreter.h"
+#include "tracer/interpreter/trace_run.h"
 #include "tracer/modes/warning_filters.h"
 #include "tracer/restart.h"
 #include "tracer/state/graph_inputs.h"

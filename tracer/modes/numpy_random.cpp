@@ -11,7 +11,7 @@
 
 #include "runtime/base/error.h"
 #include "tracer/frontends/numpy/numpy.h"
-#include "tracer/interpreter/interpreter.h"
+#include "tracer/interpreter/trace_run.h"
 #include "tracer/modes/devices.h"
 #include "tracer/state/transform_ledger.h"
 
@@ -113,7 +113,7 @@ V call_random(TraceRun& t, PyObject* callable, std::vector<V> positional, const 
   auto* generator = positional.empty() ? nullptr : as<ObjectValue>(positional[0]);
   if (!generator || !generator->object) give_up("`" + name + "` of no generator");
   if (t.transforms->depth > 0) break_graph(BreakReason::OneExample, "`" + name + "` draws once for all examples");
-  if (!t.request.generalise.float_inputs) give_up("`" + name + "` for a back end that runs nodes without the frame they are from");
+  if (!t.request.generalise.builtin_backend) give_up("`" + name + "` for a back end that runs nodes without the frame they are from");
   // Exactly NumPy's classes: others may draw in another way.
   PyTypeObject* type = t.type_of(positional[0]);
   if (type->tp_flags & Py_TPFLAGS_BASETYPE && fj_type_lookup(type, t.keep(Ref<>::steal(PyUnicode_InternFromString("__dict__"))).get()))

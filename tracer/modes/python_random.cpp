@@ -10,7 +10,7 @@
 #include <unordered_map>
 
 #include "runtime/base/error.h"
-#include "tracer/interpreter/interpreter.h"
+#include "tracer/interpreter/trace_run.h"
 #include "tracer/modes/numpy_random.h"
 #include "tracer/state/transform_ledger.h"
 #include "tracer/values/classes/attributes.h"

@@ -12,7 +12,7 @@
 #include <cstring>
 
 #include "runtime/base/status.h"
-#include "tracer/interpreter/interpreter.h"
+#include "tracer/interpreter/trace_run.h"
 #include "tracer/restart.h"
 #include "tracer/state/effect_log.h"
 #include "tracer/state/modes.h"

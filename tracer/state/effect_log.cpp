@@ -7,7 +7,7 @@
 #include "tracer/state/effect_log.h"
 
 #include "runtime/base/error.h"
-#include "tracer/interpreter/interpreter.h"
+#include "tracer/interpreter/trace_run.h"
 #include "tracer/state/effect_log.h"
 
 namespace fj {

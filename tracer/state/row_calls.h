@@ -4,7 +4,7 @@
 #include <map>
 #include <vector>
 
-#include "tracer/interpreter/interpreter.h"
+#include "tracer/interpreter/trace_run.h"
 
 namespace fj {
 

@@ -4,8 +4,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "graph_ir/batch.h"
 #include "graph_ir/evaluate/evaluate.h"
+#include "graph_ir/vmap.h"
 #include "tracer/value.h"
 
 namespace fj {

@@ -10,13 +10,13 @@
 #include "arrays/marked_axes.h"
 #include "arrays/torch_modes.h"
 #include "runtime/base/error.h"
-#include "tracer/state/effect_log.h"
 #include "tracer/frontends/builders.h"
 #include "tracer/gradients/backward_call.h"
 #include "tracer/gradients/graph_transforms.h"
-#include "tracer/interpreter/interpreter.h"
+#include "tracer/interpreter/trace_run.h"
 #include "tracer/modes/devices.h"
 #include "tracer/restart.h"
+#include "tracer/state/effect_log.h"
 #include "tracer/state/gradient_ledger.h"
 #include "tracer/state/graph_inputs.h"
 #include "tracer/state/modes.h"
@@ -199,6 +199,9 @@ std::string replaced_tensor_method(PyTypeObject* tensor) {
 }
 
 }  // namespace
+
+bool TraceRun::requires_gradient(ValueId value) { return gradients->flow.needs(value); }
+void TraceRun::note_inner(ValueId value) { gradients->copies.inner.insert(value); }
 
 void TraceRun::note_torch() {
   if (uses_torch) return;

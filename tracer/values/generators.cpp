@@ -4,9 +4,9 @@
 #include "tracer/values/generators.h"
 
 #include "runtime/base/error.h"
-#include "tracer/state/effect_log.h"
 #include "tracer/interpreter/exceptions.h"
-#include "tracer/interpreter/interpreter.h"
+#include "tracer/interpreter/trace_run.h"
+#include "tracer/state/effect_log.h"
 #include "tracer/state/exception_ledger.h"
 #include "tracer/values/containers/iterators.h"
 

@@ -7,7 +7,7 @@
 #include "runtime/base/error.h"
 #include "tracer/gradients/graph_transforms.h"
 #include "tracer/interpreter/exceptions.h"
-#include "tracer/interpreter/interpreter.h"
+#include "tracer/interpreter/trace_run.h"
 #include "tracer/state/graph_inputs.h"
 #include "tracer/state/identity.h"
 #include "tracer/state/size_ledger.h"
@@ -258,7 +258,7 @@ bool guard_value(TraceRun& t, ObjectValue& value) {
 ValueId TraceRun::float_input(const V& value, bool always) {
   if (auto* number = as<NumberValue>(value); number && number->dtype == DType::F64) return number->contents;
   auto* held = as<ObjectValue>(value);
-  if (!request.generalise.float_inputs || request.generalise.never_dynamic || !held || !held->source || held->guarded_value) return {};
+  if (!request.generalise.builtin_backend || request.generalise.never_dynamic || !held || !held->source || held->guarded_value) return {};
   // np.float64 is a float, and holds its number where a float does.
   PyObject* object = held->object.get();
   if (!PyFloat_CheckExact(object) && !(PyFloat_Check(object) && numpy_scalar_dtype(object))) return {};
@@ -280,7 +280,7 @@ ValueId number_input(TraceRun& t, ObjectValue& held, DType dtype) {
 
 V TraceRun::changing_scalar(const V& value, bool always) {
   auto* held = as<ObjectValue>(value);
-  if (!request.generalise.float_inputs || request.generalise.never_dynamic || !held || !held->source || held->guarded_value) return nullptr;
+  if (!request.generalise.builtin_backend || request.generalise.never_dynamic || !held || !held->source || held->guarded_value) return nullptr;
   const auto dtype = numpy_scalar_dtype(held->object.get());
   if (!dtype || is_complex(*dtype) || (!always && !has_name(request.generalise.sources, held->source->text()))) return nullptr;
   auto scalar = new_array(Library::Numpy, number_input(*this, *held, *dtype));

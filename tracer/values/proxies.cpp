@@ -5,7 +5,7 @@
 #include <new>
 
 #include "runtime/base/error.h"
-#include "tracer/interpreter/interpreter.h"
+#include "tracer/interpreter/trace_run.h"
 #include "tracer/values/classes/attributes.h"
 #include "tracer/values/numbers/derived_values.h"
 #include "tracer/values/outside_objects.h"

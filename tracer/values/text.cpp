@@ -7,7 +7,7 @@
 #include "guards/source.h"
 #include "runtime/base/error.h"
 #include "tracer/interpreter/exceptions.h"
-#include "tracer/interpreter/interpreter.h"
+#include "tracer/interpreter/trace_run.h"
 #include "tracer/values/classes/attributes.h"
 #include "tracer/values/classes/class_variables.h"
 #include "tracer/values/containers/containers.h"

@@ -1,8 +1,8 @@
 /// str(), repr() and format() of Values.
 #pragma once
 
-#include "tracer/value.h"
 #include "tracer/tracer.h"
+#include "tracer/value.h"
 
 namespace fj {
 

@@ -11,7 +11,6 @@
 #include <cstring>
 
 #include "runtime/base/error.h"
-#include "tracer/state/effect_log.h"
 #include "tracer/frontends/numpy/parts.h"
 #include "tracer/gradients/backward_call.h"
 #include "tracer/interpreter/exceptions.h"

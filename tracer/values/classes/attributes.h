@@ -1,7 +1,7 @@
 /// What reading and writing attributes share (attributes.cpp).
 #pragma once
 
-#include "tracer/interpreter/interpreter.h"
+#include "tracer/interpreter/trace_run.h"
 
 namespace fj {
 

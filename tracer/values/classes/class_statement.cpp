@@ -6,8 +6,8 @@
 #include "tracer/values/classes/class_statement.h"
 
 #include "runtime/base/error.h"
-#include "tracer/interpreter/interpreter.h"
 #include "tracer/interpreter/scopes.h"
+#include "tracer/interpreter/trace_run.h"
 #include "tracer/state/class_ledger.h"
 #include "tracer/state/identity.h"
 #include "tracer/values/classes/attributes.h"

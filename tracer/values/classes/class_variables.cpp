@@ -9,8 +9,7 @@
 #include <algorithm>
 #include <set>
 
-#include "tracer/state/effect_log.h"
-#include "tracer/interpreter/interpreter.h"
+#include "tracer/interpreter/trace_run.h"
 #include "tracer/restart.h"
 #include "tracer/state/class_ledger.h"
 #include "tracer/state/effect_log.h"

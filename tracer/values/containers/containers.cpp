@@ -16,7 +16,7 @@
 #include "segment/finalizers.h"
 #include "tracer/frontends/numpy/parts.h"
 #include "tracer/interpreter/exceptions.h"
-#include "tracer/interpreter/interpreter.h"
+#include "tracer/interpreter/trace_run.h"
 #include "tracer/state/identity.h"
 #include "tracer/values/classes/attributes.h"
 #include "tracer/values/containers/dicts.h"

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "tracer/interpreter/interpreter.h"
+#include "tracer/interpreter/trace_run.h"
 #include "tracer/state/exception_ledger.h"
 
 namespace fj {

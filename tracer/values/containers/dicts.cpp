@@ -11,9 +11,9 @@
 
 #include "runtime/base/error.h"
 #include "segment/finalizers.h"
-#include "tracer/state/effect_log.h"
 #include "tracer/interpreter/exceptions.h"
-#include "tracer/interpreter/interpreter.h"
+#include "tracer/interpreter/trace_run.h"
+#include "tracer/state/effect_log.h"
 #include "tracer/values/classes/attributes.h"
 #include "tracer/values/containers/containers.h"
 #include "tracer/values/containers/iterators.h"

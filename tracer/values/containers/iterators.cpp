@@ -2,9 +2,9 @@
 #include "tracer/values/containers/iterators.h"
 
 #include "runtime/base/error.h"
-#include "tracer/state/effect_log.h"
 #include "tracer/interpreter/exceptions.h"
-#include "tracer/interpreter/interpreter.h"
+#include "tracer/interpreter/trace_run.h"
+#include "tracer/state/effect_log.h"
 #include "tracer/state/exception_ledger.h"
 #include "tracer/values/classes/attributes.h"
 #include "tracer/values/containers/containers.h"

@@ -1,7 +1,7 @@
 /// Iterators and the loops over them.
 #pragma once
 
-#include "tracer/interpreter/interpreter.h"
+#include "tracer/interpreter/trace_run.h"
 
 namespace fj {
 

@@ -6,9 +6,9 @@
 #include <unordered_map>
 #include <utility>
 
-#include "tracer/state/effect_log.h"
 #include "tracer/interpreter/exceptions.h"
-#include "tracer/interpreter/interpreter.h"
+#include "tracer/interpreter/trace_run.h"
+#include "tracer/state/effect_log.h"
 #include "tracer/values/containers/containers.h"
 #include "tracer/values/containers/iterators.h"
 #include "tracer/values/numbers/operators.h"

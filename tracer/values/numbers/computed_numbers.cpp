@@ -14,7 +14,7 @@
 #include "cpython/cpython.h"
 #include "runtime/base/error.h"
 #include "tracer/frontends/builders.h"
-#include "tracer/interpreter/interpreter.h"
+#include "tracer/interpreter/trace_run.h"
 #include "tracer/state/placement.h"
 #include "tracer/values/fake_arrays.h"
 #include "tracer/values/numbers/derived_values.h"
@@ -98,7 +98,7 @@ bool gives_float(TraceRun& t, int op, const V& a, const V& b) {
 
 bool computes_numbers(TraceRun& t) {
   // What is computed leaves the program in one of NumPy's arrays.
-  return t.request.generalise.float_inputs && !t.request.generalise.never_dynamic && numpy_module();
+  return t.request.generalise.builtin_backend && !t.request.generalise.never_dynamic && numpy_module();
 }
 
 V settled(TraceRun& t, const V& value) {
@@ -131,7 +131,7 @@ V TraceRun::number(const ArrayValue& array) {
   if (array.storage->device != kHost)
     break_graph(BreakReason::ScalarFromArray, "an element of a tensor of " + device_text(array.storage->device) + ", for which Python waits, becomes a number");
   // A back end that runs nodes on arrays of its own gives no numbers back.
-  if (!request.generalise.float_inputs || is_complex(array.dtype)) break_graph(BreakReason::ScalarFromArray, "an element becomes a Python number");
+  if (!request.generalise.builtin_backend || is_complex(array.dtype)) break_graph(BreakReason::ScalarFromArray, "an element becomes a Python number");
   if (is_unsigned_integer(array.dtype) && size_in_bytes(array.dtype) == 8) break_graph(BreakReason::ScalarFromArray, "an int of more than 63 bits");
   const DType dtype = is_float(array.dtype) ? DType::F64 : array.dtype == DType::Bool ? DType::Bool : DType::I64;
   ValueId value = cast(*this, reshape(*this, read(array), {}), dtype);

@@ -12,7 +12,7 @@
 #include "runtime/base/error.h"
 #include "tracer/frontends/builders.h"
 #include "tracer/gradients/graph_transforms.h"
-#include "tracer/interpreter/interpreter.h"
+#include "tracer/interpreter/trace_run.h"
 #include "tracer/state/placement.h"
 #include "tracer/state/size_ledger.h"
 #include "tracer/state/transform_ledger.h"
@@ -59,7 +59,7 @@ ValueId TraceRun::positions(ValueId mask) {
   for (auto [other, result] : sizes->positions)
     if (likeness.alike(mask, other)) return sizes->positions.emplace(mask, result).first->second;
   // Other back ends do not say what the sizes were.
-  if (!request.generalise.float_inputs || request.generalise.never_dynamic) break_graph(BreakReason::DataDependentShape, source_text());
+  if (!request.generalise.builtin_backend || request.generalise.never_dynamic) break_graph(BreakReason::DataDependentShape, source_text());
   if (placement->on_device()) break_graph(BreakReason::DataDependentShape, "`" + source_text() + "` has a size that Python waits for");
   if (depends_on_example(*this, mask)) break_graph(BreakReason::OneExample, "`" + source_text() + "` has a size of its own for each example");
   const SymDim elements = product(graph().type(mask).shape);

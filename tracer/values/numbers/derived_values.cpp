@@ -13,7 +13,7 @@
 #include <unordered_map>
 
 #include "runtime/base/error.h"
-#include "tracer/interpreter/interpreter.h"
+#include "tracer/interpreter/trace_run.h"
 #include "tracer/state/identity.h"
 #include "tracer/state/size_ledger.h"
 #include "tracer/values/containers/containers.h"

@@ -11,10 +11,10 @@
 #include <string_view>
 
 #include "runtime/base/error.h"
-#include "tracer/state/effect_log.h"
 #include "tracer/interpreter/exceptions.h"
-#include "tracer/interpreter/interpreter.h"
+#include "tracer/interpreter/trace_run.h"
 #include "tracer/modes/devices.h"
+#include "tracer/state/effect_log.h"
 #include "tracer/values/classes/attributes.h"
 #include "tracer/values/containers/containers.h"
 #include "tracer/values/containers/dicts.h"

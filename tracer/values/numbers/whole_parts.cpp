@@ -2,10 +2,11 @@
 /// (`int(x.sum())`, `np.floor(x.mean())`), a last bit may make another number of it, so what it is computed from is computed by the library.
 #include <algorithm>
 
+#include "graph_ir/ops.h"
 #include "graph_ir/types.h"
 #include "tracer/frontends/builders.h"
 #include "tracer/frontends/frontend.h"
-#include "tracer/interpreter/interpreter.h"
+#include "tracer/interpreter/trace_run.h"
 #include "tracer/restart.h"
 #include "tracer/state/row_calls.h"
 #include "tracer/values/fake_arrays.h"
@@ -15,15 +16,7 @@ namespace {
 
 bool within_a_bound(const Graph& graph, const Node& node) {
   const DType dtype = graph.type(node.results[0]).dtype;
-  if (!is_float(dtype) && !is_complex(dtype)) return false;
-  switch (node.op) {
-    case Op::reduce_sum: case Op::reduce_prod: case Op::cumsum: case Op::cumprod: case Op::matmul: case Op::scatter_add:
-    case Op::rsqrt: case Op::exp: case Op::exp2: case Op::expm1: case Op::log: case Op::log2: case Op::log10: case Op::log1p: case Op::sin: case Op::cos: case Op::tan:
-    case Op::asin: case Op::acos: case Op::atan: case Op::sinh: case Op::cosh: case Op::tanh: case Op::asinh: case Op::acosh: case Op::atanh: case Op::erf:
-    case Op::pow: case Op::atan2: case Op::hypot:
-      return true;
-    default: return false;
-  }
+  return (is_float(dtype) || is_complex(dtype)) && row(node.op).accuracy == Accuracy::Bounded;
 }
 
 }  // namespace

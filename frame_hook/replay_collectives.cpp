@@ -1,5 +1,5 @@
 // Answers calls that have been made. Start at Replay::run, which the hook calls for every frame.
-#include "frame_hook/replay.h"
+#include "frame_hook/replay_collectives.h"
 
 #include <utility>
 

@@ -1,6 +1,6 @@
 // The rules of batching. Shapes are explicit, so a rule shifts the axes in an operation's attributes by one and gives every
 // operand the axis of the examples; only indices that are data need more: beside them goes the example's own number.
-#include "graph_ir/batch.h"
+#include "graph_ir/vmap.h"
 
 #include <algorithm>
 #include <numeric>

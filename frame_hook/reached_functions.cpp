@@ -1,5 +1,5 @@
 // Which frames get segments. Start at run_reached, which the hook calls for every frame.
-#include "frame_hook/reach.h"
+#include "frame_hook/reached_functions.h"
 
 #include <cstring>
 #include <string>
